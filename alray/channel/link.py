@@ -1,0 +1,56 @@
+"""The two ends of an edge, and the barrier, as the stage's loop sees them.
+
+Each operation that may have to wait is a generator. In one process it yields while it cannot go on, so that another
+stage may run; between processes it blocks and never yields. The stage's loop is the same for both.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from typing import TypeVar
+
+from alray.channel.message import Message
+
+T = TypeVar("T")
+Waiting = Generator[None, None, T]
+
+
+class Sender(ABC):
+    """The sending end of one edge."""
+
+    edge: str
+    bytes_sent: int
+
+    @abstractmethod
+    def send(self, message: Message) -> Waiting[None]:
+        """Hand a message over; waits while the edge holds as many as it may (back-pressure).
+
+        The tensors may be changed as soon as this returns.
+        """
+
+    @abstractmethod
+    def flush(self) -> Waiting[None]:
+        """Wait until all that was handed over has left."""
+
+
+class Receiver(ABC):
+    """The receiving end of one edge."""
+
+    edge: str
+
+    @abstractmethod
+    def receive(self) -> Waiting[Message]:
+        """The next message, in the order sent. Its tensors are valid until `release`."""
+
+    @abstractmethod
+    def release(self, message: Message) -> None:
+        """Give the message's buffer back: only after nothing, autograd included, reads its tensors any more."""
+
+
+class Barrier(ABC):
+    """Where all stages of a replica wait for one another."""
+
+    @abstractmethod
+    def wait(self) -> Waiting[None]:
+        """Returns when every stage has come as far."""

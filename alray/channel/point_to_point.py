@@ -1,0 +1,156 @@
+"""Edges between processes: torch.distributed point to point over gloo, with receives posted ahead.
+
+Tensors on a GPU are staged through host memory, so an edge works between any two devices, two stages on one GPU
+included (NCCL refuses that).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from alray.channel.link import Barrier, Receiver, Sender
+from alray.channel.message import Message, pack, unpack
+from alray.errors import ChannelError
+
+_SEND_SLOTS = 2  # one on its way, one being packed
+
+
+class PointToPointSender(Sender):
+    """Packs each message into a buffer of its own and sends it without waiting for it to arrive.
+
+    A buffer is used again only when its send is done. A send is done when the receiver had a buffer posted for it, so a
+    slow receiver holds the sender back.
+    """
+
+    def __init__(
+        self,
+        *,
+        edge: str,
+        peer: int,
+        tag: int,
+        capacity_bytes: int,
+        group: dist.ProcessGroup,
+        timeout_s: float,
+    ) -> None:
+        self.edge = edge
+        self.bytes_sent = 0
+        self._peer, self._tag, self._group = peer, tag, group
+        self._timeout = timedelta(seconds=timeout_s)
+        self._buffers = [torch.empty(capacity_bytes, dtype=torch.uint8) for _ in range(_SEND_SLOTS)]
+        self._works: list[dist.Work | None] = [None] * _SEND_SLOTS
+        self._next = 0
+
+    def send(self, message: Message) -> Generator[None, None, None]:
+        slot = self._next
+        self._next = (slot + 1) % _SEND_SLOTS
+        buffer = self._buffers[slot]
+        nbytes = pack(message, buffer, edge=self.edge)
+        # One send under way at a time: the mini-batches that wait are those in the receiver's ring.
+        self._finish((slot + 1) % _SEND_SLOTS)
+        try:
+            self._works[slot] = dist.isend(buffer[:nbytes], group=self._group, tag=self._tag, group_dst=self._peer)
+        except RuntimeError as error:
+            raise _lost(self.edge, error) from error
+        self.bytes_sent += nbytes
+        return
+        yield  # a generator that never waits in turns: it blocks
+
+    def flush(self) -> Generator[None, None, None]:
+        for slot in range(_SEND_SLOTS):
+            self._finish(slot)
+        return
+        yield
+
+    def _finish(self, slot: int) -> None:
+        work = self._works[slot]
+        if work is not None:
+            _wait(work, self._timeout, self.edge)
+            self._works[slot] = None
+
+
+class PointToPointReceiver(Receiver):
+    """A ring of `in_flight + 1` buffers with a receive posted into each that is free.
+
+    A buffer is posted again only after `release`: until then autograd may hold it, and gloo writes beneath autograd's
+    version counters, so that writing too early would corrupt gradients without any error.
+    """
+
+    def __init__(
+        self,
+        *,
+        edge: str,
+        peer: int,
+        tag: int,
+        capacity_bytes: int,
+        in_flight: int,
+        device: torch.device,
+        group: dist.ProcessGroup,
+        timeout_s: float,
+    ) -> None:
+        self.edge = edge
+        self._peer, self._tag, self._group, self._device = peer, tag, group, device
+        self._timeout = timedelta(seconds=timeout_s)
+        self._buffers = [torch.empty(capacity_bytes, dtype=torch.uint8) for _ in range(in_flight + 1)]
+        self._posted: deque[tuple[int, dist.Work]] = deque()
+        for slot in range(len(self._buffers)):
+            self._post(slot)
+
+    def _post(self, slot: int) -> None:
+        try:
+            work = dist.irecv(self._buffers[slot], group=self._group, tag=self._tag, group_src=self._peer)
+        except RuntimeError as error:
+            raise _lost(self.edge, error) from error
+        assert work is not None
+        self._posted.append((slot, work))
+
+    def receive(self) -> Generator[None, None, Message]:
+        if not self._posted:
+            raise ChannelError(
+                f"edge {self.edge}: every receive buffer is still in use",
+                mend="release messages as their mini-batches are done",
+            )
+        slot, work = self._posted.popleft()
+        _wait(work, self._timeout, self.edge)
+        message = unpack(self._buffers[slot], edge=self.edge)
+        message.slot = slot
+        if self._device.type != "cpu":
+            message.tensors = {name: tensor.to(self._device) for name, tensor in message.tensors.items()}
+        return message
+        yield
+
+    def release(self, message: Message) -> None:
+        if message.slot is not None:
+            message.tensors = {}
+            slot, message.slot = message.slot, None
+            self._post(slot)
+
+
+class GroupBarrier(Barrier):
+    """A barrier over the stages of a replica, on a process group of its own."""
+
+    def __init__(self, group: dist.ProcessGroup, timeout_s: float) -> None:
+        self._group = group
+        self._timeout = timedelta(seconds=timeout_s)
+
+    def wait(self) -> Generator[None, None, None]:
+        work = dist.barrier(group=self._group, async_op=True)
+        if work is not None:
+            _wait(work, self._timeout, "barrier")
+        return
+        yield
+
+
+def _wait(work: dist.Work, timeout: timedelta, edge: str) -> None:
+    try:
+        work.wait(timeout)
+    except RuntimeError as error:
+        raise _lost(edge, error) from error
+
+
+def _lost(edge: str, error: RuntimeError) -> ChannelError:
+    return ChannelError(f"edge {edge}: the neighbour is gone ({str(error).splitlines()[0]})")

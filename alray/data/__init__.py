@@ -1,0 +1,1 @@
+"""Sources, and batches with their exact position."""

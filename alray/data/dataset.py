@@ -1,0 +1,164 @@
+"""From the `data` section of a spec to splits that can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from alray.data.generators import generator
+from alray.data.registry import make_source
+from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet
+from alray.data.split import Split, require_tensor
+from alray.errors import DataError
+
+if TYPE_CHECKING:
+    from alray.spec import data as spec
+
+__all__ = ["Data", "Normalisation", "SampleSet", "Source", "Split", "TensorSet", "open_data"]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Opened data: the splits of one run, and what a mini-batch of it looks like."""
+
+    source: Source
+    train: Split
+    validation: Split | None
+    test: Split | None
+    batch_size: int
+    last_batch: Literal["drop", "keep"]
+    augment: Literal["none", "strong"]
+
+    @property
+    def splits(self) -> Mapping[str, Split | None]:
+        """By name: "train", "validation" and "test"; None where there is no such split."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.train.classes
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Shape of one sample as the model gets it, without the batch dimension."""
+        return self.train.shape
+
+    @property
+    def sample_dtype(self) -> torch.dtype:
+        return torch.float32
+
+    @property
+    def num_train(self) -> int:
+        """Samples of the training split, before any partial batch is dropped."""
+        return len(self.train)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Mini-batches in one epoch, at least one."""
+        whole, rest = divmod(self.num_train, self.batch_size)
+        return whole + (1 if rest and self.last_batch == "keep" else 0)
+
+    def read_image(self, path: Path) -> Tensor:
+        """A picture file as the model's input: float32 of `sample_shape`, prepared as training samples are.
+
+        Raises DataError where the file is missing or damaged, or the source's samples are not pictures.
+        """
+        return self.train.prepare(self.source.read_image(path), f"picture {path}")
+
+
+def open_data(data_spec: spec.DataSection, *, seed: int, load: Callable[[str], Any]) -> Data:
+    """Open the source and make the splits of a run.
+
+    The validation split is drawn from the training set by `seed`; of what is left, `train_fraction` is kept,
+    by the same permutation. `load` turns a reference `python:package.module.Class` into that class.
+    Raises DataError where data is missing, damaged or too small for one mini-batch.
+    """
+    source = make_source(data_spec, load)
+    train, test = _opened(source, "train"), _opened(source, "test")
+    if train is None:
+        raise DataError("there is no training set", key="data", mend="open('train') has to return one")
+    train_part, validation_part = _divide(len(train), data_spec, seed)
+    sample = train[0][0]
+    require_tensor(sample, "sample 0 of split `train`")
+    shape = tuple(sample.shape)
+    _require_images_to_augment(data_spec, shape)
+    _require_as_many_channels(source.normalisation, shape)
+
+    def split(name: SplitName, samples: SampleSet, part: Tensor) -> Split:
+        return Split(
+            samples,
+            part,
+            name=name,
+            shape=shape,
+            classes=source.classes,
+            normalisation=source.normalisation,
+        )
+
+    return Data(
+        source=source,
+        train=split("train", train, train_part),
+        validation=split("train", train, validation_part) if len(validation_part) else None,
+        test=split("test", test, torch.arange(len(test))) if test is not None else None,
+        batch_size=data_spec.batch_size,
+        last_batch=data_spec.last_batch,
+        augment=data_spec.augment,
+    )
+
+
+def _opened(source: Source, name: SplitName) -> SampleSet | None:
+    samples = source.open(name)
+    if samples is not None and len(samples) == 0:
+        raise DataError(f"the {name} set is empty", key="data", mend="give a source that has samples")
+    return samples
+
+
+def _divide(num_samples: int, data_spec: spec.DataSection, seed: int) -> tuple[Tensor, Tensor]:
+    """Indices of the training and the validation split into the source's training set, in its order."""
+    order = torch.randperm(num_samples, generator=generator(seed, "validation"))
+    fraction = data_spec.validation_fraction
+    num_validation = max(1, round(num_samples * fraction)) if fraction > 0 else 0
+    num_kept = round((num_samples - num_validation) * data_spec.train_fraction)
+    left = (
+        f"{num_kept} of {num_samples} training samples are left after data.validation_fraction and data.train_fraction"
+    )
+    if num_kept == 0:
+        raise DataError(left, key="data", mend="lower the first or raise the second")
+    if num_kept < data_spec.batch_size and data_spec.last_batch == "drop":
+        raise DataError(
+            f"{left}: fewer than one mini-batch of {data_spec.batch_size}",
+            key="data.batch_size",
+            mend=f"at most data.batch_size={num_kept}, or data.last_batch=keep",
+        )
+    kept = order[num_validation : num_validation + num_kept]
+    return kept.sort().values, order[:num_validation].sort().values
+
+
+def _require_images_to_augment(data_spec: spec.DataSection, shape: tuple[int, ...]) -> None:
+    if data_spec.augment != "none" and (len(shape) != 3 or shape[0] not in (1, 3)):
+        raise DataError(
+            f"`{data_spec.augment}` is for pictures of 1 or 3 channels, and samples have shape {list(shape)}",
+            key="data.augment",
+            mend="set data.augment=none",
+        )
+
+
+def _require_as_many_channels(normalisation: Normalisation | None, shape: tuple[int, ...]) -> None:
+    if normalisation is None:
+        return
+    num_channels = len(normalisation.mean)
+    if len(normalisation.std) != num_channels or shape[:1] != (num_channels,):
+        raise DataError(
+            f"`normalisation` has {num_channels} means and {len(normalisation.std)} standard deviations, "
+            f"and samples have shape {list(shape)}",
+            key="data.source",
+            mend="give one of each per channel; channels come first",
+        )

@@ -1,0 +1,56 @@
+"""The handwritten digits that come with scikit-learn: 1,797 images 1 x 8 x 8, ten classes, no download."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from alray.data.image_file import read_image
+from alray.data.resize import resize
+from alray.data.source import Normalisation, Source, SplitName, TensorSet
+
+NUM_TEST = 360
+# Never the seed of a run: every run and every seed is tested on the same samples.
+TEST_SPLIT_SEED = 0
+LARGEST_VALUE = 16.0
+
+
+class Digits(Source):
+    """Values 0..16 scaled to -1..1 (0 is paper, 16 is ink); 1,437 training samples.
+
+    The test split of 360 samples is stratified by class and fixed: it does not depend on the seed of a run.
+    """
+
+    normalisation = Normalisation(mean=(0.5,), std=(0.5,))
+
+    def __init__(self, *, image_size: int | None = None) -> None:
+        """image_size: pixels of height and width after resizing; None leaves 8."""
+        self._size = 8 if image_size is None else image_size
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(str(digit) for digit in range(10))
+
+    def open(self, split: SplitName) -> TensorSet:
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+
+        bunch = load_digits()
+        train, test = train_test_split(
+            range(len(bunch.target)),
+            test_size=NUM_TEST,
+            random_state=TEST_SPLIT_SEED,
+            shuffle=True,
+            stratify=bunch.target,
+        )
+        chosen = sorted(train if split == "train" else test)
+        images = torch.from_numpy(bunch.images[chosen]).to(torch.float32).div_(LARGEST_VALUE).unsqueeze(1)
+        labels = torch.from_numpy(bunch.target[chosen]).to(torch.int64)
+        return TensorSet(resize(images, (self._size, self._size)), labels)
+
+    def read_image(self, path: Path) -> Tensor:
+        """A picture of one digit, light ink on dark paper as in the training data; made 8 x 8 first."""
+        coarse = read_image(path, (1, 8, 8)).to(torch.float32).div_(255.0)
+        return resize(coarse, (self._size, self._size))

@@ -1,0 +1,107 @@
+"""Pictures in folders, one subfolder per class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+from torch import Tensor
+
+from alray.data.image_file import read_image
+from alray.data.source import Normalisation, Source, SplitName
+from alray.errors import DataError
+
+
+@dataclass(frozen=True)
+class PictureSet:
+    """Pictures that are decoded when they are asked for: uint8 [3, size, size] and label."""
+
+    paths: tuple[Path, ...]
+    labels: tuple[int, ...]
+    size: int
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return read_image(self.paths[index], (3, self.size, self.size)), self.labels[index]
+
+
+class ImageFolder(Source):
+    """A folder for training and, if there is one, a folder for the test; in each, one subfolder per class.
+
+    The names of the training subfolders, sorted, are the classes. Every file below a subfolder whose ending
+    Pillow knows is a picture, in sorted order; hidden files and others are passed over. Pictures become RGB,
+    scaled to -1..1.
+    """
+
+    normalisation = Normalisation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+
+    def __init__(self, *, train: Path, test: Path | None, image_size: int) -> None:
+        """image_size: pixels of height and width that every picture is resized to (not cropped)."""
+        self._folders: dict[SplitName, Path | None] = {"train": train, "test": test}
+        self._size = image_size
+        self._classes = tuple(folder.name for folder in _subfolders(train, "data.train"))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self._classes
+
+    def open(self, split: SplitName) -> PictureSet | None:
+        folder = self._folders[split]
+        if folder is None:
+            return None
+        paths: list[Path] = []
+        labels: list[int] = []
+        for subfolder in _subfolders(folder, f"data.{split}"):
+            if subfolder.name not in self._classes:
+                raise DataError(
+                    f"class `{subfolder.name}` is not a training class ({', '.join(self._classes)})",
+                    file=str(subfolder),
+                    key=f"data.{split}",
+                    mend="name the subfolders alike in both folders",
+                )
+            pictures = _pictures(subfolder, f"data.{split}")
+            paths.extend(pictures)
+            labels.extend([self._classes.index(subfolder.name)] * len(pictures))
+        return PictureSet(tuple(paths), tuple(labels), self._size)
+
+    def read_image(self, path: Path) -> Tensor:
+        return read_image(path, (3, self._size, self._size))
+
+
+def _subfolders(folder: Path, key: str) -> list[Path]:
+    if not folder.is_dir():
+        raise DataError(
+            "folder not found",
+            file=str(folder),
+            key=key,
+            mend="give a folder that has one subfolder per class",
+        )
+    found = sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if not found:
+        raise DataError(
+            "the folder has no subfolders",
+            file=str(folder),
+            key=key,
+            mend="put the pictures of each class in a subfolder named after it",
+        )
+    return found
+
+
+def _pictures(subfolder: Path, key: str) -> list[Path]:
+    endings = Image.registered_extensions()
+    found = sorted(
+        path
+        for path in subfolder.rglob("*")
+        if path.suffix.lower() in endings and not path.name.startswith(".") and path.is_file()
+    )
+    if not found:
+        raise DataError(
+            "the class has no pictures",
+            file=str(subfolder),
+            key=key,
+            mend="put pictures in the folder or remove it",
+        )
+    return found

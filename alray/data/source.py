@@ -1,0 +1,96 @@
+"""What a data source is: named classes, and for each split a sized, indexable set of samples and labels."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from alray.errors import DataError
+
+SplitName = Literal["train", "test"]
+
+
+class SampleSet(Protocol):
+    """A sized, indexable set. All samples have one shape.
+
+    A sample is a tensor: uint8 (scaled to 0..1 as pictures are) or floating point (taken as it is).
+    A label is an integer from 0 to the number of classes - 1.
+    """
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> tuple[Tensor, int]: ...
+
+
+@dataclass(frozen=True)
+class TensorSet:
+    """A set held in memory, from which a whole mini-batch is taken by one indexing operation.
+
+    samples: [N, ...] uint8 or floating point; labels: [N] int64.
+    """
+
+    samples: Tensor
+    labels: Tensor
+
+    def __post_init__(self) -> None:
+        """Raises DataError where the labels do not fit the samples."""
+        if self.labels.dtype != torch.int64 or self.labels.shape != self.samples.shape[:1]:
+            raise DataError(
+                f"labels of type {self.labels.dtype} and shape {list(self.labels.shape)} do not fit samples of "
+                f"shape {list(self.samples.shape)}",
+                key="data",
+                mend="give one int64 label for each sample",
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.samples[index], int(self.labels[index])
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """(x - mean) / std, per channel; the first dimension of a sample is its channels."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def apply(self, samples: Tensor) -> Tensor:
+        """A new tensor. samples: [N, channels, ...] floating point."""
+        shape = (1, len(self.mean)) + (1,) * (samples.dim() - 2)
+        mean = torch.tensor(self.mean, dtype=samples.dtype).view(shape)
+        std = torch.tensor(self.std, dtype=samples.dtype).view(shape)
+        return (samples - mean).div_(std)
+
+
+class Source(ABC):
+    """Where samples come from. Sets hold samples before augmentation and normalisation."""
+
+    #: Applied to every sample after augmentation; None leaves samples as they are.
+    normalisation: Normalisation | None = None
+
+    @property
+    @abstractmethod
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes; a label counts into them."""
+
+    @abstractmethod
+    def open(self, split: SplitName) -> SampleSet | None:
+        """The set of a split; None where there is no test set. Raises DataError where data is missing."""
+
+    def read_image(self, path: Path) -> Tensor:
+        """A picture file as one sample of this source, before normalisation: [channels, height, width].
+
+        Raises DataError where the file is missing or damaged, or samples of this source are not pictures.
+        """
+        raise DataError(
+            "this data source does not say how a picture becomes a sample",
+            key="data.source",
+            mend="give the source a method read_image(path) that returns a sample",
+        )

@@ -1,0 +1,78 @@
+"""Made-up samples that a network can learn: for tests, benchmarks, and specs without data."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from alray.data.generators import generator
+from alray.data.image_file import read_image
+from alray.data.resize import resize
+from alray.data.source import Normalisation, Source, SplitName, TensorSet
+from alray.errors import DataError
+
+# Never the seed of a run: every seed trains and tests on the same samples.
+_SEED = 20260
+_BLOCK = 256  # samples drawn from one generator
+_LARGEST_BYTES = 8 * 2**30
+
+
+class Synthetic(Source):
+    """A sample is the pattern of its class (smooth where samples are pictures) plus noise, in 0..1.
+
+    Sample i has class i % classes, and is the same whatever the number of samples. The test set, drawn apart,
+    has a fifth as many samples as the training set, and at least one of each class.
+    """
+
+    def __init__(self, *, shape: tuple[int, ...], classes: int, samples: int, image_size: int | None = None) -> None:
+        """shape: of one sample; image_size, in pixels, takes the place of its height and width."""
+        if image_size is not None:
+            if len(shape) != 3:
+                raise DataError(
+                    f"samples of shape {list(shape)} have no height and width to resize",
+                    key="data.image_size",
+                    mend="leave it out, or give a shape of channels, height, width",
+                )
+            shape = (shape[0], image_size, image_size)
+        size_bytes = samples * math.prod(shape) * 4
+        if size_bytes > _LARGEST_BYTES:
+            raise DataError(
+                f"{samples} samples of shape {list(shape)} take {size_bytes / 2**30:.1f} GiB, "
+                f"and synthetic samples are held in memory (at most {_LARGEST_BYTES / 2**30:.0f} GiB)",
+                key="data.samples",
+                mend=f"at most {_LARGEST_BYTES // (math.prod(shape) * 4)} samples fit",
+            )
+        self._shape = tuple(shape)
+        self._num_classes = classes
+        self._num_train = samples
+        self.normalisation = Normalisation(mean=(0.5,) * shape[0], std=(0.25,) * shape[0])
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(f"class_{number}" for number in range(self._num_classes))
+
+    def open(self, split: SplitName) -> TensorSet:
+        num_samples = self._num_train if split == "train" else max(self._num_train // 5, self._num_classes)
+        labels = torch.arange(num_samples) % self._num_classes
+        samples = torch.empty(num_samples, *self._shape)
+        for number, block in enumerate(samples.split(_BLOCK)):
+            noise = torch.randn(_BLOCK, *self._shape, generator=generator(_SEED, split, number))
+            block.copy_(noise[: len(block)])
+        patterns = self._patterns()
+        for block, block_labels in zip(samples.split(_BLOCK), labels.split(_BLOCK), strict=True):
+            block.mul_(0.15).add_(patterns[block_labels], alpha=0.15).add_(0.5).clamp_(0.0, 1.0)
+        return TensorSet(samples, labels)
+
+    def _patterns(self) -> Tensor:
+        """One pattern per class, [classes, *shape], about mean 0 and standard deviation 1."""
+        drawn = generator(_SEED, "patterns")
+        if len(self._shape) != 3:
+            return torch.randn(self._num_classes, *self._shape, generator=drawn)
+        coarse = torch.randn(self._num_classes, self._shape[0], 4, 4, generator=drawn)
+        return resize(coarse, (self._shape[1], self._shape[2]))
+
+    def read_image(self, path: Path) -> Tensor:
+        return read_image(path, self._shape)

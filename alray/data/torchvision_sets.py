@@ -1,0 +1,149 @@
+"""CIFAR-10, CIFAR-100, MNIST and Fashion-MNIST: read from disk, fetched by torchvision where allowed."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torchvision import datasets
+
+from alray.data.idx import read_idx
+from alray.data.image_file import read_image
+from alray.data.resize import resize
+from alray.data.source import Normalisation, Source, SplitName, TensorSet
+from alray.errors import DataError
+
+Name = Literal["CIFAR10", "CIFAR100", "MNIST", "FashionMNIST"]
+
+# Published means and standard deviations of the training sets, values scaled to 0..1.
+_NORMALISATION = {
+    "CIFAR10": Normalisation((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "CIFAR100": Normalisation((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    "MNIST": Normalisation((0.1307,), (0.3081,)),
+    "FashionMNIST": Normalisation((0.2860,), (0.3530,)),
+}
+_CIFAR = {"CIFAR10": datasets.CIFAR10, "CIFAR100": datasets.CIFAR100}
+_IDX = {"MNIST": datasets.MNIST, "FashionMNIST": datasets.FashionMNIST}
+_IDX_PREFIX: dict[SplitName, str] = {"train": "train", "test": "t10k"}
+
+
+def make_torchvision(*, dataset: Name, root: Path, download: bool, image_size: int | None) -> Source:
+    """One of torchvision's data sets, below `root`; image_size: pixels, None leaves the set's own."""
+    if dataset in _CIFAR:
+        return Cifar(dataset, root, download=download, image_size=image_size)
+    return Idx(dataset, root, download=download, image_size=image_size)
+
+
+class Cifar(Source):
+    """32 x 32 RGB pictures, in the folder torchvision unpacks: cifar-10-batches-py or cifar-100-python."""
+
+    def __init__(self, dataset: Name, root: Path, *, download: bool, image_size: int | None) -> None:
+        self.normalisation = _NORMALISATION[dataset]
+        self._dataset = dataset
+        self._root = root
+        self._size = 32 if image_size is None else image_size
+        self._classes = tuple(self._read("test", download=download).classes)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self._classes
+
+    def open(self, split: SplitName) -> TensorSet:
+        pictures = self._read(split, download=False)
+        images = torch.from_numpy(pictures.data).permute(0, 3, 1, 2)
+        labels = torch.tensor(pictures.targets, dtype=torch.int64)
+        return _in_memory(images, labels, self._size)
+
+    def read_image(self, path: Path) -> Tensor:
+        return resize(read_image(path, (3, 32, 32)), (self._size, self._size))
+
+    def _read(self, split: SplitName, *, download: bool) -> datasets.CIFAR10:
+        kind = _CIFAR[self._dataset]
+        looked_for = f"the folder {kind.base_folder}"
+        if download:
+            _download(kind, self._dataset, self._root, looked_for)
+        try:
+            return kind(str(self._root), train=split == "train", download=False)
+        except RuntimeError as error:  # what torchvision raises where a file is missing or its MD5 is another
+            raise _missing(
+                f"{self._dataset} is not there, or damaged: looked for {looked_for}", self._root, kind.url
+            ) from error
+
+
+class Idx(Source):
+    """28 x 28 grayscale pictures in IDX files, plain or .gz, in `root` itself or in `root`/<dataset>/raw."""
+
+    def __init__(self, dataset: Name, root: Path, *, download: bool, image_size: int | None) -> None:
+        self.normalisation = _NORMALISATION[dataset]
+        self._dataset = dataset
+        self._root = root
+        self._download = download
+        self._size = 28 if image_size is None else image_size
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(_IDX[self._dataset].classes)
+
+    def open(self, split: SplitName) -> TensorSet:
+        names = [f"{_IDX_PREFIX[split]}-images-idx3-ubyte", f"{_IDX_PREFIX[split]}-labels-idx1-ubyte"]
+        if self._download and any(self._find(name) is None for name in names):
+            _download(_IDX[self._dataset], self._dataset, self._root, ", ".join(names))
+        images_path, labels_path = (self._find(name) or self._raise_missing(name) for name in names)
+        images, labels = read_idx(images_path, 3), read_idx(labels_path, 1)
+        if len(images) != len(labels):
+            raise DataError(
+                f"{len(labels)} labels for the {len(images)} pictures of {images_path.name}",
+                file=str(labels_path),
+                mend="fetch both files anew",
+            )
+        return _in_memory(images.unsqueeze(1), labels.to(torch.int64), self._size)
+
+    def read_image(self, path: Path) -> Tensor:
+        return resize(read_image(path, (1, 28, 28)), (self._size, self._size))
+
+    def _find(self, name: str) -> Path | None:
+        for folder in (self._root, self._root / self._dataset / "raw"):
+            for path in (folder / name, folder / f"{name}.gz"):
+                if path.is_file():
+                    return path
+        return None
+
+    def _raise_missing(self, name: str) -> Path:
+        raise _missing(
+            f"{self._dataset} is not there: looked for {name} (or {name}.gz) here and in {self._dataset}/raw",
+            self._root,
+            _IDX[self._dataset].mirrors[0],
+        )
+
+
+def _in_memory(images: Tensor, labels: Tensor, size: int) -> TensorSet:
+    whole = images.clone(memory_format=torch.contiguous_format)
+    return TensorSet(resize(whole, (size, size)), labels)
+
+
+def _download(kind: type, dataset: Name, root: Path, looked_for: str) -> None:
+    """Fetch into `root` what is not there yet; progress goes to standard error."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            kind(str(root), train=True, download=True)
+    except (OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(
+            f"{dataset} is not there (looked for {looked_for}) and could not be fetched: {reason}",
+            file=str(root),
+            key="data.download",
+            mend="run again where there is a network, or copy the files there by hand",
+        ) from error
+
+
+def _missing(message: str, root: Path, address: str) -> DataError:
+    return DataError(
+        message,
+        file=str(root),
+        key="data.root",
+        mend=f"data.download=true fetches it where there is a network, or copy it there from {address}",
+    )

@@ -1,0 +1,1 @@
+"""Ray actors, placement group and rendezvous; no training logic."""

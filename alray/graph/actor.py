@@ -1,0 +1,112 @@
+"""The Ray actor of one stage: a process that runs the stage's loop in a thread and answers the driver's polls."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import psutil
+import ray
+import torch.distributed as dist
+
+from alray.graph.graph import Outbox, status_of
+from alray.graph.rendezvous import Meeting, host_store, join, links_of
+from alray.stage import device as devices
+from alray.stage.assignment import Assignment
+from alray.stage.leader import Control
+from alray.stage.loop import Links, StageLoop
+from alray.stage.reports import StageStatus
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """Where an actor runs."""
+
+    node: str
+    host: str
+    pid: int
+    created_s: float
+    sees_run_dir: bool
+
+
+class StageActor:
+    """One stage of one replica. Its methods answer at once; the loop is a thread of its own."""
+
+    def __init__(self, assignment: Assignment, run_token: str) -> None:
+        self._assignment = assignment
+        self._run_token = run_token
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"stage-{assignment.stage}")
+        self._outcome: Future[None] = Future()
+        self._outbox = Outbox()
+        self._control = Control()
+        self._loop: StageLoop | None = None
+        self._store: dist.TCPStore | None = None
+
+    def whereabouts(self) -> Whereabouts:
+        """Also tells whether this node sees the run folder the driver made."""
+        token = self._assignment.run_dir / ".run"
+        return Whereabouts(
+            node=ray.get_runtime_context().get_node_id(),
+            host=ray.util.get_node_ip_address(),
+            pid=os.getpid(),
+            created_s=psutil.Process().create_time(),
+            sees_run_dir=token.is_file() and token.read_text() == self._run_token,
+        )
+
+    def host_store(self, host: str) -> int:
+        """Open the replica's store on this host; returns its port."""
+        self._store = host_store(host)
+        return int(self._store.port)
+
+    def start(self, meeting: Meeting | None) -> None:
+        """Begin the loop; a stage alone needs no meeting."""
+        self._outcome = self._executor.submit(self._run, meeting)
+
+    def poll(self) -> StageStatus:
+        return status_of(self._assignment, self._loop, self._outbox, self._outcome, time.perf_counter())
+
+    def request_stop(self) -> None:
+        self._control.stop_requested = True
+
+    def _run(self, meeting: Meeting | None) -> None:
+        assignment = self._assignment
+        self._redirect_output()
+        spec = assignment.spec
+        devices.settle(spec.resources.threads, spec.run.deterministic)
+        device = assignment.device()
+        baseline = devices.resident_bytes()
+        network = assignment.network()
+        stage = assignment.build_stage(network, device)
+        links = Links()
+        if meeting is not None:
+            # A backstop only: the driver, which hears every stage, ends a graph long before.
+            timeout_s = max(300.0, 10.0 * assignment.plan.deadline_s)
+            group = join(meeting, assignment, self._store, timeout_s)
+            links = links_of(assignment, network, device, group, timeout_s)
+        self._loop = StageLoop(
+            assignment,
+            stage=stage,
+            device=device,
+            dtype=network.dtype,
+            links=links,
+            control=self._control,
+            report=self._outbox.put,
+            baseline_bytes=baseline,
+            measures_memory=True,
+        )
+        for _ in self._loop.run():
+            pass
+
+    def _redirect_output(self) -> None:
+        """What this process and a user's code print goes to the run folder."""
+        logs = self._assignment.run_dir / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        log = os.open(logs / f"stage-{self._assignment.stage}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)

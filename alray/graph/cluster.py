@@ -1,0 +1,88 @@
+"""The Ray cluster a run uses: one of its own, or one that is attached to."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from alray.errors import PlanError, RequestError
+
+Bundle = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A connected Ray cluster."""
+
+    address: str | None  # None where alray started it
+    warnings: tuple[str, ...] = ()
+
+
+@contextmanager
+def connect(address: str | None, bundles: Sequence[Bundle]) -> Iterator[Cluster]:
+    """Connect to the cluster at `address` (or RAY_ADDRESS), or start one on this machine that can hold the bundles.
+
+    A cluster started here ends with the block; one attached to is left as it was. Raises PlanError at once where the
+    bundles can never be held.
+    """
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    address = address or os.environ.get("RAY_ADDRESS") or None
+    if address is None:
+        # A cluster for this process alone: no token is needed, and none is written under the home directory.
+        os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    import ray
+
+    own = not ray.is_initialized()
+    warnings: list[str] = []
+    if own:
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "alray"}
+        if address is not None:
+            try:
+                ray.init(address=address, **quiet)
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                raise RequestError(
+                    f"no Ray cluster answers at `{address}`: {str(error).splitlines()[0]}",
+                    mend="start it, mend the address, or leave --address out to run on this machine alone",
+                ) from error
+        else:
+            cores = len(os.sched_getaffinity(0))
+            wanted = sum(bundle.get("CPU", 0.0) for bundle in bundles)
+            if wanted > cores:
+                warnings.append(
+                    f"{len(bundles)} stages ask for {wanted:g} processors and this machine has {cores}: they share them"
+                )
+            ray.init(address="local", num_cpus=max(cores, int(-(-wanted // 1))), include_dashboard=False, **quiet)
+    try:
+        require_room(bundles, [node["Resources"] for node in ray.nodes() if node["Alive"]])
+        yield Cluster(address, tuple(warnings))
+    finally:
+        if own:
+            ray.shutdown()
+
+
+def require_room(bundles: Sequence[Bundle], nodes: Sequence[dict[str, float]]) -> None:
+    """Raise PlanError unless the nodes, were they empty, could hold all bundles; a bundle lies on one node.
+
+    Bundles are laid largest first on the first node with room, which for bundles that are all alike is exact.
+    """
+    free = [dict(node) for node in nodes]
+    for number, bundle in enumerate(sorted(bundles, key=lambda bundle: sorted(bundle.items()), reverse=True)):
+        for node in free:
+            if all(node.get(name, 0.0) >= amount for name, amount in bundle.items()):
+                for name, amount in bundle.items():
+                    node[name] = node.get(name, 0.0) - amount
+                break
+        else:
+            asked = " and ".join(f"{amount:g} {name}" for name, amount in bundle.items())
+            totals = ", ".join(f"{sum(node.get(name, 0.0) for node in nodes):g} {name}" for name in bundle)
+            raise PlanError(
+                f"{len(bundles)} stages of {asked} each can never be placed: the cluster has {totals} "
+                f"on {len(nodes)} node{'s' if len(nodes) != 1 else ''}, room for {number}",
+                key="resources.per_stage",
+                mend="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
+            )

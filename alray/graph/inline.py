@@ -1,0 +1,127 @@
+"""The graph in one process, without Ray: the same plan and the same loops, taking turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
+
+import torch
+
+from alray.channel.in_process import Queue, TurnBarrier
+from alray.errors import RunError
+from alray.graph.graph import Graph, Outbox, status_of
+from alray.stage import device as devices
+from alray.stage.assignment import Assignment
+from alray.stage.leader import Control
+from alray.stage.loop import Links, StageLoop
+from alray.stage.reports import StageStatus
+
+_IDLE_ROUNDS = 10_000
+"""Rounds in which no stage could go on before that is called a deadlock; a round without work takes microseconds."""
+
+
+class InlineGraph(Graph):
+    """Stages in turns on one thread: each runs until it has to wait for another."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-inline")
+        self._control = Control()
+        self._abandoned = False
+        self._outcome: Future[None] = Future()
+        self._assignments: Sequence[Assignment] = ()
+        self._loops: list[StageLoop] = []
+        self._outboxes: list[Outbox] = []
+        self._turn_of = 0
+
+    def start(self, assignments: Sequence[Assignment]) -> None:
+        self._assignments = assignments
+        self._outboxes = [Outbox() for _ in assignments]
+        self._outcome = self._executor.submit(self._run)
+
+    def poll(self, timeout_s: float) -> list[StageStatus]:
+        wait([self._outcome], timeout=timeout_s)
+        now_s = time.perf_counter()
+        statuses = []
+        for place, (assignment, outbox) in enumerate(zip(self._assignments, self._outboxes, strict=True)):
+            loop = self._loops[place] if place < len(self._loops) else None
+            # The one thread's fault is that of the stage whose turn it was.
+            mine = self._outcome
+            if mine.done() and mine.exception() is not None and place != self._turn_of:
+                mine = Future()
+            statuses.append(status_of(assignment, loop, outbox, mine, now_s))
+        return statuses
+
+    def request_stop(self) -> None:
+        self._control.stop_requested = True
+
+    def close(self) -> None:
+        self._abandoned = True
+        self._executor.shutdown(wait=self._outcome.done(), cancel_futures=True)
+
+    def _run(self) -> None:
+        first = self._assignments[0]
+        logs = first.run_dir / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            # What a user's code prints goes to the log, as it does where each stage is a process.
+            log = stack.enter_context((logs / "stage-0.log").open("a", encoding="utf-8", buffering=1))
+            stack.enter_context(redirect_stdout(log))
+            stack.enter_context(redirect_stderr(log))
+            threads_before = torch.get_num_threads()
+            deterministic_before = torch.are_deterministic_algorithms_enabled()
+            devices.settle(first.spec.resources.threads, first.spec.run.deterministic)
+            stack.callback(torch.set_num_threads, threads_before)
+            stack.callback(torch.use_deterministic_algorithms, deterministic_before)
+            self._build()
+            self._take_turns()
+
+    def _build(self) -> None:
+        network = self._assignments[0].network()
+        stages = len(self._assignments)
+        in_flight = self._assignments[0].plan.in_flight
+        up = [Queue(f"{stage}->{stage + 1}", in_flight) for stage in range(stages - 1)]
+        down = [Queue(f"{stage + 1}->{stage}", in_flight) for stage in range(stages - 1)]
+        barrier = TurnBarrier(stages)
+        for stage, assignment in enumerate(self._assignments):
+            self._turn_of = stage
+            device = assignment.device()
+            baseline = devices.resident_bytes()
+            links = Links(
+                from_below=up[stage - 1].receiver() if stage > 0 else None,
+                to_above=up[stage].sender() if stage < stages - 1 else None,
+                from_above=down[stage].receiver() if stage < stages - 1 else None,
+                to_below=down[stage - 1].sender() if stage > 0 else None,
+                barrier=barrier if stages > 1 else None,
+            )
+            self._loops.append(
+                StageLoop(
+                    assignment,
+                    stage=assignment.build_stage(network, device),
+                    device=device,
+                    dtype=network.dtype,
+                    links=links,
+                    control=self._control,
+                    report=self._outboxes[stage].put,
+                    baseline_bytes=baseline,
+                    measures_memory=stages == 1,
+                )
+            )
+
+    def _take_turns(self) -> None:
+        turns = {stage: loop.run() for stage, loop in enumerate(self._loops)}
+        idle_rounds, progress = 0, -1
+        while turns and not self._abandoned:
+            for stage in list(turns):
+                self._turn_of = stage
+                if next(turns[stage], _ENDED) is _ENDED:
+                    del turns[stage]
+            before, progress = progress, sum(loop.clock.progress + loop.step for loop in self._loops)
+            idle_rounds = 0 if progress != before else idle_rounds + 1
+            if idle_rounds > _IDLE_ROUNDS:
+                waiting = ", ".join(f"stage {stage}: {self._loops[stage].clock.activity}" for stage in turns)
+                raise RunError(f"no stage can go on ({waiting})", mend="report this as a fault of alray")
+
+
+_ENDED = object()

@@ -1,0 +1,187 @@
+"""The graph as Ray actors: one per stage in a placement group, named by its stage."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import psutil
+import ray
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from alray.errors import PlanError, StageError
+from alray.graph.actor import StageActor, Whereabouts
+from alray.graph.cluster import Bundle
+from alray.graph.graph import Graph
+from alray.graph.rendezvous import Meeting
+from alray.stage.assignment import Assignment
+from alray.stage.reports import StageStatus
+
+_PLACING_S = 300.0
+_STARTING_S = 120.0
+
+
+class RayGraph(Graph):
+    """Stages as actors. Ray never restarts one and never replays a call: the driver builds a new graph instead."""
+
+    def __init__(self, bundles: Sequence[Bundle], *, run_token: str) -> None:
+        """bundles: what each stage needs, replica by replica; run_token: what the run folder's `.run` file holds."""
+        self._bundles = list(bundles)
+        self._run_token = run_token
+        self._group: PlacementGroup | None = None
+        self._actors: list[Any] = []
+        self._assignments: Sequence[Assignment] = ()
+        self._places: list[Whereabouts] = []
+        self._polls: dict[Any, int] = {}
+        self._asked: dict[int, float] = {}
+        self._latest: dict[int, StageStatus] = {}
+        self._dead: set[int] = set()
+
+    def start(self, assignments: Sequence[Assignment]) -> None:
+        self._assignments = assignments
+        self._group = placement_group([_ray_bundle(bundle) for bundle in self._bundles], strategy="PACK")
+        if not self._group.wait(timeout_seconds=_PLACING_S):
+            raise PlanError(
+                f"the cluster gave no room for {len(self._bundles)} stages within {_PLACING_S:.0f} s",
+                mend="wait until others have finished, or ask for less",
+                key="resources.per_stage",
+            )
+        remote = ray.remote(StageActor)
+        for place, assignment in enumerate(assignments):
+            bundle = self._bundles[place]
+            actor = remote.options(
+                name=f"{self._run_token}-replica-{assignment.replica}-stage-{assignment.stage}",
+                num_cpus=bundle.get("CPU", 0.0),
+                num_gpus=bundle.get("GPU", 0.0),
+                resources={name: amount for name, amount in bundle.items() if name not in ("CPU", "GPU")},
+                max_restarts=0,
+                max_task_retries=0,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=place),
+            ).remote(assignment, self._run_token)
+            self._actors.append(actor)
+        self._places = self._call([actor.whereabouts.remote() for actor in self._actors])
+        self._require_shared_run_dir()
+        self._meet()
+
+    def _meet(self) -> None:
+        """Have stage 0 of each replica open a store, and every stage begin."""
+        by_replica: dict[int, list[int]] = {}
+        for place, assignment in enumerate(self._assignments):
+            by_replica.setdefault(assignment.replica, []).append(place)
+        starts = []
+        for places in by_replica.values():
+            meeting = None
+            if len(places) > 1:
+                one_host = len({self._places[place].node for place in places}) == 1
+                host = "127.0.0.1" if one_host else self._places[places[0]].host
+                (port,) = self._call([self._actors[places[0]].host_store.remote(host)])
+                meeting = Meeting(host, port, one_host)
+            starts += [self._actors[place].start.remote(meeting) for place in places]
+        self._call(starts)
+
+    def _call(self, references: list[Any]) -> list[Any]:
+        try:
+            answers: list[Any] = ray.get(references, timeout=_STARTING_S)
+        except (RayActorError, RayTaskError, ray.exceptions.GetTimeoutError) as error:
+            raise StageError(
+                f"the stages could not be started: {str(error).strip().splitlines()[-1]}",
+                mend="see the logs of Ray on the node",
+            ) from error
+        return answers
+
+    def _require_shared_run_dir(self) -> None:
+        for assignment, place in zip(self._assignments, self._places, strict=True):
+            if not place.sees_run_dir:
+                raise PlanError(
+                    f"stage {assignment.stage} is on {place.host}, which does not see the run folder "
+                    f"{assignment.run_dir}",
+                    mend="put the run folder on storage that all nodes share, with --run-dir",
+                )
+
+    def poll(self, timeout_s: float) -> list[StageStatus]:
+        asking = set(self._polls.values())
+        for place, actor in enumerate(self._actors):
+            if place not in asking and place not in self._dead and not self._is_finished(place):
+                self._polls[actor.poll.remote()] = place
+                self._asked[place] = time.monotonic()
+        answered: dict[int, StageStatus] = {}
+        if self._polls:
+            ready, _ = ray.wait(list(self._polls), num_returns=len(self._polls), timeout=timeout_s)
+            for reference in ready:
+                place = self._polls.pop(reference)
+                answered[place] = self._read(place, reference)
+        self._latest.update({place: replace(status, reports=()) for place, status in answered.items()})
+        now = time.monotonic()
+        return [self._status(place, answered, now) for place in range(len(self._actors))]
+
+    def _is_finished(self, place: int) -> bool:
+        latest = self._latest.get(place)
+        return latest is not None and latest.finished
+
+    def _read(self, place: int, reference: Any) -> StageStatus:
+        assignment = self._assignments[place]
+        try:
+            status: StageStatus = ray.get(reference)
+        except ActorUnavailableError:
+            return self._blank(place)  # asked again at the next poll; silence is judged by the driver
+        except ActorDiedError as error:
+            self._dead.add(place)
+            where = self._places[place]
+            return StageStatus(
+                stage=assignment.stage,
+                replica=assignment.replica,
+                step=self._blank(place).step,
+                progress=0,
+                activity="finished",
+                activity_s=0.0,
+                finished=True,
+                dead=True,
+                error=StageError(f"stage {assignment.stage} died (process {where.pid} on {where.host})"),
+                detail=str(error),
+            )
+        return status
+
+    def _blank(self, place: int) -> StageStatus:
+        assignment = self._assignments[place]
+        latest = self._latest.get(place)
+        if latest is not None:
+            return latest
+        return StageStatus(assignment.stage, assignment.replica, assignment.start.step, 0, "starting", 0.0)
+
+    def _status(self, place: int, answered: dict[int, StageStatus], now: float) -> StageStatus:
+        if place in answered:
+            return answered[place]
+        status = self._blank(place)
+        if status.finished:
+            return status
+        return replace(status, silent_s=now - self._asked.get(place, now))
+
+    def request_stop(self) -> None:
+        for assignment, actor in zip(self._assignments, self._actors, strict=True):
+            if assignment.stage == 0:
+                actor.request_stop.remote()
+
+    def close(self) -> None:
+        here = ray.get_runtime_context().get_node_id() if ray.is_initialized() else None
+        for actor in self._actors:
+            ray.kill(actor, no_restart=True)
+        for where in self._places:
+            # A stopped process does not hear Ray; on this node the signal reaches it all the same.
+            if where.node == here:
+                with suppress(psutil.NoSuchProcess):
+                    process = psutil.Process(where.pid)
+                    if process.create_time() == where.created_s:  # not another one that got the number since
+                        process.kill()
+        if self._group is not None:
+            remove_placement_group(self._group)
+        self._actors, self._places, self._group = [], [], None
+        self._polls.clear()
+
+
+def _ray_bundle(bundle: Bundle) -> Bundle:
+    return {name: amount for name, amount in bundle.items() if amount > 0} or {"CPU": 0.001}

@@ -1,0 +1,1 @@
+"""Blocks, components, objectives."""

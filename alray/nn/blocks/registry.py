@@ -1,0 +1,51 @@
+"""Blocks by name. Built-in ones register themselves; a user's own is named `python:package.module.Class`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from torch import nn
+
+from alray.errors import SpecError
+from alray.nn.shape import Shape
+
+
+class BuildBlock(Protocol):
+    """Builds an encoder for one sample shape; `forward(s, mask=None)` maps `[N, *input]` to `[N, *output]`."""
+
+    def __call__(self, input: Shape, /, **fields: Any) -> nn.Module: ...
+
+
+_BLOCKS: dict[str, Callable[..., nn.Module]] = {}
+
+
+def register(name: str) -> Callable[[Callable[..., nn.Module]], Callable[..., nn.Module]]:
+    """Make a builder known under a name that specs may use."""
+
+    def keep(build: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+        _BLOCKS[name] = build
+        return build
+
+    return keep
+
+
+def registered() -> tuple[str, ...]:
+    """Names of all built-in blocks."""
+    return tuple(sorted(_BLOCKS))
+
+
+def builder(name: str, load: Callable[[str], Any]) -> Callable[..., nn.Module]:
+    """The builder for a block's name; `load` resolves a `python:` reference to the object it names.
+
+    A `python:` object with a `build` attribute is built by `build(input, **fields)`, any other (a class, a function)
+    by calling it with the same arguments.
+    """
+    if not name.startswith("python:"):
+        return _BLOCKS[name]
+    target = load(name)
+    build = getattr(target, "build", target)
+    if not callable(build):
+        raise SpecError(f"`{name}` is not a class or function", mend="name a class with `build(input, **fields)`")
+    result: Callable[..., nn.Module] = build
+    return result

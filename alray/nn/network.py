@@ -1,0 +1,191 @@
+"""The blueprint of a network: shapes along the chain, and each component built alike wherever it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from alray.errors import SpecError
+from alray.nn.blocks import builder
+from alray.nn.boundary import pass_on
+from alray.nn.component import AssociatedComponent, BackpropagationComponent, Component, Encoder
+from alray.nn.draws import module_draws
+from alray.nn.head import bridge, classifier, label_decoder, label_encoder
+from alray.nn.shape import Shape
+from alray.seeds import derive_seed
+from alray.spec.models import Spec
+
+_FAULTS_OF_A_BLOCK = (TypeError, ValueError, RuntimeError, AttributeError, LookupError, NotImplementedError)
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Link:
+    """What is known of one encoder before it is built for real."""
+
+    name: str
+    input: Shape
+    output: Shape
+    draws: bool
+    writes_input: bool
+
+
+class Network:
+    """The chain a spec describes, on samples of one shape with a number of classes.
+
+    Every component is a function of (spec, seed, index): initial weights are drawn from (seed, component, part), so any
+    process that builds component l builds the same one.
+    """
+
+    def __init__(self, spec: Spec, *, sample: Shape, classes: int, load: Callable[[str], Any]) -> None:
+        self.spec, self.classes = spec, classes
+        self.entries = spec.model.expanded()
+        self._load = load
+        self.dtype = DTYPES[spec.run.precision]
+        self.links: list[Link] = []
+        shape = Shape(sample, self.dtype if sample.dtype.is_floating_point else sample.dtype)
+        for index in range(len(self.entries)):
+            link = self._inspect(index, shape)
+            self.links.append(link)
+            shape = link.output
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def component(self, index: int, device: str | torch.device) -> Component:
+        """Component `index` (counted from 0) on a device, in training mode."""
+        if torch.device(device).type == "meta":
+            with torch.device("meta"):
+                return self._component(index, device)
+        return self._component(index, device)
+
+    def _component(self, index: int, device: str | torch.device) -> Component:
+        link = self.links[index]
+        encoder = Encoder(
+            self._seeded(index, "f", lambda: self._build_block(index, link.input)),
+            index=index,
+            seed=self.spec.seed,
+            draws=link.draws,
+            writes_input=link.writes_input,
+        )
+        method = self.spec.method
+        component: Component
+        if method.kind == "associated_learning":
+            component = self._associated(index, encoder, device)
+        else:
+            head = None
+            if index == len(self) - 1:
+                head = self._seeded(index, "head", lambda: self._head(link.output)).to(device, self.dtype)
+            component = BackpropagationComponent(
+                index,
+                f=encoder.to(device, self.dtype),
+                head=head,
+                optimizer=self.spec.optimizer,
+            )
+        return component.train()
+
+    def _associated(self, index: int, encoder: Encoder, device: str | torch.device) -> AssociatedComponent:
+        method = self.spec.method
+        first = index == 0
+        width = self.classes if first else method.label_dim
+        label = {"label_dim": method.label_dim}
+        parts = {
+            "b": lambda: bridge(
+                self.links[index].output,
+                activation=method.label_activation,
+                pool=method.bridge.pool,
+                hidden=method.bridge.hidden,
+                **label,
+            ),
+            "g": lambda: label_encoder(width, activation=method.label_activation, **label),
+            "h": lambda: label_decoder(
+                width,
+                activation=method.first_decoder_activation if first else method.decoder_activation,
+                **label,
+            ),
+        }
+        built = {name: self._seeded(index, name, make).to(device, self.dtype) for name, make in parts.items()}
+        return AssociatedComponent(
+            index,
+            f=encoder.to(device, self.dtype),
+            **built,
+            classes=self.classes if first else None,
+            label_loss=method.first_label_loss if first else "mse",
+            optimizer=self.spec.optimizer,
+        )
+
+    def _head(self, input: Shape) -> nn.Module:
+        head = self.spec.method.head
+        if head == "auto":
+            return classifier(input, classes=self.classes, pool=4, hidden=None, activation="none")
+        return classifier(input, classes=self.classes, pool=head.pool, hidden=head.hidden, activation=head.activation)
+
+    def _seeded(self, index: int, part: str, make: Callable[[], nn.Module]) -> nn.Module:
+        """Build a part with initial weights drawn from (seed, component, part), leaving the global stream as it was."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(derive_seed(self.spec.seed, "weights", index, part))
+            return make()
+
+    def _build_block(self, index: int, input: Shape) -> nn.Module:
+        entry = self.entries[index]
+        key = f"model.components[{index}]"
+        try:
+            block = builder(entry.block, self._load)(input, **entry.fields)
+        except _FAULTS_OF_A_BLOCK as error:
+            raise SpecError(
+                f"block `{entry.block}` cannot be built on an input of {tuple(input)}: {error}",
+                key=key,
+                mend="a block is `build(input, **fields)` and takes the fields given beside it",
+            ) from error
+        except SpecError as error:
+            problem = error.problems[0]
+            raise SpecError(problem.message, key=key, mend=problem.mend) from error
+        if not isinstance(block, nn.Module):
+            raise SpecError(
+                f"block `{entry.block}` gave {type(block).__name__}, not a torch.nn.Module",
+                key=key,
+                mend="return the module from `build`",
+            )
+        return block
+
+    def _inspect(self, index: int, input: Shape) -> Link:
+        """Build the block on the meta device and pass two samples through it: shapes without memory or time."""
+        entry = self.entries[index]
+        key = f"model.components[{index}]"
+        with torch.device("meta"):
+            block = self._build_block(index, input).to(dtype=self.dtype).train()
+            samples = input.empty(2, "meta")
+            before = samples._version
+            try:
+                output = block(samples)
+            except _FAULTS_OF_A_BLOCK as error:
+                raise SpecError(
+                    f"block `{entry.block}` does not take an input of {tuple(input)}: {error}",
+                    key=key,
+                    mend="its forward pass must also run on the meta device, where shapes are found",
+                ) from error
+        if not isinstance(output, torch.Tensor) or output.ndim < 2 or output.shape[0] != 2:
+            got = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
+            raise SpecError(
+                f"block `{entry.block}` gave {got} for a batch of 2",
+                key=key,
+                mend="forward must give one tensor [N, ...] for N samples",
+            )
+        if output.dtype != self.dtype:
+            raise SpecError(
+                f"block `{entry.block}` gave values of {output.dtype}, the run computes in {self.dtype}",
+                key=key,
+                mend="return values of the type of the input",
+            )
+        return Link(
+            name=entry.block,
+            input=input,
+            output=Shape(pass_on(output).shape[1:], output.dtype),
+            # Code that is not alray's may draw without a dropout layer: seeding it costs little, so it always is.
+            draws=entry.block.startswith("python:") or module_draws(block),
+            writes_input=samples._version != before,
+        )

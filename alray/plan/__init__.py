@@ -1,0 +1,1 @@
+"""Partition, schedule, simulation, memory. No torch, no Ray."""

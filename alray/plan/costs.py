@@ -1,0 +1,58 @@
+"""What a component costs: the value that reaches the plan from a probe, from counting, or from the spec."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class ComponentCosts:
+    """Costs of one component for one mini-batch of `Costs.batch_size` samples on one device.
+
+    Times are seconds; sizes are bytes; `parameters` counts trainable scalars.
+    """
+
+    name: str
+    forward_s: float  # F: what is passed on
+    backward_s: float  # B: local losses and their gradients
+    update_s: float  # U: optimizer steps
+    infer_s: float  # E: the encoder in evaluation mode, with this component's bridge
+    route_s: float  # D: this component's decoder for one depth
+    parameters: int
+    parameter_bytes: int  # weights and buffers
+    gradient_bytes: int
+    optimizer_bytes: int
+    activation_bytes: int  # what autograd keeps between F and U
+    output_bytes: int  # what a training message after this component holds
+    infer_bytes: int  # what an evaluation message upwards after this component holds
+    route_bytes: int  # what one depth's message downwards before this component holds
+    output_shape: tuple[int, ...]  # of s, without the batch dimension
+
+    @property
+    def train_s(self) -> float:
+        """F + B + U of one mini-batch, seconds."""
+        return self.forward_s + self.backward_s + self.update_s
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Costs of every component, in order, and of the edges between stages."""
+
+    source: Literal["probe", "estimated", "given"]
+    device: str  # as recorded: CPU model or GPU model
+    threads: int
+    batch_size: int
+    components: tuple[ComponentCosts, ...]
+    edge_latency_s: float = 2.0e-4  # of one message
+    edge_s_per_byte: float = 5.0e-10  # packing, moving and unpacking
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Costs:
+        components = tuple(
+            ComponentCosts(**{**entry, "output_shape": tuple(entry["output_shape"])}) for entry in value["components"]
+        )
+        return cls(**{**value, "components": components})

@@ -1,0 +1,126 @@
+"""What each action of a program waits for on another stage, and why a program cannot come to its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alray.errors import PlanError
+from alray.plan.program import Program, messages, sort_of, sorts
+
+Places = NDArray[np.int64]
+
+NOTHING = -1  # the action starts when the one before it ends
+FIRST_BARRIER = -2  # barrier n of the program is FIRST_BARRIER - n
+
+_MEND = "each receive needs its send, in the same order, and no two stages may wait for each other"
+
+
+@dataclass(frozen=True, eq=False)
+class Dependencies:
+    """Actions numbered through: those of stage 0 first; those of stage s begin at `offsets[s]`.
+
+    on[i] is the action whose end action i waits for, NOTHING, or a barrier.
+    """
+
+    on: Places
+    offsets: Places
+
+
+def find_dependencies(program: Program, in_flight: int) -> Dependencies:
+    """Match sends with receives and barriers with each other; raises PlanError where they do not match."""
+    if in_flight < 1:
+        raise PlanError(f"in_flight is {in_flight}", mend="use at least 1", key="pipeline.in_flight")
+    sizes = [len(codes) for codes in program.codes]
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    on = np.full(offsets[-1], NOTHING, dtype=np.int64)
+    barriers = [codes[sorts(codes) == sort_of("W")] for codes in program.codes]
+    for stage, codes in enumerate(program.codes):
+        _check_edges(program, stage)
+        if not np.array_equal(barriers[stage], barriers[0]):
+            raise PlanError(f"stages 0 and {stage} have different barriers", mend="give all stages the same W actions")
+        waits = np.flatnonzero(sorts(codes) == sort_of("W"))
+        on[offsets[stage] + waits] = FIRST_BARRIER - np.arange(len(waits))
+        for down, peer in ((False, stage + 1), (True, stage - 1)):
+            sends = np.flatnonzero(sorts(codes) == sort_of("S", down))
+            if not len(sends) and not 0 <= peer < program.stages:
+                continue
+            receives = np.flatnonzero(sorts(program.codes[peer]) == sort_of("R", down))
+            _check_messages(program, stage, sends, peer, receives)
+            on[offsets[peer] + receives] = offsets[stage] + sends
+            on[offsets[stage] + sends[in_flight:]] = offsets[peer] + receives[:-in_flight]
+    return Dependencies(on, offsets)
+
+
+def _check_edges(program: Program, stage: int) -> None:
+    """No action uses an edge that is not there."""
+    codes = program.codes[stage]
+    absent = []
+    if stage == 0:
+        absent += [sort_of("R"), sort_of("S", True)]
+    if stage == program.stages - 1:
+        absent += [sort_of("S"), sort_of("R", True)]
+    for place in np.flatnonzero(np.isin(sorts(codes), absent)):
+        action = program.action(stage, int(place))
+        raise PlanError(
+            f"`{action}` uses the edge between stages {stage} and {action.peer}, but there are {program.stages} stages",
+            mend=_MEND,
+        )
+
+
+def _check_messages(program: Program, stage: int, sends: Places, peer: int, receives: Places) -> None:
+    """The messages of an edge are received in the order in which they are sent, each of them once."""
+    sent = messages(program.codes[stage][sends])
+    received = messages(program.codes[peer][receives])
+    shared = min(len(sent), len(received))
+    wrong = np.flatnonzero(sent[:shared] != received[:shared])
+    if len(wrong):
+        send = program.action(stage, int(sends[wrong[0]]))
+        receive = program.action(peer, int(receives[wrong[0]]))
+        raise PlanError(
+            f"stage {peer} waits for batch {receive.batch} from stage {stage} (`{receive}`), "
+            f"which sends batch {send.batch} first (`{send}`)",
+            mend=_MEND,
+        )
+    if len(received) > shared:
+        receive = program.action(peer, int(receives[shared]))
+        raise PlanError(
+            f"stage {peer} waits for batch {receive.batch} from stage {stage} (`{receive}`), which never sends it",
+            mend=_MEND,
+        )
+    if len(sent) > shared:
+        send = program.action(stage, int(sends[shared]))
+        raise PlanError(
+            f"stage {stage} sends batch {send.batch} to stage {peer} (`{send}`), which never receives it",
+            mend=_MEND,
+        )
+
+
+def deadlock(program: Program, stuck: dict[int, int], in_flight: int) -> PlanError:
+    """The error for stages that wait for each other.
+
+    `stuck` is the place in its list where each such stage waits.
+    """
+    told: list[str] = []
+    stage = min(stuck)
+    while stage in stuck and len(told) < len(stuck):
+        action = program.action(stage, stuck[stage])
+        if action.kind == "W":
+            # Some stage has not come to this barrier, or it would open; all stages have the same barriers.
+            stage = min(s for s, place in stuck.items() if program.action(s, place).kind != "W")
+            told.append(f"waits at the barrier of batch {action.batch} (`{action}`) for stage {stage}")
+        elif action.kind == "R":
+            stage = action.peer
+            told.append(f"waits for batch {action.batch} from stage {stage} (`{action}`)")
+        else:
+            stage = action.peer
+            told.append(
+                f"waits to send batch {action.batch} to stage {stage} (`{action}`; "
+                f"messages the edge holds: {in_flight})"
+            )
+        if told.index(told[-1]) < len(told) - 1:  # round the circle
+            told.pop()
+            break
+    return PlanError(f"deadlock: stage {min(stuck)} {', which '.join(told)}", mend=_MEND)

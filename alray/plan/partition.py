@@ -1,0 +1,166 @@
+"""Partition: cut the chain of components into contiguous stages, none empty and no component left out.
+
+A partition is the number of components of each stage, in order. Exact: a dynamic programme over all
+contiguous cuts. Of the partitions whose slowest stage is the fastest possible, the one with the smallest sum
+of squares of stage costs is taken, and of those the one that cuts earliest (the smallest in dictionary
+order).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alray.errors import PlanError
+
+Matrix = NDArray[np.float64]
+
+_BITS = 40  # costs are rounded to 2^-40 of the largest, so that sums are exact and equal costs are equal
+
+
+def partition_uniform(num_components: int, stages: int) -> tuple[int, ...]:
+    """As many components on each stage as on the next; earlier stages hold what is left over."""
+    _check_size(num_components, stages)
+    each, left = divmod(num_components, stages)
+    return tuple(each + (stage < left) for stage in range(stages))
+
+
+def partition_parameters(parameters: Sequence[int], stages: int) -> tuple[int, ...]:
+    """The partition whose largest stage holds the fewest parameters."""
+    return partition_auto([float(count) for count in parameters], stages)
+
+
+def partition_auto(
+    costs: Sequence[float],
+    stages: int,
+    *,
+    edges: Sequence[float] | None = None,
+    memory: Sequence[float] | None = None,
+    limits: Sequence[float] | None = None,
+) -> tuple[int, ...]:
+    """The partition whose slowest stage is the fastest.
+
+    costs: of each component, seconds (or any other unit).
+    edges: len(costs) - 1 values in the same unit, `edges[i]` for a message from component i to i + 1; a cut
+    there
+        costs half of it on either side.
+    memory, limits: bytes of each component, and bytes each stage may hold.
+    Raises PlanError where there are more stages than components or nothing fits.
+    """
+    _check_size(len(costs), stages)
+    cost = interval_sums(costs)
+    if edges is not None:
+        if len(edges) != len(costs) - 1:
+            raise ValueError(f"{len(costs)} components have {len(costs) - 1} edges between them, not {len(edges)}")
+        half = np.array([0.0, *edges, 0.0]) / 2
+        cost = cost + half[:, None] + half[None, :]
+    fits = None
+    if memory is not None and limits is not None:
+        if len(memory) != len(costs) or len(limits) != stages:
+            raise ValueError("memory has one value a component, limits one a stage")
+        held = interval_sums(memory)
+        fits = [held <= limit for limit in limits]
+    return partition_intervals(cost, stages, fits=fits)
+
+
+def interval_sums(costs: Sequence[float]) -> Matrix:
+    """Matrix whose [i, j] is the cost of components i to j - 1 together."""
+    if any(not math.isfinite(cost) or cost < 0 for cost in costs):
+        raise PlanError(f"the cost of a component is not a finite number of 0 or more: {list(costs)}")
+    unit = _power_of_two(max(costs), _BITS)
+    before = np.concatenate([[0.0], np.cumsum(np.rint(np.array(costs, dtype=float) / unit))])
+    sums: Matrix = (before[None, :] - before[:, None]) * unit
+    return sums
+
+
+def partition_intervals(
+    cost: Matrix, stages: int, *, fits: Sequence[NDArray[np.bool_]] | None = None
+) -> tuple[int, ...]:
+    """The best partition for any cost of a contiguous run of components.
+
+    cost: [n + 1, n + 1]; [i, j] with i < j is the cost of a stage that holds components i to j - 1.
+    fits: for each stage, a matrix of the same shape, false where the stage cannot hold that run.
+    """
+    size = len(cost)
+    _check_size(size - 1, stages)
+    empty = np.tril(np.ones((size, size), dtype=bool))
+    open_cost = np.where(empty, np.inf, cost)
+
+    def of_stage(stage: int) -> Matrix:
+        own: Matrix = open_cost if fits is None else np.where(fits[stage], open_cost, np.inf)
+        return own
+
+    # slowest[i]: the best slowest stage when components i and later are cut into the stages seen so far.
+    slowest = np.full(size, np.inf)
+    slowest[-1] = 0.0
+    for stage in reversed(range(stages)):
+        slowest = np.maximum(of_stage(stage), slowest[None, :]).min(axis=1)
+    if not math.isfinite(slowest[0]):
+        raise PlanError(
+            f"no cut of {size - 1} components into {stages} stages fits the memory of the devices",
+            mend="use more stages, a smaller mini-batch or larger devices",
+            key="pipeline.partition",
+        )
+    # Among the cuts that reach it, the smallest sum of squares; `after[k][i]` is the sum for components i and
+    # later.
+    unit = _power_of_two(slowest[0], 0)
+    after = [np.full(size, np.inf) for _ in range(stages + 1)]
+    after[stages][-1] = 0.0
+
+    def squares(stage: int) -> Matrix:
+        own = of_stage(stage)
+        total: Matrix = np.where(own <= slowest[0], own / unit, np.inf) ** 2 + after[stage + 1][None, :]
+        return total
+
+    for stage in reversed(range(stages)):
+        after[stage] = squares(stage).min(axis=1)
+    cuts = [0]
+    for stage in range(stages):
+        cuts.append(int(np.argmin(squares(stage)[cuts[-1]])))  # argmin takes the first: the earliest cut
+    return tuple(end - start for start, end in pairwise(cuts))
+
+
+def check_partition(partition: Sequence[int], num_components: int, stages: int) -> tuple[int, ...]:
+    """A partition someone wrote, as a tuple; raises PlanError unless it is complete and no stage is empty."""
+    counts = tuple(partition)
+    _check_size(num_components, stages)
+    shown = list(counts)
+    if len(counts) != stages:
+        raise PlanError(
+            f"partition {shown} has {len(counts)} entries, but there are {stages} stages",
+            mend="give one count a stage",
+            key="pipeline.partition",
+        )
+    if any(count < 1 for count in counts):
+        raise PlanError(
+            f"partition {shown} leaves a stage empty",
+            mend="give every stage at least one component",
+            key="pipeline.partition",
+        )
+    if sum(counts) != num_components:
+        raise PlanError(
+            f"partition {shown} covers {sum(counts)} components, but the model has {num_components}",
+            mend=f"make the counts add up to {num_components}, or set pipeline.partition to auto",
+            key="pipeline.partition",
+        )
+    return counts
+
+
+def _power_of_two(value: float, bits: int) -> float:
+    """About 2^-bits of the value; a power of two, so that dividing by it leaves whole numbers exact."""
+    return math.ldexp(1.0, max(math.frexp(value)[1] - bits, -1000)) if value > 0 else 1.0
+
+
+def _check_size(num_components: int, stages: int) -> None:
+    if stages < 1:
+        raise PlanError(f"{stages} stages", mend="use at least 1", key="pipeline.stages")
+    if stages > num_components:
+        raise PlanError(
+            f"{stages} stages, but the model has {num_components} components, and no stage may be empty",
+            mend=f"use at most {num_components} stages, or a model with more components",
+            key="pipeline.stages",
+        )

@@ -1,0 +1,96 @@
+"""The plan: who runs what, when, and what that is predicted to take. A value, with a JSON form."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from alray.plan.costs import Costs
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Predicted peak of one stage, bytes."""
+
+    parameters_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+    activations_bytes: int
+    channel_bytes: int  # rings of send and receive buffers
+    snapshot_bytes: int  # the copy a checkpoint is written from
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(asdict(self).values())
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """One device stage: the components [first, last] (counted from 0, both included) and their cost."""
+
+    stage: int
+    first: int
+    last: int
+    forward_s: float
+    backward_s: float
+    update_s: float
+    memory: Memory
+
+    @property
+    def components(self) -> range:
+        return range(self.first, self.last + 1)
+
+
+@dataclass(frozen=True)
+class EdgePlan:
+    """One edge between neighbours and what one mini-batch moves over it."""
+
+    edge: str  # "0->1"
+    bytes_per_step: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will run where, and the prediction. Everything a graph needs besides the spec itself."""
+
+    method: str
+    schedule: str
+    stages: int
+    replicas: int
+    partition: tuple[int, ...]  # components per stage
+    in_flight: int
+    steps_per_epoch: int
+    total_steps: int | None  # None where the run ends by something else than a number of steps
+    stage_plans: tuple[StagePlan, ...]
+    edges: tuple[EdgePlan, ...]
+    costs: Costs
+    cores: int | None  # processors the stages share; None where each has its own device
+    predicted_step_time_s: float
+    predicted_bubble: float  # share of stage time not computing, steady state, evaluation excluded
+    bound_s: float  # the schedule's bound: what no run of these costs can be under
+    bound: str  # the bound as a formula, e.g. "max(F+B)"
+    limited_by: str  # one sentence: what limits the step, and a better cut where there is one
+    evaluation_s: float  # predicted duration of one evaluation
+    deadline_s: float  # a stage silent or stuck for longer is taken for lost
+
+    def as_json(self) -> dict[str, Any]:
+        value = asdict(self)
+        for stage, entry in zip(self.stage_plans, value["stage_plans"], strict=True):
+            entry["memory"]["total_bytes"] = stage.memory.total_bytes
+        return value
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Plan:
+        stages = []
+        for entry in value["stage_plans"]:
+            memory = {k: v for k, v in entry["memory"].items() if k != "total_bytes"}
+            stages.append(StagePlan(**{**entry, "memory": Memory(**memory)}))
+        return cls(
+            **{
+                **value,
+                "partition": tuple(value["partition"]),
+                "stage_plans": tuple(stages),
+                "edges": tuple(EdgePlan(**entry) for entry in value["edges"]),
+                "costs": Costs.from_json(value["costs"]),
+            }
+        )

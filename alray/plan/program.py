@@ -1,0 +1,85 @@
+"""A program in columns: the action lists of all stages as one whole number an action.
+
+A thousand stages with a thousand mini-batches are five million actions: too many to hold as objects, and this
+is what the simulation reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alray.plan.actions import KINDS, Action, Kind
+from alray.plan.schedules import evaluation_actions, step_actions
+
+_KINDS = tuple(KINDS)
+_KIND_BITS, _PART_BITS = 8, 16  # kind and direction, then part, then mini-batch
+_BATCH = 1 << (_KIND_BITS + _PART_BITS)
+
+Codes = NDArray[np.int64]
+
+
+def sort_of(kind: Kind, down: bool = False) -> int:
+    """The number in 0..255 that stands for a kind and a direction."""
+    return _KINDS.index(kind) * 2 + down
+
+
+NUM_SORTS = 2 * len(_KINDS)
+
+
+def sorts(codes: Codes) -> Codes:
+    """Kind and direction of each action, as `sort_of` numbers them."""
+    return codes & ((1 << _KIND_BITS) - 1)
+
+
+def messages(codes: Codes) -> Codes:
+    """Mini-batch and part of each action in one number: what a send and its receive agree on."""
+    return codes >> _KIND_BITS
+
+
+def batches(codes: Codes) -> Codes:
+    """Mini-batch of each action."""
+    return codes // _BATCH
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """The action lists of all stages; `codes[stage]` is an int64 array, one element an action."""
+
+    codes: tuple[Codes, ...]
+
+    @classmethod
+    def of(cls, lists: Iterable[Sequence[Action]]) -> Program:
+        return cls(tuple(np.array([_code(action) for action in actions], dtype=np.int64) for actions in lists))
+
+    @classmethod
+    def of_schedule(cls, schedule: str, stages: int, num_batches: int) -> Program:
+        """The same as `schedules.program`, without making the actions one by one."""
+        later = np.arange(num_batches, dtype=np.int64)[:, None] * _BATCH
+        steps = cls.of(step_actions(schedule, stage, stages, 0) for stage in range(stages))
+        return cls(tuple((codes[None, :] + later).ravel() for codes in steps.codes))
+
+    @classmethod
+    def of_evaluation(cls, stages: int, num_batches: int) -> Program:
+        return cls.of(evaluation_actions(stage, stages, num_batches) for stage in range(stages))
+
+    @property
+    def stages(self) -> int:
+        return len(self.codes)
+
+    def action(self, stage: int, place: int) -> Action:
+        """The action at `place` of the list of `stage`."""
+        code = int(self.codes[stage][place])
+        batch, rest = divmod(code, _BATCH)
+        part, sort = divmod(rest, 1 << _KIND_BITS)
+        return Action(stage, _KINDS[sort // 2], batch, part, bool(sort % 2))
+
+    def actions(self, stage: int) -> tuple[Action, ...]:
+        return tuple(self.action(stage, place) for place in range(len(self.codes[stage])))
+
+
+def _code(action: Action) -> int:
+    return action.batch * _BATCH + (action.part << _KIND_BITS) + sort_of(action.kind, action.down)

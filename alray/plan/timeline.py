@@ -1,0 +1,87 @@
+"""A timeline: when each action of a program starts and ends, and the figures read off it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alray.plan.actions import COMPUTE
+from alray.plan.program import Program, batches, sort_of, sorts
+
+Seconds = NDArray[np.float64]
+
+
+class Bar(NamedTuple):
+    """One action on a time axis; `action` is its printed form."""
+
+    stage: int
+    action: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """`starts_s[stage][i]` and `ends_s[stage][i]`: seconds from the start of the program to those of its i-th
+    action.
+
+    A send or receive spans the time the stage itself spends on it; waiting is the gap before an action.
+    """
+
+    program: Program
+    starts_s: tuple[Seconds, ...]
+    ends_s: tuple[Seconds, ...]
+
+    @property
+    def duration_s(self) -> float:
+        """When the last action of any stage ends."""
+        return max(float(ends[-1]) for ends in self.ends_s if len(ends))
+
+    @property
+    def completed_s(self) -> Seconds:
+        """[num_batches]: when the last computation of each mini-batch ends, over all stages."""
+        count = 1 + max(int(batches(codes).max()) for codes in self.program.codes)
+        completed = np.zeros(count)
+        for codes, ends in zip(self.program.codes, self.ends_s, strict=True):
+            computes = np.isin(sorts(codes), _COMPUTE)
+            np.maximum.at(completed, batches(codes)[computes], ends[computes])
+        return completed
+
+    @property
+    def step_time_s(self) -> float:
+        """Seconds from one completed mini-batch to the next in steady state: the second half's mean."""
+        completed = self.completed_s
+        if len(completed) == 1:
+            return float(completed[0])
+        middle = (len(completed) - 1) // 2
+        return float(completed[-1] - completed[middle]) / (len(completed) - 1 - middle)
+
+    @property
+    def bubble(self) -> float:
+        """Share of stage time that is not F, B or U (E or D in evaluation), in steady state."""
+        computing = 0.0
+        for codes, starts, ends in zip(self.program.codes, self.starts_s, self.ends_s, strict=True):
+            computes = np.isin(sorts(codes), _COMPUTE)
+            computing += float(np.sum((ends - starts)[computes]))
+        stage_time = self.step_time_s * len(self.completed_s) * self.program.stages
+        return max(0.0, 1.0 - computing / stage_time) if stage_time > 0 else 0.0
+
+    def bars(self, first_batch: int = 0, end_batch: int | None = None) -> list[Bar]:
+        """The actions of mini-batches `first_batch` to `end_batch` - 1, stage by stage, in order."""
+        drawn = []
+        for stage, codes in enumerate(self.program.codes):
+            number = batches(codes)
+            chosen = number >= first_batch
+            if end_batch is not None:
+                chosen &= number < end_batch
+            for place in np.flatnonzero(chosen).tolist():
+                action = str(self.program.action(stage, place))
+                start, end = self.starts_s[stage][place], self.ends_s[stage][place]
+                drawn.append(Bar(stage, action, float(start), float(end)))
+        return drawn
+
+
+_COMPUTE = [sort_of(kind) for kind in COMPUTE]

@@ -1,0 +1,256 @@
+"""The types written to a run folder's `records.jsonl`: one JSON object a line, read back as typed values.
+
+Every table and plot is made from these records, never from logs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from alray.errors import CheckpointError
+
+VERSION = 1
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
+
+    v: int = VERSION
+    time_s: float  # seconds since the run (or this attempt of it) was started
+    step: int  # mini-batches completed when this was recorded
+    epoch: float  # epochs completed
+    samples: int  # samples seen, over all replicas
+
+
+class StepRecord(_Record):
+    """The losses of one mini-batch, per component (counted from 0) and loss name."""
+
+    kind: Literal["step"] = "step"
+    losses: dict[int, dict[str, float]]
+    lr: float
+
+
+class Span(BaseModel):
+    """One action as a stage's own clock saw it; seconds since the run was started."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    action: str  # printed form, e.g. "2F0"; waits are "send_wait" and "receive_wait"
+    start_s: float
+    end_s: float
+
+
+class StageRecord(_Record):
+    """Where one stage's time went over the last `steps` mini-batches, which end at `step`.
+
+    compute_s + send_wait_s + receive_wait_s + idle_s is the wall time covered, evaluation and checkpoint excluded.
+    """
+
+    kind: Literal["stage"] = "stage"
+    stage: int
+    replica: int
+    steps: int
+    warm_up: bool  # first mini-batches after a start: left out of every figure
+    forward_s: float
+    backward_s: float
+    update_s: float
+    compute_s: float
+    send_wait_s: float
+    receive_wait_s: float
+    idle_s: float
+    evaluation_s: float
+    step_times_s: list[float]  # from one completed mini-batch to the next; pauses for evaluation left out
+    bytes_sent: dict[str, int]  # by edge, since this attempt started
+    peak_memory_bytes: int | None
+    spans: list[Span] = Field(default_factory=list)  # of the mini-batches that were traced
+
+
+class DepthAccuracy(BaseModel):
+    """Accuracy of the route of this depth (1 is the first component alone). Shares in 0..1; null where not measured."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    depth: int
+    train: float | None = None
+    validation: float | None = None
+    test: float | None = None
+
+
+class EvaluationRecord(_Record):
+    """Accuracies after `step` mini-batches. Training accuracy is measured without augmentation."""
+
+    kind: Literal["evaluation"] = "evaluation"
+    train: float | None = None
+    validation: float | None = None
+    test: float | None = None
+    per_depth: list[DepthAccuracy]
+    duration_s: float
+
+
+class CheckpointRecord(_Record):
+    """A checkpoint whose manifest was written."""
+
+    kind: Literal["checkpoint"] = "checkpoint"
+    path: str  # relative to the run folder
+    bytes: int
+    duration_s: float
+
+
+class EventRecord(_Record):
+    """Something that happened to the run.
+
+    `resumed` says that the run went on from `step`: records of kinds step, stage, evaluation and checkpoint with a
+    later step that stand before it belong to work that was lost and done again.
+    """
+
+    kind: Literal["event"] = "event"
+    event: Literal["started", "resumed", "failure", "interrupted", "finished", "failed", "warning"]
+    message: str
+    stage: int | None = None
+    replica: int | None = None
+
+
+class PlanRecord(_Record):
+    """The plan an attempt ran with (`plan.json` holds the latest)."""
+
+    kind: Literal["plan"] = "plan"
+    plan: dict[str, Any]
+
+
+Record = Annotated[
+    StepRecord | StageRecord | EvaluationRecord | CheckpointRecord | EventRecord | PlanRecord,
+    Field(discriminator="kind"),
+]
+RECORD: TypeAdapter[Record] = TypeAdapter(Record)
+
+
+class Best(BaseModel):
+    """The evaluation chosen on validation."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    step: int
+    validation: float | None
+    test: float | None
+
+
+class Accuracy(BaseModel):
+    """Accuracy of the final weights; shares in 0..1."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    train: float | None = None
+    validation: float | None = None
+    test: float | None = None
+
+
+class Failure(BaseModel):
+    """One failure the run went through."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    step: int
+    stage: int | None
+    message: str
+
+
+class Summary(BaseModel):
+    """`summary.json`: what a run came to. What a run has not is null."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: str
+    name: str
+    status: Literal["finished", "interrupted", "failed"]
+    run_dir: str
+    seed: int
+    threads: int
+    method: str
+    schedule: str
+    engine: Literal["ray", "inline"]
+    stages: int
+    replicas: int
+    partition: list[int]
+    steps: int
+    epochs: float
+    samples: int
+    duration_s: float
+    samples_per_s: float | None
+    step_time_s: float | None
+    predicted_step_time_s: float | None
+    bubble: float | None
+    predicted_bubble: float | None
+    accuracy: Accuracy
+    best: Best | None
+    accuracy_per_depth: list[DepthAccuracy]
+    weights_sha256: str | None
+    parameters: int
+    peak_memory_bytes: list[int | None]
+    bytes_sent: dict[str, int]
+    failures: list[Failure]
+    report: str | None = None  # path of report.html
+
+
+class Writer:
+    """Appends records to `records.jsonl`; each line is whole on disk when `write` returns."""
+
+    def __init__(self, path: Path) -> None:
+        """Go on after the last whole line: one that a kill cut off is dropped."""
+        if path.exists():
+            content = path.read_bytes()
+            whole = content.rfind(b"\n") + 1
+            if whole < len(content):
+                with path.open("r+b") as file:
+                    file.truncate(whole)
+        self._file: IO[str] = path.open("a", encoding="utf-8")
+
+    def write(self, record: Record) -> None:
+        self._file.write(record.model_dump_json() + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read(path: Path) -> Iterator[Record]:
+    """All records of a file, in order. A last line cut off by a kill is left out; any other damage is an error."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    for number, line in enumerate(lines, start=1):
+        if number == len(lines) and not line.endswith("\n"):
+            return
+        try:
+            yield RECORD.validate_json(line)
+        except ValidationError as error:
+            raise CheckpointError(
+                f"not a record: {error.errors()[0]['msg']}",
+                file=str(path),
+                line=number,
+                mend="the file was changed by something else than alray; restore it",
+            ) from error
+
+
+def effective(records: Iterator[Record]) -> list[Record]:
+    """Records without those that a failure or resume made void (see `EventRecord`)."""
+    kept: list[Record] = []
+    for record in records:
+        if isinstance(record, EventRecord) and record.event == "resumed":
+            kept = [old for old in kept if isinstance(old, EventRecord | PlanRecord) or old.step <= record.step]
+        kept.append(record)
+    return kept
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of one line of `records.jsonl`."""
+    return RECORD.json_schema()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically: the file is either the old one or the new one, whole."""
+    temporary = path.with_name(path.name + ".partial")
+    temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(path)

@@ -1,0 +1,203 @@
+"""The figures of a run, computed from its records and its plan: what `summary.json` holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal, NotRequired, TypedDict, Unpack
+
+from alray.plan.plan import Plan
+from alray.records import (
+    Accuracy,
+    Best,
+    DepthAccuracy,
+    EvaluationRecord,
+    EventRecord,
+    Failure,
+    PlanRecord,
+    Record,
+    StageRecord,
+    Summary,
+    effective,
+)
+from alray.report.attempts import split_attempts
+
+
+class Facts(TypedDict):
+    """What a summary says that neither records nor plan hold; keys as in `records.Summary`."""
+
+    version: str
+    name: str
+    status: Literal["finished", "interrupted", "failed"]
+    run_dir: str
+    seed: int
+    threads: int
+    engine: Literal["ray", "inline"]
+    duration_s: float
+    weights_sha256: str | None
+    parameters: int
+    report: NotRequired[str | None]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What records and plan say of a run; fields as in `records.Summary`. What was not measured is None."""
+
+    method: str
+    schedule: str
+    stages: int
+    replicas: int
+    partition: list[int]
+    steps: int
+    epochs: float
+    samples: int
+    samples_per_s: float | None
+    step_time_s: float | None
+    predicted_step_time_s: float
+    bubble: float | None
+    predicted_bubble: float
+    accuracy: Accuracy
+    best: Best | None
+    accuracy_per_depth: list[DepthAccuracy]
+    peak_memory_bytes: list[int | None]
+    bytes_sent: dict[str, int]
+    failures: list[Failure]
+
+
+def summarise(records: Sequence[Record], plan: Plan, **facts: Unpack[Facts]) -> Summary:
+    """The whole summary of a run: `figures_of` its records and plan, and the facts the caller knows.
+
+    `records` are all records of the run as written, work that was lost included.
+    """
+    return Summary(**facts, **vars(figures_of(records, plan)))
+
+
+def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
+    """The figures of all records of a run (as written, lost work included) beside the plan it last ran with.
+
+    Times and the bubble are of work that was kept, after warm-up, of the attempts that ran with this plan. An
+    accuracy is of the final weights: None where they were not evaluated, as after an interruption between
+    two evaluations.
+    """
+    kept = effective(iter(records))
+    steps, epochs, samples = _progress(kept)
+    timed = [
+        record
+        for attempt in split_attempts(kept)
+        if attempt.ran(plan)
+        for record in attempt.stage_records
+        if not record.warm_up
+    ]
+    step_time_s = _step_time_s(timed, last_stage=plan.stages - 1)
+    evaluations = [record for record in kept if isinstance(record, EvaluationRecord)]
+    final = evaluations[-1] if evaluations and evaluations[-1].step == steps else None
+    return Figures(
+        method=plan.method,
+        schedule=plan.schedule,
+        stages=plan.stages,
+        replicas=plan.replicas,
+        partition=list(plan.partition),
+        steps=steps,
+        epochs=epochs,
+        samples=samples,
+        # Mini-batches are counted as they were, so that a smaller last one of each epoch is not overstated.
+        samples_per_s=samples / steps / step_time_s if step_time_s and steps else None,
+        step_time_s=step_time_s,
+        predicted_step_time_s=plan.predicted_step_time_s,
+        bubble=_bubble(timed),
+        predicted_bubble=plan.predicted_bubble,
+        accuracy=_accuracy(final),
+        best=_best(evaluations),
+        accuracy_per_depth=list(final.per_depth) if final else [],
+        peak_memory_bytes=_peak_memory_bytes(records, plan),
+        bytes_sent=_bytes_sent(records),
+        failures=_failures(records),
+    )
+
+
+def _progress(kept: Sequence[Record]) -> tuple[int, float, int]:
+    """Mini-batches, epochs and samples of the record that is furthest on.
+
+    Events do not count: one may tell of a step whose work was lost.
+    """
+    work = [record for record in kept if not isinstance(record, EventRecord | PlanRecord)]
+    if not work:
+        return 0, 0.0, 0
+    furthest = max(work, key=lambda record: record.step)
+    return furthest.step, furthest.epoch, furthest.samples
+
+
+def _step_time_s(timed: Sequence[StageRecord], *, last_stage: int) -> float | None:
+    """Median over the mini-batches of the last stage, where a mini-batch is complete; over all replicas."""
+    times = [time for record in timed if record.stage == last_stage for time in record.step_times_s]
+    return median(times) if times else None
+
+
+def _bubble(timed: Sequence[StageRecord]) -> float | None:
+    """Share of all stages' time not spent computing; evaluation and checkpoints are not in that time."""
+    compute = sum(record.compute_s for record in timed)
+    waiting = sum(record.send_wait_s + record.receive_wait_s + record.idle_s for record in timed)
+    total = compute + waiting
+    return 1.0 - compute / total if total > 0 else None
+
+
+def _accuracy(final: EvaluationRecord | None) -> Accuracy:
+    if final is None:
+        return Accuracy()
+    return Accuracy(train=final.train, validation=final.validation, test=final.test)
+
+
+def _best(evaluations: Sequence[EvaluationRecord]) -> Best | None:
+    """The highest validation accuracy, the earliest of equals; never chosen on the test set."""
+    best: Best | None = None
+    for record in evaluations:
+        if record.validation is None:
+            continue
+        if best is None or best.validation is None or record.validation > best.validation:
+            best = Best(step=record.step, validation=record.validation, test=record.test)
+    return best
+
+
+def _peak_memory_bytes(records: Sequence[Record], plan: Plan) -> list[int | None]:
+    """The highest peak of each stage, over its replicas and over the attempts with this plan."""
+    peaks: list[int | None] = [None] * plan.stages
+    for attempt in split_attempts(records):
+        if not attempt.ran(plan):
+            continue
+        for record in attempt.stage_records:
+            if record.peak_memory_bytes is not None:
+                peaks[record.stage] = max(peaks[record.stage] or 0, record.peak_memory_bytes)
+    return peaks
+
+
+def _bytes_sent(records: Sequence[Record]) -> dict[str, int]:
+    """Bytes per edge over all attempts and replicas: each stage's last counters of each attempt, added up."""
+    total: dict[str, int] = {}
+    for attempt in split_attempts(records):
+        last = {(record.stage, record.replica): record for record in attempt.stage_records}
+        for record in last.values():
+            for edge, count in record.bytes_sent.items():
+                total[edge] = total.get(edge, 0) + count
+    return dict(sorted(total.items(), key=lambda item: _edge_order(item[0])))
+
+
+def _edge_order(edge: str) -> tuple[int, ...]:
+    """Edges in the order of their stages: "2->3" before "10->11"."""
+    return tuple(int(stage) for stage in edge.split("->"))
+
+
+def _failures(records: Sequence[Record]) -> list[Failure]:
+    """Every failure the run went through, those it recovered from and the one it did not.
+
+    A run that gives up writes `failed` after the `failure` that made it: that is one failure, told once.
+    """
+    failures: list[Failure] = []
+    told = False
+    for record in records:
+        if not isinstance(record, EventRecord):
+            continue
+        if record.event == "failure" or (record.event == "failed" and not told):
+            failures.append(Failure(step=record.step, stage=record.stage, message=record.message))
+        told = record.event == "failure"
+    return failures

@@ -1,0 +1,1 @@
+"""Drive a graph: progress, checkpoints, failures, stopping."""

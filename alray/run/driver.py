@@ -1,0 +1,146 @@
+"""Drive a run: bring up a graph, hear it, and when it fails bring up another from the last checkpoint."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from alray.errors import AlrayError, RunError, StageError
+from alray.graph.graph import Graph
+from alray.plan.plan import Plan
+from alray.records import Record
+from alray.run.folder import latest_manifest
+from alray.run.policy import Verdict, judge
+from alray.run.recorder import Recorder
+from alray.stage.assignment import Assignment, Start, start_from
+from alray.stage.reports import StageStatus
+
+_POLL_S = 0.2
+
+
+class Observer(Protocol):
+    """What a run shows while it goes on."""
+
+    def statuses(self, statuses: Sequence[StageStatus]) -> None:
+        """Hear every poll."""
+
+    def planned(self, plan: Plan) -> None:
+        """Hear the plan, before anything runs."""
+
+    def record(self, record: Record) -> None:
+        """Hear every record as it is written."""
+
+    def note(self, message: str) -> None:
+        """Hear what happened to the run, in one line."""
+
+
+class Interrupts(Protocol):
+    """How often the user asked to stop: 1 after the mini-batch, 2 now."""
+
+    @property
+    def count(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    status: Literal["finished", "interrupted", "failed"]
+    step: int  # of the last checkpoint
+    error: AlrayError | None = None
+
+
+@dataclass
+class Driver:
+    """One run. `new_graph` makes a graph that is not started; `assign` gives every stage its share from a start."""
+
+    run_dir: Path
+    plan: Plan
+    new_graph: Callable[[], Graph]
+    assign: Callable[[Start], Sequence[Assignment]]
+    recorder: Recorder
+    observer: Observer
+    interrupts: Interrupts
+    max_failures: int
+
+    def run(self, start: Start) -> Outcome:
+        """Run to the end, from `start`, through at most `max_failures` failures without a newer checkpoint."""
+        failures, failed_at = 0, -1
+        while True:
+            verdict, step = self._attempt(start)
+            if verdict.kind == "finished":
+                manifest = latest_manifest(self.run_dir)
+                reached = manifest["step"] if manifest is not None else 0
+                if self.interrupts.count and reached < self._total_steps(start):
+                    self.recorder.event("interrupted", "stopped on request, after a checkpoint", step=reached)
+                    return Outcome("interrupted", reached)
+                self.recorder.event("finished", "every mini-batch is done", step=reached)
+                return Outcome("finished", reached)
+            manifest = latest_manifest(self.run_dir)
+            checkpoint = manifest["step"] if manifest is not None else 0
+            if verdict.kind == "go_on":  # the second interrupt
+                self.recorder.event("interrupted", "stopped at once, on request", step=step)
+                return Outcome("interrupted", checkpoint)
+            error = verdict.error or RunError("the run failed")
+            self._log(verdict)
+            self.recorder.event("failure", str(error), step=step, stage=verdict.stage)
+            failures = failures + 1 if checkpoint <= failed_at else 1
+            failed_at = max(failed_at, checkpoint)
+            if not verdict.again or failures > self.max_failures:
+                if verdict.again:
+                    error = RunError(
+                        f"{error}; that was failure {failures} since the checkpoint at mini-batch {checkpoint}",
+                        mend="raise run.max_failures, or mend the cause and `alray resume` the run",
+                    )
+                self.recorder.event("failed", str(error), step=step, stage=verdict.stage)
+                return Outcome("failed", checkpoint, error)
+            if self.interrupts.count:
+                self.recorder.event("interrupted", "stopped on request, after a failure", step=checkpoint)
+                return Outcome("interrupted", checkpoint)
+            start = start_from(self.run_dir, manifest) if manifest is not None else Start()
+            self.observer.note(f"{error}; going on from mini-batch {start.step}")
+            self.recorder.event("resumed", f"going on from mini-batch {start.step}", step=start.step)
+
+    def _total_steps(self, start: Start) -> int:
+        return self.assign(start)[0].total_steps
+
+    def _attempt(self, start: Start) -> tuple[Verdict, int]:
+        """One graph from its start to its end. A verdict `go_on` means that it was told to stop at once."""
+        graph = self.new_graph()
+        asked, lost_at = False, None
+        step = start.step
+        try:
+            self.recorder.begin(self.plan, start.step)
+            try:
+                graph.start(self.assign(start))
+            except AlrayError as error:
+                return Verdict("failed", None, error, again=isinstance(error, StageError)), step
+            while True:
+                statuses = graph.poll(_POLL_S)
+                for status in statuses:
+                    self.recorder.take(status.reports, replica=status.replica)
+                step = max(step, min(status.step for status in statuses))
+                self.observer.statuses(statuses)
+                if any(status.error is not None for status in statuses) and lost_at is None:
+                    lost_at = time.monotonic()
+                lost_since_s = time.monotonic() - lost_at if lost_at is not None else 0.0
+                verdict = judge(statuses, deadline_s=self.plan.deadline_s, lost_since_s=lost_since_s)
+                if verdict.kind != "go_on" or self.interrupts.count > 1:
+                    return verdict, step
+                if self.interrupts.count and not asked:
+                    asked = True
+                    self.observer.note("stopping after this mini-batch and its checkpoint; again to stop at once")
+                    graph.request_stop()
+        finally:
+            graph.close()
+
+    def _log(self, verdict: Verdict) -> None:
+        """Keep the whole traceback: the record holds one line."""
+        if verdict.detail and verdict.stage is not None:
+            log = self.run_dir / "logs" / f"stage-{verdict.stage}.log"
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with log.open("a", encoding="utf-8") as file:
+                file.write(verdict.detail)

@@ -1,0 +1,159 @@
+"""A job: a spec with its data opened, its network drawn and its components' costs known; and its plan."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from alray.data.batches import EvaluationBatches, TrainBatches
+from alray.data.dataset import Data, open_data
+from alray.errors import PlanError
+from alray.nn.network import Network
+from alray.plan.costs import Costs
+from alray.plan.make import make_plan
+from alray.plan.plan import Plan
+from alray.spec.models import Spec
+from alray.stage import device as devices
+from alray.stage.assignment import Assignment, DataFacts, Start, network_of
+from alray.stage.costs import estimate_costs, given_costs, probe_costs
+from alray.stage.user_code import UserCode
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a spec asks for, with everything that can be wrong found out."""
+
+    spec: Spec
+    code: UserCode
+    data: Data
+    facts: DataFacts
+    network: Network
+
+    @classmethod
+    def of(cls, spec: Spec, code: UserCode) -> Job:
+        """Open the data and find the shapes. Raises DataError, SpecError or PlanError."""
+        devices.pick(spec.resources.device)
+        data = open_data(spec.data, seed=spec.seed, load=code)
+        facts = DataFacts.of(data)
+        network = network_of(spec, facts, code)
+        if spec.pipeline.stages > len(network):
+            raise PlanError(
+                f"{spec.pipeline.stages} stages cannot share {len(network)} components: a stage holds at least one",
+                key="pipeline.stages",
+                mend=f"set pipeline.stages to at most {len(network)}",
+            )
+        return cls(spec, code, data, facts, network)
+
+    @cached_property
+    def device(self) -> torch.device:
+        return devices.pick(self.spec.resources.device)
+
+    @property
+    def total_steps(self) -> int:
+        """Length of the run in mini-batches."""
+        run = self.spec.run
+        if run.steps is not None:
+            return run.steps
+        if run.epochs is not None:
+            return run.epochs * self.facts.steps_per_epoch
+        assert run.samples is not None, "a spec gives one of epochs, steps, samples"
+        return self._steps_for(run.samples)
+
+    def _steps_for(self, samples: int) -> int:
+        epochs, rest = divmod(samples, self.facts.samples_per_epoch)
+        return epochs * self.facts.steps_per_epoch + -(-rest // self.spec.data.batch_size)
+
+    def costs(self, *, probe: bool) -> Costs:
+        """Costs of the components: given in the spec, measured here, or counted."""
+        threads = self.spec.resources.threads
+        given = self.spec.pipeline.costs
+        if given is not None:
+            if len(given) != len(self.network):
+                raise PlanError(
+                    f"pipeline.costs has {len(given)} entries, the model has {len(self.network)} components",
+                    key="pipeline.costs",
+                    mend="give one entry for each component, or null to measure",
+                )
+            return given_costs(self._estimate(), given)
+        if not probe:
+            return self._estimate()
+        with TrainBatches(self.data, seed=self.spec.seed, start_step=0, end_step=1, workers=0) as batches:
+            batch = next(batches)
+        return probe_costs(
+            self.network,
+            batch,
+            device=self.device,
+            threads=threads,
+            deterministic=self.spec.run.deterministic,
+        )
+
+    def _estimate(self) -> Costs:
+        return estimate_costs(
+            self.network,
+            batch_size=self.spec.data.batch_size,
+            device=self.device,
+            threads=self.spec.resources.threads,
+        )
+
+    def plan(self, *, probe: bool) -> Plan:
+        """The plan for this spec; `probe` measures the components here first."""
+        spec = self.spec
+        return make_plan(
+            method=spec.method.kind,
+            schedule=spec.schedule,
+            stages=spec.pipeline.stages,
+            replicas=spec.replicas.count,
+            partition=spec.pipeline.partition,
+            in_flight=spec.pipeline.in_flight,
+            costs=self.costs(probe=probe),
+            cores=self._cores(),
+            steps_per_epoch=self.facts.steps_per_epoch,
+            total_steps=self.total_steps,
+            evaluation_batches=self._evaluation_batches(),
+        )
+
+    def _cores(self) -> int | None:
+        """Processors the stages share; None where each has a device of its own."""
+        if self.device.type != "cpu":
+            return None
+        return max(1, len(os.sched_getaffinity(0)) // self.spec.resources.threads)
+
+    def _evaluation_batches(self) -> int:
+        splits = [split for split in ("validation", "test") if self.data.splits.get(split) is not None]
+        return sum(len(EvaluationBatches(self.data, split)) for split in splits)
+
+    def assignments(self, plan: Plan, run_dir: Path, started_wall_s: float, start: Start) -> list[Assignment]:
+        """Every stage's share, replica by replica."""
+        return [
+            Assignment(
+                spec=self.spec,
+                plan=plan,
+                data=self.facts,
+                total_steps=self.total_steps,
+                stage=stage,
+                replica=replica,
+                run_dir=run_dir,
+                code_root=self.code.root,
+                allow_code=self.code.allow_elsewhere,
+                started_wall_s=started_wall_s,
+                start=start,
+            )
+            for replica in range(plan.replicas)
+            for stage in range(plan.stages)
+        ]
+
+    def bundles(self) -> list[dict[str, float]]:
+        """What each stage asks of Ray, replica by replica."""
+        resources = self.spec.resources
+        per_stage: Any = resources.per_stage
+        stages = self.spec.pipeline.stages
+        bundles = [dict(per_stage)] * stages if isinstance(per_stage, dict) else [dict(entry) for entry in per_stage]
+        if self.device.type == "cuda":
+            share = min(1.0, torch.cuda.device_count() / (stages * self.spec.replicas.count))
+            bundles = [{"GPU": share, **bundle} for bundle in bundles]
+        return bundles * self.spec.replicas.count

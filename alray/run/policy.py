@@ -1,0 +1,67 @@
+"""What the driver makes of a poll: go on, finished, or failed, and who is at fault. A pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from alray.errors import AlrayError, ChannelError, StageError
+from alray.stage.reports import StageStatus
+
+GRACE_S = 5.0
+"""How long neighbours that lost a connection wait for Ray's word on who died."""
+
+STARTING_FACTOR = 8.0
+"""A stage that still loads libraries, data and weights may take this many deadlines."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is to be done now. `again` says whether going on from the last checkpoint can help."""
+
+    kind: Literal["go_on", "finished", "failed"]
+    stage: int | None = None
+    error: AlrayError | None = None
+    again: bool = False
+    detail: str = ""
+
+
+GO_ON = Verdict("go_on")
+
+
+def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: float) -> Verdict:
+    """Judge one poll.
+
+    deadline_s: how long a stage may be silent, or busy with one action.
+    lost_since_s: for how long some stage has reported a lost neighbour (0 where none has).
+
+    A stage that died is at fault; one that merely lost a neighbour is not, and waits for that word. What a stage's own
+    code raised would be raised again by the same bits, so it ends the run.
+    """
+    for status in statuses:
+        if status.dead:
+            return Verdict("failed", status.stage, status.error, again=True, detail=status.detail)
+    for status in statuses:
+        if status.error is not None and not isinstance(status.error, ChannelError):
+            return Verdict("failed", status.stage, status.error, again=False, detail=status.detail)
+    for status in statuses:
+        if status.silent_s > deadline_s:
+            error = StageError(
+                f"stage {status.stage} has not answered for {status.silent_s:.0f} s (deadline {deadline_s:.0f} s): "
+                "its process is stopped or its node is gone"
+            )
+            return Verdict("failed", status.stage, error, again=True)
+        limit_s = deadline_s * (STARTING_FACTOR if status.activity == "starting" else 1.0)
+        if status.activity in ("compute", "starting") and status.activity_s > limit_s and not status.finished:
+            error = StageError(
+                f"stage {status.stage} has been busy with one action ({status.activity}) for "
+                f"{status.activity_s:.0f} s (deadline {limit_s:.0f} s)"
+            )
+            return Verdict("failed", status.stage, error, again=True)
+    lost = [status for status in statuses if isinstance(status.error, ChannelError)]
+    if lost and lost_since_s > GRACE_S:
+        return Verdict("failed", lost[0].stage, lost[0].error, again=True, detail=lost[0].detail)
+    if all(status.finished and status.error is None for status in statuses):
+        return Verdict("finished")
+    return GO_ON

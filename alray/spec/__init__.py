@@ -1,0 +1,1 @@
+"""Pydantic models of the spec, loading with line numbers, overrides, checks. No torch, no Ray."""

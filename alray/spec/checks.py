@@ -1,0 +1,202 @@
+"""Checks that look at more than one key: one function each. It gives the key, what is wrong, and the mend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from alray.errors import Problem
+from alray.spec.blocks import Vgg
+from alray.spec.data import DataSection, Digits, ImageFolder, Synthetic, Torchvision
+from alray.spec.messages import problem
+from alray.spec.models import Spec
+from alray.spec.optimizer import Sgd
+from alray.spec.pipeline import SCHEDULES
+from alray.spec.places import Path, Places
+from alray.spec.section import counted, listed
+
+Finding = tuple[Path, str, str]
+"""Key, message, mend."""
+Check = Callable[[Spec], Iterator[Finding]]
+
+
+def check_spec(spec: Spec, places: Places) -> list[Problem]:
+    """The problems that all checks find."""
+    return [problem(places, *finding) for check in CHECKS for finding in check(spec)]
+
+
+def partition_adds_up(spec: Spec) -> Iterator[Finding]:
+    """A partition given as a list lays every component on one stage, and has an entry per stage."""
+    partition = spec.pipeline.partition
+    if isinstance(partition, str):
+        return
+    stages = spec.pipeline.stages
+    covered, components = sum(partition), spec.model.num_components
+    if covered != components:
+        yield (
+            ("pipeline", "partition"),
+            f"{list(partition)} covers {counted(covered, 'component')}, but the model has {components}",
+            "give the number of components of each stage, with `repeat` counted",
+        )
+    if len(partition) != stages:
+        yield (
+            ("pipeline", "partition"),
+            f"{list(partition)} is for {counted(len(partition), 'stage')}, but `stages` is {stages}",
+            "leave `stages` out, or give one entry per stage",
+        )
+
+
+def stages_have_components(spec: Spec) -> Iterator[Finding]:
+    """No stage is empty."""
+    stages, components = spec.pipeline.stages, spec.model.num_components
+    if stages > components and isinstance(spec.pipeline.partition, str):
+        yield (
+            ("pipeline", "stages"),
+            f"{stages} stages, but the model has only {counted(components, 'component')}",
+            f"give at most {components}: a stage holds at least one component",
+        )
+
+
+def schedule_suits_method(spec: Spec) -> Iterator[Finding]:
+    """Schedules without a backward path between stages are for local losses only, and the reverse."""
+    kind, known = spec.method.kind, SCHEDULES[spec.method.kind]
+    if spec.schedule not in known:
+        yield (
+            ("pipeline", "schedule"),
+            f"`{spec.schedule}` is not a schedule for {kind}",
+            f"choose {listed(['auto', *known])}",
+        )
+
+
+def backpropagation_has_one_stage(spec: Spec) -> Iterator[Finding]:
+    """Pipelines of backpropagation are not part of this version."""
+    if spec.method.kind == "backpropagation" and spec.pipeline.stages > 1:
+        yield (
+            ("pipeline", "stages"),
+            f"backpropagation runs on one stage in this version, got {spec.pipeline.stages}",
+            "set pipeline.stages to 1",
+        )
+
+
+def label_rate_has_a_label_chain(spec: Spec) -> Iterator[Finding]:
+    """Only Associated Learning has label encoders and decoders to train."""
+    if spec.method.kind == "backpropagation" and spec.optimizer.label_lr is not None:
+        yield ("optimizer", "label_lr"), "backpropagation has no label chain to train", "leave it out"
+
+
+def nesterov_has_momentum(spec: Spec) -> Iterator[Finding]:
+    """Nesterov's form is a form of momentum."""
+    if isinstance(spec.optimizer, Sgd) and spec.optimizer.nesterov and spec.optimizer.momentum == 0:
+        yield ("optimizer", "nesterov"), "it needs momentum", "set optimizer.momentum, to 0.9 say"
+
+
+def one_cost_per_component(spec: Spec) -> Iterator[Finding]:
+    """Given costs are those of the components, `repeat` counted."""
+    costs, components = spec.pipeline.costs, spec.model.num_components
+    if costs is not None and len(costs) != components:
+        yield (
+            ("pipeline", "costs"),
+            f"{counted(len(costs), 'cost')}, but the model has {counted(components, 'component')}",
+            "give one per component, with `repeat` counted",
+        )
+
+
+def one_bundle_per_stage(spec: Spec) -> Iterator[Finding]:
+    """Resources given as a list are those of the stages."""
+    bundles, stages = spec.resources.per_stage, spec.pipeline.stages
+    if not isinstance(bundles, dict) and len(bundles) != stages:
+        yield (
+            ("resources", "per_stage"),
+            f"{counted(len(bundles), 'entry', 'entries')} for {counted(stages, 'stage')}",
+            "give one per stage, or one section for all of them",
+        )
+
+
+def cuda_stages_have_a_gpu(spec: Spec) -> Iterator[Finding]:
+    """Ray hides every GPU from a stage that did not ask for one."""
+    if spec.resources.device != "cuda":
+        return
+    for stage, bundle in enumerate(spec.resources.bundles(spec.pipeline.stages)):
+        if "GPU" not in bundle:
+            yield (
+                ("resources", "device"),
+                f"stage {stage} is to compute on cuda, but asks for no GPU",
+                "add GPU: 1 to resources.per_stage, or choose cpu",
+            )
+            return
+
+
+def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
+    """A run can only stop by what its evaluations measure."""
+    stop = spec.run.stop_at
+    if stop is None:
+        return
+    if spec.run.evaluate_every is None:
+        yield ("run", "stop_at"), "there are no evaluations before the end", "set run.evaluate_every"
+    if stop.metric == "validation_accuracy" and spec.data.validation_fraction == 0:
+        yield (
+            ("run", "stop_at", "metric"),
+            "there is no validation set",
+            "set data.validation_fraction, to 0.1 say",
+        )
+    if stop.metric == "test_accuracy" and isinstance(spec.data, ImageFolder) and spec.data.test is None:
+        yield ("run", "stop_at", "metric"), "there is no test set", "set data.test"
+
+
+def samples_fill_a_batch(spec: Spec) -> Iterator[Finding]:
+    """Where the number of samples is known: an epoch has a mini-batch."""
+    data = spec.data
+    if not isinstance(data, Synthetic) or data.last_batch == "keep":
+        return
+    left = round(data.samples * (1 - data.validation_fraction) * data.train_fraction)
+    if left < data.batch_size:
+        yield (
+            ("data", "batch_size"),
+            f"{counted(left, 'training sample')} of {data.samples} fill no mini-batch of {data.batch_size}",
+            "make it smaller, or set data.samples higher",
+        )
+
+
+def pools_leave_an_image(spec: Spec) -> Iterator[Finding]:
+    """Where the image size is known: no pool meets an image of one pixel."""
+    size = _image_size(spec.data)
+    for index, entry in enumerate(spec.model.components):
+        if not isinstance(entry, Vgg) or size is None:
+            return
+        for _ in range(entry.repeat if entry.pool else 0):
+            if size < 2:
+                yield (
+                    ("model", "components", index, "pool"),
+                    "the image is down to 1 x 1 before this pool",
+                    "remove a pool, or set data.image_size higher",
+                )
+                return
+            size //= 2
+
+
+def _image_size(data: DataSection) -> int | None:
+    """The shorter side of the images, pixels; None where only the data can tell."""
+    if data.image_size is not None:
+        return data.image_size
+    if isinstance(data, Digits):
+        return 8
+    if isinstance(data, Torchvision):
+        return 32 if data.dataset.startswith("CIFAR") else 28
+    if isinstance(data, Synthetic) and len(data.shape) == 3:
+        return min(data.shape[1:])
+    return None
+
+
+CHECKS: tuple[Check, ...] = (
+    partition_adds_up,
+    stages_have_components,
+    schedule_suits_method,
+    backpropagation_has_one_stage,
+    label_rate_has_a_label_chain,
+    nesterov_has_momentum,
+    one_cost_per_component,
+    one_bundle_per_stage,
+    cuda_stages_have_a_gpu,
+    stop_metric_is_measured,
+    samples_fill_a_batch,
+    pools_leave_an_image,
+)

@@ -1,0 +1,70 @@
+"""How long, or how often: `500 steps`, `1 epoch`, `30 s`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
+
+from alray.spec.section import describe, refusal
+
+Unit = Literal["steps", "epochs", "s"]
+_PATTERN = r"^([0-9]+(?:\.[0-9]+)?) *(steps?|epochs?|s)$"
+_UNITS: dict[str, Unit] = {"step": "steps", "epoch": "epochs"}
+
+
+@dataclass(frozen=True)
+class Duration:
+    """`count` units; a step is one mini-batch, an epoch one pass over the training set, `s` is seconds."""
+
+    count: float
+    unit: Unit
+
+    def __str__(self) -> str:
+        count = int(self.count) if self.count == int(self.count) else self.count
+        singular = self.count == 1 and self.unit != "s"
+        return f"{count} {self.unit.removesuffix('s') if singular else self.unit}"
+
+
+def parse_duration(text: str) -> Duration:
+    """Read `N steps`, `N epochs` or `N s` (the singular too).
+
+    Raises ValueError, with the reason in plain words, where the text has not that form or counts nothing.
+    """
+    match = re.fullmatch(_PATTERN, text)
+    if match is None:
+        raise ValueError(f"expected a duration, got {describe(text)}")
+    count, unit = float(match[1]), match[2]
+    duration = Duration(count, _UNITS.get(unit) or _unit(unit))
+    if not 0 < count < 1e15:
+        raise ValueError(f"expected a duration of more than nothing and less than for ever, got `{text}`")
+    if duration.unit == "steps" and count != int(count):
+        raise ValueError(f"steps are whole mini-batches, got `{text}`")
+    return duration
+
+
+def _unit(text: str) -> Unit:
+    return next(unit for unit in get_args(Unit) if unit == text)
+
+
+def _validated(value: Any) -> Duration:
+    if isinstance(value, Duration):
+        return value
+    mend = "write `N steps`, `N epochs` or `N s`"
+    if not isinstance(value, str):
+        raise refusal(f"expected a duration, got {describe(value)}", mend)
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise refusal(str(error), mend) from error
+
+
+SpecDuration = Annotated[
+    Duration,
+    PlainValidator(_validated),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": _PATTERN, "examples": ["1 epoch", "500 steps", "30 s"]}),
+]
+"""A `Duration` as a field of the spec."""

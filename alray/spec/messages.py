@@ -1,0 +1,177 @@
+"""From pydantic's errors to plain words, with a place and a mend."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+from alray.errors import Problem
+from alray.spec.grammar import Spot, spot
+from alray.spec.places import COMMAND_LINE, Path, Places, key_text
+from alray.spec.python_reference import PREFIX
+from alray.spec.section import PLAIN, counted, describe, listed
+
+_LIKENESS = 0.7  # of two words, for one to be a slip of the other: `chanels` is, `gpu` for `cpu` is not
+
+Words = tuple[str, str | None]
+"""What is wrong, and the mend."""
+
+
+def problem(places: Places, path: Path, message: str, mend: str | None = None) -> Problem:
+    """A problem with the value at `path`, placed where that value was written."""
+    place = places.of(path)
+    return Problem(message, mend, place.file, place.line, key_text(path) or None)
+
+
+def problems_of(errors: Iterable[ErrorDetails], places: Places) -> list[Problem]:
+    """Every error of a validation, in plain words, in the order the values stand in the file."""
+    told = [error for error in errors if not _is_echo(error)]
+    meant = {_meant(error) for error in told if error["type"] == "extra_forbidden"}
+    # A key that was misspelt is not missing as well.
+    told = [error for error in told if error["type"] != "missing" or tuple(error["loc"]) not in meant]
+    found = [_problem(error, places) for error in told]
+    return sorted(found, key=lambda one: (one.file == COMMAND_LINE, one.line or 0))
+
+
+def _is_echo(error: ErrorDetails) -> bool:
+    """pydantic also calls a list too short that is long enough but has wrong entries; those are told."""
+    return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
+
+
+def _meant(error: ErrorDetails) -> tuple[str | int, ...]:
+    *around, word = error["loc"]
+    return (*around, nearest(str(word), spot(tuple(around)).keys) or "")
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` was probably meant to be, if there is one."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    matches = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=_LIKENESS)
+    return by_lower[matches[0]] if matches else None
+
+
+def unknown_key(word: str, known: list[str]) -> Words:
+    """What to say about a key that does not exist beside the `known` ones."""
+    meant = nearest(word, known)
+    if meant is not None:
+        return "unknown key", f"did you mean `{meant}`?"
+    return "unknown key", f"known: {', '.join(known)}" if known else None
+
+
+def unknown_word(noun: str, word: str, here: Spot) -> Words:
+    """What to say about a `kind`, `source` or `block` that does not exist."""
+    meant = nearest(word, here.known)
+    mend = f"did you mean `{meant}`? known: " if meant is not None else "known: "
+    mend += ", ".join(here.known)
+    if here.is_open:
+        mend += f", and classes of your own as {PREFIX}package.module.Class"
+    return f"unknown {noun} `{word}`", mend
+
+
+def _problem(error: ErrorDetails, places: Places) -> Problem:
+    location = tuple(error["loc"])
+    here = spot(location)
+    path = here.path
+    kind = error["type"]
+    if kind == "extra_forbidden":
+        words = unknown_key(str(path[-1]), spot(location[:-1]).keys)
+    elif kind in ("union_tag_invalid", "union_tag_not_found"):
+        path, words = _tag(error, here)
+    elif kind == "missing" and isinstance(path[-1], int):
+        words = f"entry {path[-1]} is missing", _first_sentence(spot(location[:-1]).description)
+        path = path[:-1]
+    elif kind == "missing":
+        words = "this key is required", _first_sentence(here.description)
+    elif kind == PLAIN:
+        context = error["ctx"]
+        words = str(context["message"]), context["mend"]
+    else:
+        words = _value(error, here)
+    return problem(places, path, *words)
+
+
+def _tag(error: ErrorDetails, here: Spot) -> tuple[Path, Words]:
+    value = error["input"]
+    assert here.choice is not None
+    key = here.choice.key
+    first = here.known[0]
+    if not isinstance(value, dict):
+        return here.path, (f"expected a section, got {describe(value)}", f"write such as {{{key}: {first}}}")
+    path = (*here.path, key)
+    if key not in value:
+        return path, ("this key is required", f"known: {_known(here)}")
+    word = value[key]
+    if not isinstance(word, str):
+        return path, (f"expected the name of a {key}, got {describe(word)}", f"known: {_known(here)}")
+    return path, unknown_word(key, word, here)
+
+
+def _known(here: Spot) -> str:
+    return ", ".join([*here.known, f"{PREFIX}package.module.Class"] if here.is_open else here.known)
+
+
+def _first_sentence(description: str | None) -> str | None:
+    if description is None:
+        return None
+    sentence = description.split(". ")[0].rstrip(".")
+    return f"it is: {sentence[0].lower()}{sentence[1:]}"
+
+
+def _value(error: ErrorDetails, here: Spot) -> Words:
+    translate = _VALUES[error["type"]]
+    return translate(error.get("ctx", {}), error["input"], here)
+
+
+Translate = Callable[[dict[str, Any], Any, Spot], Words]
+
+
+def _expected(what: str) -> Translate:
+    return lambda context, value, here: (f"expected {what}, got {describe(value)}", None)
+
+
+def _bound(words: str, name: str) -> Translate:
+    return lambda context, value, here: (f"must be {words} {context[name]:g}, got {describe(value)}", None)
+
+
+def _items(words: str, name: str) -> Translate:
+    def translate(context: dict[str, Any], value: Any, here: Spot) -> Words:
+        return f"expected {words} {counted(context[name], 'entry', 'entries')}, got {context['actual_length']}", None
+
+    return translate
+
+
+def _literal(context: dict[str, Any], value: Any, here: Spot) -> Words:
+    known = [word.strip("'") for word in context["expected"].replace(" or ", ", ").split(", ")]
+    meant = nearest(value, known) if isinstance(value, str) else None
+    said = f"expected {listed(known)}, got {describe(value)}"
+    return said, f"did you mean `{meant}`?" if meant is not None else None
+
+
+def _section(context: dict[str, Any], value: Any, here: Spot) -> Words:
+    keys = here.keys
+    return f"expected a section, got {describe(value)}", f"its keys: {', '.join(keys)}" if keys else None
+
+
+_VALUES: dict[str, Translate] = {
+    "int_type": _expected("an integer"),
+    "int_from_float": _expected("an integer"),
+    "float_type": _expected("a number"),
+    "bool_type": _expected("true or false"),
+    "string_type": _expected("a text"),
+    "tuple_type": _expected("a list"),
+    "dict_type": _section,
+    "model_type": _section,
+    "model_attributes_type": _section,
+    "finite_number": _expected("a finite number"),
+    "greater_than": _bound("greater than", "gt"),
+    "greater_than_equal": _bound("at least", "ge"),
+    "less_than": _bound("less than", "lt"),
+    "less_than_equal": _bound("at most", "le"),
+    "too_short": _items("at least", "min_length"),
+    "too_long": _items("at most", "max_length"),
+    "literal_error": _literal,
+}
+"""How each type of pydantic's errors that the models can raise is said; a test raises them all."""

@@ -1,0 +1,104 @@
+"""The whole spec as one typed value. Attributes are named exactly as the YAML keys."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from alray.spec.blocks import Block, BlockSection, OwnBlock, Vgg
+from alray.spec.data import Data, DataSection, Digits, ImageFolder, OwnData, Synthetic, Torchvision
+from alray.spec.duration import Duration
+from alray.spec.lr_schedule import Constant, Cosine, Linear, LrSchedule
+from alray.spec.method import AssociatedLearning, Backpropagation, Bridge, Head, Method
+from alray.spec.model import Model
+from alray.spec.optimizer import Adam, AdamW, Optimizer, Sgd
+from alray.spec.pipeline import Cost, Pipeline
+from alray.spec.replicas import Replicas
+from alray.spec.resources import Resources
+from alray.spec.run import Checkpoint, Run, StopAt
+from alray.spec.section import Section, describe, refusal
+
+__all__ = [
+    "Adam",
+    "AdamW",
+    "AssociatedLearning",
+    "Backpropagation",
+    "Block",
+    "BlockSection",
+    "Bridge",
+    "Checkpoint",
+    "Constant",
+    "Cosine",
+    "Cost",
+    "Data",
+    "DataSection",
+    "Digits",
+    "Duration",
+    "Head",
+    "ImageFolder",
+    "Linear",
+    "LrSchedule",
+    "Method",
+    "Model",
+    "Optimizer",
+    "OwnBlock",
+    "OwnData",
+    "Pipeline",
+    "Replicas",
+    "Resources",
+    "Run",
+    "Sgd",
+    "Spec",
+    "StopAt",
+    "Synthetic",
+    "Torchvision",
+    "Vgg",
+]
+
+
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+
+
+def _folder_name(name: str) -> str:
+    if re.fullmatch(_NAME, name) is None:
+        raise refusal(
+            f"{describe(name)} cannot name a run folder",
+            "use up to 100 letters, digits, `.`, `_` and `-`, a letter or digit first",
+        )
+    return name
+
+
+class Spec(Section):
+    """One training run of alray."""
+
+    version: Literal[1] = 1
+    """Version of the grammar."""
+    name: Annotated[str, AfterValidator(_folder_name), WithJsonSchema({"type": "string", "pattern": _NAME})]
+    """Name of the run: its folder is `runs/<name>-<time>`. Letters, digits, `.`, `_` and `-`."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """All random numbers are drawn from it."""
+    data: Data
+    """Where samples come from, and how they become mini-batches."""
+    model: Model
+    """The network."""
+    method: Method = AssociatedLearning()
+    """How it is trained."""
+    optimizer: Optimizer = Adam()
+    """How weights are updated."""
+    lr_schedule: LrSchedule = Constant()
+    """How the learning rate changes."""
+    pipeline: Pipeline = Pipeline()
+    """Stages and schedule."""
+    resources: Resources = Resources()
+    """Devices and threads."""
+    replicas: Replicas = Replicas()
+    """Data parallelism."""
+    run: Run
+    """How long to train, checkpoints, evaluations."""
+
+    @property
+    def schedule(self) -> str:
+        """The pipeline's schedule with `auto` decided: a name that `alray.plan` knows."""
+        return self.pipeline.resolved_schedule(self.method.kind)

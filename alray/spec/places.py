@@ -1,0 +1,64 @@
+"""Where each value of a spec was written: keys as paths, and the file and line of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+Path = tuple[str | int, ...]
+"""Keys and list indices from the root of the spec down to a value."""
+
+COMMAND_LINE = "command line"
+
+
+def key_text(path: Path) -> str:
+    """A path as messages print it: `model.components[2].channels`."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file, as the user named it, and a line in it (counted from 1)."""
+
+    file: str
+    line: int | None
+
+
+@dataclass
+class Places:
+    """The place of every path of one spec."""
+
+    file: str
+    _places: dict[Path, Place] = field(default_factory=dict)
+
+    def add(self, path: Path, line: int) -> None:
+        """Note that `path` is written in this line of the file."""
+        self._places[path] = Place(self.file, line)
+
+    def override(self, path: Path) -> None:
+        """Note that `path`, with all that is beneath it, comes from the command line."""
+        for old in [old for old in self._places if old[: len(path)] == path]:
+            del self._places[old]
+        self._places[path] = Place(COMMAND_LINE, None)
+
+    def is_override(self, path: Path) -> bool:
+        """Whether the value at `path`, or a whole section that holds it, comes from the command line."""
+        return self.of(path).file == COMMAND_LINE
+
+    def of(self, path: Path) -> Place:
+        """The place of `path`, or of the nearest section around it that has one."""
+        for around in _outwards(path):
+            if around in self._places:
+                return self._places[around]
+        return Place(self.file, None)
+
+
+def _outwards(path: Path) -> Iterator[Path]:
+    for length in range(len(path), -1, -1):
+        yield path[:length]

@@ -1,0 +1,72 @@
+"""What gives way when the command line asks for something that the file's other values rule out.
+
+`run.steps=100` on a file with `run.epochs`, `method=backpropagation` on a file with `pipeline.stages: 2`: the
+wish is plain, so the file's value is set aside, and a note says so. What the command line itself asks for
+never gives way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from alray.spec.choice import Choice
+from alray.spec.pipeline import SCHEDULES
+from alray.spec.places import Path, Places, key_text
+from alray.spec.run import LENGTHS
+from alray.spec.section import counted
+
+Done = frozenset[Path]
+"""The paths that the command line set."""
+
+
+def set_aside(document: dict[str, Any], done: Done, places: Places) -> list[str]:
+    """Remove from `document` what cannot hold beside the overrides; one note for each thing removed."""
+    notes = []
+    for path, why in [*_lengths(document, done), *_stages(document, done), *_method(document, done)]:
+        section = document.get(str(path[0]))
+        if isinstance(section, dict) and path[1] in section and not places.is_override(path):
+            del section[path[1]]
+            notes.append(f"{key_text(path)} of the file is set aside: {why}")
+    return notes
+
+
+def _value(document: dict[str, Any], section: str, key: str) -> Any:
+    holder = document.get(section)
+    return holder.get(key) if isinstance(holder, dict) else None
+
+
+def _lengths(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
+    asked = [key for key in LENGTHS if ("run", key) in done and _value(document, "run", key) is not None]
+    for key in LENGTHS:
+        if asked and key not in asked and _value(document, "run", key) is not None:
+            yield ("run", key), f"run.{asked[0]} says how long to train"
+
+
+def _stages(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
+    stages, partition = _value(document, "pipeline", "stages"), _value(document, "pipeline", "partition")
+    if not isinstance(partition, list) or stages is None or stages == len(partition):
+        return
+    if ("pipeline", "partition") in done:
+        yield ("pipeline", "stages"), f"pipeline.partition is for {counted(len(partition), 'stage')}"
+    elif ("pipeline", "stages") in done:
+        yield ("pipeline", "partition"), f"pipeline.stages is {stages}"
+
+
+def _method(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
+    if ("method",) not in done and ("method", "kind") not in done:
+        return
+    kind = Choice("kind", default="associated_learning")(document.get("method"))
+    if kind not in SCHEDULES:
+        return
+    if _value(document, "pipeline", "schedule") not in (None, "auto", *SCHEDULES[kind]):
+        yield ("pipeline", "schedule"), f"it is not one for {kind}"
+    if kind != "backpropagation":
+        return
+    if _value(document, "pipeline", "stages") not in (None, 1):
+        yield ("pipeline", "stages"), "backpropagation runs on one stage"
+    partition = _value(document, "pipeline", "partition")
+    if isinstance(partition, list) and len(partition) != 1:
+        yield ("pipeline", "partition"), "backpropagation runs on one stage"
+    if _value(document, "optimizer", "label_lr") is not None:
+        yield ("optimizer", "label_lr"), "backpropagation has no label chain"

@@ -1,0 +1,46 @@
+"""`resources`: devices, threads, and what each stage asks Ray for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from alray.spec.choice import ByShape
+from alray.spec.section import PositiveFloat, PositiveInt, Section, describe, refusal
+
+Bundle = Annotated[dict[str, PositiveFloat], Field(min_length=1)]
+"""What one stage asks for, by Ray's names: CPU, GPU, memory (bytes) or a custom resource."""
+
+
+def _per_stage(value: Any) -> Any:
+    if isinstance(value, dict | list | tuple):
+        return value
+    raise refusal(
+        f"expected a section or a list of them, got {describe(value)}",
+        "write such as {CPU: 1} or {CPU: 2, GPU: 1}",
+    )
+
+
+class Resources(Section):
+    """What the run uses of a machine or cluster."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where stages compute. `auto`: cuda where `per_stage` asks for a GPU, else cpu."""
+    threads: PositiveInt = 1
+    """Threads of one stage; the same number holds without Ray."""
+    per_stage: Annotated[
+        Annotated[Bundle, Tag("section")]
+        | Annotated[tuple[Bundle, ...], Field(strict=False, min_length=1), Tag("list")],
+        Discriminator(ByShape((list, tuple), "list", "section")),
+        BeforeValidator(_per_stage),
+    ] = Field(default_factory=lambda: {"CPU": 1.0})
+    """What Ray keeps for each stage: one section for all, or a list with one per stage. Default: one CPU."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels that a node must have to hold a stage."""
+
+    def bundles(self, stages: int) -> list[dict[str, float]]:
+        """What each of `stages` stages asks for, in order."""
+        if isinstance(self.per_stage, dict):
+            return [dict(self.per_stage) for _ in range(stages)]
+        return [dict(bundle) for bundle in self.per_stage]

@@ -1,0 +1,34 @@
+"""The JSON Schema of a spec, for editors; it is made from the models and their docstrings."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from alray.spec.duration import Duration
+from alray.spec.models import Spec
+from alray.spec.section import Section
+
+
+class _Generator(GenerateJsonSchema):
+    """Writes defaults as a spec would hold them: durations as text, sections as sections."""
+
+    def encode_default(self, dft: Any) -> Any:
+        if isinstance(dft, Duration):
+            return str(dft)
+        if isinstance(dft, Section):
+            return dft.model_dump(mode="json")
+        return super().encode_default(dft)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a spec of one run."""
+    schema = Spec.model_json_schema(mode="validation", schema_generator=_Generator)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "alray spec"}
+
+
+def schema_text() -> str:
+    """The schema as the text of `specs/alray.schema.json`."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"

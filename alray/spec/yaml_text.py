@@ -1,0 +1,294 @@
+"""YAML as specs use it: version 1.2's core types, one document, no key twice, and a line for every value.
+
+PyYAML reads YAML 1.1, where `3e-4` is text, `on` is true, `010` is eight and `1:30` is ninety. Only its
+scanner and parser are used here; what a plain scalar means is said below.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from alray.errors import Problem, SpecError
+from alray.spec.places import Path, Places, key_text
+
+_TAG = "tag:yaml.org,2002:"
+_MERGE = _TAG + "merge"
+_LARGEST = 100_000  # values in one document, aliases written out: more is a mistake or an attack
+_DEEPEST = 100  # sections within sections
+_LONGEST_NUMBER = 100  # digits
+
+_PLAIN_SCALARS: tuple[tuple[str, str, str], ...] = (
+    ("null", r"~|null|Null|NULL|", "~nN\0"),
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+    ("merge", r"<<", "<"),
+)
+
+
+Resolvers = dict[str, list[tuple[str, re.Pattern[str]]]]
+"""By first letter (an empty text has none): the types a plain scalar can have, and how it looks then."""
+
+
+def _resolvers() -> Resolvers:
+    resolvers: Resolvers = {}
+    for name, pattern, first in _PLAIN_SCALARS:
+        for letter in first:
+            entry = (_TAG + name, re.compile(rf"^(?:{pattern})$"))
+            resolvers.setdefault("" if letter == "\0" else letter, []).append(entry)
+    return resolvers
+
+
+def _cautious(resolvers: Resolvers) -> Resolvers:
+    """With those of YAML 1.1: text that either version takes for something else is then written in quotes."""
+    old = yaml.SafeDumper.yaml_implicit_resolvers
+    return {first: [*resolvers.get(first, []), *old.get(first, [])] for first in {*resolvers, *old}}
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers = _resolvers()
+
+
+class _Dumper(yaml.SafeDumper):
+    yaml_implicit_resolvers = _cautious(_resolvers())
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_list(dumper: _Dumper, items: list[Any]) -> Node:
+    in_one_line = not any(isinstance(item, list | dict) for item in items)
+    return dumper.represent_sequence(_TAG + "seq", items, flow_style=in_one_line)
+
+
+_Dumper.add_representer(list, _represent_list)
+
+
+for _name, _pattern, _first in _PLAIN_SCALARS:
+    for _letter in _first:
+        _entry = (_TAG + _name, re.compile(rf"^(?:{_pattern})$"))
+        _Loader.yaml_implicit_resolvers.setdefault("" if _letter == "\0" else _letter, []).append(_entry)
+_Dumper.yaml_implicit_resolvers = {
+    letter: [
+        *_Loader.yaml_implicit_resolvers.get(letter, []),
+        *yaml.SafeDumper.yaml_implicit_resolvers.get(letter, []),
+    ]
+    for letter in {*_Loader.yaml_implicit_resolvers, *yaml.SafeDumper.yaml_implicit_resolvers}
+}
+
+
+def read_yaml(text: str, file: str) -> tuple[Any, Places]:
+    """The one document in `text`, and where each of its values stands in `file` (the name that messages use).
+
+    An empty text is None. Raises SpecError with every duplicate key and foreign value at once, or with the
+    first thing that is not YAML.
+    """
+    places = Places(file)
+    builder = _Builder(places)
+    node = _compose(text, file)
+    value = None if node is None else builder.build(node, ())
+    if builder.problems:
+        raise SpecError.of(tuple(dict.fromkeys(builder.problems)))
+    return value, places
+
+
+def write_yaml(value: Any) -> str:
+    """YAML text that `read_yaml` reads back to an equal value; keys stay in order."""
+    text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    assert isinstance(text, str)
+    return text
+
+
+def _compose(text: str, file: str) -> Node | None:
+    try:
+        loader = _Loader(text)
+    except yaml.reader.ReaderError as error:
+        raise _unreadable(error, text, file) from error
+    try:
+        node = loader.get_node() if loader.check_node() else None
+        second = loader.get_node() if loader.check_node() else None
+    except yaml.MarkedYAMLError as error:
+        raise _unparsable(error, file) from error
+    except RecursionError as error:
+        raise _too_deep(file) from error
+    except ValueError as error:  # from chr(), for an escape beyond the last character
+        raise SpecError("not YAML: an escape stands for no character", file=file, line=loader.line + 1) from error
+    finally:
+        loader.dispose()
+    if second is not None:
+        raise SpecError(
+            "a second document begins here",
+            mend="a spec file holds one document: give each its own file",
+            file=file,
+            line=second.start_mark.line + 1,
+        )
+    return node
+
+
+def _unreadable(error: yaml.reader.ReaderError, text: str, file: str) -> SpecError:
+    line = text.count("\n", 0, error.position) + 1
+    return SpecError(
+        f"not YAML: the character U+{ord(text[error.position]):04X} cannot stand in it",
+        mend="write it as an escape in a double-quoted text, or remove it",
+        file=file,
+        line=line,
+    )
+
+
+def _unparsable(error: yaml.MarkedYAMLError, file: str) -> SpecError:
+    mark = error.problem_mark or error.context_mark
+    said = error.problem or "it cannot be read"
+    mend = None
+    if "'\\t'" in said:
+        said, mend = "a tab cannot begin a value or indent a line", "indent with spaces"
+    elif error.context:
+        begun = error.context_mark
+        where = f" that begins in line {begun.line + 1}" if begun is not None and begun is not mark else ""
+        said = f"{said} ({error.context}{where})"
+    return SpecError(f"not YAML: {said}", mend=mend, file=file, line=mark.line + 1 if mark else None)
+
+
+def _too_deep(file: str) -> SpecError:
+    return SpecError("sections are nested too deeply", mend=f"at most {_DEEPEST} levels are read", file=file)
+
+
+class _Builder:
+    """Makes values from nodes. An alias gives a new value each time: an override changes one place only."""
+
+    def __init__(self, places: Places) -> None:
+        self.problems: list[Problem] = []
+        self._places = places
+        self._around: set[int] = set()
+        self._count = 0
+
+    def build(self, node: Node, path: Path) -> Any:
+        self._count += 1
+        if self._count > _LARGEST:
+            raise SpecError(
+                f"the file stands for more than {_LARGEST} values",
+                mend="remove aliases",
+                file=self._places.file,
+            )
+        if len(path) > _DEEPEST:
+            raise _too_deep(self._places.file)
+        if isinstance(node, ScalarNode):
+            return self._scalar(node, path)
+        if id(node) in self._around:
+            self._refuse(node, path, "this alias stands for a section that holds it", "remove the alias")
+            return None
+        self._around.add(id(node))
+        try:
+            return self._collection(node, path)
+        finally:
+            self._around.discard(id(node))
+
+    def _collection(self, node: Node, path: Path) -> Any:
+        if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
+            for index, item in enumerate(node.value):
+                self._places.add((*path, index), item.start_mark.line + 1)
+            return [self.build(item, (*path, index)) for index, item in enumerate(node.value)]
+        if isinstance(node, MappingNode) and node.tag == _TAG + "map":
+            return self._mapping(node, path)
+        return self._foreign(node, path)
+
+    def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
+        merged: dict[str, Any] = {}
+        own: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == _MERGE:
+                self._merge(value_node, path, merged)
+        for key_node, value_node in node.value:
+            if key_node.tag == _MERGE:
+                continue
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, ScalarNode) or key_node.tag != _TAG + "str":
+                shown = f"`{key_node.value}`" if isinstance(key_node, ScalarNode) else "a list or section"
+                self._refuse(key_node, path, f"the key {shown} is not text", "write the key in quotes")
+            elif key_node.value in own:
+                first = lines[key_node.value]
+                self._refuse(
+                    key_node,
+                    (*path, key_node.value),
+                    f"this key stands in line {first} already",
+                    "keep one of them",
+                )
+            else:
+                here = (*path, key_node.value)
+                self._places.add(here, line)
+                lines[key_node.value] = line
+                own[key_node.value] = self.build(value_node, here)
+        return {**merged, **own}
+
+    def _merge(self, node: Node, path: Path, into: dict[str, Any]) -> None:
+        """`<<: *alias` or `<<: [*a, *b]`; where both have a key, the earlier one's value holds."""
+        sources = node.value if isinstance(node, SequenceNode) else [node]
+        for source in reversed(sources):
+            value = self.build(source, path) if isinstance(source, MappingNode) else None
+            if isinstance(value, dict):
+                into.update(value)
+            else:
+                self._refuse(source, path, "`<<` takes a section, or a list of sections", "write such as `<<: *name`")
+
+    def _scalar(self, node: ScalarNode, path: Path) -> Any:
+        make = _SCALARS.get(node.tag)
+        if make is None:
+            return self._foreign(node, path)
+        try:
+            return make(node.value)
+        except ValueError:
+            kind = node.tag.removeprefix(_TAG)
+            # Escapes can stand for half a character, which no terminal takes.
+            text = node.value.encode("utf-8", "backslashreplace").decode("utf-8")
+            shown = text if len(text) <= 60 else text[:57] + "..."
+            self._refuse(node, path, f"`{shown}` is not a value of the type {kind}", "write another value")
+            return None
+
+    def _foreign(self, node: Node, path: Path) -> None:
+        tag = node.tag.replace(_TAG, "!!")
+        self._refuse(node, path, f"values of the type `{tag}` are not read", "use text, numbers, lists and sections")
+
+    def _refuse(self, node: Node, path: Path, message: str, mend: str) -> None:
+        line = node.start_mark.line + 1
+        self.problems.append(Problem(message, mend, self._places.file, line, key_text(path) or None))
+
+
+def _text(text: str) -> str:
+    text.encode("utf-8")
+    return text
+
+
+def _integer(text: str) -> int:
+    if len(text) > _LONGEST_NUMBER:
+        raise ValueError(text)
+    if text.startswith(("0o", "0x")):
+        return int(text, 0)
+    return int(text, 10)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+def _float(text: str) -> float:
+    return float(re.sub(r"^([-+]?)\.(?=[a-zA-Z])", r"\1", text))
+
+
+_SCALARS: dict[str, Callable[[str], Any]] = {
+    _TAG + "null": lambda text: None,
+    _TAG + "bool": _boolean,
+    _TAG + "int": _integer,
+    _TAG + "float": _float,
+    _TAG + "str": _text,
+}

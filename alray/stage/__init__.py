@@ -1,0 +1,1 @@
+"""What one device does: execute its actions on its components. No Ray."""

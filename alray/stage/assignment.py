@@ -1,0 +1,128 @@
+"""What a stage is told to do: a value that crosses the process border, and the stage it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from alray.channel.message import packed_bytes
+from alray.data.dataset import Data, open_data
+from alray.nn.network import Network
+from alray.nn.shape import Shape
+from alray.plan.plan import Plan
+from alray.spec.models import Spec
+from alray.stage import device as devices
+from alray.stage.checkpoint import load_component, step_folder
+from alray.stage.stage import Stage, make_stage
+from alray.stage.user_code import UserCode
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What every stage must know of the data; only stage 0 opens it."""
+
+    sample: Shape
+    classes: int
+    steps_per_epoch: int
+    samples_per_epoch: int
+
+    @classmethod
+    def of(cls, data: Data) -> DataFacts:
+        whole = data.steps_per_epoch * data.batch_size
+        return cls(
+            sample=Shape(data.sample_shape, data.sample_dtype),
+            classes=data.num_classes,
+            steps_per_epoch=data.steps_per_epoch,
+            samples_per_epoch=whole if data.last_batch == "drop" else data.num_train,
+        )
+
+    def samples(self, step: int, batch_size: int) -> int:
+        """Samples seen after `step` mini-batches."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        return epoch * self.samples_per_epoch + position * batch_size
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a run begins or goes on: after `step` mini-batches, from a checkpoint whose files have these hashes."""
+
+    step: int = 0
+    folder: Path | None = None
+    hashes: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One stage's share of a run."""
+
+    spec: Spec
+    plan: Plan
+    data: DataFacts
+    total_steps: int
+    stage: int
+    replica: int
+    run_dir: Path
+    code_root: Path
+    allow_code: bool
+    started_wall_s: float
+    start: Start
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.run_dir / "checkpoints"
+
+    def user_code(self) -> UserCode:
+        return UserCode(self.code_root, allow_elsewhere=self.allow_code)
+
+    def open_data(self) -> Data:
+        return open_data(self.spec.data, seed=self.spec.seed, load=self.user_code())
+
+    def device(self) -> torch.device:
+        return devices.pick(self.spec.resources.device, local_index=self.stage)
+
+    def network(self) -> Network:
+        return network_of(self.spec, self.data, self.user_code())
+
+    def build_stage(self, network: Network, device: torch.device) -> Stage:
+        """The stage with its components, loaded from the checkpoint it starts from."""
+        plan = self.plan.stage_plans[self.stage]
+        components = [network.component(index, device) for index in plan.components]
+        if self.start.folder is not None:
+            hashes = dict(self.start.hashes)
+            for component in components:
+                load_component(component, self.start.folder, hashes)
+        smoothing = getattr(self.spec.method, "label_smoothing", 0.0)
+        return make_stage(components, label_smoothing=smoothing)
+
+    def up_capacity_bytes(self, network: Network, after: int) -> int:
+        """Largest message that can travel up from component `after` (counted from 0)."""
+        samples = self.spec.data.batch_size
+        sizes = [network.links[after].output.sample_bytes * samples]
+        if self.spec.method.kind == "associated_learning":
+            sizes.append(self.spec.method.label_dim * network.dtype.itemsize * samples)
+        return packed_bytes(sizes)
+
+    def down_capacity_bytes(self, network: Network, above: int) -> int:
+        """Largest message that can travel down from the stage that begins with component `above`."""
+        samples = self.spec.data.batch_size
+        width = getattr(self.spec.method, "label_dim", self.data.classes)
+        depths = len(network) - above
+        return packed_bytes([depths * samples * width * network.dtype.itemsize])
+
+
+def network_of(spec: Spec, data: DataFacts, load: Callable[[str], Any]) -> Network:
+    """The blueprint of the network of a spec on this data."""
+    return Network(spec, sample=data.sample, classes=data.classes, load=load)
+
+
+def start_from(run_dir: Path, manifest: dict[str, Any]) -> Start:
+    """The start a checkpoint's manifest describes."""
+    return Start(
+        step=manifest["step"],
+        folder=run_dir / "checkpoints" / step_folder(manifest["step"]),
+        hashes=tuple((entry["file"], entry["sha256"]) for entry in manifest["files"]),
+    )

@@ -1,0 +1,179 @@
+"""A stage's part of a checkpoint: one file of weights and one of optimizer state per component.
+
+A snapshot is a copy in memory, taken between two mini-batches; files are written from it by a thread while training
+goes on. Files belong to components, not to stages, so any partition can read what any other wrote.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import io
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
+
+from alray.errors import CheckpointError
+from alray.nn.component import Component
+from alray.stage.reports import CheckpointPart, ComponentFile
+
+
+def step_folder(step: int) -> str:
+    """Name of the folder of the checkpoint after `step` mini-batches."""
+    return f"step-{step:08d}"
+
+
+def weights_file(index: int) -> str:
+    return f"component-{index:02d}.safetensors"
+
+
+def optimizer_file(index: int) -> str:
+    return f"component-{index:02d}.optimizer.pt"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A component as it was after a mini-batch."""
+
+    index: int
+    weights: dict[str, torch.Tensor]
+    optimizers: dict[str, dict[str, Any]]
+
+
+def take_snapshot(component: Component) -> Snapshot:
+    """A copy that later updates leave alone, on the CPU."""
+    return Snapshot(
+        component.index,
+        {name: value.detach().to("cpu", copy=True) for name, value in component.weights().items()},
+        {name: _to_cpu(copy.deepcopy(optimizer.state_dict())) for name, optimizer in component.optimizers().items()},
+    )
+
+
+def _to_cpu(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.cpu()
+    if isinstance(value, dict):
+        return {key: _to_cpu(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_to_cpu(entry) for entry in value]
+    return value
+
+
+def write_snapshot(snapshot: Snapshot, folder: Path) -> tuple[ComponentFile, ...]:
+    """Write both files of a component, each whole or not at all."""
+    buffer = io.BytesIO()
+    torch.save(snapshot.optimizers, buffer)
+    # The order of names is kept beside the weights, because the hash of a network follows it.
+    weights = save_safetensors(snapshot.weights, metadata={"order": "\n".join(snapshot.weights)})
+    return (
+        _write(folder, weights_file(snapshot.index), weights),
+        _write(folder, optimizer_file(snapshot.index), buffer.getvalue()),
+    )
+
+
+def _write(folder: Path, name: str, content: bytes) -> ComponentFile:
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f"{name}.partial"
+    partial.write_bytes(content)
+    partial.replace(folder / name)
+    return ComponentFile(name, hashlib.sha256(content).hexdigest(), len(content))
+
+
+def read_checked(folder: Path, file: str, sha256: str) -> bytes:
+    """The bytes of a checkpoint's file. Raises CheckpointError unless they are what was written."""
+    path = folder / file
+    if not path.is_file():
+        raise CheckpointError(
+            "a file of this checkpoint is missing",
+            file=str(path),
+            mend=f"restore it, or delete the folder {folder.name} to use the checkpoint before it",
+        )
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise CheckpointError(
+            "this file was damaged after it was written: its SHA-256 is not the manifest's",
+            file=str(path),
+            mend=f"restore it, or delete the folder {folder.name} to use the checkpoint before it",
+        )
+    return content
+
+
+def load_component(component: Component, folder: Path, hashes: dict[str, str], *, optimizer: bool = True) -> None:
+    """Give a component the weights, and the optimizer state, of a checkpoint whose manifest holds these hashes."""
+    name = weights_file(component.index)
+    weights = load_safetensors(read_checked(folder, name, _hash(hashes, folder, name)))
+    try:
+        component.load_weights(weights)
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"these are not the weights of component {component.index}: {error}",
+            file=str(folder / name),
+            mend="the model, method or data of the spec is another one than the checkpoint's",
+        ) from error
+    if not optimizer:
+        return
+    name = optimizer_file(component.index)
+    content = read_checked(folder, name, _hash(hashes, folder, name))
+    states = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+    for key, part in component.optimizers().items():
+        part.load_state_dict(states[key])
+
+
+def _hash(hashes: dict[str, str], folder: Path, name: str) -> str:
+    if name not in hashes:
+        raise CheckpointError(
+            f"the checkpoint has no file {name}",
+            file=str(folder / "manifest.json"),
+            mend="the model of the spec has more components than the checkpoint's",
+        )
+    return hashes[name]
+
+
+class CheckpointWriter:
+    """Writes snapshots in the background, one checkpoint at a time."""
+
+    def __init__(self, checkpoints: Path, report: Callable[[CheckpointPart], None]) -> None:
+        self._checkpoints = checkpoints
+        self._report = report
+        self._thread: threading.Thread | None = None
+        self._fault: OSError | None = None
+
+    def write(self, components: list[Component], step: int, *, final: bool) -> None:
+        """Take snapshots now and write them in the background, after what is still being written."""
+        began = time.perf_counter()
+        self.finish()
+        snapshots = [take_snapshot(component) for component in components]
+        self._thread = threading.Thread(
+            target=self._write, args=(snapshots, step, final, began), name=f"checkpoint-{step}", daemon=True
+        )
+        self._thread.start()
+
+    def _write(self, snapshots: list[Snapshot], step: int, final: bool, began: float) -> None:
+        folder = self._checkpoints / step_folder(step)
+        files: list[ComponentFile] = []
+        try:
+            for snapshot in snapshots:
+                files += write_snapshot(snapshot, folder)
+        except OSError as error:
+            self._fault = error  # told to the loop at its next checkpoint, or at the end
+            return
+        self._report(CheckpointPart(step, tuple(files), time.perf_counter() - began, final))
+
+    def finish(self) -> None:
+        """Wait for what is being written. Raises CheckpointError where it could not be written."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._fault is not None:
+            raise CheckpointError(
+                f"a checkpoint could not be written: {self._fault}",
+                file=str(self._checkpoints),
+                mend="make room on the disk or choose another --run-dir, then resume",
+            ) from self._fault

@@ -1,0 +1,87 @@
+"""The device a stage computes on, and what makes its bits reproducible."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from alray import __version__
+from alray.errors import PlanError
+
+
+def settle(threads: int, deterministic: bool) -> None:
+    """Set the calling thread's number of threads and the process's determinism.
+
+    The thread count is part of the bits: a sum over two threads is rounded otherwise than over one. OpenMP keeps it per
+    calling thread, so the thread that computes must call this.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(threads)
+    torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(deterministic or torch.cuda.is_available())
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def pick(device: str, *, local_index: int = 0) -> torch.device:
+    """`auto` is the GPU where there is one. Raises PlanError where a GPU is asked for and there is none."""
+    available = torch.cuda.device_count()
+    if device == "cuda" and available == 0:
+        raise PlanError(
+            "this machine has no GPU that torch can use",
+            key="resources.device",
+            mend="set resources.device=cpu, or run where there are GPUs",
+        )
+    if device == "cpu" or available == 0:
+        return torch.device("cpu")
+    return torch.device("cuda", local_index % available)
+
+
+def device_name(device: torch.device) -> str:
+    """GPU model, or the processor's model with its instruction set: weights are bit-equal only on the same one."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{_processor()} ({torch.backends.cpu.get_cpu_capability()})"
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """What a resume elsewhere is compared with, and a reader wants to know."""
+    return {
+        "alray": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": platform.platform(),
+        "device": device_name(device),
+        "cores": len(os.sched_getaffinity(0)),
+    }
+
+
+def peak_memory_bytes(device: torch.device, baseline_bytes: int) -> int:
+    """Most memory this process held above `baseline_bytes`: by torch's allocator on a GPU, resident on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return max(0, _status_bytes("VmHWM") - baseline_bytes)
+
+
+def resident_bytes() -> int:
+    """What this process holds now."""
+    return _status_bytes("VmRSS")
+
+
+def _status_bytes(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    return 0

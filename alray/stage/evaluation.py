@@ -1,0 +1,60 @@
+"""Evaluation in the stream: inference up through the encoders and down through the label decoders, on every stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from alray.data.batches import Batch, EvaluationBatches
+from alray.data.dataset import Data
+from alray.records import DepthAccuracy
+
+
+@dataclass
+class Tally:
+    """Right answers of one split, per route, shallowest first."""
+
+    samples: int = 0
+    right: list[int] = field(default_factory=list)
+
+
+class Evaluator:
+    """Stage 0's side of an evaluation: gives the batches, takes the scores of every route."""
+
+    def __init__(self, data: Data, splits: tuple[str, ...], *, num_components: int) -> None:
+        """splits: which of "train", "validation", "test"; those the data does not have are left out."""
+        self._splits = [split for split in splits if data.splits.get(split) is not None]
+        self._batches = {split: EvaluationBatches(data, split) for split in self._splits}
+        self._tallies = {split: Tally() for split in self._splits}
+        self._expected: list[tuple[str, torch.Tensor]] = []
+        self._num_components = num_components
+
+    def __len__(self) -> int:
+        """Evaluation batches over all splits."""
+        return sum(len(batches) for batches in self._batches.values())
+
+    def __iter__(self) -> Iterator[Batch]:
+        for split in self._splits:
+            for batch in self._batches[split]:
+                self._expected.append((split, batch.labels))
+                yield batch
+
+    def take(self, batch: int, scores: list[torch.Tensor]) -> None:
+        """Class scores of evaluation batch `batch` by every route, `[N, classes]` each, shallowest first."""
+        split, labels = self._expected[batch]
+        tally = self._tallies[split]
+        tally.samples += len(labels)
+        tally.right = tally.right or [0] * len(scores)
+        for place, route in enumerate(scores):
+            tally.right[place] += int((route.argmax(1).cpu() == labels).sum())
+
+    def accuracies(self) -> list[DepthAccuracy]:
+        """Accuracy of every route, shallowest first; the last is the whole network."""
+        routes = max((len(tally.right) for tally in self._tallies.values()), default=0)
+        found = []
+        for place in range(routes):
+            shares = {split: tally.right[place] / tally.samples for split, tally in self._tallies.items()}
+            found.append(DepthAccuracy(depth=self._num_components - routes + place + 1, **shares))
+        return found

@@ -1,0 +1,86 @@
+"""Decisions that hold for all stages, taken by stage 0 and sent in-band: evaluate, checkpoint, stop."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from alray.channel.message import CutFlag
+from alray.records import EvaluationRecord
+
+
+@dataclass
+class Control:
+    """What the driver may ask of a running stage 0; set from another thread, read between mini-batches."""
+
+    stop_requested: bool = False
+
+
+class Timer:
+    """When something that recurs every `N steps`, `N epochs` or `N s` is due."""
+
+    def __init__(self, every: Any, *, steps_per_epoch: int) -> None:
+        """every: a spec duration (`count`, `unit`), or None for never."""
+        self._seconds: float | None = None
+        self._steps: float | None = None
+        if every is not None:
+            if every.unit == "s":
+                self._seconds = every.count
+            else:
+                self._steps = every.count * (steps_per_epoch if every.unit == "epochs" else 1)
+        self._last_s = time.monotonic()
+
+    def due(self, step: int) -> bool:
+        """Whether it is due after `step` mini-batches. A function of the step alone unless it is given in seconds."""
+        if self._seconds is not None:
+            if time.monotonic() - self._last_s < self._seconds:
+                return False
+            self._last_s = time.monotonic()
+            return True
+        if self._steps is None:
+            return False
+        return int(step / self._steps) > int((step - 1) / self._steps)
+
+
+class Leader:
+    """Decides the cuts of a run."""
+
+    def __init__(self, run: Any, *, total_steps: int, steps_per_epoch: int, control: Control) -> None:
+        """run: the spec's `run` section."""
+        self.total_steps = total_steps
+        self._control = control
+        self._evaluate = Timer(run.evaluate_every, steps_per_epoch=steps_per_epoch)
+        self._checkpoint = Timer(run.checkpoint.every if run.checkpoint else None, steps_per_epoch=steps_per_epoch)
+        self._stop_at = run.stop_at
+
+    def cut_after(self, step: int) -> int:
+        """Flags of the cut after `step` mini-batches; 0 for none."""
+        flags = 0
+        if self._evaluate.due(step):
+            flags |= CutFlag.EVALUATE
+        if self._checkpoint.due(step):
+            flags |= CutFlag.CHECKPOINT
+        if step >= self.total_steps:
+            flags |= CutFlag.EVALUATE | CutFlag.CHECKPOINT | CutFlag.STOP
+        elif self._control.stop_requested:
+            flags |= CutFlag.CHECKPOINT | CutFlag.STOP
+        return flags
+
+    def splits(self, flags: int) -> tuple[str, ...]:
+        """What an evaluation with these flags measures. The training set only at the end, or where a bound needs it."""
+        wanted = ["validation", "test"]
+        if flags & CutFlag.STOP or (self._stop_at is not None and self._stop_at.metric == "train_accuracy"):
+            wanted.insert(0, "train")
+        return tuple(wanted)
+
+    def reached(self, evaluation: EvaluationRecord) -> bool:
+        """Whether this evaluation passes `run.stop_at`."""
+        if self._stop_at is None:
+            return False
+        value = getattr(evaluation, self._stop_at.metric.removesuffix("_accuracy"))
+        if value is None:
+            return False
+        if self._stop_at.above is not None:
+            return bool(value >= self._stop_at.above)
+        return bool(value <= self._stop_at.below)

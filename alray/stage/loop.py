@@ -1,0 +1,333 @@
+"""The loop of one stage: receive, compute, send; and the cuts that travel with the mini-batches.
+
+The loop is a generator that yields only where it cannot go on (see `alray.channel.link`), so one process can run all
+stages in turns, and a process of its own runs it to the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from alray.channel.link import Barrier, Receiver, Sender
+from alray.channel.message import CutFlag, Kind, Message
+from alray.data.batches import TrainBatches
+from alray.data.dataset import Data
+from alray.errors import NonFiniteLoss
+from alray.nn.component import Tensors
+from alray.plan.learning_rate import learning_rate
+from alray.plan.schedules import evaluation_actions, step_actions
+from alray.records import DepthAccuracy, EvaluationRecord
+from alray.stage import device as devices
+from alray.stage.assignment import Assignment
+from alray.stage.checkpoint import CheckpointWriter
+from alray.stage.clock import Clock
+from alray.stage.evaluation import Evaluator
+from alray.stage.leader import Control, Leader
+from alray.stage.reports import Losses, Report
+from alray.stage.stage import Stage
+
+Turn = Generator[None, None, None]
+
+
+@dataclass
+class Links:
+    """A stage's ends of the edges to its neighbours; None where there is no neighbour."""
+
+    from_below: Receiver | None = None
+    to_above: Sender | None = None
+    from_above: Receiver | None = None
+    to_below: Sender | None = None
+    barrier: Barrier | None = None
+
+    def bytes_sent(self) -> dict[str, int]:
+        """Bytes handed over so far, by edge."""
+        return {end.edge: end.bytes_sent for end in (self.to_above, self.to_below) if end is not None}
+
+
+class StageLoop:
+    """Runs one stage from its start to the cut that stops it."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        *,
+        stage: Stage,
+        device: torch.device,
+        dtype: torch.dtype,
+        links: Links,
+        control: Control,
+        report: Callable[[Report], None],
+        baseline_bytes: int,
+        measures_memory: bool,
+    ) -> None:
+        """report: takes what the driver is to hear, from this thread and from the checkpoint's.
+
+        baseline_bytes: what the process held before the stage was built; measures_memory: whether the process is this
+        stage's alone, so that its memory is the stage's.
+        """
+        self._assignment = assignment
+        self._stage, self._device, self._dtype = stage, device, dtype
+        self._links, self._control, self._report = links, control, report
+        self._baseline_bytes, self._measures_memory = baseline_bytes, measures_memory
+        self._writer = CheckpointWriter(assignment.checkpoints, report)
+        plan = assignment.plan
+        self._actions = [
+            (action.kind, f"{action.stage}{action.kind}")
+            for action in step_actions(plan.schedule, assignment.stage, plan.stages, 0)
+        ]
+        self.step = assignment.start.step
+        self.clock = Clock(started_wall_s=assignment.started_wall_s, start_step=self.step)
+
+    def run(self) -> Turn:
+        """The whole run of this stage. Raises what goes wrong on it; ends after the cut that stops."""
+        if self._assignment.stage == 0:
+            yield from self._lead()
+        else:
+            yield from self._follow()
+        for end in (self._links.to_above, self._links.to_below):
+            if end is not None:
+                yield from end.flush()
+        self._writer.finish()
+        if self.clock.steps_in_window:
+            self._close_window()
+        self.clock.activity = "finished"
+
+    def _lead(self) -> Turn:
+        """Stage 0: gives the mini-batches and decides the cuts."""
+        assignment = self._assignment
+        data = assignment.open_data()
+        leader = Leader(
+            assignment.spec.run,
+            total_steps=assignment.total_steps,
+            steps_per_epoch=assignment.data.steps_per_epoch,
+            control=self._control,
+        )
+        if self.step >= assignment.total_steps:
+            yield from self._decide(leader, data, leader.cut_after(self.step))
+            return
+        batches = TrainBatches(
+            data,
+            seed=assignment.spec.seed,
+            start_step=self.step,
+            end_step=assignment.total_steps,
+            workers=assignment.spec.data.workers,
+        )
+        with batches:
+            for batch in batches:
+                tensors = {"s": self._to_device(batch.samples), "labels": batch.labels.to(self._device)}
+                yield from self._mini_batch(batch.step + 1, tensors, None)
+                stop = yield from self._decide(leader, data, leader.cut_after(self.step))
+                if stop:
+                    return
+
+    def _decide(self, leader: Leader, data: Data, flags: int) -> Generator[None, None, bool]:
+        """Send a cut and do this stage's part of it; whether the run stops here."""
+        if not flags:
+            return False
+        evaluator = None
+        if flags & CutFlag.EVALUATE:
+            evaluator = Evaluator(
+                data, leader.splits(flags), num_components=len(self._assignment.plan.costs.components)
+            )
+        cut = Message(Kind.CUT, self.step, flags=flags, count=len(evaluator) if evaluator else 0)
+        evaluation = yield from self._cut(cut, evaluator)
+        if flags & CutFlag.STOP:
+            return True
+        if evaluation is not None and leader.reached(evaluation):
+            everything = CutFlag.EVALUATE | CutFlag.CHECKPOINT | CutFlag.STOP
+            return (yield from self._decide(leader, data, everything))
+        return False
+
+    def _follow(self) -> Turn:
+        """Every other stage: does what comes, in the order it comes."""
+        assert self._links.from_below is not None
+        stop = False
+        while not stop:
+            with self.clock.measure("receive_wait", "receive_wait", self.step + 1):
+                message = yield from self._links.from_below.receive()
+            if message.kind is Kind.TRAIN:
+                yield from self._mini_batch(message.step, message.tensors, message)
+            else:
+                flags = message.flags
+                self._links.from_below.release(message)
+                yield from self._cut(message, None)
+                stop = bool(flags & CutFlag.STOP)
+
+    def _mini_batch(self, step: int, tensors: Tensors, message: Message | None) -> Turn:
+        """One mini-batch by the schedule's list of actions; its buffer is given back after U."""
+        clock, links = self.clock, self._links
+        passed_on: Tensors = {}
+        lr, label_lr = self._rates(step)
+        for kind, name in self._actions:
+            text = f"{name}{step - 1}"
+            if kind == "F":
+                with clock.measure("F", text, step):
+                    passed_on = self._stage.forward(tensors, step)
+            elif kind == "B":
+                with clock.measure("B", text, step):
+                    losses = self._stage.backward()
+                    self._take_losses(step, losses, lr)
+            elif kind == "U":
+                with clock.measure("U", text, step):
+                    self._stage.update(lr, label_lr)
+                if message is not None and links.from_below is not None:
+                    links.from_below.release(message)
+            elif kind == "S" and links.to_above is not None:
+                with clock.measure("send_wait", "send_wait", step):
+                    yield from links.to_above.send(Message(Kind.TRAIN, step, passed_on))
+            elif kind == "W" and links.barrier is not None:
+                with clock.measure("barrier", "receive_wait", step):
+                    yield from links.barrier.wait()
+        self.step = step
+        clock.step_done()
+        if clock.window_due(step):
+            self._close_window()
+        yield  # in turns: the others go on here
+
+    def _rates(self, step: int) -> tuple[float, float]:
+        spec, assignment = self._assignment.spec, self._assignment
+        lr = learning_rate(
+            spec.optimizer.lr,
+            spec.lr_schedule,
+            step - 1,
+            steps_per_epoch=assignment.data.steps_per_epoch,
+            total_steps=assignment.total_steps,
+        )
+        if spec.optimizer.label_lr is None:
+            return lr, lr
+        label_lr = learning_rate(
+            spec.optimizer.label_lr,
+            spec.lr_schedule,
+            step - 1,
+            steps_per_epoch=assignment.data.steps_per_epoch,
+            total_steps=assignment.total_steps,
+        )
+        return lr, label_lr
+
+    def _take_losses(self, step: int, losses: dict[int, Tensors], lr: float) -> None:
+        """Report the losses of a mini-batch; raises NonFiniteLoss before the update that would spoil the weights."""
+        values = {index: {name: float(loss) for name, loss in named.items()} for index, named in losses.items()}
+        for index, named in values.items():
+            for name, value in named.items():
+                if not math.isfinite(value):
+                    raise NonFiniteLoss(
+                        f"component {index}: the {name} loss is {value} at mini-batch {step}",
+                        mend="lower optimizer.lr or set optimizer.clip_norm; the last checkpoint before it is kept",
+                    )
+        self._report(Losses(step, values, lr, self.clock.now_s()))
+
+    def _cut(self, message: Message, evaluator: Evaluator | None) -> Generator[None, None, EvaluationRecord | None]:
+        """Do what a cut says, after sending it on."""
+        if self._links.to_above is not None:
+            yield from self._links.to_above.send(
+                Message(Kind.CUT, message.step, flags=message.flags, count=message.count)
+            )
+        record = None
+        if message.flags & CutFlag.EVALUATE:
+            with self.clock.pause("evaluation"):
+                record = yield from self._evaluate(message.count, evaluator)
+        if message.flags & CutFlag.CHECKPOINT:
+            with self.clock.pause("checkpoint"):
+                self._writer.write(self._stage.components, self.step, final=bool(message.flags & CutFlag.STOP))
+        return record
+
+    def _evaluate(self, count: int, evaluator: Evaluator | None) -> Generator[None, None, EvaluationRecord | None]:
+        """This stage's actions over `count` evaluation batches. Gradient mode is switched inside each action only:
+        in turns, another stage may train between two of them."""
+        began_s = self.clock.now_s()
+        assignment, links = self._assignment, self._links
+        self._stage.evaluation_mode(True)
+        source = iter(evaluator) if evaluator is not None else None
+        received: Message | None = None
+        passed_up: torch.Tensor | None = None
+        routes: dict[int, list[torch.Tensor]] = {}
+        for action in evaluation_actions(assignment.stage, assignment.plan.stages, count):
+            batch, text = action.batch, str(action)
+            if action.kind == "R":
+                end = links.from_above if action.down else links.from_below
+                assert end is not None
+                with self.clock.measure("receive_wait", "receive_wait", self.step):
+                    received = yield from end.receive()
+            elif action.kind == "E":
+                with self.clock.measure("E", text, self.step):
+                    if source is not None:
+                        s = self._to_device(next(source).samples)
+                    else:
+                        assert received is not None
+                        s = received.tensors["s"]
+                    passed_up, routes[batch] = self._stage.infer_up(s, self.step, batch)
+                    del s
+                if received is not None and links.from_below is not None and links.to_above is None:
+                    links.from_below.release(received)
+                    received = None
+            elif action.kind == "D":
+                with self.clock.measure("D", text, self.step):
+                    if received is not None and links.from_above is not None:
+                        above = [route.clone() for route in received.tensors["route"].unbind(0)]
+                        links.from_above.release(received)
+                        received = None
+                        routes[batch] += self._stage.infer_down(above)
+                    if evaluator is not None:
+                        evaluator.take(batch, routes.pop(batch))
+            elif action.down:
+                assert links.to_below is not None
+                message = Message(Kind.ROUTE, batch, {"route": torch.stack(routes.pop(batch))})
+                with self.clock.measure("send_wait", "send_wait", self.step):
+                    yield from links.to_below.send(message)
+            else:
+                assert links.to_above is not None and passed_up is not None
+                with self.clock.measure("send_wait", "send_wait", self.step):
+                    yield from links.to_above.send(Message(Kind.EVALUATE, batch, {"s": passed_up}))
+                if received is not None and links.from_below is not None:
+                    links.from_below.release(received)
+                    received = None
+        self._stage.evaluation_mode(False)
+        if evaluator is None:
+            return None
+        return self._evaluation_record(evaluator.accuracies(), self.clock.now_s() - began_s)
+
+    def _evaluation_record(self, per_depth: list[DepthAccuracy], duration_s: float) -> EvaluationRecord:
+        whole = per_depth[-1] if per_depth else DepthAccuracy(depth=len(self._assignment.plan.costs.components))
+        record = EvaluationRecord(
+            **self._place(),
+            train=whole.train,
+            validation=whole.validation,
+            test=whole.test,
+            per_depth=per_depth,
+            duration_s=duration_s,
+        )
+        self._report(record)
+        return record
+
+    def _place(self) -> dict[str, Any]:
+        facts = self._assignment.data
+        return {
+            "time_s": self.clock.now_s(),
+            "step": self.step,
+            "epoch": self.step / facts.steps_per_epoch,
+            "samples": facts.samples(self.step, self._assignment.spec.data.batch_size),
+        }
+
+    def _close_window(self) -> None:
+        place = self._place()
+        del place["time_s"]
+        memory = devices.peak_memory_bytes(self._device, self._baseline_bytes) if self._measures_memory else None
+        self._report(
+            self.clock.close_window(
+                stage=self._assignment.stage,
+                replica=self._assignment.replica,
+                bytes_sent=self._links.bytes_sent(),
+                peak_memory_bytes=memory,
+                **place,
+            )
+        )
+
+    def _to_device(self, samples: torch.Tensor) -> torch.Tensor:
+        if samples.is_floating_point():
+            return samples.to(self._device, self._dtype)
+        return samples.to(self._device)

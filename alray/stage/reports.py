@@ -1,0 +1,58 @@
+"""What a stage tells the driver: values that cross the process border, never tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from alray.errors import AlrayError
+from alray.records import EvaluationRecord, StageRecord
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Losses of one mini-batch on this stage: component -> loss name -> value."""
+
+    step: int
+    losses: dict[int, dict[str, float]]
+    lr: float
+    time_s: float
+
+
+@dataclass(frozen=True)
+class ComponentFile:
+    """One file of a checkpoint, relative to the checkpoint's folder."""
+
+    file: str
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class CheckpointPart:
+    """One stage's components of a checkpoint are on disk."""
+
+    step: int
+    files: tuple[ComponentFile, ...]
+    duration_s: float
+    final: bool
+
+
+Report = Losses | CheckpointPart | StageRecord | EvaluationRecord
+
+
+@dataclass(frozen=True)
+class StageStatus:
+    """One answer of a stage to the driver's poll."""
+
+    stage: int
+    replica: int
+    step: int  # mini-batches completed
+    progress: int  # actions completed since the start: what must grow while the stage is alive
+    activity: str  # "compute", "receive_wait", "send_wait", "barrier", "checkpoint", "starting", "finished"
+    activity_s: float  # for how long
+    reports: tuple[Report, ...] = ()
+    finished: bool = False
+    dead: bool = False  # the process is gone
+    silent_s: float = 0.0  # for how long it has not answered
+    error: AlrayError | None = None
+    detail: str = field(default="", repr=False)  # traceback, for the log

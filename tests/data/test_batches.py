@@ -1,0 +1,196 @@
+"""A mini-batch is a function of (seed, epoch, position), whatever the workers and the step a run starts at."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from alray.data.batches import Batch, EvaluationBatches, TrainBatches
+from alray.data.dataset import Data, open_data
+from alray.errors import DataError
+from alray.spec import data as spec
+
+
+def no_code(reference: str) -> type:
+    raise AssertionError(f"nothing to load: {reference}")
+
+
+def synthetic(**keys: object) -> Data:
+    section = {"source": "synthetic", "shape": (1, 6, 6), "classes": 3, "samples": 40, "batch_size": 8, **keys}
+    return open_data(spec.Synthetic(**section), seed=1, load=no_code)
+
+
+def pictures(folder: Path) -> Data:
+    section = spec.ImageFolder(
+        source="image_folder",
+        train=folder / "train",
+        test=folder / "test",
+        image_size=8,
+        batch_size=4,
+        validation_fraction=0.1,
+        augment="strong",
+    )
+    return open_data(section, seed=1, load=no_code)
+
+
+def collect(data: Data, start_step: int, end_step: int, *, workers: int = 0, seed: int = 1) -> list[Batch]:
+    with TrainBatches(data, seed=seed, start_step=start_step, end_step=end_step, workers=workers) as batches:
+        return list(batches)
+
+
+def same(left: list[Batch], right: list[Batch]) -> bool:
+    return len(left) == len(right) and all(
+        a.step == b.step and torch.equal(a.samples, b.samples) and torch.equal(a.labels, b.labels)
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+@pytest.mark.parametrize("augment", ["none", "strong"])
+@pytest.mark.parametrize("start_step", [1, 4, 5, 11])
+def test_a_run_that_starts_late_gets_the_same_bits(augment: str, start_step: int) -> None:
+    data = synthetic(augment=augment)
+    assert data.steps_per_epoch == 4
+    whole = collect(data, 0, 13)
+    assert [batch.step for batch in whole] == list(range(13))
+    assert same(whole[start_step:], collect(data, start_step, 13))
+
+
+def test_workers_do_not_change_the_bits(image_folder: Path) -> None:
+    data = pictures(image_folder)
+    assert data.steps_per_epoch == 2
+    alone = collect(data, 1, 9)
+    assert same(alone, collect(data, 1, 9, workers=1))
+    assert same(alone, collect(data, 1, 9, workers=2))
+    assert multiprocessing.active_children() == []
+
+
+def test_closing_ends_the_workers_and_they_ignore_ctrl_c() -> None:
+    data = synthetic()
+    batches = TrainBatches(data, seed=1, start_step=0, end_step=50, workers=2)
+    workers = multiprocessing.active_children()
+    assert len(workers) == 2
+    for worker in workers:  # they are still starting: not yet told to ignore it
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGINT)
+    first = [next(batches) for _ in range(6)]
+    for worker in workers:
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGINT)
+    second = [next(batches) for _ in range(20)]
+    assert same(first + second, collect(data, 0, 26))
+    batches.close()
+    batches.close()
+    assert multiprocessing.active_children() == []
+    assert list(batches) == []
+
+
+def test_an_epoch_holds_every_sample_once_in_an_order_of_its_own() -> None:
+    data = synthetic(samples=32, validation_fraction=0.0)
+    first, second = (torch.cat([b.samples for b in collect(data, e * 4, e * 4 + 4)]) for e in (0, 1))
+    everything = data.train.take(range(32))[0]
+
+    def rows(samples: torch.Tensor) -> list[list[float]]:
+        return samples.flatten(1).tolist()
+
+    assert sorted(rows(first)) == sorted(rows(second)) == sorted(rows(everything))
+    assert rows(first) != rows(second)
+    assert rows(first) != rows(everything)
+
+
+def test_another_seed_gives_another_order() -> None:
+    data = synthetic()
+    assert not same(collect(data, 0, 3, seed=1), collect(data, 0, 3, seed=2))
+
+
+def test_augmentation_is_drawn_anew_in_each_epoch() -> None:
+    plain, strong = synthetic(augment="none"), synthetic(augment="strong")
+    assert not same(collect(plain, 0, 1), collect(strong, 0, 1))
+    one = synthetic(samples=1, classes=2, batch_size=1, validation_fraction=0.0, augment="strong")
+    first, second = collect(one, 0, 2)
+    assert not torch.equal(first.samples, second.samples)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_global_random_numbers_are_left_alone(workers: int) -> None:
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    data = synthetic(augment="strong")
+    collect(data, 2, 6, workers=workers)
+    list(EvaluationBatches(data, "validation"))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_last_batch_keep_and_drop() -> None:
+    dropped, kept = synthetic(last_batch="drop"), synthetic(last_batch="keep")
+    assert (dropped.num_train, dropped.steps_per_epoch) == (36, 4)
+    assert (kept.num_train, kept.steps_per_epoch) == (36, 5)
+    assert [len(batch.labels) for batch in collect(dropped, 0, 5)] == [8, 8, 8, 8, 8]
+    assert [len(batch.labels) for batch in collect(kept, 0, 6)] == [8, 8, 8, 8, 4, 8]
+
+
+def test_what_a_batch_is_made_of() -> None:
+    for augment in ("none", "strong"):
+        batch = collect(synthetic(shape=(3, 1, 1), augment=augment), 0, 1)[0]
+        assert batch.samples.shape == (8, 3, 1, 1)
+        assert batch.samples.stride() == (3, 1, 1, 1)
+        assert batch.samples.dtype == torch.float32
+        assert batch.labels.shape == (8,)
+        assert batch.labels.dtype == torch.int64
+
+
+def test_evaluation_goes_in_order_and_keeps_the_last_partial_batch() -> None:
+    data = synthetic(augment="strong")
+    batches = EvaluationBatches(data, "train")
+    assert len(batches) == 5
+    got = list(batches)
+    assert [batch.step for batch in got] == [0, 1, 2, 3, 4]
+    assert [len(batch.labels) for batch in got] == [8, 8, 8, 8, 4]
+    assert torch.equal(torch.cat([batch.samples for batch in got]), data.train.take(range(36))[0])
+    assert same(got, list(batches))
+
+
+def test_evaluation_of_a_split_that_is_not_there() -> None:
+    with pytest.raises(DataError) as caught:
+        EvaluationBatches(synthetic(validation_fraction=0.0), "validation")
+    assert str(caught.value) == "data: there is no validation split; set data.validation_fraction"
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_damaged_picture_met_while_training(image_folder: Path, workers: int) -> None:
+    data = pictures(image_folder)
+    for path in sorted((image_folder / "train").rglob("*.png")):
+        path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(DataError) as caught:
+        collect(data, 0, 4, workers=workers)
+    problem = caught.value.problems[0]
+    assert problem.message.startswith("damaged picture (")
+    assert problem.file is not None
+    assert problem.file.endswith(".png")
+    assert problem.mend == "remove the file or replace it with a whole picture"
+
+
+@pytest.mark.filterwarnings("ignore:Got pickle error")  # torch's own word on it
+def test_samples_that_cannot_be_sent_to_workers() -> None:
+    class Local:
+        classes = ("a", "b")
+
+        def open(self, split: str) -> object:
+            return LocalSet([(torch.zeros(2), 0)] * 8)
+
+    class LocalSet(list):  # type: ignore[type-arg]
+        pass
+
+    section = spec.OwnData(source="python:here.Local", batch_size=2)
+    data = open_data(section, seed=0, load=lambda reference: Local)
+    with pytest.raises(DataError) as caught:
+        TrainBatches(data, seed=0, start_step=0, end_step=2, workers=1)
+    problem = caught.value.problems[0]
+    assert problem.key == "data.workers"
+    assert problem.message.startswith("the source's samples cannot be sent to loader workers: ")
+    assert problem.mend == "set data.workers=0, or let the source return sets that can be pickled"
+    assert multiprocessing.active_children() == []

@@ -1,0 +1,256 @@
+"""From a `data` section to splits: how they are divided, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from alray.data.dataset import Data, Normalisation, TensorSet, open_data
+from alray.errors import DataError
+from alray.spec import data as spec
+
+FRACTIONS = "data.validation_fraction and data.train_fraction"
+
+
+def no_code(reference: str) -> type:
+    raise AssertionError(f"nothing to load: {reference}")
+
+
+def numbered(seed: int = 0, **keys: Any) -> Data:
+    """100 samples whose only value is their index."""
+
+    class Numbered:
+        classes = ("even", "odd")
+
+        def open(self, split: str) -> TensorSet:
+            return TensorSet(torch.arange(100.0).unsqueeze(1), torch.arange(100) % 2)
+
+    section = spec.OwnData(**{"source": "python:here.Numbered", "batch_size": 4, **keys})
+    return open_data(section, seed=seed, load=lambda reference: Numbered)
+
+
+def own(samples: Sequence[Any], *, normalisation: Any = None, **keys: Any) -> Data:
+    """A source of 2 classes with these (sample, label) in both sets."""
+
+    class Own:
+        classes = ("a", "b")
+
+        def __init__(self) -> None:
+            self.normalisation = normalisation
+
+        def open(self, split: str) -> Sequence[Any]:
+            return samples
+
+    section = spec.OwnData(**{"source": "python:here.Own", "batch_size": 2, "validation_fraction": 0.0, **keys})
+    return open_data(section, seed=0, load=lambda reference: Own)
+
+
+def indices(data: Data, name: str) -> list[int]:
+    split = data.splits[name]
+    assert split is not None
+    return [int(value) for value in split.take(range(len(split)))[0].flatten()]
+
+
+def test_validation_is_a_seeded_part_of_the_training_set() -> None:
+    data = numbered()
+    train, validation = indices(data, "train"), indices(data, "validation")
+    assert (len(train), len(validation)) == (90, 10)
+    assert sorted(train + validation) == list(range(100))
+    assert train == sorted(train)
+    assert indices(numbered(), "validation") == validation
+    assert indices(numbered(seed=1), "validation") != validation
+    assert indices(data, "test") == list(range(100))
+
+
+def test_train_fraction_keeps_part_of_what_is_left() -> None:
+    whole, half, tenth = (numbered(train_fraction=fraction) for fraction in (1.0, 0.5, 0.1))
+    assert [data.num_train for data in (whole, half, tenth)] == [90, 45, 9]
+    assert set(indices(tenth, "train")) < set(indices(half, "train")) < set(indices(whole, "train"))
+    assert indices(half, "validation") == indices(whole, "validation")
+
+
+def test_without_validation() -> None:
+    data = numbered(validation_fraction=0.0)
+    assert data.splits["validation"] is None
+    assert data.num_train == 100
+
+
+def test_steps_per_epoch() -> None:
+    assert numbered(batch_size=8).steps_per_epoch == 11
+    assert numbered(batch_size=8, last_batch="keep").steps_per_epoch == 12
+    assert numbered(batch_size=9).steps_per_epoch == 10
+    assert numbered(batch_size=9, last_batch="keep").steps_per_epoch == 10
+    assert numbered(batch_size=1000, last_batch="keep").steps_per_epoch == 1
+
+
+def test_what_the_data_says_of_itself() -> None:
+    section = spec.Digits(source="digits", image_size=16)
+    data = open_data(section, seed=0, load=no_code)
+    assert data.sample_shape == (1, 16, 16)
+    assert data.sample_dtype == torch.float32
+    assert data.classes == tuple("0123456789")
+    assert data.num_classes == 10
+    assert {name: len(split or ()) for name, split in data.splits.items()} == {
+        "train": 1293,
+        "validation": 144,
+        "test": 360,
+    }
+    sample, label = data.train[0]
+    assert sample.shape == (1, 16, 16)
+    assert isinstance(label, int)
+
+
+def test_uint8_is_scaled_and_normalised_and_floats_are_taken_as_they_are() -> None:
+    pixels = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1)
+    plain = own([(pixels, 0)] * 2)
+    assert plain.train[0][0].flatten().tolist() == [0.0, 1.0]
+    normalised = own([(pixels, 0)] * 2, normalisation=Normalisation((0.5, 0.5), (0.5, 0.25)))
+    assert normalised.train[0][0].flatten().tolist() == [-1.0, 2.0]
+    floats = own([(torch.tensor([-3.0, 7.5], dtype=torch.float64), 1)] * 2)
+    assert floats.train[0][0].tolist() == [-3.0, 7.5]
+    assert floats.train[0][0].dtype == torch.float32
+
+
+def test_image_size_resizes_the_samples_of_a_users_source() -> None:
+    data = own([(torch.rand(3, 5, 7), 0)] * 2, image_size=4)
+    assert data.sample_shape == (3, 4, 4)
+    assert data.train.take([0, 1])[0].shape == (2, 3, 4, 4)
+
+
+def test_a_negative_position_counts_from_the_end_and_one_beyond_is_an_error() -> None:
+    data = numbered(validation_fraction=0.0)
+    assert data.train[-1][0].item() == 99.0
+    with pytest.raises(IndexError):
+        data.train[100]
+
+
+GOOD = (torch.zeros(1, 2, 2), 0)
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (
+            (torch.zeros(1, 2, 2), 2),
+            "data: sample 1 of split `train` has label 2, and there are 2 classes; labels go from 0 to 1",
+        ),
+        (
+            (torch.zeros(1, 2, 2), -1),
+            "data: sample 1 of split `train` has label -1, and there are 2 classes; labels go from 0 to 1",
+        ),
+        (
+            (torch.zeros(1, 2, 2), "cat"),
+            "data: sample 1 of split `train` has the label 'cat', which is not an integer; "
+            "the source's sets return (tensor, integer label)",
+        ),
+        (
+            (torch.zeros(1, 2, 3), 0),
+            "data: sample 1 of split `train` has shape [1, 2, 3], and the first training sample has [1, 2, 2]; "
+            "all samples need one shape",
+        ),
+        (
+            (torch.full((1, 2, 2), float("nan")), 0),
+            "data: sample 1 of split `train` holds a value that is not finite; remove or repair that sample",
+        ),
+        (
+            ([0.0, 1.0], 0),
+            "data: sample 1 of split `train` is of type list, not a torch tensor; "
+            "the source's sets return (tensor, integer label)",
+        ),
+    ],
+)
+def test_a_bad_sample_is_named(second: Any, message: str) -> None:
+    data = own([GOOD, second, GOOD])
+    assert data.train[0][1] == 0
+    with pytest.raises(DataError) as caught:
+        data.train.take([0, 1])
+    assert str(caught.value) == message
+
+
+def test_a_bad_sample_in_memory_is_named_by_its_place_in_the_source() -> None:
+    labels = torch.zeros(10, dtype=torch.int64)
+    labels[7] = 5
+    data = own(TensorSet(torch.zeros(10, 3), labels), batch_size=4)  # type: ignore[arg-type]
+    with pytest.raises(DataError) as caught:
+        data.train.take([2, 7, 9])
+    expected = "data: sample 7 of split `train` has label 5, and there are 2 classes; labels go from 0 to 1"
+    assert str(caught.value) == expected
+
+
+def test_integer_samples_other_than_bytes_are_refused() -> None:
+    with pytest.raises(DataError) as caught:
+        own([(torch.zeros(2, dtype=torch.int32), 0)] * 2).train.take([0])
+    assert str(caught.value) == (
+        "data: sample 0 of split `train` has values of type torch.int32; "
+        "samples are uint8 (then scaled to 0..1) or floating point"
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (
+            {"batch_size": 91},
+            f"data.batch_size: 90 of 100 training samples are left after {FRACTIONS}: "
+            "fewer than one mini-batch of 91; at most data.batch_size=90, or data.last_batch=keep",
+        ),
+        (
+            {"train_fraction": 0.001},
+            f"data: 0 of 100 training samples are left after {FRACTIONS}; lower the first or raise the second",
+        ),
+        (
+            {"augment": "strong"},
+            "data.augment: `strong` is for pictures of 1 or 3 channels, and samples have shape [1]; "
+            "set data.augment=none",
+        ),
+    ],
+)
+def test_what_cannot_be_done_with_the_data(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        numbered(**keys)
+    assert str(caught.value) == message
+
+
+def test_an_empty_set() -> None:
+    with pytest.raises(DataError) as caught:
+        own([])
+    assert str(caught.value) == "data: the train set is empty; give a source that has samples"
+
+
+def test_a_normalisation_for_other_channels() -> None:
+    with pytest.raises(DataError) as caught:
+        own([GOOD, GOOD], normalisation=Normalisation((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)))
+    assert str(caught.value) == (
+        "data.source: `normalisation` has 3 means and 3 standard deviations, and samples have shape [1, 2, 2]; "
+        "give one of each per channel; channels come first"
+    )
+
+
+def test_an_unknown_source() -> None:
+    section = spec.Digits(source="digits").model_copy(update={"source": "imagenet"})
+    with pytest.raises(DataError) as caught:
+        open_data(section, seed=0, load=no_code)
+    assert str(caught.value) == (
+        "data.source: unknown data source `imagenet`; "
+        "known: digits, image_folder, synthetic, torchvision, python:package.module.Class"
+    )
+
+
+def test_labels_in_memory_that_do_not_fit() -> None:
+    with pytest.raises(DataError) as caught:
+        TensorSet(torch.zeros(4, 3), torch.zeros(5, dtype=torch.int64))
+    assert str(caught.value) == (
+        "data: labels of type torch.int64 and shape [5] do not fit samples of shape [4, 3]; "
+        "give one int64 label for each sample"
+    )
+
+
+def test_samples_come_in_default_strides_whatever_the_source_holds() -> None:
+    odd = torch.rand(4, 1, 1, 3).permute(0, 3, 1, 2)
+    assert odd.is_contiguous()
+    assert odd.stride() != (3, 1, 1, 1)
+    data = own(TensorSet(odd, torch.zeros(4, dtype=torch.int64)))  # type: ignore[arg-type]
+    assert data.train.take([0, 1, 2])[0].stride() == (3, 1, 1, 1)

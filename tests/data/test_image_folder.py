@@ -1,0 +1,108 @@
+"""Pictures in folders, one subfolder per class."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from alray.data.batches import EvaluationBatches
+from alray.data.dataset import Data, open_data
+from alray.errors import DataError
+from alray.spec import data as spec
+
+
+def no_code(reference: str) -> type:
+    raise AssertionError(f"nothing to load: {reference}")
+
+
+def opened(folder: Path, *, test: bool = True) -> Data:
+    section = spec.ImageFolder(
+        source="image_folder",
+        train=folder / "train",
+        test=folder / "test" if test else None,
+        image_size=6,
+        batch_size=4,
+        validation_fraction=0.0,
+    )
+    return open_data(section, seed=0, load=no_code)
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        opened(folder)
+    return str(caught.value)
+
+
+def test_classes_and_samples(image_folder: Path) -> None:
+    data = opened(image_folder)
+    assert data.classes == ("cat", "dog")
+    assert data.sample_shape == (3, 6, 6)
+    labels = [label for batch in EvaluationBatches(data, "train") for label in batch.labels.tolist()]
+    assert labels == [0] * 6 + [1] * 6
+    assert data.test is not None
+    assert len(data.test) == 4
+    samples = data.train.take(range(12))[0]
+    assert float(samples.min()) < -0.2
+    assert float(samples.max()) > 0.2
+    assert float(samples.abs().max()) <= 1.0
+
+
+def test_a_picture_to_predict_is_prepared_as_the_training_data_is(image_folder: Path) -> None:
+    data = opened(image_folder)
+    assert torch.equal(data.read_image(image_folder / "train/cat/0.jpg"), data.train[0][0])
+
+
+def test_without_a_test_folder(image_folder: Path) -> None:
+    data = opened(image_folder, test=False)
+    assert data.splits["test"] is None
+    with pytest.raises(DataError) as caught:
+        EvaluationBatches(data, "test")
+    assert str(caught.value) == "data: there is no test split; give the source a test set"
+
+
+def test_hidden_and_other_files_are_passed_over(image_folder: Path) -> None:
+    (image_folder / "train/cat/notes.txt").write_text("x", encoding="utf-8")
+    (image_folder / "train/cat/._0.jpg").write_bytes(b"x")
+    (image_folder / "train/.thumbnails").mkdir()
+    assert opened(image_folder).num_train == 12
+
+
+def test_a_missing_folder(image_folder: Path) -> None:
+    shutil.rmtree(image_folder / "train")
+    assert refused(image_folder) == (
+        f"{image_folder / 'train'}: data.train: folder not found; give a folder that has one subfolder per class"
+    )
+
+
+def test_a_missing_test_folder(image_folder: Path) -> None:
+    shutil.rmtree(image_folder / "test")
+    assert refused(image_folder) == (
+        f"{image_folder / 'test'}: data.test: folder not found; give a folder that has one subfolder per class"
+    )
+
+
+def test_a_folder_without_subfolders(image_folder: Path) -> None:
+    shutil.rmtree(image_folder / "train/cat")
+    shutil.rmtree(image_folder / "train/dog")
+    assert refused(image_folder) == (
+        f"{image_folder / 'train'}: data.train: the folder has no subfolders; "
+        "put the pictures of each class in a subfolder named after it"
+    )
+
+
+def test_a_class_without_pictures(image_folder: Path) -> None:
+    (image_folder / "train/emu").mkdir()
+    assert refused(image_folder) == (
+        f"{image_folder / 'train/emu'}: data.train: the class has no pictures; put pictures in the folder or remove it"
+    )
+
+
+def test_a_test_class_that_is_not_trained(image_folder: Path) -> None:
+    (image_folder / "test/dog").rename(image_folder / "test/emu")
+    assert refused(image_folder) == (
+        f"{image_folder / 'test/emu'}: data.test: class `emu` is not a training class (cat, dog); "
+        "name the subfolders alike in both folders"
+    )

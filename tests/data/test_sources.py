@@ -1,0 +1,105 @@
+"""The sources that need no files: digits and synthetic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from PIL import Image
+
+from alray.data.dataset import open_data
+from alray.data.digits import Digits
+from alray.data.synthetic import Synthetic
+from alray.errors import DataError
+from alray.spec import data as spec
+
+FIRST_TEST_LABELS = [1, 4, 8, 6, 5, 9, 9, 1, 3, 2, 2, 2]
+
+
+def no_code(reference: str) -> type:
+    raise AssertionError(f"nothing to load: {reference}")
+
+
+def test_digits_has_a_fixed_stratified_test_split() -> None:
+    train, test = Digits().open("train"), Digits().open("test")
+    assert (len(train), len(test)) == (1437, 360)
+    counts = torch.bincount(test.labels, minlength=10)
+    whole = torch.bincount(torch.cat([train.labels, test.labels]), minlength=10)
+    assert ((counts - whole * 360 / 1797).abs() < 1).all()
+    # These very samples: figures of two versions of alray are comparable.
+    assert test.labels[:12].tolist() == FIRST_TEST_LABELS
+    assert train.samples.shape == (1437, 1, 8, 8)
+    assert (float(train.samples.min()), float(train.samples.max())) == (0.0, 1.0)
+
+
+def test_the_test_split_of_digits_does_not_depend_on_the_seed() -> None:
+    section = spec.Digits(source="digits")
+    first, second = (open_data(section, seed=seed, load=no_code).test for seed in (0, 1))
+    assert first is not None
+    assert second is not None
+    assert torch.equal(first.take(range(360))[0], second.take(range(360))[0])
+
+
+def test_a_picture_of_a_digit_is_prepared_as_the_training_data_is(tmp_path: Path) -> None:
+    data = open_data(spec.Digits(source="digits", image_size=16, validation_fraction=0.0), seed=0, load=no_code)
+    raw = Digits().open("train").samples[5]
+    pixels = (raw[0] * 255).round().to(torch.uint8).numpy()
+    Image.fromarray(pixels).save(tmp_path / "digit.png")
+    got = data.read_image(tmp_path / "digit.png")
+    assert got.shape == (1, 16, 16)
+    assert torch.allclose(got, data.train[5][0], atol=0.01)
+
+
+def test_synthetic_samples_do_not_depend_on_their_number() -> None:
+    few, many = (Synthetic(shape=(2, 5, 5), classes=3, samples=n).open("train") for n in (300, 700))
+    assert torch.equal(few.samples, many.samples[:300])
+    assert torch.equal(few.labels, many.labels[:300])
+    assert (len(few), len(many)) == (300, 700)
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (20,)])
+def test_synthetic_classes_can_be_told_apart(shape: tuple[int, ...]) -> None:
+    source = Synthetic(shape=shape, classes=4, samples=400)
+    train, test = source.open("train"), source.open("test")
+    assert len(test) == 80
+    assert not torch.equal(train.samples[:80], test.samples)
+    means = torch.stack([train.samples[train.labels == label].mean(0).flatten() for label in range(4)])
+    nearest = torch.cdist(test.samples.flatten(1), means).argmin(1)
+    assert (nearest == test.labels).float().mean() > 0.9
+    assert float(train.samples.min()) >= 0.0
+    assert float(train.samples.max()) <= 1.0
+
+
+def test_image_size_takes_the_place_of_height_and_width() -> None:
+    source = Synthetic(shape=(3, 32, 32), classes=2, samples=4, image_size=8)
+    assert source.open("train").samples.shape == (4, 3, 8, 8)
+    with pytest.raises(DataError) as caught:
+        Synthetic(shape=(20,), classes=2, samples=4, image_size=8)
+    assert str(caught.value) == (
+        "data.image_size: samples of shape [20] have no height and width to resize; "
+        "leave it out, or give a shape of channels, height, width"
+    )
+
+
+def test_more_synthetic_samples_than_memory() -> None:
+    with pytest.raises(DataError) as caught:
+        Synthetic(shape=(3, 256, 256), classes=2, samples=100_000)
+    assert str(caught.value) == (
+        "data.samples: 100000 samples of shape [3, 256, 256] take 73.2 GiB, and synthetic samples are held in "
+        "memory (at most 8 GiB); at most 10922 samples fit"
+    )
+
+
+def test_a_picture_for_samples_that_are_not_pictures(tmp_path: Path) -> None:
+    Image.fromarray(numpy.zeros((4, 4), numpy.uint8)).save(tmp_path / "a.png")
+    data = open_data(
+        spec.Synthetic(source="synthetic", shape=(20,), classes=2, samples=100, batch_size=4), seed=0, load=no_code
+    )
+    with pytest.raises(DataError) as caught:
+        data.read_image(tmp_path / "a.png")
+    assert str(caught.value) == (
+        f"{tmp_path / 'a.png'}: a picture cannot become a sample of shape (20,); "
+        "pictures have 1 or 3 channels, a height and a width"
+    )

@@ -1,0 +1,107 @@
+"""Actions print and parse; schedules are the hand-made lists of tests/golden/actions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alray.errors import PlanError
+from alray.plan.actions import KINDS, Action, parse, parse_program, print_program
+from alray.plan.program import Program
+from alray.plan.schedules import SCHEDULES, evaluation_actions, program, step_actions
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "actions"
+FILES = sorted(GOLDEN.glob("*.txt"))
+
+numbers = st.integers(0, 10**6)
+messages = st.builds(Action, numbers, st.sampled_from("SR"), numbers, st.integers(0, 99), st.booleans())
+others = st.builds(Action, numbers, st.sampled_from([k for k in KINDS if k not in "SR"]), numbers, st.integers(0, 99))
+
+
+@given(messages | others)
+def test_an_action_comes_back_from_its_text(action: Action) -> None:
+    assert parse(str(action)) == action
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("2F0", Action(2, "F", 0)),
+        ("12U345", Action(12, "U", 345)),
+        ("2W0.1", Action(2, "W", 0, part=1)),
+        ("1S0v", Action(1, "S", 0, down=True)),
+        ("0R7.2v", Action(0, "R", 7, part=2, down=True)),
+    ],
+)
+def test_texts(text: str, action: Action) -> None:
+    assert parse(text) == action
+    assert str(action) == text
+
+
+@pytest.mark.parametrize("text", ["", "F0", "2F", "2X0", "2f0", "02F0", "2F00", "2F0.0", "2F0v", "2F0 ", "-1F0", "٢F0"])
+def test_what_is_not_an_action_is_refused(text: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        parse(text)
+    assert str(caught.value) == (
+        f"`{text}` is not an action; write stage, kind and batch, as in `2F0`; the kinds are F B U S R E D W, "
+        "and only S and R go down (`1S0v`)"
+    )
+
+
+def test_peers() -> None:
+    assert [parse(text).peer for text in ("2S0", "2R0", "2S0v", "2R0v")] == [3, 1, 1, 3]
+    with pytest.raises(ValueError, match="2F0 has no peer"):
+        _ = parse("2F0").peer
+
+
+def test_program_errors_name_file_and_line() -> None:
+    with pytest.raises(PlanError) as caught:
+        parse_program("# two stages\n0F0 0S0\n\n1R0 1Q0\n", file="x.txt")
+    assert str(caught.value).startswith("x.txt:4: `1Q0` is not an action;")
+    with pytest.raises(PlanError) as caught:
+        parse_program("0F0\n0F1\n", file="x.txt")
+    assert str(caught.value) == "x.txt:2: `0F1` stands in the list of stage 1; give each stage one line, stage 0 first"
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_golden_actions(path: Path) -> None:
+    golden = parse_program(path.read_text(), file=str(path))
+    schedule, _, count = path.stem.rpartition("-")
+    stages = int(count)
+    made = (
+        tuple(evaluation_actions(stage, stages, 3) for stage in range(stages))
+        if schedule == "evaluation"
+        else program(schedule, stages, 3)
+    )
+    assert print_program(made) == print_program(golden)
+
+
+def test_every_schedule_has_golden_actions() -> None:
+    expected = {"single-1"} | {
+        f"{schedule}-{stages}"
+        for schedule in (*SCHEDULES, "evaluation")
+        if schedule != "single"
+        for stages in range(1, 5)
+    }
+    assert {path.stem for path in FILES} == expected
+
+
+@pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name != "single"])
+def test_columns_hold_the_same_actions(schedule: str) -> None:
+    made = Program.of_schedule(schedule, 4, 5)
+    assert tuple(made.actions(stage) for stage in range(4)) == program(schedule, 4, 5)
+
+
+def test_columns_hold_messages_that_go_down() -> None:
+    lists = [evaluation_actions(stage, 3, 4) for stage in range(3)]
+    assert [Program.of_evaluation(3, 4).actions(stage) for stage in range(3)] == lists
+
+
+def test_unknown_schedule_and_single_on_two_stages() -> None:
+    with pytest.raises(PlanError, match="unknown schedule `gpip`; choose one of streamed, overlapped"):
+        step_actions("gpip", 0, 1, 0)
+    with pytest.raises(PlanError, match="schedule `single` runs on one stage, not on 2"):
+        step_actions("single", 0, 2, 0)

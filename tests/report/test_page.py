@@ -1,0 +1,211 @@
+"""The report page: it parses, stands alone, and says what the records say."""
+
+import json
+import math
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from alray.errors import CheckpointError
+from alray.plan.plan import Plan
+from alray.records import CheckpointRecord, Record, Summary
+from alray.report.make import make_report
+from alray.report.summary import summarise
+
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Text and tags of a page; fails on tags that do not match and on anything fetched from elsewhere."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        assert tag not in {"script", "link", "img", "iframe", "object"}
+        assert not {"src", "href", "xlink:href", "srcset", "data"} & {name for name, _ in attributes}
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attributes)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "style":
+            assert "url(" not in data and "@import" not in data
+        else:
+            self.words.append(data)
+
+
+def report(given: ModuleType, folder: Path, plan: Plan, records: list[Record], **facts: object) -> Page:
+    """The page of a run with a summary (`facts` change it), parsed."""
+    summary = summary_of(plan, records, **facts)
+    path = make_report(given.write_run(folder, plan, records, summary=summary))
+    assert path == folder / "report.html"
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def summary_of(plan: Plan, records: list[Record], **facts: object) -> Summary:
+    known = {
+        "version": "0.1.0",
+        "name": "example",
+        "status": "finished",
+        "run_dir": "runs/example",
+        "seed": 0,
+        "threads": 1,
+        "engine": "inline",
+        "duration_s": 75.5,
+        "weights_sha256": "ab" * 32,
+        "parameters": 2000,
+    }
+    return summarise(records, plan, **{**known, **facts})
+
+
+def test_a_whole_run(given: ModuleType, tmp_path: Path) -> None:
+    plan = given.example_plan()
+    records = given.example_records(plan)
+    saved = CheckpointRecord(**given.at(40, 2.0), path="checkpoints/step-00000040", bytes=1_500_000, duration_s=0.02)
+    page = report(given, tmp_path / "run", plan, [*records, saved, given.event("finished", 40, 2.0)])
+    for said in (
+        "Test accuracy 0.9000 of the final weights; validation 0.9100",
+        "Samples per second 12,800",
+        "Step time 5.00 ms predicted 4.00 ms",
+        "Bubble 20.0 % predicted 0.0 %",
+        "Duration 75.5 s 0 failures",
+        "Peak memory 1.00 MB",
+        "associated loss",
+        "autoencoder loss",
+        "0->1 20.0 kB 800 kB",
+        "Mini-batches 10 to 14, counted from 0.",
+        "1 checkpoint written, the last after 40 mini-batches (1.50 MB in 20.0 ms).",
+        "machine.cores 2",
+        "name: example # <b> & so on",
+        "in one process (inline)",
+        "ab" * 32,
+    ):
+        assert said in page.text
+    # Of stage 1: F, B and U predicted and measured, memory predicted and measured.
+    assert "1 1 vgg [32] 1.00 1.00 2.00 2.00 1.00 1.00 178 kB 1.00 MB" in page.text
+    assert "b" not in page.tags[page.tags.index("pre") :]  # the spec's text is escaped
+
+
+def test_the_other_files_are_written_too(given: ModuleType, tmp_path: Path) -> None:
+    plan = given.example_plan()
+    report(given, tmp_path / "run", plan, given.example_records(plan))
+    assert json.loads((tmp_path / "run" / "timeline.json").read_text())["traceEvents"]
+    assert len(list((tmp_path / "run" / "tensorboard").iterdir())) == 1
+    assert not list((tmp_path / "run").glob("*.partial"))
+
+
+def test_backpropagation_on_one_stage(given: ModuleType, tmp_path: Path) -> None:
+    plan = given.example_plan((4,), schedule="single", method="backpropagation")
+    page = report(given, tmp_path / "run", plan, given.example_records(plan))
+    assert "cross entropy loss" in page.text
+    assert "component 3" in page.text and "component 0" not in page.text
+    assert "One stage: nothing was sent." in page.text
+
+
+def test_an_interrupted_run_without_evaluations(given: ModuleType, tmp_path: Path) -> None:
+    plan = given.example_plan()
+    records = given.example_records(plan, epochs=1, evaluate=False)
+    records.append(given.event("interrupted", 10, 1.2, "Ctrl-C"))
+    page = report(given, tmp_path / "run", plan, records, status="interrupted", weights_sha256=None)
+    assert "Test accuracy – not evaluated" in page.text
+    assert "The run made no evaluation." in page.text
+    assert "No mini-batch after warm-up was measured." in page.text
+    assert "Step time – predicted 4.00 ms" in page.text
+    assert "SHA-256" not in page.text
+
+
+def test_an_accuracy_before_the_end_says_so(given: ModuleType, tmp_path: Path) -> None:
+    plan = given.example_plan()
+    records = [*given.example_records(plan, epochs=1), given.step(13, 1.2, {0: {"associated": 0.5}})]
+    page = report(given, tmp_path / "run", plan, records, status="interrupted")
+    assert "Test accuracy 0.7900 after 10 mini-batches" in page.text
+
+
+def test_a_run_killed_at_once(given: ModuleType, tmp_path: Path) -> None:
+    folder = given.write_run(tmp_path / "run", given.example_plan(), [], environment=False)
+    page = Page(make_report(folder).read_text(encoding="utf-8"))
+    assert "no summary was written: the run goes on, or it was killed" in page.text
+    assert "No mini-batch was recorded." in page.text
+    assert "None were traced, so that only the prediction is drawn." in page.text
+    assert "The run folder has no environment.json." in page.text
+
+
+def test_a_loss_that_is_not_finite(given: ModuleType, tmp_path: Path) -> None:
+    plan = given.example_plan()
+    records = [
+        given.step(1, 0.1, {0: {"associated": 0.5}, 1: {"associated": math.inf}}),
+        given.step(2, 0.2, {0: {"associated": 0.4}, 1: {"associated": math.nan}}),
+        given.event("failed", 2, 0.3, "component 1, step 2: associated is <nan>", stage=1),
+    ]
+    page = report(given, tmp_path / "run", plan, records, status="failed")
+    assert "2 values that are not finite left out" in page.text
+    assert "failed stage 1 component 1, step 2: associated is <nan>" in page.text
+    assert "1 failure" in page.text
+
+
+def test_the_page_stays_small(given: ModuleType, tmp_path: Path) -> None:
+    plan = given.example_plan((2, 2))
+    report(given, tmp_path / "run", plan, given.example_records(plan, epochs=400))
+    text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert len(text) < 200_000
+    assert "each point is the mean of 14 neighbours" in text
+
+
+def test_a_report_can_be_made_again(given: ModuleType, tmp_path: Path) -> None:
+    plan = given.example_plan()
+    folder = given.write_run(tmp_path / "run", plan, given.example_records(plan))
+    first = make_report(folder).read_bytes()
+    assert make_report(folder).read_bytes() == first
+
+
+@pytest.mark.parametrize("name", ["records.jsonl", "plan.json", "spec.yaml"])
+def test_a_missing_file_is_named(given: ModuleType, tmp_path: Path, name: str) -> None:
+    folder = given.write_run(tmp_path / "run", given.example_plan(), [])
+    (folder / name).unlink()
+    with pytest.raises(CheckpointError) as caught:
+        make_report(folder)
+    assert str(caught.value) == (
+        f"{folder / name}: the run folder has no {name}; give a folder written by alray run; without this file "
+        "there is nothing to report"
+    )
+
+
+def test_a_damaged_plan_is_told_with_its_line(given: ModuleType, tmp_path: Path) -> None:
+    folder = given.write_run(tmp_path / "run", given.example_plan(), [])
+    (folder / "plan.json").write_text('{"method":\n}')
+    with pytest.raises(CheckpointError, match=r"plan\.json:2: not JSON: Expecting value; the file was changed"):
+        make_report(folder)
+    (folder / "plan.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"plan\.json: not what alray writes: 'stage_plans' is missing"):
+        make_report(folder)
+
+
+def test_no_folder_at_all(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no such run folder; give the folder a run wrote"):
+        make_report(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("schedule", ["streamed", "overlapped", "parallel_backward", "sequential"])
+def test_every_schedule_is_drawn(given: ModuleType, tmp_path: Path, schedule: str) -> None:
+    plan = given.example_plan((1, 2, 1), schedule=schedule)
+    page = report(given, tmp_path / "run", plan, [])
+    for stage in range(3):
+        for kind in "FBU":
+            assert f"{stage}{kind}0: " in page.text and f"{stage}{kind}5: " in page.text

@@ -1,0 +1,136 @@
+"""The figures of a run against figures worked out by hand."""
+
+from types import ModuleType
+
+import pytest
+
+from alray.records import Accuracy, Best, Failure
+from alray.report.summary import figures_of, summarise
+
+FACTS = {
+    "version": "0.1.0",
+    "name": "example",
+    "status": "finished",
+    "run_dir": "runs/example",
+    "seed": 0,
+    "threads": 1,
+    "engine": "inline",
+    "duration_s": 3.0,
+    "weights_sha256": "ab" * 32,
+    "parameters": 2000,
+}
+
+
+def test_figures_of_a_whole_run(given: ModuleType) -> None:
+    plan = given.example_plan()
+    summary = summarise(given.example_records(plan), plan, **FACTS)
+    assert summary.step_time_s == 0.005
+    assert summary.samples_per_s == pytest.approx(64 / 0.005)
+    # Each stage record: 40 ms computing, 1 + 6 + 3 ms waiting.
+    assert summary.bubble == pytest.approx(0.2)
+    assert summary.bytes_sent == {"0->1": 40 * 20_000}
+    assert (summary.steps, summary.epochs, summary.samples) == (40, 4.0, 40 * 64)
+    assert summary.accuracy == Accuracy(train=0.99, validation=0.91, test=0.90)
+    assert summary.best == Best(step=40, validation=0.91, test=0.90)
+    assert [entry.depth for entry in summary.accuracy_per_depth] == [1, 2]
+    assert summary.peak_memory_bytes == [1_000_000, 1_000_000]
+    assert (summary.status, summary.seed, summary.partition) == ("finished", 0, [1, 1])
+
+
+def test_step_time_is_the_median_of_the_last_stage_after_warm_up(given: ModuleType) -> None:
+    records = [
+        given.staged(2, 1.0, 1, steps=2, warm_up=True, step_times_s=[9.0, 9.0]),
+        given.staged(5, 2.0, 0, steps=3, step_times_s=[7.0, 7.0, 7.0]),
+        given.staged(5, 2.0, 1, steps=3, step_times_s=[0.1, 0.2, 5.0]),
+    ]
+    assert figures_of(records, given.example_plan()).step_time_s == 0.2
+
+
+def test_what_was_not_measured_is_none(given: ModuleType) -> None:
+    plan = given.example_plan()
+    figures = figures_of([given.event("started", 0, 0.0)], plan)
+    assert (figures.step_time_s, figures.samples_per_s, figures.bubble) == (None, None, None)
+    assert figures.accuracy == Accuracy()
+    assert (figures.best, figures.accuracy_per_depth) == (None, [])
+    assert figures.peak_memory_bytes == [None, None]
+    only_warm_up = figures_of([given.staged(10, 1.0, 1, warm_up=True)], plan)
+    assert (only_warm_up.step_time_s, only_warm_up.bubble) == (None, None)
+    assert only_warm_up.peak_memory_bytes == [None, 1_000_000]
+
+
+def test_accuracy_is_of_the_final_weights_only(given: ModuleType) -> None:
+    records = [given.evaluated(10, 1.0, 0.9, 0.8), given.step(13, 1.2)]
+    figures = figures_of(records, given.example_plan())
+    assert figures.accuracy == Accuracy()
+    assert figures.accuracy_per_depth == []
+    assert figures.best == Best(step=10, validation=0.9, test=0.8)
+
+
+def test_best_is_chosen_on_validation_and_the_earliest_of_equals(given: ModuleType) -> None:
+    records = [
+        given.evaluated(10, 1.0, 0.90, 0.80),
+        given.evaluated(20, 2.0, 0.90, 0.99),
+        given.evaluated(30, 3.0, 0.85, 0.99),
+    ]
+    assert figures_of(records, given.example_plan()).best == Best(step=10, validation=0.9, test=0.8)
+
+
+def test_without_a_validation_set_there_is_no_best(given: ModuleType) -> None:
+    figures = figures_of([given.evaluated(10, 1.0, None, 0.8)], given.example_plan())
+    assert figures.best is None
+    assert figures.accuracy.test == 0.8
+
+
+def test_a_failure_and_a_resume(given: ModuleType) -> None:
+    plan = given.example_plan()
+    records = [
+        given.event("started", 0, 0.0),
+        given.planned(plan, 0, 0.0),
+        given.staged(10, 1.0, 0, bytes_sent={"0->1": 100}),
+        given.staged(10, 1.0, 1, step_times_s=[0.01] * 10),
+        given.staged(20, 2.0, 0, bytes_sent={"0->1": 200}, peak=3_000_000),
+        given.staged(20, 2.0, 1, step_times_s=[5.0] * 100),
+        given.evaluated(20, 2.1, 1.0, 1.0),
+        given.event("failure", 25, 2.5, "stage 1 died", stage=1),
+        given.event("resumed", 10, 2.6),
+        given.planned(plan, 10, 2.6),
+        given.staged(20, 3.0, 0, bytes_sent={"0->1": 150}),
+        given.staged(20, 3.0, 1, step_times_s=[0.02] * 11),
+    ]
+    figures = figures_of(records, plan)
+    assert figures.bytes_sent == {"0->1": 350}  # lost work was sent too
+    assert figures.step_time_s == 0.02  # lost work is not timed
+    assert figures.best is None  # the evaluation at step 20 was lost
+    assert figures.steps == 20
+    assert figures.peak_memory_bytes == [3_000_000, 1_000_000]
+    assert figures.failures == [Failure(step=25, stage=1, message="stage 1 died")]
+
+
+def test_times_of_another_plan_are_left_out(given: ModuleType) -> None:
+    alone, plan = given.example_plan((2,)), given.example_plan((1, 1))
+    records = [
+        given.planned(alone, 0, 0.0),
+        given.event("started", 0, 0.0),
+        given.staged(10, 1.0, 0, step_times_s=[1.0] * 50, peak=9_000_000),
+        given.planned(plan, 10, 2.0),
+        given.event("resumed", 10, 2.0),
+        given.staged(20, 3.0, 0, bytes_sent={"0->1": 7}),
+        given.staged(20, 3.0, 1, step_times_s=[0.5] * 10),
+    ]
+    figures = figures_of(records, plan)
+    assert figures.step_time_s == 0.5
+    assert figures.peak_memory_bytes == [1_000_000, 1_000_000]
+
+
+def test_replicas_add_up_and_edges_are_in_order(given: ModuleType) -> None:
+    edges = {"10->11": 1, "2->3": 5}
+    records = [given.staged(10, 1.0, 0, replica=replica, bytes_sent=edges) for replica in (0, 1)]
+    assert list(figures_of(records, given.example_plan()).bytes_sent.items()) == [("2->3", 10), ("10->11", 2)]
+
+
+def test_a_run_that_gave_up_tells_its_failure_once(given: ModuleType) -> None:
+    plan = given.example_plan()
+    gave_up = [given.event("failure", 5, 1.0, "died"), given.event("failed", 5, 1.0, "gave up")]
+    assert [failure.message for failure in figures_of(gave_up, plan).failures] == ["died"]
+    alone = [given.event("failed", 5, 1.0, "loss is not finite", stage=0)]
+    assert figures_of(alone, plan).failures == [Failure(step=5, stage=0, message="loss is not finite")]

@@ -1,0 +1,130 @@
+"""timeline.json against the trace format, and the slices it is made of."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from alray.plan.timeline import Bar
+from alray.records import Span
+from alray.report.folder import read_run
+from alray.report.slices import (
+    Lane,
+    category,
+    measured_steady,
+    predicted_lanes,
+    traced_batches,
+    window,
+)
+from alray.report.timeline import write_timeline
+
+
+def trace(folder: Path) -> dict[str, Any]:
+    return json.loads(write_timeline(read_run(folder), folder / "timeline.json").read_text())
+
+
+def names(events: list[dict[str, Any]], kind: str) -> list[str]:
+    return [event["args"]["name"] for event in events if event["name"] == kind]
+
+
+def test_the_trace_format(given: ModuleType, tmp_path: Path) -> None:
+    plan = given.example_plan()
+    events = trace(given.write_run(tmp_path / "run", plan, given.example_records(plan)))["traceEvents"]
+    assert names(events, "process_name") == ["predicted", "measured"]
+    assert names(events, "thread_name") == ["stage 0", "stage 1"] * 2
+    slices = [event for event in events if event["ph"] == "X"]
+    assert {event["cat"] for event in slices} == {"compute", "message", "receive_wait"}
+    for event in slices:
+        assert set(event) - {"args"} == {"ph", "name", "cat", "pid", "tid", "ts", "dur"}
+        assert event["ts"] >= 0 and event["dur"] > 0
+    for lane in {(event["pid"], event["tid"]) for event in slices}:
+        own = [event for event in slices if (event["pid"], event["tid"]) == lane]
+        # In order, and never two at once (to a nanosecond: the rounding of times).
+        assert all(b["ts"] >= a["ts"] + a["dur"] - 2e-3 for a, b in pairwise(own))
+
+
+def test_measured_times_are_microseconds_from_the_first_slice(given: ModuleType, tmp_path: Path) -> None:
+    plan = given.example_plan()
+    records = [given.staged(10, 1.0, 0, spans=[Span(action="0F3", start_s=2.5, end_s=2.501)])]
+    value = trace(given.write_run(tmp_path / "run", plan, records))
+    (slice_,) = [event for event in value["traceEvents"] if event["pid"] == 2 and event["ph"] == "X"]
+    assert slice_ == {
+        **{"ph": "X", "name": "0F3", "cat": "compute", "pid": 2, "tid": 0, "ts": 0.0},
+        **{"dur": pytest.approx(1000.0), "args": {"mini_batch": 3}},
+    }
+    assert value["otherData"]["began_s"] == {"measured": 2.5}
+
+
+def test_each_attempt_is_a_process(given: ModuleType, tmp_path: Path) -> None:
+    plan = given.example_plan()
+    records = []
+    for start, kind in ((0, "started"), (10, "resumed")):
+        spans = [Span(action=f"0F{start}", start_s=1.0, end_s=2.0)]
+        records += [given.event(kind, start, 0.0), given.staged(start + 10, 1.0, 0, spans=spans, replica=1)]
+    events = trace(given.write_run(tmp_path / "run", plan, records))["traceEvents"]
+    assert names(events, "process_name") == ["predicted", "measured, attempt 1", "measured, attempt 2"]
+    assert names(events, "thread_name")[-1] == "stage 0, replica 1"
+
+
+def test_a_run_without_any_record_still_has_its_prediction(given: ModuleType, tmp_path: Path) -> None:
+    events = trace(given.write_run(tmp_path / "run", given.example_plan(), []))["traceEvents"]
+    assert names(events, "process_name") == ["predicted"]
+
+
+def test_predicted_waits_fill_the_gaps(given: ModuleType) -> None:
+    # Two components and one: stage 1 (4 ms) waits for stage 0 (8 ms).
+    lanes = predicted_lanes(given.example_plan((2, 1)), 0, 3)
+    assert [bar.action for bar in lanes[0].bars if category(bar) == "compute"] == [
+        *("0F0", "0B0", "0U0", "0F1", "0B1", "0U1", "0F2", "0B2", "0U2"),
+    ]
+    waits = [bar for bar in lanes[1].bars if bar.action == "receive_wait"]
+    assert len(waits) == 3
+    assert waits[0].start_s == 0.0
+    # Between two mini-batches 8 ms of stage 0 and 10 us of sending, less 4 ms of its own and 10 us of messages.
+    assert waits[2].end_s - waits[2].start_s == pytest.approx(0.004, abs=2e-5)
+    for lane in lanes:
+        assert all(a.end_s == pytest.approx(b.start_s) for a, b in pairwise(lane.bars))
+
+
+def test_batches_far_into_the_run_keep_their_numbers(given: ModuleType) -> None:
+    lanes = predicted_lanes(given.example_plan(), 100_000, 2)
+    assert [bar.action for bar in lanes[0].bars if category(bar) == "compute"] == [
+        *("0F100000", "0B100000", "0U100000", "0F100001", "0B100001", "0U100001"),
+    ]
+
+
+def test_prediction_is_stretched_where_processors_are_shared(given: ModuleType) -> None:
+    plan = given.example_plan()
+    slow = type(plan)(**{**vars(plan), "predicted_step_time_s": 0.02})
+    (bar, *_), (stretched, *_) = (predicted_lanes(of, 0, 1)[0].bars for of in (plan, slow))
+    ratio = (stretched.end_s - stretched.start_s) / (bar.end_s - bar.start_s)
+    assert ratio == pytest.approx(0.02 / 0.004, rel=0.01)
+
+
+def test_measured_lanes_are_of_work_after_warm_up(given: ModuleType) -> None:
+    plan = given.example_plan()
+    lanes = measured_steady(given.example_records(plan), plan)
+    assert [lane.stage for lane in lanes] == [0, 1]
+    assert traced_batches(lanes, 8) == range(10, 15)
+    assert traced_batches(lanes, 3) == range(10, 13)
+
+
+def test_a_batch_counts_as_traced_when_every_stage_traced_it() -> None:
+    lanes = [
+        Lane(0, 0, tuple(Bar(0, f"0F{batch}", batch, batch + 1) for batch in (3, 4, 5, 6, 8))),
+        Lane(1, 0, tuple(Bar(1, f"1F{batch}", batch, batch + 1) for batch in (4, 5, 8))),
+    ]
+    assert traced_batches(lanes, 8) == range(4, 6)
+    assert traced_batches([], 8) == range(0)
+
+
+def test_a_window_is_clipped_and_begins_at_zero() -> None:
+    lanes = [Lane(0, 0, (Bar(0, "0U1", 0.0, 2.0), Bar(0, "0F2", 2.0, 3.0), Bar(0, "send_wait", 3.0, 9.0)))]
+    lanes += [Lane(1, 0, (Bar(1, "1U1", 1.0, 2.5), Bar(1, "1F2", 4.0, 5.0)))]
+    assert [lane.bars for lane in window(lanes, range(2, 3))] == [
+        (Bar(0, "0F2", 0.0, 1.0), Bar(0, "send_wait", 1.0, 3.0)),
+        (Bar(1, "1U1", 0.0, 0.5), Bar(1, "1F2", 2.0, 3.0)),
+    ]

@@ -1,0 +1,172 @@
+"""`key.sub=value`: types, sections, kinds, what gives way, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alray.spec.loading import LoadedSpec, load_spec
+from alray.spec.models import Backpropagation, Cosine, Head, OwnBlock, Sgd, Synthetic
+
+Complaints = Callable[..., list[str]]
+Load = Callable[..., LoadedSpec]
+
+
+@pytest.fixture
+def load(write: Callable[[str], Path], small: str) -> Load:
+    """Loads the small spec, with overrides."""
+    return lambda *overrides, text=small: load_spec(write(text), overrides)
+
+
+@pytest.mark.parametrize(
+    ("override", "get", "value"),
+    [
+        ("optimizer.lr=3e-4", lambda spec: spec.optimizer.lr, 3e-4),
+        ("seed=7", lambda spec: spec.seed, 7),
+        ("name=on", lambda spec: spec.name, "on"),
+        ("method.bridge.pool=null", lambda spec: spec.method.bridge.pool, None),
+        ("method.bridge.hidden=9", lambda spec: spec.method.bridge.hidden, 9),
+        ("method.bridge={pool: 2}", lambda spec: spec.method.bridge.pool, 2),
+        ("pipeline.partition=[1, 1]", lambda spec: spec.pipeline.partition, (1, 1)),
+        ("model.components.1.channels=[1, 2]", lambda spec: spec.model.components[1].channels, (1, 2)),
+        ("model.components.1.channels.0=5", lambda spec: spec.model.components[1].channels, (5,)),
+        ("model.components[1].repeat=2", lambda spec: spec.model.num_components, 3),
+        ("run.checkpoint=", lambda spec: spec.run.checkpoint, None),
+        ("lr_schedule=cosine", lambda spec: spec.lr_schedule, Cosine(kind="cosine")),
+        ("lr_schedule.kind=cosine", lambda spec: spec.lr_schedule, Cosine(kind="cosine")),
+    ],
+)
+def test_a_value(load: Load, override: str, get: Callable[[Any], Any], value: Any) -> None:
+    loaded = load(override)
+    assert get(loaded.spec) == value
+    assert loaded.notes == []
+
+
+def test_a_method_by_name_replaces_the_section(load: Load, small: str) -> None:
+    text = small.replace("{kind: associated_learning}", "{label_dim: 7}").replace("{stages: 2}", "{in_flight: 2}")
+    loaded = load("method=backpropagation", "method.head={hidden: 9}", text=text)
+    assert loaded.spec.method == Backpropagation(kind="backpropagation", head=Head(hidden=9))
+    assert loaded.notes == []
+
+
+def test_another_kind_drops_what_it_lacks_and_keeps_the_rest(load: Load, small: str) -> None:
+    text = small.replace("{kind: adam}", "{kind: adam, lr: 0.5, betas: [0.8, 0.9], eps: 1.0e-6, clip_norm: 1.0}")
+    loaded = load("optimizer.kind=sgd", text=text)
+    assert loaded.spec.optimizer == Sgd(kind="sgd", lr=0.5, clip_norm=1.0)
+    assert loaded.notes == ["optimizer.kind=sgd drops optimizer.betas, optimizer.eps: sgd has no such key"]
+
+
+def test_another_source_and_another_block(load: Load) -> None:
+    loaded = load("data.source=synthetic", "model.components.1.block=python:a.B")
+    assert isinstance(loaded.spec.data, Synthetic)
+    own = loaded.spec.model.components[1]
+    assert isinstance(own, OwnBlock) and own.fields == {"channels": [8], "pool": True}
+
+
+def test_what_the_command_line_asked_for_is_never_dropped(complaints: Complaints, small: str) -> None:
+    assert complaints(small, ["optimizer.eps=1", "optimizer.kind=sgd", "optimizer.lr=1"]) == [
+        "command line: optimizer.eps: unknown key; known: kind, lr, label_lr, weight_decay, clip_norm, "
+        "momentum, nesterov"
+    ]
+
+
+def test_the_length_asked_for_sets_the_other_aside(load: Load) -> None:
+    loaded = load("run.steps=100")
+    assert (loaded.spec.run.epochs, loaded.spec.run.steps) == (None, 100)
+    assert loaded.notes == ["run.epochs of the file is set aside: run.steps says how long to train"]
+
+
+def test_a_partition_asked_for_sets_the_stages_aside(load: Load) -> None:
+    loaded = load("pipeline.partition=[2]")
+    assert loaded.spec.pipeline.stages == 1
+    assert loaded.notes == ["pipeline.stages of the file is set aside: pipeline.partition is for 1 stage"]
+
+
+def test_stages_asked_for_set_the_partition_aside(load: Load, small: str) -> None:
+    loaded = load("pipeline.stages=1", text=small.replace("{stages: 2}", "{partition: [1, 1]}"))
+    assert loaded.spec.pipeline.partition == "auto"
+
+
+def test_backpropagation_sets_the_pipeline_of_local_losses_aside(load: Load, small: str) -> None:
+    text = small.replace("{stages: 2}", "{schedule: streamed, partition: [1, 1], stages: 2}")
+    loaded = load("method=backpropagation", "run.steps=3", text=text.replace("{kind: adam}", "{label_lr: 0.1}"))
+    assert (loaded.spec.schedule, loaded.spec.pipeline.stages, loaded.spec.pipeline.partition) == ("single", 1, "auto")
+    assert loaded.notes == [
+        "run.epochs of the file is set aside: run.steps says how long to train",
+        "pipeline.schedule of the file is set aside: it is not one for backpropagation",
+        "pipeline.stages of the file is set aside: backpropagation runs on one stage",
+        "pipeline.partition of the file is set aside: backpropagation runs on one stage",
+        "optimizer.label_lr of the file is set aside: backpropagation has no label chain",
+    ]
+
+
+def test_back_to_local_losses(load: Load, small: str) -> None:
+    text = small.replace("{kind: associated_learning}", "{kind: backpropagation}")
+    loaded = load("method=associated_learning", text=text.replace("{stages: 2}", "{schedule: single}"))
+    assert loaded.spec.schedule == "streamed"
+
+
+def test_an_alias_changes_in_one_place(load: Load, small: str) -> None:
+    text = small.replace("{block: vgg, channels: [4]}", "&a {block: vgg, channels: [4]}")
+    text = text.replace("{block: vgg, channels: [8], pool: true}", "*a")
+    components = load("model.components.0.channels.0=5", text=text).spec.model.components
+    assert [entry.fields["channels"] for entry in components] == [(5,), (4,)]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["optimizer.lrr=1"], "command line: optimizer.lrr: unknown key; did you mean `lr`?"),
+        (["optimiser.lr=1"], "command line: optimiser: unknown key; did you mean `optimizer`?"),
+        (["optimizer.lr=abc"], "command line: optimizer.lr: expected a number, got the text `abc`"),
+        (["lr"], "command line: `lr` is not of the form key=value; write such as optimizer.lr=3e-4"),
+        (["=3"], "command line: `=3` is not of the form key=value; write such as optimizer.lr=3e-4"),
+        (["a..b=3"], "command line: `a..b=3` is not of the form key=value; write such as optimizer.lr=3e-4"),
+        (["seed.x=1", "name=a"], "command line: seed: expected an integer, got a section"),
+        (["name.x=1"], "command line: name.x: `name` is the text `small`, not a section; set it whole: name=..."),
+        (
+            ["model.components.x=1"],
+            "command line: model.components.x: `model.components` is a list; name one of its entries by number",
+        ),
+        (
+            ["model.components.2.repeat=1"],
+            "command line: model.components[2].repeat: `model.components` has no entry 2; the last one is 1",
+        ),
+        (
+            ["seed=[1"],
+            "command line: seed: `[1`: not YAML: expected ',' or ']', but got '<stream end>' "
+            "(while parsing a flow sequence that begins in line 1)",
+        ),
+        (["seed=1", "seed=2"], "command line: seed: given twice; keep one of them"),
+        (
+            ["method.label_dim=3", "method=backpropagation"],
+            "command line: method: it would undo method.label_dim; put it first",
+        ),
+        (
+            ["optimizer.kind=sgdd"],
+            "command line: optimizer.kind: unknown kind `sgdd`; did you mean `sgd`? known: sgd, adam, adamw",
+        ),
+        (
+            ["run.stop_at.above=0.9"],
+            "command line: run.stop_at.metric: this key is required; it is: what is looked at: a share in 0..1",
+        ),
+        (
+            ["pipeline.partition=[1, 2]"],
+            "command line: pipeline.partition: [1, 2] covers 3 components, but the model has 2; "
+            "give the number of components of each stage, with `repeat` counted",
+        ),
+    ],
+)
+def test_refusals(small: str, complaints: Complaints, overrides: list[str], message: str) -> None:
+    assert complaints(small, overrides) == [message]
+
+
+def test_problems_of_file_and_command_line_are_told_together(small: str, complaints: Complaints) -> None:
+    assert complaints(small.replace("stages: 2", "stages: x"), ["foo", "seed=-1"]) == [
+        "x.yaml:9: pipeline.stages: expected an integer, got the text `x`",
+        "command line: seed: must be at least 0, got -1",
+        "command line: `foo` is not of the form key=value; write such as optimizer.lr=3e-4",
+    ]

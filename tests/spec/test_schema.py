@@ -1,0 +1,50 @@
+"""The JSON Schema, and the file of it that editors read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from alray.spec.loading import dump_spec, load_spec
+from alray.spec.schema import json_schema, schema_text
+from alray.spec.yaml_text import read_yaml
+
+SPECS = Path(__file__).parents[2] / "specs"
+
+
+def test_the_committed_schema_is_in_step() -> None:
+    assert (SPECS / "alray.schema.json").read_text(encoding="utf-8") == schema_text()
+
+
+def test_it_says_what_the_docstrings_say() -> None:
+    schema = json_schema()
+    assert schema["properties"]["seed"]["description"] == "All random numbers are drawn from it."
+    assert schema["$defs"]["Vgg"]["properties"]["channels"]["description"].startswith("Output channels")
+    assert schema["additionalProperties"] is False
+
+
+def test_only_the_default_kind_may_be_left_out() -> None:
+    definitions = json_schema()["$defs"]
+    assert "kind" not in definitions["Adam"].get("required", [])
+    for name in ("Sgd", "AdamW", "Backpropagation", "Cosine", "Linear"):
+        assert "kind" in definitions[name]["required"]
+
+
+def test_a_duration_is_text() -> None:
+    assert json_schema()["$defs"]["Checkpoint"]["properties"]["every"]["type"] == "string"
+    assert json_schema()["$defs"]["Checkpoint"]["properties"]["every"]["default"] == "1 epoch"
+
+
+@pytest.mark.parametrize("file", sorted(SPECS.rglob("*.yaml")), ids=lambda file: file.stem)
+def test_an_editor_takes_the_committed_specs_and_what_is_dumped(file: Path) -> None:
+    for text in (file.read_text(encoding="utf-8"), dump_spec(load_spec(file).spec)):
+        document, _ = read_yaml(text, file.name)
+        jsonschema.Draft202012Validator(json_schema()).validate(document)
+
+
+def test_an_editor_marks_a_misspelt_key() -> None:
+    document, _ = read_yaml((SPECS / "quickstart.yaml").read_text(encoding="utf-8"), "x.yaml")
+    document["model"]["components"][0]["chanels"] = [3]
+    assert not jsonschema.Draft202012Validator(json_schema()).is_valid(document)
