@@ -14,12 +14,13 @@ from typing import Any
 from alray import __version__
 from alray.errors import AlrayError
 from alray.plan.plan import Plan
-from alray.records import Summary, read, write_json
+from alray.records import DepthAccuracy, Summary, read, write_json
 from alray.report.make import make_report
 from alray.report.summary import summarise
 from alray.run.driver import Driver, Interrupts, Observer, Outcome
 from alray.run.engines import engine
 from alray.run.folder import latest_manifest, make_run_dir, mark
+from alray.run.inference import Prediction, TrainedNetwork
 from alray.run.job import Job
 from alray.run.recorder import Recorder
 from alray.run.resume import resumed_spec
@@ -108,7 +109,7 @@ def _run(
 ) -> Finished:
     token = mark(run_dir)
     surroundings = environment(job.device)
-    plan = job.plan(probe=True)
+    plan = job.plan(probe=True, one_process=options.inline)
     observer.planned(plan)
     write_json(run_dir / "plan.json", plan.as_json())
     write_json(
@@ -183,3 +184,20 @@ def _warn_of_another_device(job: Job, manifest: dict[str, Any] | None, observer:
     ]
     if changed:
         observer.note(f"the weights will not be bit-equal to those of an unbroken run: {'; '.join(changed)}")
+
+
+def evaluate_run(
+    run_dir: Path, *, depth: int | None, allow_code: bool, splits: tuple[str, ...] = ("validation", "test")
+) -> tuple[int, list[DepthAccuracy]]:
+    """Accuracy of a run's last checkpoint by the route of this depth, or by every route for None; and its step."""
+    network = TrainedNetwork(run_dir, allow_code=allow_code)
+    accuracies = network.evaluate(splits)
+    if depth is not None:
+        network.require_depth(depth)
+        accuracies = [accuracy for accuracy in accuracies if accuracy.depth == depth]
+    return network.step, accuracies
+
+
+def predict_run(run_dir: Path, inputs: list[Path], *, depth: int | None, allow_code: bool) -> list[Prediction]:
+    """Label and score of each input file, by the route of this depth (the deepest for None)."""
+    return TrainedNetwork(run_dir, allow_code=allow_code).predict(inputs, depth)

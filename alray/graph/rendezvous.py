@@ -56,6 +56,7 @@ def links_of(
     """The ends of this stage's edges. Collective: every stage of the replica calls it."""
     plan, stage = assignment.plan, assignment.stage
     barrier_group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
+    assert isinstance(barrier_group, dist.ProcessGroup), "every stage belongs to the barrier"
     mine = plan.stage_plans[stage]
     links = Links(barrier=GroupBarrier(barrier_group, timeout_s))
 

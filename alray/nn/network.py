@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -17,7 +17,7 @@ from alray.nn.draws import module_draws
 from alray.nn.head import bridge, classifier, label_decoder, label_encoder
 from alray.nn.shape import Shape
 from alray.seeds import derive_seed
-from alray.spec.models import Spec
+from alray.spec.models import AssociatedLearning, Head, Spec
 
 _FAULTS_OF_A_BLOCK = (TypeError, ValueError, RuntimeError, AttributeError, LookupError, NotImplementedError)
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -74,12 +74,12 @@ class Network:
         )
         method = self.spec.method
         component: Component
-        if method.kind == "associated_learning":
-            component = self._associated(index, encoder, device)
+        if isinstance(method, AssociatedLearning):
+            component = self._associated(index, encoder, method, device)
         else:
             head = None
             if index == len(self) - 1:
-                head = self._seeded(index, "head", lambda: self._head(link.output)).to(device, self.dtype)
+                head = self._seeded(index, "head", lambda: self._head(method.head, link.output)).to(device, self.dtype)
             component = BackpropagationComponent(
                 index,
                 f=encoder.to(device, self.dtype),
@@ -88,8 +88,9 @@ class Network:
             )
         return component.train()
 
-    def _associated(self, index: int, encoder: Encoder, device: str | torch.device) -> AssociatedComponent:
-        method = self.spec.method
+    def _associated(
+        self, index: int, encoder: Encoder, method: AssociatedLearning, device: str | torch.device
+    ) -> AssociatedComponent:
         first = index == 0
         width = self.classes if first else method.label_dim
         label = {"label_dim": method.label_dim}
@@ -118,8 +119,7 @@ class Network:
             optimizer=self.spec.optimizer,
         )
 
-    def _head(self, input: Shape) -> nn.Module:
-        head = self.spec.method.head
+    def _head(self, head: Head | Literal["auto"], input: Shape) -> nn.Module:
         if head == "auto":
             return classifier(input, classes=self.classes, pool=4, hidden=None, activation="none")
         return classifier(input, classes=self.classes, pool=head.pool, hidden=head.hidden, activation=head.activation)

@@ -59,7 +59,7 @@ def _build(parameters: list[nn.Parameter], spec: Any) -> torch.optim.Optimizer:
             foreach=on_gpu,
             fused=False,
         )
-    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[spec.kind]
+    kind = torch.optim.Adam if spec.kind == "adam" else torch.optim.AdamW
     return kind(
         parameters,
         lr=spec.lr,

@@ -25,7 +25,8 @@ class WindowPool(nn.Module):
         rows, columns = min(height, self.size), min(width, self.size)
         if height % rows == 0 and width % columns == 0:
             window = (height // rows, width // columns)
-            return maps if window == (1, 1) else functional.avg_pool2d(maps, window)
+            averaged: torch.Tensor = maps if window == (1, 1) else functional.avg_pool2d(maps, window)
+            return averaged
         return _average(_average(maps, 2, rows), 3, columns)
 
 

@@ -173,8 +173,8 @@ def _run(events: _Events) -> tuple[list[float], dict[int, int]]:
                 start = opened[needed]
             times[event] = time = start
             event += 1
-        next_event[stage] = event
-        if sleepers[stage]:
+        if event > next_event[stage]:  # or stages that wait for each other would wake each other for ever
+            next_event[stage] = event
             ready.extend(sleepers[stage])
             sleepers[stage].clear()
     return times, {stage: event for stage, event in enumerate(next_event) if event < first[stage + 1]}

@@ -100,8 +100,11 @@ class Job:
             threads=self.spec.resources.threads,
         )
 
-    def plan(self, *, probe: bool) -> Plan:
-        """The plan for this spec; `probe` measures the components here first."""
+    def plan(self, *, probe: bool, one_process: bool = False) -> Plan:
+        """The plan for this spec.
+
+        probe: measure the components here first; one_process: all stages take turns (`--inline`).
+        """
         spec = self.spec
         return make_plan(
             method=spec.method.kind,
@@ -111,7 +114,7 @@ class Job:
             partition=spec.pipeline.partition,
             in_flight=spec.pipeline.in_flight,
             costs=self.costs(probe=probe),
-            cores=self._cores(),
+            cores=1 if one_process else self._cores(),
             steps_per_epoch=self.facts.steps_per_epoch,
             total_steps=self.total_steps,
             evaluation_batches=self._evaluation_batches(),

@@ -142,20 +142,6 @@ def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
         yield ("run", "stop_at", "metric"), "there is no test set", "set data.test"
 
 
-def samples_fill_a_batch(spec: Spec) -> Iterator[Finding]:
-    """Where the number of samples is known: an epoch has a mini-batch."""
-    data = spec.data
-    if not isinstance(data, Synthetic) or data.last_batch == "keep":
-        return
-    left = round(data.samples * (1 - data.validation_fraction) * data.train_fraction)
-    if left < data.batch_size:
-        yield (
-            ("data", "batch_size"),
-            f"{counted(left, 'training sample')} of {data.samples} fill no mini-batch of {data.batch_size}",
-            "make it smaller, or set data.samples higher",
-        )
-
-
 def pools_leave_an_image(spec: Spec) -> Iterator[Finding]:
     """Where the image size is known: no pool meets an image of one pixel."""
     size = _image_size(spec.data)
@@ -197,6 +183,5 @@ CHECKS: tuple[Check, ...] = (
     one_bundle_per_stage,
     cuda_stages_have_a_gpu,
     stop_metric_is_measured,
-    samples_fill_a_batch,
     pools_leave_an_image,
 )

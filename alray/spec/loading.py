@@ -14,6 +14,7 @@ from alray.spec.checks import check_spec
 from alray.spec.messages import problems_of
 from alray.spec.models import Spec
 from alray.spec.overrides import apply_overrides
+from alray.spec.places import Places
 from alray.spec.section import describe
 from alray.spec.yaml_text import read_yaml, write_yaml
 

@@ -70,7 +70,7 @@ def _parse(text: str, document: dict[str, Any], applied: Applied) -> _Override |
     path: Path = ()
     holder: Any = document
     for part in parts:
-        step = int(part) if isinstance(holder, list) and part.isdecimal() else part
+        step = int(part) if isinstance(holder, list) and re.fullmatch("[0-9]{1,9}", part) else part
         path = (*path, step)
         holder = _child(holder, step)
     try:

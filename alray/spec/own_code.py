@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, WithJsonSchema
 
-from alray.spec.python_reference import parse_python_reference
+from alray.spec.python_reference import PREFIX, parse_python_reference
 from alray.spec.section import Section, refusal
 
 
@@ -28,7 +28,7 @@ def _finite(value: Any) -> Any:
     return value
 
 
-Reference = Annotated[str, AfterValidator(_reference), Field(pattern=r"^python:")]
+Reference = Annotated[str, AfterValidator(_reference), WithJsonSchema({"type": "string", "pattern": rf"^{PREFIX}"})]
 """A class of the user's own, as text; see `alray.spec.python_reference`."""
 
 FreeValue = Annotated[Any, AfterValidator(_finite)]

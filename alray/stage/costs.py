@@ -76,7 +76,7 @@ def probe_costs(network: Network, batch: Batch, *, device: torch.device, threads
     )
 
 
-def _time_component(component: Component, incoming: Tensors) -> tuple[dict[str, float], Tensors]:
+def _time_component(component: Component, incoming: Tensors) -> tuple[dict[str, Any], Tensors]:
     run = _Exercise(component, incoming)
     samples: dict[str, list[float]] = {name: [] for name in run.parts}
     began = time.perf_counter()
@@ -179,22 +179,23 @@ def _count(network: Network, index: int, batch_size: int, threads: int) -> Compo
         incoming["labels"] = torch.zeros(batch_size, dtype=torch.int64)
     run = _Exercise(component, incoming)
     kept: dict[int, int] = {}
+    alive: list[torch.Tensor] = []
     own = {parameter.untyped_storage()._cdata for parameter in component.parameters()}
     own.add(incoming["s"].untyped_storage()._cdata)
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
+        alive.append(tensor)  # or another tensor might get its identity
         storage = tensor.untyped_storage()
         if storage._cdata not in own:
             kept[storage._cdata] = storage.nbytes()
         return tensor
 
-    alive: list[Any] = []
     flops = {}
     with torch.device("meta"):
         for name in ("forward_s", "backward_s", "infer_s", "route_s"):
             with (
                 FlopCounterMode(display=False) as counter,
-                torch.autograd.graph.saved_tensors_hooks(lambda t: (alive.append(t), keep(t))[1], lambda t: t),
+                torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
             ):
                 run.parts[name]()
             flops[name] = counter.get_total_flops()

@@ -196,5 +196,5 @@ def test_messages_and_barriers_that_do_not_match(text: str, message: str) -> Non
 
 
 def test_in_flight_must_leave_room() -> None:
-    with pytest.raises(PlanError, match="pipeline.in_flight: in_flight is 0; use at least 1"):
+    with pytest.raises(PlanError, match="in_flight is 0; use at least 1"):
         simulate(Program.of_schedule("streamed", 2, 1), Durations([1] * 2, [1] * 2, [1] * 2), in_flight=0)

@@ -90,12 +90,6 @@ COST = "{forward_s: 1, backward_s: 1, update_s: 0}"
             "x.yaml:10: run.stop_at: there are no evaluations before the end; set run.evaluate_every",
         ),
         (
-            "{source: digits}",
-            "{source: synthetic, samples: 70}",
-            "x.yaml:2: data.batch_size: 63 training samples of 70 fill no mini-batch of 64; "
-            "make it smaller, or set data.samples higher",
-        ),
-        (
             "channels: [8], pool: true",
             "channels: [8], pool: true, repeat: 4",
             "x.yaml:6: model.components[1].pool: the image is down to 1 x 1 before this pool; "

@@ -115,7 +115,7 @@ def test_bundles_given_for_each_stage() -> None:
 
 def test_a_spec_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        spec_with().seed = 3  # type: ignore[misc]
+        spec_with().seed = 3
 
 
 def test_paths_are_absolute_where_the_folder_is_known() -> None:

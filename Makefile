@@ -1,0 +1,43 @@
+# Two commands do all the set-up: `make quickstart` and `make test`.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+export RAY_USAGE_STATS_ENABLED := 0
+export RAY_AUTH_MODE := disabled
+
+.PHONY: quickstart test install lint types floors unit bench clean
+
+quickstart: $(INSTALLED)
+	$(BIN)/alray run specs/quickstart.yaml
+
+test: lint types floors unit
+
+install: $(INSTALLED)
+
+$(INSTALLED): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
+	$(BIN)/mypy
+
+floors: $(INSTALLED)
+	$(BIN)/lint-imports
+
+unit: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+
+bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks.streamed
+	$(BIN)/python -m benchmarks.tables
+
+clean:
+	rm -rf $(VENV) build *.egg-info
