@@ -26,7 +26,7 @@ class Sender(ABC):
     def send(self, message: Message) -> Waiting[None]:
         """Hand a message over; waits while the edge holds as many as it may (back-pressure).
 
-        The tensors may be changed as soon as this returns.
+        The edge may hold the tensors themselves, so the sender leaves them alone from here on.
         """
 
     @abstractmethod

@@ -81,7 +81,8 @@ def packed_bytes(tensor_bytes: list[int]) -> int:
 def pack(message: Message, buffer: torch.Tensor, *, edge: str) -> int:
     """Write a message into a flat uint8 buffer; returns how many of its bytes are to be sent.
 
-    Raises `ChannelError` when the message does not fit: sending it would end the receiving process.
+    Raises `ChannelError` where the message does not fit, which would end the receiving process, or holds what a header
+    cannot say. Nothing is written then.
     """
     header = [_MAGIC, message.kind, message.step, message.flags, message.count, len(message.tensors)]
     places: list[tuple[torch.Tensor, int, int]] = []
@@ -91,6 +92,11 @@ def pack(message: Message, buffer: torch.Tensor, *, edge: str) -> int:
             raise ChannelError(
                 f"edge {edge}: `{name}` has {tensor.ndim} dimensions, an edge carries at most {_MAX_DIMS}",
                 mend="have the block flatten some of them",
+            )
+        if tensor.dtype not in _DTYPES:
+            raise ChannelError(
+                f"edge {edge}: `{name}` has values of {tensor.dtype}, which no edge carries",
+                mend="have the block give values of the type of its input, in evaluation too",
             )
         sizes = [*tensor.shape, *[0] * (_MAX_DIMS - tensor.ndim)]
         header += [_NAMES.index(name), _DTYPES.index(tensor.dtype), tensor.ndim, *sizes]

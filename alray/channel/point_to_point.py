@@ -47,9 +47,9 @@ class PointToPointSender(Sender):
 
     def send(self, message: Message) -> Generator[None, None, None]:
         slot = self._next
-        self._next = (slot + 1) % _SEND_SLOTS
         buffer = self._buffers[slot]
         nbytes = pack(message, buffer, edge=self.edge)
+        self._next = (slot + 1) % _SEND_SLOTS
         # One send under way at a time: the mini-batches that wait are those in the receiver's ring.
         self._finish((slot + 1) % _SEND_SLOTS)
         try:

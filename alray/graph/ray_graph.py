@@ -24,6 +24,7 @@ from alray.stage.reports import StageStatus
 
 _PLACING_S = 300.0
 _STARTING_S = 120.0
+_ENDING_S = 10.0
 
 
 class RayGraph(Graph):
@@ -170,6 +171,7 @@ class RayGraph(Graph):
         here = ray.get_runtime_context().get_node_id() if ray.is_initialized() else None
         for actor in self._actors:
             ray.kill(actor, no_restart=True)
+        ended = []
         for where in self._places:
             # A stopped process does not hear Ray; on this node the signal reaches it all the same.
             if where.node == here:
@@ -177,6 +179,8 @@ class RayGraph(Graph):
                     process = psutil.Process(where.pid)
                     if process.create_time() == where.created_s:  # not another one that got the number since
                         process.kill()
+                        ended.append(process)
+        psutil.wait_procs(ended, timeout=_ENDING_S)
         if self._group is not None:
             remove_placement_group(self._group)
         self._actors, self._places, self._group = [], [], None

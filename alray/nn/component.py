@@ -118,12 +118,12 @@ class AssociatedComponent(LocalComponent):
         return {"encoder": self._encoders, "label": self._labels}
 
     def forward_step(self, incoming: Tensors, step: int) -> Tensors:
-        s_in = incoming["s"]
+        s_out = self.f.run(incoming["s"], step)
         if self.classes is not None:
-            t_in = functional.one_hot(incoming["labels"], self.classes).to(s_in.dtype)
+            # The type of f's output: its input may be integers, word numbers for one.
+            t_in = functional.one_hot(incoming["labels"], self.classes).to(s_out.dtype)
         else:
             t_in = incoming["t"]
-        s_out = self.f.run(s_in, step)
         t_out = self.g(t_in)
         self._pending = (s_out, t_out, t_in)
         return {"s": pass_on(s_out), "t": pass_on(t_out)}

@@ -30,4 +30,5 @@ def seed_draws(device: torch.device, seed: int, *purpose: str | int) -> None:
     value = derive_seed(seed, *purpose)
     torch.default_generator.manual_seed(value)
     if device.type == "cuda":
-        torch.cuda.manual_seed(value)
+        with torch.cuda.device(device):  # the current device may be another one
+            torch.cuda.manual_seed(value)

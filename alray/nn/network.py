@@ -14,12 +14,12 @@ from alray.nn.blocks import builder
 from alray.nn.boundary import pass_on
 from alray.nn.component import AssociatedComponent, BackpropagationComponent, Component, Encoder
 from alray.nn.draws import module_draws
+from alray.nn.faults import FAULTS_OF_USER_CODE
 from alray.nn.head import bridge, classifier, label_decoder, label_encoder
 from alray.nn.shape import Shape
 from alray.seeds import derive_seed
 from alray.spec.models import AssociatedLearning, Head, Spec
 
-_FAULTS_OF_A_BLOCK = (TypeError, ValueError, RuntimeError, AttributeError, LookupError, NotImplementedError)
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -135,7 +135,7 @@ class Network:
         key = f"model.components[{index}]"
         try:
             block = builder(entry.block, self._load)(input, **entry.fields)
-        except _FAULTS_OF_A_BLOCK as error:
+        except FAULTS_OF_USER_CODE as error:
             raise SpecError(
                 f"block `{entry.block}` cannot be built on an input of {tuple(input)}: {error}",
                 key=key,
@@ -153,16 +153,19 @@ class Network:
         return block
 
     def _inspect(self, index: int, input: Shape) -> Link:
-        """Build the block on the meta device and pass two samples through it: shapes without memory or time."""
+        """Build the block on the meta device and pass two samples through it: shapes without memory or time.
+
+        The global stream stays as it was, whatever the block draws.
+        """
         entry = self.entries[index]
         key = f"model.components[{index}]"
-        with torch.device("meta"):
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
             block = self._build_block(index, input).to(dtype=self.dtype).train()
             samples = input.empty(2, "meta")
             before = samples._version
             try:
                 output = block(samples)
-            except _FAULTS_OF_A_BLOCK as error:
+            except FAULTS_OF_USER_CODE as error:
                 raise SpecError(
                     f"block `{entry.block}` does not take an input of {tuple(input)}: {error}",
                     key=key,

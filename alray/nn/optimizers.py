@@ -14,6 +14,7 @@ class ComponentOptimizer:
 
     def __init__(self, parameters: Sequence[nn.Parameter], optimizer: Any) -> None:
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self.kind: str = optimizer.kind
         self.clip_norm: float | None = optimizer.clip_norm
         self._optimizer = _build(self.parameters, optimizer) if self.parameters else None
 
@@ -32,11 +33,22 @@ class ComponentOptimizer:
         self._optimizer.step()
 
     def state_dict(self) -> dict[str, Any]:
-        return self._optimizer.state_dict() if self._optimizer is not None else {}
+        """What the optimizer has gathered, with its kind; empty where there are no parameters."""
+        return {"kind": self.kind, **self._optimizer.state_dict()} if self._optimizer is not None else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if self._optimizer is not None:
-            self._optimizer.load_state_dict(state)
+        """Take over what `state_dict` gave: moments and step counts alone.
+
+        Rates, decay and the like stay those of the spec, which a resume may have changed, and `foreach` that of this
+        device. Raises ValueError where the state is that of another kind of optimizer or of other parameters.
+        """
+        if self._optimizer is None:
+            return
+        if state.get("kind") != self.kind:
+            raise ValueError(f"the state is that of {state.get('kind')}, the optimizer is {self.kind}")
+        own = self._optimizer.state_dict()["param_groups"]
+        groups = [{**mine, "params": saved["params"]} for mine, saved in zip(own, state["param_groups"], strict=True)]
+        self._optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
 
     def state_bytes_per_parameter(self) -> int:
         """Values the optimizer keeps for each parameter: 2 for Adam, 1 for momentum, 0 for plain SGD."""

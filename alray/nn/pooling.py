@@ -25,7 +25,9 @@ class WindowPool(nn.Module):
         rows, columns = min(height, self.size), min(width, self.size)
         if height % rows == 0 and width % columns == 0:
             window = (height // rows, width // columns)
-            averaged: torch.Tensor = maps if window == (1, 1) else functional.avg_pool2d(maps, window)
+            if window == (1, 1):
+                return maps
+            averaged: torch.Tensor = functional.avg_pool2d(maps, window)
             return averaged
         return _average(_average(maps, 2, rows), 3, columns)
 
@@ -34,7 +36,8 @@ def _average(maps: torch.Tensor, axis: int, windows: int) -> torch.Tensor:
     length = maps.shape[axis]
     window = length // windows
     if length % windows == 0:
-        return maps.unflatten(axis, (windows, window)).mean(axis + 1)
+        even: torch.Tensor = maps.unflatten(axis, (windows, window)).mean(axis + 1)
+        return even
     whole = maps.narrow(axis, 0, window * (windows - 1)).unflatten(axis, (windows - 1, window)).mean(axis + 1)
     rest = maps.narrow(axis, window * (windows - 1), length - window * (windows - 1)).mean(axis, keepdim=True)
     return torch.cat([whole, rest], axis)

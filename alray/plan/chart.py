@@ -102,10 +102,11 @@ def chart_svg(predicted: Sequence[Bar], measured: Sequence[Bar] = (), *, width: 
 
 def time_text(seconds: float) -> str:
     """Three figures with a unit: `12.3 ms`."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}" if seconds / size < 1000 else f"{seconds / size:.0f} {unit}"
-    return f"{seconds / 1e-6:.3g} us"
+    for unit, size in (("us", 1e-6), ("ms", 1e-3)):
+        text = f"{seconds / size:.3g}"
+        if float(text) < 1000:
+            return f"{text} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 1000 else f"{seconds:.3g} s"
 
 
 def _extent(bars: Sequence[Bar]) -> tuple[float, float]:

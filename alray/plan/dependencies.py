@@ -44,9 +44,9 @@ def find_dependencies(program: Program, in_flight: int) -> Dependencies:
         waits = np.flatnonzero(sorts(codes) == sort_of("W"))
         on[offsets[stage] + waits] = FIRST_BARRIER - np.arange(len(waits))
         for down, peer in ((False, stage + 1), (True, stage - 1)):
-            sends = np.flatnonzero(sorts(codes) == sort_of("S", down))
-            if not len(sends) and not 0 <= peer < program.stages:
+            if not 0 <= peer < program.stages:
                 continue
+            sends = np.flatnonzero(sorts(codes) == sort_of("S", down))
             receives = np.flatnonzero(sorts(program.codes[peer]) == sort_of("R", down))
             _check_messages(program, stage, sends, peer, receives)
             on[offsets[peer] + receives] = offsets[stage] + sends

@@ -88,10 +88,10 @@ def program(schedule: str, stages: int, batches: int) -> tuple[tuple[Action, ...
 def evaluation_actions(stage: int, stages: int, batches: int) -> tuple[Action, ...]:
     """What `stage` of `stages` does to run inference over evaluation batches 0 to `batches` - 1.
 
-    E goes up through the encoders, D comes down through the label decoders and ends at stage 0. A stage
-    starts with min(batches, stages - stage) of E, then takes turns between D and E, so that at most that many
-    answers are outstanding. No receive waits for a message its sender places after one that waits for the
-    receiver, so blocking receives with asynchronous sends cannot deadlock, whatever the room on an edge.
+    E goes up through the encoders, D comes down through the label decoders and ends at stage 0. A stage starts
+    with min(batches, stages - stage) of E, then takes turns between D and E. A stage is one further ahead than
+    the one above it, so every message that is waited for is sent without waiting for the one who waits: blocking
+    receives with asynchronous sends cannot deadlock, even where an edge holds only one message.
 
         3 stages, 4 batches, E = D = 1
         stage 0   EEE..DED.D.D

@@ -144,9 +144,10 @@ def _run(events: _Events) -> tuple[list[float], dict[int, int]]:
     times = [-1.0] * first[-1]
     next_event = first[:-1]
     sleepers: list[list[int]] = [[] for _ in range(stages)]  # stages that wait for this one
-    arrived: dict[int, int] = {}
-    opened: dict[int, float] = {}
-    ready = deque(range(stages))
+    opened: list[float] = []  # when each barrier opened; all stages come to the next one before any passes it
+    arrived, latest = 0, 0.0  # at the barrier that opens next
+    everyone = list(range(stages))
+    ready = deque(everyone)
     while ready:
         stage = ready.popleft()
         event, end = next_event[stage], first[stage + 1]
@@ -163,14 +164,17 @@ def _run(events: _Events) -> tuple[list[float], dict[int, int]]:
                 if known > start:
                     start = known
             elif needed <= FIRST_BARRIER:
-                if arrived.get(needed, 0) < stages:
-                    arrived[needed] = arrived.get(needed, 0) + 1
-                    opened[needed] = max(opened.get(needed, 0.0), start)
-                    if arrived[needed] < stages:
+                barrier = FIRST_BARRIER - needed
+                if barrier == len(opened):
+                    arrived += 1
+                    if start > latest:
+                        latest = start
+                    if arrived < stages:
                         break
-                    opened[needed] += events.latency_s if stages > 1 else 0.0
-                    ready.extend(other for other in range(stages) if other != stage)
-                start = opened[needed]
+                    opened.append(latest + events.latency_s if stages > 1 else latest)
+                    arrived = 0
+                    ready.extend(everyone[:stage] + everyone[stage + 1 :])
+                start = opened[barrier]
             times[event] = time = start
             event += 1
         if event > next_event[stage]:  # or stages that wait for each other would wake each other for ever

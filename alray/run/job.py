@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -37,7 +36,7 @@ class Job:
     @classmethod
     def of(cls, spec: Spec, code: UserCode) -> Job:
         """Open the data and find the shapes. Raises DataError, SpecError or PlanError."""
-        devices.pick(spec.resources.device)
+        devices.pick(spec.resources.resolved_device)
         data = open_data(spec.data, seed=spec.seed, load=code)
         facts = DataFacts.of(data)
         network = network_of(spec, facts, code)
@@ -51,7 +50,7 @@ class Job:
 
     @cached_property
     def device(self) -> torch.device:
-        return devices.pick(self.spec.resources.device)
+        return devices.pick(self.spec.resources.resolved_device)
 
     @property
     def total_steps(self) -> int:
@@ -114,17 +113,17 @@ class Job:
             partition=spec.pipeline.partition,
             in_flight=spec.pipeline.in_flight,
             costs=self.costs(probe=probe),
-            cores=1 if one_process else self._cores(),
+            cores=self._cores(one_process),
             steps_per_epoch=self.facts.steps_per_epoch,
             total_steps=self.total_steps,
             evaluation_batches=self._evaluation_batches(),
         )
 
-    def _cores(self) -> int | None:
+    def _cores(self, one_process: bool) -> int | None:
         """Processors the stages share; None where each has a device of its own."""
-        if self.device.type != "cpu":
-            return None
-        return max(1, len(os.sched_getaffinity(0)) // self.spec.resources.threads)
+        if one_process:
+            return self.spec.resources.threads
+        return len(os.sched_getaffinity(0)) if self.device.type == "cpu" else None
 
     def _evaluation_batches(self) -> int:
         splits = [split for split in ("validation", "test") if self.data.splits.get(split) is not None]
@@ -152,11 +151,4 @@ class Job:
 
     def bundles(self) -> list[dict[str, float]]:
         """What each stage asks of Ray, replica by replica."""
-        resources = self.spec.resources
-        per_stage: Any = resources.per_stage
-        stages = self.spec.pipeline.stages
-        bundles = [dict(per_stage)] * stages if isinstance(per_stage, dict) else [dict(entry) for entry in per_stage]
-        if self.device.type == "cuda":
-            share = min(1.0, torch.cuda.device_count() / (stages * self.spec.replicas.count))
-            bundles = [{"GPU": share, **bundle} for bundle in bundles]
-        return bundles * self.spec.replicas.count
+        return self.spec.resources.bundles(self.spec.pipeline.stages) * self.spec.replicas.count

@@ -39,6 +39,13 @@ class Resources(Section):
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels that a node must have to hold a stage."""
 
+    @property
+    def resolved_device(self) -> Literal["cpu", "cuda"]:
+        """The device with `auto` decided."""
+        if self.device != "auto":
+            return self.device
+        return "cuda" if any("GPU" in bundle for bundle in self.bundles(1)) else "cpu"
+
     def bundles(self, stages: int) -> list[dict[str, float]]:
         """What each of `stages` stages asks for, in order."""
         if isinstance(self.per_stage, dict):

@@ -82,7 +82,7 @@ class Assignment:
         return open_data(self.spec.data, seed=self.spec.seed, load=self.user_code())
 
     def device(self) -> torch.device:
-        return devices.pick(self.spec.resources.device, local_index=self.stage)
+        return devices.pick(self.spec.resources.resolved_device, local_index=self.stage)
 
     def network(self) -> Network:
         return network_of(self.spec, self.data, self.user_code())

@@ -6,12 +6,11 @@ goes on. Files belong to components, not to stages, so any partition can read wh
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import io
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
 from alray.errors import CheckpointError
+from alray.nn.boundary import row_major
 from alray.nn.component import Component
 from alray.stage.reports import CheckpointPart, ComponentFile
 
@@ -48,21 +48,21 @@ class Snapshot:
 
 
 def take_snapshot(component: Component) -> Snapshot:
-    """A copy that later updates leave alone, on the CPU."""
+    """A copy that later updates leave alone, on the CPU; weights row-major, as safetensors files hold them."""
     return Snapshot(
         component.index,
-        {name: value.detach().to("cpu", copy=True) for name, value in component.weights().items()},
-        {name: _to_cpu(copy.deepcopy(optimizer.state_dict())) for name, optimizer in component.optimizers().items()},
+        {name: row_major(_copied(value)) for name, value in component.weights().items()},
+        {name: _copied(optimizer.state_dict()) for name, optimizer in component.optimizers().items()},
     )
 
 
-def _to_cpu(value: Any) -> Any:
+def _copied(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.cpu()
+        return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
-        return {key: _to_cpu(entry) for key, entry in value.items()}
+        return {key: _copied(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_to_cpu(entry) for entry in value]
+        return [_copied(entry) for entry in value]
     return value
 
 
@@ -113,7 +113,7 @@ def load_component(component: Component, folder: Path, hashes: dict[str, str], *
         component.load_weights(weights)
     except RuntimeError as error:
         raise CheckpointError(
-            f"these are not the weights of component {component.index}: {error}",
+            f"these are not the weights of component {component.index}: {' '.join(str(error).split())}",
             file=str(folder / name),
             mend="the model, method or data of the spec is another one than the checkpoint's",
         ) from error
@@ -123,7 +123,14 @@ def load_component(component: Component, folder: Path, hashes: dict[str, str], *
     content = read_checked(folder, name, _hash(hashes, folder, name))
     states = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
     for key, part in component.optimizers().items():
-        part.load_state_dict(states[key])
+        try:
+            part.load_state_dict(states[key])
+        except ValueError as error:
+            raise CheckpointError(
+                f"this is not the optimizer state of component {component.index}: {error}",
+                file=str(folder / name),
+                mend="leave `optimizer.kind` and the model as they were, or start a new run",
+            ) from error
 
 
 def _hash(hashes: dict[str, str], folder: Path, name: str) -> str:
@@ -142,38 +149,34 @@ class CheckpointWriter:
     def __init__(self, checkpoints: Path, report: Callable[[CheckpointPart], None]) -> None:
         self._checkpoints = checkpoints
         self._report = report
-        self._thread: threading.Thread | None = None
-        self._fault: OSError | None = None
+        self._pending: Future[None] | None = None
 
     def write(self, components: list[Component], step: int, *, final: bool) -> None:
         """Take snapshots now and write them in the background, after what is still being written."""
         began = time.perf_counter()
         self.finish()
         snapshots = [take_snapshot(component) for component in components]
-        self._thread = threading.Thread(
-            target=self._write, args=(snapshots, step, final, began), name=f"checkpoint-{step}", daemon=True
-        )
-        self._thread.start()
+        executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"checkpoint-{step}")
+        self._pending = executor.submit(self._write, snapshots, step, final, began)
+        executor.shutdown(wait=False)  # the thread ends with what it writes
 
     def _write(self, snapshots: list[Snapshot], step: int, final: bool, began: float) -> None:
         folder = self._checkpoints / step_folder(step)
         files: list[ComponentFile] = []
-        try:
-            for snapshot in snapshots:
-                files += write_snapshot(snapshot, folder)
-        except OSError as error:
-            self._fault = error  # told to the loop at its next checkpoint, or at the end
-            return
+        for snapshot in snapshots:
+            files += write_snapshot(snapshot, folder)
         self._report(CheckpointPart(step, tuple(files), time.perf_counter() - began, final))
 
     def finish(self) -> None:
-        """Wait for what is being written. Raises CheckpointError where it could not be written."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        if self._fault is not None:
+        """Wait for what is being written, and raise what went wrong: CheckpointError where the disk refused it."""
+        if self._pending is None:
+            return
+        try:
+            self._pending.result()
+        except OSError as error:
             raise CheckpointError(
-                f"a checkpoint could not be written: {self._fault}",
+                f"a checkpoint could not be written: {error}",
                 file=str(self._checkpoints),
                 mend="make room on the disk or choose another --run-dir, then resume",
-            ) from self._fault
+            ) from error
+        self._pending = None

@@ -1,4 +1,4 @@
-"""What each component costs: sizes counted on the meta device, times measured by a probe or estimated from the count."""
+"""What each component costs: sizes counted on the meta device, times measured or estimated from the count."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from alray.data.batches import Batch
+from alray.errors import RunError
 from alray.nn.boundary import row_major
 from alray.nn.component import AssociatedComponent, BackpropagationComponent, Component, LocalComponent, Tensors
+from alray.nn.faults import FAULTS_OF_USER_CODE
 from alray.nn.network import Network
 from alray.plan.costs import ComponentCosts, Costs
 from alray.stage import device as devices
@@ -30,13 +32,15 @@ _WARM_UPS = 2
 
 
 def estimate_costs(network: Network, *, batch_size: int, device: torch.device, threads: int) -> Costs:
-    """Costs counted on the meta device: nothing is allocated, nothing is run."""
+    """Costs counted on the meta device: nothing is allocated, nothing is run. The global stream stays as it was."""
+    with torch.random.fork_rng(devices=[]):
+        components = tuple(_count(network, index, batch_size, threads) for index in range(len(network)))
     return Costs(
         source="estimated",
         device=devices.device_name(device),
         threads=threads,
         batch_size=batch_size,
-        components=tuple(_count(network, index, batch_size, threads) for index in range(len(network))),
+        components=components,
     )
 
 
@@ -50,23 +54,28 @@ def given_costs(estimated: Costs, given: Any) -> Costs:
 
 
 def probe_costs(network: Network, batch: Batch, *, device: torch.device, threads: int, deterministic: bool) -> Costs:
-    """Costs measured here, one component after another, on a real mini-batch, each at the median of its repeats."""
-    before, deterministic_before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    devices.settle(threads, deterministic)
+    """Costs measured here, one component after another, on a real mini-batch, each at the median of its repeats.
+
+    Leaves the process as it was: threads, determinism and random numbers.
+    """
     counted = estimate_costs(network, batch_size=len(batch.labels), device=device, threads=threads)
     incoming: Tensors = {
         "s": batch.samples.to(device, network.dtype) if batch.samples.is_floating_point() else batch.samples.to(device),
         "labels": batch.labels.to(device),
     }
     measured = []
-    try:
+    with devices.settled(threads, deterministic, device):
         for index, component in enumerate(counted.components):
-            times, incoming = _time_component(network.component(index, device), incoming)
+            try:
+                times, incoming = _time_component(network.component(index, device), incoming)
+            except FAULTS_OF_USER_CODE as error:
+                raise RunError(
+                    f"component {index} (block `{component.name}`) raised {type(error).__name__}: {error}",
+                    key=f"model.components[{index}]",
+                    mend="it was tried on the first mini-batch; mend the block, or the spec's fields for it",
+                ) from error
             measured.append(replace(component, **times))
         latency_s, per_byte_s = _time_edge(max(component.output_bytes for component in counted.components))
-    finally:
-        torch.set_num_threads(before)
-        torch.use_deterministic_algorithms(deterministic_before)
     return replace(
         counted,
         source="probe",

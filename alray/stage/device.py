@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,27 @@ def settle(threads: int, deterministic: bool) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
+@contextmanager
+def settled(threads: int, deterministic: bool, device: torch.device) -> Iterator[None]:
+    """`settle` for a while: threads, determinism and random numbers are as before afterwards."""
+    threads_before = torch.get_num_threads()
+    deterministic_before = torch.are_deterministic_algorithms_enabled()
+    warns_before = torch.is_deterministic_algorithms_warn_only_enabled()
+    benchmark_before = torch.backends.cudnn.benchmark
+    fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        try:
+            settle(threads, deterministic)
+            yield
+        finally:
+            torch.set_num_threads(threads_before)
+            torch.use_deterministic_algorithms(deterministic_before, warn_only=warns_before)
+            torch.backends.cudnn.benchmark = benchmark_before
+            torch.utils.deterministic.fill_uninitialized_memory = fills_before  # type: ignore[attr-defined]
+
+
 def pick(device: str, *, local_index: int = 0) -> torch.device:
-    """`auto` is the GPU where there is one. Raises PlanError where a GPU is asked for and there is none."""
+    """The device of this kind, `cpu` or `cuda`. Raises PlanError where a GPU is asked for and there is none."""
     available = torch.cuda.device_count()
     if device == "cuda" and available == 0:
         raise PlanError(
@@ -35,9 +56,7 @@ def pick(device: str, *, local_index: int = 0) -> torch.device:
             key="resources.device",
             mend="set resources.device=cpu, or run where there are GPUs",
         )
-    if device == "cpu" or available == 0:
-        return torch.device("cpu")
-    return torch.device("cuda", local_index % available)
+    return torch.device("cpu") if device == "cpu" else torch.device("cuda", local_index % available)
 
 
 def device_name(device: torch.device) -> str:

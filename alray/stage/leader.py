@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from alray.channel.message import CutFlag
@@ -23,12 +24,13 @@ class Timer:
     def __init__(self, every: Any, *, steps_per_epoch: int) -> None:
         """every: a spec duration (`count`, `unit`), or None for never."""
         self._seconds: float | None = None
-        self._steps: float | None = None
+        self._steps: Fraction | None = None
         if every is not None:
             if every.unit == "s":
                 self._seconds = every.count
             else:
-                self._steps = every.count * (steps_per_epoch if every.unit == "epochs" else 1)
+                # Exact: 1.1 epochs of 10 steps are 11 steps, not 11.000000000000002, which step 11 would miss.
+                self._steps = Fraction(str(every.count)) * (steps_per_epoch if every.unit == "epochs" else 1)
         self._last_s = time.monotonic()
 
     def due(self, step: int) -> bool:
@@ -40,7 +42,7 @@ class Timer:
             return True
         if self._steps is None:
             return False
-        return int(step / self._steps) > int((step - 1) / self._steps)
+        return step // self._steps > (step - 1) // self._steps
 
 
 class Leader:

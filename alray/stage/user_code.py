@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import importlib.machinery
 import shutil
 import sys
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from alray.errors import SpecError
+from alray.nn.faults import FAULTS_OF_USER_CODE
 from alray.spec.python_reference import parse_python_reference
+
+_roots: set[Path] = set()
+"""Directories that this process loaded user code from."""
 
 
 class UserCode:
@@ -25,20 +30,18 @@ class UserCode:
         """The object a reference names. Raises SpecError where it is not there, fails to import or is not allowed."""
         parsed = parse_python_reference(reference)
         top = parsed.module.partition(".")[0]
-        here = importlib.machinery.PathFinder.find_spec(top, [str(self.root)]) is not None
-        if not here and not self.allow_elsewhere:
+        importlib.invalidate_caches()
+        if self._find(top) is not None:
+            self._refuse_a_taken_name(reference, top)
+            self._come_first(top)
+        elif not self.allow_elsewhere:
             raise SpecError(
                 f"`{reference}`: there is no module `{top}` in {self.root}",
                 mend="put it beside the spec, or pass --allow-code to load code from elsewhere",
             )
-        if here:
-            self._forget_namesakes(top)
-            if str(self.root) not in sys.path:
-                sys.path.insert(0, str(self.root))
-            importlib.invalidate_caches()
         try:
             module = importlib.import_module(parsed.module)
-        except (ImportError, SyntaxError, NameError, AttributeError, TypeError, ValueError) as error:
+        except FAULTS_OF_USER_CODE as error:
             raise SpecError(
                 f"`{reference}` cannot be imported: {type(error).__name__}: {error}",
                 mend="mend the module, or install what it needs",
@@ -50,26 +53,63 @@ class UserCode:
             )
         return getattr(module, parsed.name)
 
-    def _forget_namesakes(self, top: str) -> None:
-        """Drop a module of this name that was loaded from another directory: a spec means the one beside it."""
-        loaded = sys.modules.get(top)
-        if loaded is None or self._is_here(loaded):
-            return
-        for name in [name for name in sys.modules if name == top or name.startswith(f"{top}.")]:
-            del sys.modules[name]
-
-    def _is_here(self, module: Any) -> bool:
-        places = [getattr(module, "__file__", None), *getattr(module, "__path__", [])]
-        return any(place is not None and Path(place).resolve().is_relative_to(self.root) for place in places)
-
     def copy_used(self, target: Path) -> None:
         """Copy every module that was loaded from the root, so that a run folder can be resumed as it was started."""
         for module in list(sys.modules.values()):
-            place = getattr(module, "__file__", None)
-            if place is None or module.__name__ == "__main__":
-                continue
-            path = Path(place).resolve()
-            if path.suffix == ".py" and path.is_relative_to(self.root) and "site-packages" not in path.parts:
+            path = _own_file(module)
+            if path is not None and path.is_relative_to(self.root):
                 copy = target / path.relative_to(self.root)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, copy)
+
+    def _find(self, top: str) -> ModuleSpec | None:
+        return PathFinder.find_spec(top, [str(self.root)])
+
+    def _refuse_a_taken_name(self, reference: str, top: str) -> None:
+        """Loading it would take the place of a module that Python or a library goes on using."""
+        loaded = sys.modules.get(top)
+        place = getattr(loaded, "__file__", None)
+        installed = place is not None and "site-packages" in Path(place).parts
+        if top in sys.stdlib_module_names or top == "alray" or installed:
+            raise SpecError(
+                f"`{reference}`: `{top}` is also the name of a module of Python or of an installed package",
+                mend="give the file beside the spec another name",
+            )
+
+    def _come_first(self, top: str) -> None:
+        """Have imports find this directory's modules before those of the same name anywhere else.
+
+        One process may load code from several directories, a spec's and a run folder's copy of it for example; what
+        such modules import from one another must be of one directory too.
+        """
+        _roots.add(self.root)
+        owned = {module.__name__.partition(".")[0] for module in list(sys.modules.values()) if _in_a_root(module)}
+        for name in owned | {top}:
+            here, loaded = self._find(name), sys.modules.get(name)
+            if here is not None and loaded is not None and _places(here) != _places(loaded.__spec__):
+                for part in [part for part in sys.modules if part == name or part.startswith(f"{name}.")]:
+                    del sys.modules[part]
+        if sys.path[:1] != [str(self.root)]:
+            sys.path[:] = [str(self.root), *(entry for entry in sys.path if entry != str(self.root))]
+
+
+def _own_file(module: ModuleType) -> Path | None:
+    """The file of a module that a user may have written; None for alray's, an installed one, or one without a file."""
+    place = getattr(module, "__file__", None)
+    if place is None or module.__name__ == "__main__" or module.__name__.partition(".")[0] == "alray":
+        return None
+    path = Path(place).resolve()
+    return path if path.suffix == ".py" and "site-packages" not in path.parts else None
+
+
+def _in_a_root(module: ModuleType) -> bool:
+    path = _own_file(module)
+    return path is not None and any(path.is_relative_to(root) for root in _roots)
+
+
+def _places(spec: ModuleSpec | None) -> list[Path]:
+    """Where a module's code lies: its file, or a namespace package's directories."""
+    if spec is None:
+        return []
+    origin = [spec.origin] if spec.origin is not None else list(spec.submodule_search_locations or [])
+    return [Path(place).resolve() for place in origin]

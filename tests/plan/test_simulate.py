@@ -198,3 +198,52 @@ def test_messages_and_barriers_that_do_not_match(text: str, message: str) -> Non
 def test_in_flight_must_leave_room() -> None:
     with pytest.raises(PlanError, match="in_flight is 0; use at least 1"):
         simulate(Program.of_schedule("streamed", 2, 1), Durations([1] * 2, [1] * 2, [1] * 2), in_flight=0)
+
+
+def simulate_naively(program: Program, durations: Durations, in_flight: int) -> dict[str, tuple[float, float]]:
+    """Start and end of each action, by going round the stages until nothing is left to do."""
+    lists = [list(program.actions(stage)) for stage in range(program.stages)]
+    clock = [0.0] * program.stages
+    done: dict[str, tuple[float, float]] = {}
+    seconds = {"F": durations.forward_s, "B": durations.backward_s, "U": durations.update_s}
+    while any(lists):
+        heads = [own[0] for own in lists if own]
+        if all(head.kind == "W" for head in heads):
+            opens = max(clock) + durations.latency_s
+            for own in lists:
+                done[str(own.pop(0))] = (opens, opens)
+            clock = [opens] * program.stages
+        for head in heads:
+            earliest, spent = clock[head.stage], 0.0
+            if head.kind == "W":
+                continue
+            if head.kind == "R":
+                if (sent := done.get(f"{head.peer}S{head.batch}")) is None:
+                    continue
+                earliest, spent = max(earliest, sent[1] + durations.latency_s), durations.up_s[head.peer] / 2
+            elif head.kind == "S":
+                taken = (0.0, 0.0)
+                if head.batch >= in_flight and (
+                    taken := done.get(f"{head.peer}R{head.batch - in_flight}", (0.0, -1.0))
+                ) == (0.0, -1.0):
+                    continue
+                earliest, spent = max(earliest, taken[1]), durations.up_s[head.stage] / 2
+            else:
+                spent = seconds[head.kind][head.stage]
+            done[str(head)] = (earliest, earliest + spent)
+            clock[head.stage] = earliest + spent
+            lists[head.stage].pop(0)
+    return done
+
+
+@given(stage_times, st.sampled_from(PIPELINES), st.integers(1, 3), st.integers(0, 3), st.data())
+@settings(max_examples=100, deadline=None)
+def test_the_simulation_agrees_with_a_naive_one(
+    times: list[tuple[int, int, int]], schedule: str, in_flight: int, latency: int, data: st.DataObject
+) -> None:
+    messages = data.draw(st.lists(st.integers(0, 6), min_size=len(times) - 1, max_size=len(times) - 1))
+    forward, backward, update = zip(*times, strict=True)
+    durations = Durations(forward, backward, update, up_s=messages, latency_s=latency)
+    program = Program.of_schedule(schedule, len(times), 8)
+    found = {bar.action: (bar.start_s, bar.end_s) for bar in simulate(program, durations, in_flight=in_flight).bars()}
+    assert found == simulate_naively(program, durations, in_flight)

@@ -1,0 +1,209 @@
+"""What a machine needs to run alray: one check a subject, each with what was found and the mend."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from alray.report.text import size
+
+_OLDEST = {"torch": (2, 13), "torchvision": (0, 28), "ray": (2, 60)}
+_OLDEST_PYTHON = (3, 11)
+_SHARED = Path("/dev/shm")
+_RAYS_SHARE = 0.3  # of the memory, which Ray's object store takes by default
+_LEAST_FREE_BYTES = 1e9
+_GLOO_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found; with a mend unless all is well."""
+
+    name: str
+    state: Literal["ok", "warning", "fault"]
+    message: str
+    mend: str | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.state:7}  {self.name}: {self.message}"
+        return f"{text}; {self.mend}" if self.mend else text
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def findings() -> Iterator[Finding]:
+    """Every check in turn; one that needs a library is left out where that one cannot be imported."""
+    yield python()
+    torch = library("torch")
+    yield torch
+    yield library("ray")
+    vision = library("torchvision")
+    if torch.state != "fault" and vision.state != "fault":
+        vision = torchvision_fits(vision)
+    yield vision
+    yield processors()
+    yield memory()
+    yield shared_memory()
+    if torch.state != "fault":
+        yield gpus()
+        yield network()
+    yield run_folder(Path("runs"))
+
+
+def python() -> Finding:
+    """The version of Python."""
+    if sys.version_info < _OLDEST_PYTHON:
+        wanted = ".".join(map(str, _OLDEST_PYTHON))
+        return Finding("python", "fault", platform.python_version(), f"install Python {wanted} or newer")
+    return Finding("python", "ok", platform.python_version())
+
+
+def library(name: str) -> Finding:
+    """The version of an installed library, told without importing it."""
+    oldest = ".".join(map(str, _OLDEST[name]))
+    mend = f"install {name} {oldest} or newer"
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return Finding(name, "fault", "not installed", mend)
+    number = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if number < _OLDEST[name]:
+        return Finding(name, "fault", f"{version} is older than {oldest}", mend)
+    return Finding(name, "ok", version)
+
+
+def torchvision_fits(found: Finding) -> Finding:
+    """Whether torchvision's operators can be used with this torch; a pair that does not fit fails right here."""
+    import torch
+
+    try:
+        from torchvision.ops import nms
+
+        nms(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.tensor([1.0]), 0.5)
+    except (ImportError, RuntimeError, NotImplementedError, AttributeError) as error:
+        return Finding(
+            "torchvision",
+            "fault",
+            f"{found.message} does not fit torch {torch.__version__}: {str(error).splitlines()[0]}",
+            "install torch and torchvision together, from the same place",
+        )
+    return Finding("torchvision", "ok", f"{found.message}, fits torch {torch.__version__}")
+
+
+def processors() -> Finding:
+    """The processors this process may use."""
+    cores = len(os.sched_getaffinity(0))
+    if cores == 1:
+        return Finding("processors", "warning", "1: stages take turns on it", "use a machine with one for each stage")
+    return Finding("processors", "ok", f"{cores}")
+
+
+def memory() -> Finding:
+    """The memory this process may use."""
+    return Finding("memory", "ok", size(_memory_bytes()))
+
+
+def shared_memory() -> Finding:
+    """The shared memory Ray's object store lies in. alray sends no tensor through it, so a small one only slows."""
+    if not _SHARED.is_dir():
+        return Finding("shared memory", "warning", f"there is no {_SHARED}: Ray's object store lies on the disk")
+    total = shutil.disk_usage(_SHARED).total
+    wanted = _RAYS_SHARE * _memory_bytes()
+    if total < wanted:
+        return Finding(
+            "shared memory",
+            "warning",
+            f"{_SHARED} has {size(total)}, Ray's object store wants {size(wanted)} and will spill to the disk",
+            f"give a container more with --shm-size={wanted / 1e9:.1f}gb; alray's own tensors do not pass through it",
+        )
+    return Finding("shared memory", "ok", f"{_SHARED} has {size(total)}")
+
+
+def gpus() -> Finding:
+    """The GPUs torch can use."""
+    import torch
+
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return Finding("gpus", "ok", ", ".join(names) if names else "none: stages compute on processors")
+
+
+def network() -> Finding:
+    """Whether two stages on this machine can open a channel: a pair of gloo ranks on the loopback interface."""
+    import torch
+    import torch.distributed as dist
+
+    store = dist.HashStore()
+
+    def rank(number: int) -> torch.Tensor:
+        group: Any = dist.ProcessGroupGloo(store, number, 2, timedelta(seconds=_GLOO_TIMEOUT_S))
+        tensor = torch.full((1,), 1.0 - number)
+        (group.recv if number else group.send)([tensor], 1 - number, 0).wait()
+        return tensor
+
+    try:
+        with _loopback(), ThreadPoolExecutor(max_workers=2) as threads:
+            sent, received = threads.map(rank, (0, 1))
+    except RuntimeError as error:
+        return Finding(
+            "network",
+            "fault",
+            f"no pair of gloo ranks on the loopback interface: {str(error).splitlines()[0]}",
+            "bring the interface `lo` up and let processes connect to 127.0.0.1; until then run with --inline",
+        )
+    if not torch.equal(sent, received):
+        return Finding("network", "fault", "gloo changed a tensor on its way", "install torch anew")
+    return Finding("network", "ok", "two gloo ranks met on the loopback interface")
+
+
+def run_folder(folder: Path) -> Finding:
+    """Whether run folders can be written where they are made unless --run-dir says otherwise."""
+    holder = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
+    try:
+        with tempfile.NamedTemporaryFile(dir=holder, prefix=".alray-"):
+            pass
+    except OSError as error:
+        return Finding(
+            "run folder",
+            "fault",
+            f"nothing can be written in {holder}: {error.strerror}",
+            "work elsewhere, or use --run-dir",
+        )
+    free = shutil.disk_usage(holder).free
+    if free < _LEAST_FREE_BYTES:
+        return Finding("run folder", "warning", f"{holder} has {size(free)} left", "make room, or use --run-dir")
+    return Finding("run folder", "ok", f"{holder} can be written, {size(free)} left")
+
+
+@contextmanager
+def _loopback() -> Iterator[None]:
+    """Have gloo use the loopback interface, which it is told by the environment alone."""
+    name = "GLOO_SOCKET_IFNAME"
+    before = os.environ.get(name)
+    os.environ[name] = "lo"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _memory_bytes() -> int:
+    """Physical memory, or what the container may have of it."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    text = limit.read_text().strip() if limit.is_file() else "max"
+    return min(physical, int(text)) if text.isdecimal() else physical

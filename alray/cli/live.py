@@ -1,0 +1,85 @@
+"""Progress on a terminal: a few lines that are drawn anew while the run goes on."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from alray.cli.display import Display, accuracies_text, progress_text
+from alray.cli.interrupts import Interrupts
+from alray.cli.progress import Progress
+from alray.plan.plan import Plan
+from alray.records import Record
+from alray.report.text import share
+
+
+_BAR_WIDTH = 60
+
+
+class LiveDisplay(Display):
+    """Notes stay; the lines beneath them are drawn anew at every poll, and gone when the run has ended."""
+
+    def __init__(self, stream: TextIO, interrupts: Interrupts) -> None:
+        super().__init__(interrupts)
+        self._console = Console(file=stream, highlight=False)
+        # Drawn by hand: a thread that draws would read the progress while it changes. The streams are left alone,
+        # because a run in this process sends them to its logs.
+        self._live = Live(
+            console=self._console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+        )
+
+    def planned(self, plan: Plan) -> None:
+        super().planned(plan)
+        self._live.start()
+
+    def note(self, message: str) -> None:
+        self._console.print(message, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _changed(self, progress: Progress, record: Record) -> None:
+        """The next poll, a fifth of a second away at most, draws it."""
+
+    def _refresh(self, progress: Progress) -> None:
+        self._live.update(frame(progress), refresh=True)
+
+
+def frame(progress: Progress) -> RenderableType:
+    """What is drawn: how far, how fast, the losses per component, each stage's share of time computing."""
+    parts: list[RenderableType] = []
+    if progress.plan.total_steps is not None:
+        bar = Table.grid()  # the bar alone ends no line
+        bar.add_row(ProgressBar(total=progress.plan.total_steps, completed=progress.step, width=_BAR_WIDTH))
+        parts.append(bar)
+    parts.append(Text(progress_text(progress) if progress.step else "starting the stages"))
+    if progress.losses:
+        parts.append(_table(progress))
+    accuracies = accuracies_text(progress)
+    if accuracies is not None:
+        parts.append(Text(accuracies, style="bold"))
+    return Group(*parts)
+
+
+def _table(progress: Progress) -> Table:
+    losses, computing = progress.losses, progress.computing
+    names = list(dict.fromkeys(name for own in losses.values() for name in own))
+    table = Table(box=None, pad_edge=False)
+    for heading in ("stage", "computing", "component", *names):
+        table.add_column(heading, justify="right")
+    for stage in progress.plan.stage_plans:
+        for component in stage.components:
+            first = component == stage.first
+            values = losses.get(component, {})
+            table.add_row(
+                str(stage.stage) if first else "",
+                share(computing.get(stage.stage)) if first else "",
+                str(component),
+                *(f"{values[name]:.4g}" if name in values else "" for name in names),
+            )
+    return table

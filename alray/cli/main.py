@@ -1,0 +1,92 @@
+"""The command `alray`: its commands, and the exit code they end with."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from alray import __version__
+from alray.cli.doctor import doctor
+from alray.cli.plan import plan
+from alray.cli.report import report
+from alray.cli.run import resume, run
+from alray.cli.spec import init, schema, validate
+from alray.cli.terminal import Terminal
+from alray.cli.trained import evaluate, predict
+from alray.errors import Problem
+
+_PATIENCE_S = 2.0
+"""How long a thread that is still busy may take to end by itself."""
+
+app = typer.Typer(
+    name="alray",
+    help="Train networks by Associated Learning, declared in YAML and streamed through Ray actors.",
+    epilog="Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 130 interrupted.",
+    add_completion=False,
+    no_args_is_help=True,
+    # Plain help: the rich one costs more to import than the whole command takes.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for _command in (run, plan, validate, schema, init, resume, evaluate, predict, report, doctor):
+    app.command()(_command)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"alray {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _alray(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What stands before the command."""
+
+
+def main() -> None:
+    """The console script."""
+    _leave(execute(sys.argv[1:]))
+
+
+def execute(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    command = typer.main.get_command(app)
+    # Typer prints a wrong command line for people; under --json the answer is an object all the same.
+    as_json = "--json" in arguments
+    try:
+        code = command.main(args=list(arguments), prog_name="alray", standalone_mode=not as_json)
+    except typer.TyperException as error:
+        mend = "`alray --help` lists the commands, `alray COMMAND --help` what one takes"
+        Terminal(as_json=True).refuse([Problem(error.format_message(), mend)])
+        return error.exit_code
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    return code if isinstance(code, int) else 0
+
+
+def _leave(code: int) -> None:
+    """End the process with this code.
+
+    Python waits at its end for every thread. One that was told to stop and sits in a long computation (a run
+    in this process, asked to stop now) cannot be ended from outside, so the process ends without it.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    until_s = time.monotonic() + _PATIENCE_S
+    others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
+    for thread in others:
+        if not thread.daemon:
+            thread.join(max(0.0, until_s - time.monotonic()))
+            if thread.is_alive():
+                os._exit(code)
+    sys.exit(code)

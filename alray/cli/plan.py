@@ -1,0 +1,59 @@
+"""`alray plan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from alray.cli.options import AllowCode, Json, Overrides, SpecFile
+from alray.cli.terminal import shown, terminal
+from alray.errors import RequestError
+
+
+def plan(
+    spec: SpecFile,
+    overrides: Overrides = None,
+    *,
+    probe: Annotated[bool, typer.Option("--probe", help="Measure the components here instead of counting.")] = False,
+    allow_code: AllowCode = False,
+    json: Json = False,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the schedule into this SVG file too.", show_default=False)
+    ] = None,
+) -> None:
+    """Show what would run where, and when.
+
+    Partition, schedule, step time, bubble, memory and messages, without running anything.
+    """
+    given = overrides or []
+    with terminal(as_json=json, spec=spec, overrides=given) as streams:
+        from alray.cli.interrupts import Interrupts
+        from alray.cli.lines import PlainLines
+        from alray.cli.plan_text import NUM_DRAWN, print_plan
+        from alray.orchestrate import plan_spec
+        from alray.plan.chart import chart_svg
+        from alray.report.predicted import predicted_bars
+
+        job, planned = plan_spec(
+            spec, given, probe=probe, allow_code=allow_code, observer=PlainLines(streams.err, Interrupts())
+        )
+        bars = predicted_bars(planned, 0, min(NUM_DRAWN, planned.total_steps or NUM_DRAWN))
+        if svg is not None:
+            _write(svg, chart_svg(bars))
+        if json:
+            streams.answer(planned.as_json())
+            return
+        print_plan(planned, bars, name=job.spec.name, stream=streams.out)
+        if svg is not None:
+            streams.say(f"drawn in {shown(svg)}")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RequestError(
+            f"cannot be written: {error.strerror}", file=str(path), mend="name a file in a folder you can write to"
+        ) from error

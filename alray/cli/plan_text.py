@@ -1,0 +1,113 @@
+"""A plan in the terminal: tables, the chart of its first mini-batches, and what it predicts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from alray.cli.rows import counted, rows_text
+from alray.plan.chart import chart_text
+from alray.plan.plan import Plan, StagePlan
+from alray.plan.timeline import Bar
+from alray.report.text import seconds, share, size
+
+NUM_DRAWN = 6
+"""Mini-batches in the chart: the filling of the pipeline, and enough after it to see the rhythm."""
+
+_MEMORY = ("parameters", "gradients", "optimizer", "activations", "channel", "snapshot", "total")
+_STYLES = {"F": "blue", "B": "dark_orange3", "U": "green", "E": "purple", "D": "magenta", ">": "bright_black"}
+_MARGIN = 9  # columns of `stage 0  ` before the time begins
+_WIDEST = 160
+
+
+def print_plan(plan: Plan, bars: Sequence[Bar], *, name: str, stream: TextIO) -> None:
+    """Print a plan; bars: its first mini-batches as predicted."""
+    console = Console(file=stream, highlight=False)
+    console.print(Text(f"{name}: {plan.method}, {plan.schedule}, {_stages(plan)}", style="bold"), soft_wrap=True)
+    console.print(Text(_source(plan)), soft_wrap=True)
+    console.print()
+    console.print(_times(plan))
+    console.print()
+    console.print(_memory(plan))
+    console.print()
+    width = max(40, min(console.width, _WIDEST) - _MARGIN - 1)
+    console.print(_coloured(chart_text(bars, width=width)), soft_wrap=True, end="")
+    console.print()
+    console.print(Text(_figures(plan)), soft_wrap=True)
+
+
+def _stages(plan: Plan) -> str:
+    stages = f"{counted(plan.stages, 'stage')}, partition {list(plan.partition)}"
+    return f"{stages}, {counted(plan.replicas, 'replica')}" if plan.replicas > 1 else stages
+
+
+def _source(plan: Plan) -> str:
+    """Where the costs come from: nobody should take a count for a measurement."""
+    costs = plan.costs
+    threads = counted(costs.threads, "thread")
+    return {
+        "probe": f"costs measured here, on {costs.device}, {threads}, {costs.batch_size} samples a mini-batch",
+        "estimated": f"costs estimated by counting, for {costs.batch_size} samples a mini-batch; --probe measures them",
+        "given": f"costs given in the spec; memory and messages estimated, for {costs.batch_size} samples a mini-batch",
+    }[costs.source]
+
+
+def _times(plan: Plan) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("stage", "components", "F", "B", "U", "F+B+U"):
+        table.add_column(heading, justify="right")
+    for stage in plan.stage_plans:
+        parts = (stage.forward_s, stage.backward_s, stage.update_s)
+        table.add_row(str(stage.stage), _components(stage), *(seconds(part) for part in (*parts, sum(parts))))
+    return table
+
+
+def _memory(plan: Plan) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("stage", justify="right")
+    for heading in _MEMORY:
+        table.add_column(heading, justify="right")
+    for stage in plan.stage_plans:
+        table.add_row(str(stage.stage), *(size(getattr(stage.memory, f"{part}_bytes")) for part in _MEMORY))
+    return table
+
+
+def _figures(plan: Plan) -> str:
+    estimated = " (estimated)" if plan.costs.source == "estimated" else ""
+    step_s = plan.predicted_step_time_s
+    rows = [
+        ("step", f"{seconds(step_s)} a mini-batch{estimated}"),
+        ("epoch", f"{seconds(step_s * plan.steps_per_epoch)} for {counted(plan.steps_per_epoch, 'mini-batch')}"),
+    ]
+    if plan.total_steps is not None:
+        rows.append(("run", f"{seconds(step_s * plan.total_steps)} for {counted(plan.total_steps, 'mini-batch')}"))
+    rows += [
+        ("evaluation", f"{seconds(plan.evaluation_s)} each, on top of that"),
+        ("bubble", share(plan.predicted_bubble)),
+        ("bound", f"{seconds(plan.bound_s)}, {plan.bound}"),
+        ("limited by", plan.limited_by),
+    ]
+    rows += [
+        (f"edge {edge.edge}", f"{size(edge.bytes_per_step)} a mini-batch, {plan.in_flight} in flight")
+        for edge in plan.edges
+    ]
+    return rows_text(rows)
+
+
+def _components(stage: StagePlan) -> str:
+    return str(stage.first) if stage.first == stage.last else f"{stage.first} to {stage.last}"
+
+
+def _coloured(chart: str) -> Text:
+    """The chart with each bar in the colour of its kind: a letter, its mini-batch, and dashes up to its end."""
+    text = Text(chart)
+    for line in re.finditer(r"^stage \d+ +(.*)$", chart, re.MULTILINE):
+        for bar in re.finditer(r"([FBUED])\d*-*|(>)+", line.group(1)):
+            start = line.start(1)
+            text.stylize(_STYLES[bar.group(1) or bar.group(2)], start + bar.start(), start + bar.end())
+    return text

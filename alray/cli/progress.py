@@ -1,0 +1,104 @@
+"""How far a run is, as far as its records tell: the figures that every display shows."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from alray.plan.plan import Plan
+from alray.records import EvaluationRecord, EventRecord, Record, StageRecord, StepRecord
+
+_NUM_AVERAGED = 20  # mini-batches whose losses are averaged: one alone jumps too much to be read
+_RATE_OVER_S = 10.0  # samples/s are those of the last so many seconds
+
+
+class _Mark(NamedTuple):
+    time_s: float
+    step: int
+    samples: int
+
+
+class Progress:
+    """The state of one run, told record by record."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.step = 0
+        self.evaluation: EvaluationRecord | None = None
+        self._losses: deque[dict[int, dict[str, float]]] = deque(maxlen=_NUM_AVERAGED)
+        self._first: _Mark | None = None
+        self._recent: deque[_Mark] = deque()
+        self._shares: dict[tuple[int, int], float] = {}
+
+    def take(self, record: Record) -> None:
+        """Hear a record. After a failure, what was lost is forgotten."""
+        if isinstance(record, StepRecord):
+            self._take_step(record)
+        elif isinstance(record, StageRecord):
+            covered_s = record.compute_s + record.send_wait_s + record.receive_wait_s + record.idle_s
+            if covered_s > 0:
+                self._shares[record.stage, record.replica] = record.compute_s / covered_s
+        elif isinstance(record, EvaluationRecord):
+            self.evaluation = record
+        elif isinstance(record, EventRecord) and record.event == "resumed":
+            self.step = record.step
+            self._first = None
+            self._recent.clear()
+            self._losses.clear()
+
+    def _take_step(self, record: StepRecord) -> None:
+        self.step = record.step
+        self._losses.append(record.losses)
+        mark = _Mark(record.time_s, record.step, record.samples)
+        self._first = self._first or mark
+        self._recent.append(mark)
+        while mark.time_s - self._recent[0].time_s > _RATE_OVER_S:
+            self._recent.popleft()
+
+    @property
+    def epoch(self) -> float:
+        """Epochs completed."""
+        return self.step / self.plan.steps_per_epoch
+
+    @property
+    def num_epochs(self) -> float | None:
+        """Epochs the run will have; None where its length is not known."""
+        return self.plan.total_steps / self.plan.steps_per_epoch if self.plan.total_steps is not None else None
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples a second of late, pauses for evaluation included; None before it can be told."""
+        if len(self._recent) < 2:
+            return None
+        first, last = self._recent[0], self._recent[-1]
+        return (last.samples - first.samples) / (last.time_s - first.time_s) if last.time_s > first.time_s else None
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds to the end at the pace so far, evaluations included; None before it can be told."""
+        if self.plan.total_steps is None or self._first is None or not self._recent:
+            return None
+        first, last = self._first, self._recent[-1]
+        if last.step <= first.step:
+            return None
+        return (self.plan.total_steps - last.step) * (last.time_s - first.time_s) / (last.step - first.step)
+
+    @property
+    def losses(self) -> dict[int, dict[str, float]]:
+        """Component (from 0) -> loss name -> mean of the last mini-batches."""
+        if not self._losses:
+            return {}
+        return {
+            component: {
+                name: sum(losses[component][name] for losses in self._losses) / len(self._losses) for name in own
+            }
+            for component, own in self._losses[-1].items()
+        }
+
+    @property
+    def computing(self) -> dict[int, float]:
+        """Stage -> share of its time spent computing, in the window it last told of, mean over replicas."""
+        by_stage: dict[int, list[float]] = {}
+        for (stage, _), share in sorted(self._shares.items()):
+            by_stage.setdefault(stage, []).append(share)
+        return {stage: sum(shares) / len(shares) for stage, shares in by_stage.items()}

@@ -1,0 +1,106 @@
+"""`alray validate`, `alray schema` and `alray init`: everything about a spec that needs neither torch nor Ray."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from alray.cli.options import Json
+from alray.cli.rows import counted
+from alray.cli.terminal import terminal
+from alray.errors import Problem, RequestError, SpecError
+
+if TYPE_CHECKING:
+    from alray.spec.models import Spec
+
+
+def validate(
+    specs: Annotated[list[Path], typer.Argument(metavar="SPEC", help="Spec files.", show_default=False)],
+    *,
+    json: Json = False,
+) -> None:
+    """Check spec files and tell all that is wrong with them."""
+    with terminal(as_json=json) as streams:
+        from alray.spec.loading import load_spec
+
+        good: list[dict[str, Any]] = []
+        problems: list[Problem] = []
+        for path in specs:
+            try:
+                said = _described(path, load_spec(path).spec)
+            except SpecError as error:
+                problems += error.problems
+                continue
+            good.append(said)
+            if not json:
+                streams.say(
+                    f"{path}: ok ({said['method']}, {said['schedule']}, {counted(said['components'], 'component')}, "
+                    f"{counted(said['stages'], 'stage')})"
+                )
+        if problems:
+            raise RequestError.of(tuple(problems))
+        if json:
+            streams.answer({"ok": True, "specs": good})
+
+
+def schema(
+    *,
+    records: Annotated[bool, typer.Option("--records", help="That of a line of records.jsonl.")] = False,
+    json: Json = False,
+) -> None:
+    """Print the JSON Schema of a spec.
+
+    It is JSON with or without --json.
+    """
+    with terminal(as_json=json) as streams:
+        if records:
+            from alray.records import json_schema
+        else:
+            from alray.spec.schema import json_schema
+        streams.answer(json_schema())
+
+
+def init(
+    path: Annotated[Path | None, typer.Argument(help="The file to write.  [default: NAME.yaml]")] = None,
+    *,
+    name: Annotated[str, typer.Option("--from", metavar="NAME", help="Which starter spec.")] = "quickstart",
+    json: Json = False,
+) -> None:
+    """Write a commented spec to begin with.
+
+    A file that is there already is left alone.
+    """
+    with terminal(as_json=json) as streams:
+        from alray.spec.starter import starter
+
+        text = starter(name)
+        target = path if path is not None else Path(f"{name}.yaml")
+        try:
+            with target.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError as error:
+            raise RequestError(
+                "there is such a file already", file=str(target), mend="name another, or delete it first"
+            ) from error
+        except OSError as error:
+            raise RequestError(
+                f"cannot be written: {error.strerror}",
+                file=str(target),
+                mend="name a file in a folder you can write to",
+            ) from error
+        if json:
+            streams.answer({"file": str(target)})
+        else:
+            streams.say(f"{target}: written; `alray run {target}` runs it")
+
+
+def _described(path: Path, spec: Spec) -> dict[str, Any]:
+    return {
+        "file": str(path),
+        "method": spec.method.kind,
+        "schedule": spec.schedule,
+        "components": spec.model.num_components,
+        "stages": spec.pipeline.stages,
+    }

@@ -1,0 +1,85 @@
+"""Small networks and jobs from the text of a spec, for the tests of every floor that computes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from alray.nn.network import Network
+    from alray.run.job import Job
+
+SMALL = """\
+name: small
+seed: 5
+data: {source: synthetic, shape: [2, 8, 8], classes: 4, samples: 60, batch_size: 8, validation_fraction: 0.2}
+model:
+  components:
+    - {block: vgg, channels: [4]}
+    - {block: vgg, channels: [6], pool: true}
+method: {kind: associated_learning, label_dim: 5}
+optimizer: {kind: adam, lr: 1.0e-2}
+pipeline: {stages: 1}
+run: {epochs: 1}
+"""
+
+OWN_BLOCKS = "own_blocks.py"
+"""Where `make_job` and `make_network` put a test's own blocks: `python:own_blocks.Name`."""
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """One thread, as in a run, and a search path for modules that is put back."""
+    import torch
+
+    threads, path = torch.get_num_threads(), list(sys.path)
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    sys.path[:] = path
+
+
+@pytest.fixture
+def load_small(tmp_path: Path) -> Callable[..., Any]:
+    """Loads a spec's text with overrides, the text of a test's own blocks beside it."""
+    from alray.spec.loading import load_spec
+
+    def load(*overrides: str, text: str = SMALL, code: str = "") -> Any:
+        (tmp_path / "small.yaml").write_text(text, encoding="utf-8")
+        if code:
+            (tmp_path / OWN_BLOCKS).write_text(code, encoding="utf-8")
+        return load_spec(tmp_path / "small.yaml", list(overrides))
+
+    return load
+
+
+@pytest.fixture
+def make_job(load_small: Callable[..., Any], one_thread: None) -> Callable[..., Job]:
+    """`make_job(*overrides, text=SMALL, code="")`: the job of a spec, its data opened and its network drawn."""
+    from alray.run.job import Job
+    from alray.stage.user_code import UserCode
+
+    def make(*overrides: str, **texts: str) -> Job:
+        loaded = load_small(*overrides, **texts)
+        return Job.of(loaded.spec, UserCode(loaded.file.resolve().parent))
+
+    return make
+
+
+@pytest.fixture
+def make_network(load_small: Callable[..., Any], one_thread: None) -> Callable[..., Network]:
+    """`make_network(*overrides, sample=(2, 8, 8), classes=4, text=SMALL, code="")`: a network without any data."""
+    from alray.nn.network import Network
+    from alray.nn.shape import Shape
+    from alray.stage.user_code import UserCode
+
+    def make(*overrides: str, sample: tuple[int, ...] = (2, 8, 8), classes: int = 4, **texts: str) -> Network:
+        loaded = load_small(*overrides, **texts)
+        code = UserCode(loaded.file.resolve().parent)
+        return Network(loaded.spec, sample=Shape(sample), classes=classes, load=code)
+
+    return make

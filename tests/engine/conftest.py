@@ -1,0 +1,160 @@
+"""Runs of whole specs, in this process and on Ray, for tests of what must be the same everywhere."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ["RAY_AUTH_MODE"] = "disabled"
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+from alray.orchestrate import Finished, Options, resume_run, run_spec
+
+TINY = """
+name: tiny
+seed: 3
+data: {source: synthetic, shape: [2, 8, 8], classes: 4, samples: 150, batch_size: 16, validation_fraction: 0.2}
+model:
+  components:
+    - {block: vgg, channels: [6]}
+    - {block: vgg, channels: [8], pool: true}
+    - {block: "python:own_blocks.Permuted", width: 6, pool: 4}
+    - {block: "python:own_blocks.Dropped", width: 7}
+method: {kind: associated_learning, label_dim: 12}
+optimizer: {kind: adam, lr: 3e-3}
+run: {epochs: 3, evaluate_every: 4 steps, checkpoint: {every: 5 steps, keep: 50}}
+"""
+"""Seven mini-batches an epoch; evaluations and checkpoints fall inside and across epochs."""
+
+OWN_BLOCKS = '''
+"""Blocks that would give other bits in another partition, were the boundary not careful."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Permuted(nn.Module):
+    """Gives 1 x 1 maps in channels-last strides, which `contiguous()` does not undo."""
+
+    def __init__(self, input, width, pool):
+        super().__init__()
+        self.conv = nn.Conv2d(input[0], width, pool)
+
+    def forward(self, s, mask=None):
+        return self.conv(s).contiguous(memory_format=torch.channels_last)
+
+
+class Dropped(nn.Module):
+    """Writes on its input first, and draws twice: by a layer, and by a function no scan for layers would find."""
+
+    def __init__(self, input, width):
+        super().__init__()
+        self.dropout = nn.Dropout2d(0.3)
+        self.conv = nn.Conv2d(input[0], width, 1)
+
+    def forward(self, s, mask=None):
+        s = s.mul_(1.5)
+        return functional.dropout(torch.relu(self.conv(self.dropout(s))), 0.2, training=self.training)
+'''
+
+
+@dataclass
+class Watching:
+    """An observer that keeps what it hears and may act on it."""
+
+    notes: list[str] = field(default_factory=list)
+    records: list[Any] = field(default_factory=list)
+    plans: list[Any] = field(default_factory=list)
+    on_statuses: Callable[[Sequence[Any]], None] = lambda statuses: None
+
+    def planned(self, plan: Any) -> None:
+        self.plans.append(plan)
+
+    def record(self, record: Any) -> None:
+        self.records.append(record)
+
+    def statuses(self, statuses: Sequence[Any]) -> None:
+        self.on_statuses(statuses)
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
+@dataclass
+class Asked:
+    """How often the user asked to stop."""
+
+    count: int = 0
+
+
+@dataclass
+class Workshop:
+    """A folder with a spec in it, and ways to run it."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        (self.folder / "own_blocks.py").write_text(OWN_BLOCKS)
+        self.spec = self.folder / "tiny.yaml"
+        self.spec.write_text(textwrap.dedent(TINY))
+
+    def run(
+        self,
+        *overrides: str,
+        inline: bool = True,
+        name: str = "run",
+        watching: Watching | None = None,
+        asked: Asked | None = None,
+    ) -> Finished:
+        return run_spec(
+            self.spec,
+            list(overrides),
+            Options(inline=inline, run_dir=self.folder / name),
+            watching or Watching(),
+            asked or Asked(),
+        )
+
+    def resume(
+        self,
+        *overrides: str,
+        inline: bool = True,
+        name: str = "run",
+        watching: Watching | None = None,
+        asked: Asked | None = None,
+    ) -> Finished:
+        return resume_run(
+            self.folder / name,
+            list(overrides),
+            Options(inline=inline),
+            watching or Watching(),
+            asked or Asked(),
+            allow_change=False,
+        )
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    return Workshop(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """The tiny spec, sequential, on one stage, in this process: what every other way of running it must equal."""
+    return Workshop(tmp_path_factory.mktemp("reference")).run("pipeline.schedule=sequential", "pipeline.stages=1")
+
+
+@pytest.fixture
+def local_ray() -> Iterator[None]:
+    """One Ray for all runs of a test: alray uses a Ray that is there already."""
+    import ray
+
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, namespace="alray")
+    yield
+    ray.shutdown()

@@ -1,0 +1,127 @@
+"""Stages that die or stop: noticed, named, and the run still ends in the same bits with nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+import pytest
+
+from alray.errors import NonFiniteLoss
+from alray.graph.ray_graph import RayGraph
+
+from .conftest import Watching
+from .test_same_bits import same
+
+
+@pytest.fixture
+def victims(monkeypatch):
+    """Process ids of the stages of the graph that was started last, by stage."""
+    processes: dict[int, int] = {}
+    start = RayGraph.start
+
+    def started(self, assignments) -> None:
+        start(self, assignments)
+        processes.clear()
+        processes.update({place: where.pid for place, where in enumerate(self._places)})
+
+    monkeypatch.setattr(RayGraph, "start", started)
+    return processes
+
+
+def strike(victims: dict[int, int], stage: int, step: int, sign: int) -> Watching:
+    """Send a signal to a stage once stage 0 has done `step` mini-batches, in the first attempt only."""
+    struck: list[int] = []
+
+    def look(statuses) -> None:
+        if not struck and statuses[0].step >= step:
+            struck.append(victims[stage])
+            os.kill(victims[stage], sign)
+
+    watching = Watching(on_statuses=look)
+    watching.struck = struck
+    return watching
+
+
+@pytest.mark.timeout(240)
+def test_killed(workshop, reference, local_ray, victims) -> None:
+    for stage, step in ((0, 2), (1, 6), (2, 11)):
+        watching = strike(victims, stage, step, signal.SIGKILL)
+        run = workshop.run(
+            "pipeline.partition=[1,2,1]", "run.epochs=3", inline=False, name=f"killed-{stage}", watching=watching
+        )
+        same(run, reference)
+        assert watching.struck, "the run was over before the stage was killed"
+        (failure,) = run.summary.failures
+        assert failure.stage == stage
+        assert failure.message.startswith(f"stage {stage} died (process {watching.struck[0]} on ")
+        assert not psutil.pid_exists(watching.struck[0])
+        assert not any(psutil.pid_exists(pid) for pid in victims.values())
+
+
+@pytest.mark.timeout(240)
+def test_stopped(workshop, reference, local_ray, victims, monkeypatch) -> None:
+    monkeypatch.setattr("alray.plan.make.LEAST_DEADLINE_S", 4.0)
+    watching = strike(victims, 1, 5, signal.SIGSTOP)
+    run = workshop.run("pipeline.partition=[1,2,1]", inline=False, watching=watching)
+    same(run, reference)
+    (failure,) = run.summary.failures
+    assert failure.stage == 1
+    assert failure.message.startswith("stage 1 has not answered for ")
+    assert not psutil.pid_exists(watching.struck[0]), "the stopped process was left behind"
+
+
+def test_too_many_failures(workshop, local_ray, victims) -> None:
+    watching = strike(victims, 1, 1, signal.SIGKILL)
+    run = workshop.run("pipeline.partition=[2,2]", "run.max_failures=0", inline=False, watching=watching)
+    assert run.summary.status == "failed"
+    assert "stage 1 died" in str(run.error)
+    assert "; that was failure 1 since the checkpoint at mini-batch " in str(run.error)
+    assert str(run.error).endswith("; raise run.max_failures, or mend the cause and `alray resume` the run")
+    same_again = workshop.resume(inline=False)
+    assert same_again.summary.status == "finished"
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_non_finite_loss(workshop, request, inline) -> None:
+    if not inline:
+        request.getfixturevalue("local_ray")
+    run = workshop.run(
+        "optimizer.kind=sgd",
+        "optimizer.lr=1e30",
+        "pipeline.partition=[1,3]",
+        "run.checkpoint.every=1 steps",
+        inline=inline,
+    )
+    assert run.summary.status == "failed"
+    assert isinstance(run.error, NonFiniteLoss)
+    message = str(run.error)
+    assert "component " in message and " loss is " in message and " at mini-batch " in message
+    assert len(run.summary.failures) == 1, "the same bits would fail again: there is nothing to try anew"
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_own_code_that_raises(workshop, request, inline) -> None:
+    if not inline:
+        request.getfixturevalue("local_ray")
+    (workshop.folder / "bad.py").write_text(
+        "import torch\n"
+        "class Bad(torch.nn.Identity):\n"
+        "    def __init__(self, input): super().__init__(); self.calls = 0\n"
+        "    def forward(self, s, mask=None):\n"
+        "        self.calls += s.device.type != 'meta'\n"
+        "        print('call', self.calls)\n"
+        "        if self.calls > 100: raise KeyError('nothing there')\n"
+        "        return s\n"
+    )
+    run = workshop.run(
+        "model.components.3={block: 'python:bad.Bad'}", "pipeline.partition=[3,1]", "run.epochs=20", inline=inline
+    )
+    assert run.summary.status == "failed"
+    log = workshop.folder / "run" / "logs" / "stage-1.log"
+    assert str(run.error) == (
+        f"stage 1 (components 3 to 3) raised KeyError: 'nothing there'; the whole traceback is in {log}"
+    )
+    assert "Traceback" in log.read_text()
+    assert "call 100" in "".join(path.read_text() for path in log.parent.iterdir())

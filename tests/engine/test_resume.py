@@ -1,0 +1,148 @@
+"""A run that is stopped and goes on ends in the same bits, on any stages, in either engine."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from alray.errors import CheckpointError, SpecError
+from alray.records import effective, read
+
+from .conftest import Asked, Watching
+from .test_same_bits import PARTITIONS, same
+
+
+def stop_at(step: int) -> tuple[Watching, Asked]:
+    """Ask for a stop once stage 0 has done this many mini-batches."""
+    asked = Asked()
+
+    def look(statuses) -> None:
+        if statuses[0].step >= step:
+            asked.count = max(asked.count, 1)
+
+    return Watching(on_statuses=look), asked
+
+
+@pytest.fixture
+def stopping(monkeypatch):
+    """`stopping(k)`: the next inline run is asked to stop exactly after mini-batch k; `stopping(None)`: never."""
+    from alray.stage.leader import Leader
+
+    original = Leader.cut_after
+
+    def arrange(step: int | None) -> Asked:
+        asked = Asked()
+
+        def cut_after(self, at: int) -> int:
+            if step is not None and at >= step:
+                self._control.stop_requested = True
+                asked.count = 1
+            return original(self, at)
+
+        monkeypatch.setattr(Leader, "cut_after", cut_after)
+        return asked
+
+    return arrange
+
+
+@pytest.mark.parametrize("step", range(1, 21))
+def test_stopped_after_any_mini_batch(workshop, reference, stopping, step) -> None:
+    chance = random.Random(step)
+    first = workshop.run(f"pipeline.partition={chance.choice(PARTITIONS)}", asked=stopping(step))
+    assert first.summary.status == "interrupted"
+    assert first.summary.steps == step
+    stopping(None)
+    second = workshop.resume(
+        f"pipeline.partition={chance.choice(PARTITIONS)}", f"data.workers={chance.choice([0, 0, 1])}"
+    )
+    same(second, reference)
+    assert second.summary.steps == 21
+
+
+def test_stopped_again_and_again(workshop, reference, stopping) -> None:
+    workshop.run("pipeline.partition=[4]", asked=stopping(2))
+    for step in (5, 9, 10, 16):
+        run = workshop.resume(f"pipeline.partition={PARTITIONS[step % 8]}", asked=stopping(step))
+        assert (run.summary.status, run.summary.steps) == ("interrupted", step)
+    stopping(None)
+    same(workshop.resume("pipeline.schedule=overlapped"), reference)
+
+
+def test_from_ray_to_inline_and_back(workshop, reference, local_ray) -> None:
+    watching, asked = stop_at(4)
+    first = workshop.run("pipeline.partition=[1,1,2]", inline=False, watching=watching, asked=asked)
+    if first.summary.status == "interrupted":
+        assert "stopping after this mini-batch" in watching.notes[-1]
+        first = workshop.resume("pipeline.partition=[3,1]", inline=False)
+    same(first, reference)
+
+
+def test_losses_of_a_resumed_run_are_those_of_an_unbroken_one(workshop, reference, stopping) -> None:
+    def losses(run):
+        records = effective(read(run.report.with_name("records.jsonl")))
+        return {record.step: record.losses for record in records if record.kind == "step"}
+
+    workshop.run(asked=stopping(6))
+    stopping(None)
+    resumed = workshop.resume("pipeline.partition=[2,2]")
+    assert losses(resumed) == losses(reference)
+    assert sorted(losses(resumed)) == list(range(1, 22))
+
+
+def test_more_epochs(workshop, stopping) -> None:
+    whole = workshop.run("run.epochs=4", name="whole")
+    workshop.run("run.epochs=2")
+    longer = workshop.resume("run.epochs=4")
+    assert longer.summary.weights_sha256 == whole.summary.weights_sha256
+    assert longer.summary.accuracy_per_depth == whole.summary.accuracy_per_depth
+
+
+def test_a_finished_run_stays_finished(workshop, reference) -> None:
+    workshop.run()
+    same(workshop.resume(), reference)
+
+
+def test_mathematics_is_left_alone(workshop) -> None:
+    workshop.run("run.epochs=1")
+    with pytest.raises(SpecError) as caught:
+        workshop.resume("optimizer.lr=0.1", "data.batch_size=8", "pipeline.stages=2")
+    assert str(caught.value) == (
+        f"{workshop.folder / 'run'}: a resumed run would not be the same run with another `data.batch_size`, "
+        "`optimizer.lr`; leave it as it was, start a new run, or pass --allow-change"
+    )
+
+
+def test_a_flipped_byte(workshop) -> None:
+    workshop.run("run.epochs=1")
+    file = sorted((workshop.folder / "run/checkpoints").glob("step-00000007/component-02.safetensors"))[0]
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    run = workshop.resume("run.epochs=2")
+    assert isinstance(run.error, CheckpointError)
+    assert str(run.error) == (
+        f"{file}: this file was damaged after it was written: its SHA-256 is not the manifest's; "
+        "restore it, or delete the folder step-00000007 to use the checkpoint before it"
+    )
+
+
+def test_the_checkpoint_before_a_damaged_one(workshop, reference) -> None:
+    import shutil
+
+    workshop.run("run.epochs=2")
+    shutil.rmtree(workshop.folder / "run/checkpoints/step-00000014")
+    same(workshop.resume("run.epochs=3"), reference)
+
+
+def test_a_checkpoint_without_its_manifest_does_not_exist(workshop, reference) -> None:
+    workshop.run("run.epochs=2")
+    (workshop.folder / "run/checkpoints/step-00000014/manifest.json").unlink()
+    same(workshop.resume("run.epochs=3"), reference)
+
+
+def test_code_of_a_run_is_kept_with_it(workshop, reference, stopping) -> None:
+    workshop.run(asked=stopping(3))
+    (workshop.folder / "own_blocks.py").unlink()
+    stopping(None)
+    same(workshop.resume(), reference)

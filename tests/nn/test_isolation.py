@@ -1,0 +1,114 @@
+"""No loss of one component trains another, and neither of a component's two losses trains what the other does."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from alray.stage.stage import make_stage
+
+
+def batch(seed: int) -> dict[str, torch.Tensor]:
+    numbers = torch.Generator().manual_seed(seed)
+    return {
+        "s": torch.randn(8, 2, 8, 8, generator=numbers),
+        "labels": torch.randint(0, 4, (8,), generator=numbers),
+    }
+
+
+def gradients(module: torch.nn.Module) -> list[torch.Tensor]:
+    return [parameter.grad for parameter in module.parameters()]
+
+
+def equal(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
+    return len(left) == len(right) > 0 and all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
+def test_each_part_gets_the_gradient_of_its_own_loss_and_nothing_else(make_network, seed, loss):
+    network = make_network(f"method.first_label_loss={loss}")
+    components = [network.component(index, "cpu") for index in range(2)]
+    incoming = batch(seed)
+    for component in components:
+        outgoing = component.forward_step(incoming, 1)
+        s_out, t_out, t_in = component._pending
+        associated = functional.mse_loss(component.b(s_out), t_out.detach())
+        expected = {
+            "associated": torch.autograd.grad(
+                associated, [*component.f.parameters(), *component.b.parameters()], retain_graph=True
+            )
+        }
+        # Nothing between the associated loss and the label chain, nor between the other loss and the encoder.
+        assert torch.autograd.grad(
+            associated, [*component.g.parameters(), *component.h.parameters()], retain_graph=True, allow_unused=True
+        ) == (None,) * 4
+        rebuilt = component.h(t_out)
+        autoencoder = (
+            functional.cross_entropy(rebuilt, t_in)
+            if component.index == 0 and loss == "cross_entropy"
+            else functional.mse_loss(rebuilt, t_in)
+        )
+        expected["autoencoder"] = torch.autograd.grad(
+            autoencoder, [*component.g.parameters(), *component.h.parameters()], retain_graph=True
+        )
+        losses = component.backward_step()
+        assert torch.equal(losses["associated"], associated) and torch.equal(losses["autoencoder"], autoencoder)
+        assert not any(value.requires_grad for value in losses.values())
+        assert equal([*gradients(component.f), *gradients(component.b)], list(expected["associated"]))
+        assert equal([*gradients(component.g), *gradients(component.h)], list(expected["autoencoder"]))
+        incoming = outgoing
+
+
+def test_a_component_gives_no_gradient_to_its_neighbours(make_network):
+    network = make_network("model.components=[{block: vgg, channels: [4], repeat: 3}]")
+    components = [network.component(index, "cpu") for index in range(3)]
+    incoming = batch(0)
+    for component in components:
+        incoming = component.forward_step(incoming, 1)
+        assert not any(value.requires_grad for value in incoming.values())
+    components[1].backward_step()
+    assert all(gradient is not None for gradient in gradients(components[1]))
+    for neighbour in (components[0], components[2]):
+        assert all(gradient is None for gradient in gradients(neighbour))
+
+
+def test_gradients_do_not_add_up_over_mini_batches(make_network):
+    component = make_network().component(0, "cpu").eval()  # batch norm's statistics then change nothing
+    component.forward_step(batch(0), 1)
+    component.backward_step()
+    once = [gradient.clone() for gradient in gradients(component)]
+    component.forward_step(batch(0), 1)
+    component.backward_step()
+    assert equal(gradients(component), once)
+
+
+def test_what_is_passed_on_was_computed_before_the_update(make_network):
+    component = make_network().component(0, "cpu")
+    passed_on = component.forward_step(batch(0), 1)
+    kept = {name: value.clone() for name, value in passed_on.items()}
+    component.backward_step()
+    component.update_step(0.1, 0.1)
+    assert all(torch.equal(passed_on[name], kept[name]) for name in ("s", "t"))
+    again = component.forward_step(batch(0), 1)
+    assert not torch.equal(again["s"], kept["s"]) and not torch.equal(again["t"], kept["t"])
+
+
+def test_a_stage_updates_after_it_passed_on_whatever_the_cut(make_network):
+    """Two stages of one component each, run one after the other, equal one stage of two."""
+    network = make_network()
+    together = make_stage([network.component(0, "cpu"), network.component(1, "cpu")])
+    apart = [make_stage([network.component(index, "cpu")]) for index in range(2)]
+    for step in range(1, 4):
+        together.forward(batch(step), step)
+        together.backward()
+        together.update(0.05, 0.05)
+        passed_on = batch(step)
+        for stage in apart:
+            passed_on, arrived = stage.forward(passed_on, step), passed_on
+            stage.backward()
+            stage.update(0.05, 0.05)
+            del arrived
+    for mine, other in zip(together.components, (apart[0].components[0], apart[1].components[0]), strict=True):
+        assert equal(list(mine.weights().values()), list(other.weights().values()))

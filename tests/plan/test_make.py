@@ -1,0 +1,178 @@
+"""`make_plan`: partition, prediction, limits, memory and deadline, against figures reckoned by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from alray.errors import PlanError
+from alray.plan.costs import Costs
+from alray.plan.make import make_plan
+from alray.plan.memory import stage_memory, stage_ranges
+from alray.plan.plan import Memory, Plan
+
+Make = Callable[..., Costs]
+
+
+def plan_of(costs: Costs, **changes: Any) -> Plan:
+    values: dict[str, Any] = {
+        "method": "associated_learning",
+        "schedule": "streamed",
+        "stages": 2,
+        "replicas": 1,
+        "partition": "auto",
+        "in_flight": 4,
+        "cores": None,
+        "steps_per_epoch": 10,
+        "total_steps": 100,
+        "evaluation_batches": 0,
+    }
+    return make_plan(costs=costs, **{**values, **changes})
+
+
+def test_streamed_takes_the_cut_with_the_fastest_slowest_stage(make_costs: Make) -> None:
+    plan = plan_of(make_costs())
+    assert plan.partition == (2, 2)
+    assert plan.predicted_step_time_s == pytest.approx(0.075)  # 25 + 50 against 35 + 35
+    assert plan.bound_s == pytest.approx(0.075)
+    assert plan.bound == "max(F+B)"
+    assert plan.predicted_bubble == pytest.approx(1 - 145 / 150)
+    assert plan.limited_by == "stage 1 is 3 % slower than the mean; no other cut is better"
+    assert [(own.first, own.last) for own in plan.stage_plans] == [(0, 1), (2, 3)]
+
+
+def test_a_worse_cut_is_told_with_the_better_one(make_costs: Make) -> None:
+    plan = plan_of(make_costs(), partition=[1, 3])
+    # 110 against a mean of 72.5 is 52 % more; 110 / 75 is 1.47.
+    assert plan.limited_by == "stage 1 is 52 % slower than the mean; best cut [2, 2] gives 1.47x"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "step_ms", "partition", "reason"),
+    [
+        # [2, 2]: F 20 and 30, B + U 50 and 45.
+        ("parallel_backward", 50 + 50, (2, 2), "forwards follow each other (50 ms), then stage 0 is 5 % slower in"),
+        # Stage 0 is done at 20 + 50, stage 1 at 50 + 45. [1, 3]: 10 + 50 + 70 = 120; [3, 1]: 50 + 30 and 30 + 70.
+        ("overlapped", 95, (2, 2), "forwards follow each other (50 ms), then stage 0 is 5 % slower in"),
+        ("sequential", 145, (2, 2), "one stage works at a time; no other cut is better"),
+    ],
+)
+def test_barrier_schedules(
+    make_costs: Make, schedule: str, step_ms: float, partition: tuple[int, ...], reason: str
+) -> None:
+    plan = plan_of(make_costs(), schedule=schedule)
+    assert plan.partition == partition
+    assert plan.predicted_step_time_s == pytest.approx(step_ms * 1e-3)
+    assert plan.bound_s == pytest.approx(step_ms * 1e-3)
+    assert plan.limited_by.startswith(reason)
+
+
+def test_overlapped_cuts_for_its_own_bound(make_costs: Make) -> None:
+    # Three stages. max(F_0 + .. + F_s + B_s): [1, 2, 1]: 35, 70, 80; [2, 1, 1]: 70, 45, 80; [1, 1, 2]: 35, 45, 95.
+    # Squares of the first: 1225 + 4900 + 6400; of the second: 4900 + 2025 + 6400.
+    assert plan_of(make_costs(), schedule="overlapped", stages=3).partition == (1, 2, 1)
+
+
+def test_single(make_costs: Make) -> None:
+    plan = plan_of(make_costs(), schedule="single", stages=1, method="backpropagation")
+    assert plan.predicted_step_time_s == pytest.approx(0.145)
+    assert plan.predicted_bubble == pytest.approx(0.0)
+    assert plan.edges == ()
+    assert plan.limited_by == "one stage does all the work"
+
+
+def test_messages_take_time_of_both_stages(make_costs: Make) -> None:
+    costs = make_costs(output_bytes=1_000_000, edge_s_per_byte=2e-9, edge_latency_s=1e-3)
+    plan = plan_of(costs, partition=[2, 2])
+    assert [(edge.edge, edge.bytes_per_step) for edge in plan.edges] == [("0->1", 2_000_000)]
+    # 2 MB take 4 ms: 2 on the sender, 2 on the slower receiver; the latency is nobody's in steady state.
+    assert plan.predicted_step_time_s == pytest.approx(0.077)
+    assert plan.bound_s == pytest.approx(0.075)
+
+
+def test_dear_messages_move_the_cut(make_costs: Make) -> None:
+    # Messages behind components 0, 1, 2 take 20, 40, 60 ms: [1, 3] is 35 + 10 and 110 + 10, [2, 2] is 90 and 95,
+    # [3, 1] is 95 + 30 and 50 + 30.
+    assert plan_of(make_costs(output_bytes=10, edge_s_per_byte=2e-3)).partition == (2, 2)
+    # Ten times that: [1, 3] is 135 and 210, [2, 2] is 270 and 275.
+    assert plan_of(make_costs(output_bytes=100, edge_s_per_byte=2e-3)).partition == (1, 3)
+
+
+def test_shared_processors_set_the_pace(make_costs: Make) -> None:
+    plan = plan_of(make_costs(), stages=4, cores=2)
+    # Four stages on two processors: 145 ms of work a step, 72.5 ms on two, though the slowest stage needs only 50.
+    assert plan.predicted_step_time_s == pytest.approx(0.0725)
+    assert plan.bound_s == pytest.approx(0.0725)
+    assert plan.bound == "sum(F+B)*threads/processors"
+    assert plan.limited_by == "processors are shared: 4 threads of 4 stages on 2 processors"
+    assert plan_of(make_costs(), stages=4, cores=4).predicted_step_time_s == pytest.approx(0.050)
+    assert plan_of(make_costs(threads=2), stages=4, cores=4).predicted_step_time_s == pytest.approx(0.0725)
+
+
+def test_uniform_and_parameters(make_costs: Make) -> None:
+    assert plan_of(make_costs(), stages=3, partition="uniform").partition == (2, 1, 1)
+    assert plan_of(make_costs(), partition="parameters").partition == (3, 1)  # 600 and 1000
+
+
+def test_evaluation(make_costs: Make) -> None:
+    # One stage, four components: 4 x 2 ms up, (4 + 3 + 2 + 1) x 1 ms down, three mini-batches.
+    plan = plan_of(make_costs(), stages=1, evaluation_batches=3)
+    assert plan.evaluation_s == pytest.approx(3 * 18e-3)
+    # Two stages of two: up 4 ms each; down 7 ms on stage 0, 3 ms on stage 1. One mini-batch goes through all of it.
+    assert plan_of(make_costs(), evaluation_batches=1).evaluation_s == pytest.approx(18e-3)
+    assert plan_of(make_costs()).evaluation_s == 0.0
+
+
+def test_deadline(make_costs: Make) -> None:
+    assert plan_of(make_costs()).deadline_s == 15.0
+    # The first mini-batch is through at 20 + 75 = 95 ms; a hundred times that, twenty times over.
+    assert plan_of(make_costs(scale=100.0)).deadline_s == pytest.approx(20 * 9.5)
+
+
+def test_memory_of_a_stage(make_costs: Make) -> None:
+    costs = make_costs(output_bytes=1000)
+    assert stage_ranges([1, 2, 1]) == [range(0, 1), range(1, 3), range(3, 4)]
+    assert stage_memory(costs, range(1, 3), in_flight=4) == Memory(
+        parameters_bytes=4 * 500,
+        gradients_bytes=4 * 500,
+        optimizer_bytes=8 * 500,
+        activations_bytes=20_000 + 30_000,
+        channel_bytes=5 * 1000 + 5 * 3000,  # five messages of component 0 coming, five of component 2 going
+        snapshot_bytes=12 * 500,
+    )
+    assert stage_memory(costs, range(0, 4), in_flight=4).channel_bytes == 0
+
+
+def test_a_plan_comes_back_from_its_json(make_costs: Make) -> None:
+    plan = plan_of(make_costs(output_bytes=1000), evaluation_batches=2, cores=2)
+    assert Plan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
+
+
+def test_more_stages_than_components(make_costs: Make) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan_of(make_costs(), stages=5)
+    assert str(caught.value) == (
+        "pipeline.stages: 5 stages, but the model has 4 components, and no stage may be empty; "
+        "use at most 4 stages, or a model with more components"
+    )
+
+
+def test_partition_that_does_not_add_up(make_costs: Make) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan_of(make_costs(), partition=[1, 1])
+    assert str(caught.value) == (
+        "pipeline.partition: partition [1, 1] covers 2 components, but the model has 4; "
+        "make the counts add up to 4, or set pipeline.partition to auto"
+    )
+
+
+def test_unknown_partition(make_costs: Make) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan_of(make_costs(), partition="automatic")
+    assert str(caught.value) == (
+        "pipeline.partition: unknown partition `automatic`; "
+        "choose auto, uniform, parameters, or give a count for each stage"
+    )
