@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from alray import __version__
-from alray.errors import AlrayError
+from alray.errors import AlrayError, RunError
+from alray.plan.costs import Costs
 from alray.plan.plan import Plan
 from alray.records import DepthAccuracy, Summary, read, write_json
 from alray.report.make import make_report
 from alray.report.summary import summarise
 from alray.run.driver import Driver, Interrupts, Observer, Outcome
-from alray.run.engines import engine
+from alray.run.engines import Engine, engine
 from alray.run.folder import latest_manifest, make_run_dir, mark
 from alray.run.inference import Prediction, TrainedNetwork
 from alray.run.job import Job
@@ -56,7 +57,7 @@ def plan_spec(
 ) -> tuple[Job, Plan]:
     """What would run where, without running it."""
     job = _load(spec_file, overrides, allow_code, observer)
-    return job, job.plan(probe=probe)
+    return job, job.plan(job.costs(probe=probe))
 
 
 def run_spec(
@@ -109,7 +110,8 @@ def _run(
 ) -> Finished:
     token = mark(run_dir)
     surroundings = environment(job.device)
-    plan = job.plan(probe=True, one_process=options.inline)
+    costs = job.costs(probe=True)
+    plan = job.plan(costs, one_process=options.inline)
     observer.planned(plan)
     write_json(run_dir / "plan.json", plan.as_json())
     write_json(
@@ -131,22 +133,38 @@ def _run(
             recorder.event("resumed", f"going on from mini-batch {start.step}", step=start.step)
         else:
             recorder.event("started", f"{plan.method}, {plan.schedule}, partition {list(plan.partition)}", step=0)
-        with engine(
-            job, inline=options.inline, address=options.address, run_token=token, note=observer.note
-        ) as new_graph:
-            outcome = Driver(
+        with engine(job, inline=options.inline, address=options.address, run_token=token, note=observer.note) as made:
+            driver = Driver(
                 run_dir=run_dir,
                 plan=plan,
-                new_graph=new_graph,
-                assign=lambda begin: job.assignments(plan, run_dir, started_wall_s, begin),
+                total_steps=job.total_steps,
+                new_graph=made.graph,
+                assign=lambda latest, begin: job.assignments(latest, run_dir, started_wall_s, begin),
+                replan=lambda before: _replan(job, costs, made, before, run_dir, observer),
                 recorder=recorder,
                 observer=observer,
                 interrupts=interrupts,
                 max_failures=job.spec.run.max_failures,
-            ).run(start)
+            )
+            outcome = driver.run(start)
     finally:
         recorder.close()
-    return _report(job, plan, run_dir, outcome, options, time.time() - started_wall_s)
+    return _report(job, driver.plan, run_dir, outcome, options, time.time() - started_wall_s)
+
+
+def _replan(job: Job, costs: Costs, made: Engine, before: Plan, run_dir: Path, observer: Observer) -> Plan:
+    """The plan for what is left of the cluster: fewer stages where a node went."""
+    stages = made.most_stages(before.stages)
+    if stages == before.stages:
+        return before
+    if stages == 0:
+        raise RunError("no node is left that could hold a stage", mend="bring nodes back, then `alray resume` the run")
+    plan = job.plan_for(costs, stages)
+    observer.note(
+        f"there is room for {stages} of {before.stages} stages: partition {list(plan.partition)} from here on"
+    )
+    write_json(run_dir / "plan.json", plan.as_json())
+    return plan
 
 
 def _report(job: Job, plan: Plan, run_dir: Path, outcome: Outcome, options: Options, duration_s: float) -> Finished:

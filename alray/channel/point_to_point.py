@@ -6,6 +6,7 @@ included (NCCL refuses that).
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Generator
 from datetime import timedelta
@@ -23,8 +24,10 @@ _SEND_SLOTS = 2  # one on its way, one being packed
 class PointToPointSender(Sender):
     """Packs each message into a buffer of its own and sends it without waiting for it to arrive.
 
-    A buffer is used again only when its send is done. A send is done when the receiver had a buffer posted for it, so a
-    slow receiver holds the sender back.
+    A buffer is used again only when its send is done, and a send is done when the receiver had a buffer posted for it:
+    a slow receiver holds the sender back. While a receiver gives no buffer back, `send` returns `in_flight + 2` times:
+    for the `in_flight + 1` messages its ring takes (the one it works on and those that wait), and for one more that is
+    on its way here.
     """
 
     def __init__(
@@ -153,4 +156,7 @@ def _wait(work: dist.Work, timeout: timedelta, edge: str) -> None:
 
 
 def _lost(edge: str, error: RuntimeError) -> ChannelError:
-    return ChannelError(f"edge {edge}: the neighbour is gone ({str(error).splitlines()[0]})")
+    # Of gloo's words, what happened: not the place in its sources before it, nor the advice after it.
+    said = re.sub(r"^\[[^]]*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
+    state = "silent" if said.startswith("Timed out") else "gone"
+    return ChannelError(f"edge {edge}: the neighbour is {state} ({said})", mend="see what happened to its stage")

@@ -177,7 +177,7 @@ def run_folder(folder: Path) -> Finding:
         return Finding(
             "run folder",
             "fault",
-            f"nothing can be written in {holder}: {error.strerror}",
+            f"{holder} cannot be written: {error.strerror}",
             "work elsewhere, or use --run-dir",
         )
     free = shutil.disk_usage(holder).free

@@ -21,6 +21,7 @@ class Display(ABC):
     def __init__(self, interrupts: Interrupts) -> None:
         self._interrupts = interrupts
         self._progress: Progress | None = None
+        self._heard_any = False
 
     def __enter__(self) -> Display:
         return self
@@ -41,8 +42,9 @@ class Display(ABC):
         self._interrupts.hold()
         if self._progress is None:
             return
-        if isinstance(record, EventRecord) and (record.event == "warning" or self._begins_again(record)):
+        if isinstance(record, EventRecord) and self._is_told(record.event):
             self.note(record.message)
+        self._heard_any = True
         self._progress.take(record)
         self._changed(self._progress, record)
 
@@ -68,9 +70,10 @@ class Display(ABC):
     def _refresh(self, progress: Progress) -> None:
         """Hear that time has passed."""
 
-    def _begins_again(self, record: EventRecord) -> bool:
-        """Whether a `resumed` event is the start of this command; after a failure the driver's own note tells more."""
-        return record.event == "resumed" and self._progress is not None and self._progress.step == 0
+    def _is_told(self, event: str) -> bool:
+        """Whether an event is shown. How a run ends is told at its end; of a failure the driver's own note tells
+        more than the `resumed` that follows it, which is shown where it begins the records of this command."""
+        return event == "warning" or (event == "resumed" and not self._heard_any)
 
 
 def plan_line(plan: Plan) -> str:

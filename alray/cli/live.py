@@ -17,7 +17,6 @@ from alray.plan.plan import Plan
 from alray.records import Record
 from alray.report.text import share
 
-
 _BAR_WIDTH = 60
 
 
@@ -36,6 +35,7 @@ class LiveDisplay(Display):
     def planned(self, plan: Plan) -> None:
         super().planned(plan)
         self._live.start()
+        self._live.update(Text("starting the stages"), refresh=True)
 
     def note(self, message: str) -> None:
         self._console.print(message, markup=False, soft_wrap=True)
@@ -47,7 +47,8 @@ class LiveDisplay(Display):
         """The next poll, a fifth of a second away at most, draws it."""
 
     def _refresh(self, progress: Progress) -> None:
-        self._live.update(frame(progress), refresh=True)
+        if progress.step:
+            self._live.update(frame(progress), refresh=True)
 
 
 def frame(progress: Progress) -> RenderableType:
@@ -57,7 +58,7 @@ def frame(progress: Progress) -> RenderableType:
         bar = Table.grid()  # the bar alone ends no line
         bar.add_row(ProgressBar(total=progress.plan.total_steps, completed=progress.step, width=_BAR_WIDTH))
         parts.append(bar)
-    parts.append(Text(progress_text(progress) if progress.step else "starting the stages"))
+    parts.append(Text(progress_text(progress)))
     if progress.losses:
         parts.append(_table(progress))
     accuracies = accuracies_text(progress)

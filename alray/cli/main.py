@@ -70,7 +70,7 @@ def execute(arguments: Sequence[str]) -> int:
         Terminal(as_json=True).refuse([Problem(error.format_message(), mend)])
         return error.exit_code
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     return code if isinstance(code, int) else 0
 
 

@@ -34,12 +34,13 @@ class Progress:
         """Hear a record. After a failure, what was lost is forgotten."""
         if isinstance(record, StepRecord):
             self._take_step(record)
-        elif isinstance(record, StageRecord):
+        elif isinstance(record, StageRecord) and not record.warm_up:
             covered_s = record.compute_s + record.send_wait_s + record.receive_wait_s + record.idle_s
             if covered_s > 0:
                 self._shares[record.stage, record.replica] = record.compute_s / covered_s
         elif isinstance(record, EvaluationRecord):
             self.evaluation = record
+            self.step = max(self.step, record.step)  # it may be heard before the last losses of other stages
         elif isinstance(record, EventRecord) and record.event == "resumed":
             self.step = record.step
             self._first = None
@@ -97,7 +98,10 @@ class Progress:
 
     @property
     def computing(self) -> dict[int, float]:
-        """Stage -> share of its time spent computing, in the window it last told of, mean over replicas."""
+        """Stage -> share of its time spent computing, in the window it last told of, mean over replicas.
+
+        Empty during warm-up.
+        """
         by_stage: dict[int, list[float]] = {}
         for (stage, _), share in sorted(self._shares.items()):
             by_stage.setdefault(stage, []).append(share)

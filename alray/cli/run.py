@@ -10,7 +10,7 @@ import typer
 
 from alray.cli.options import AllowCode, Json, Overrides, RunFolder, SpecFile
 from alray.cli.terminal import INTERRUPTED, Terminal, terminal
-from alray.errors import Problem, RequestError
+from alray.errors import RequestError
 
 if TYPE_CHECKING:
     from alray.cli.display import Display
@@ -99,15 +99,13 @@ def _watch(streams: Terminal, go: Callable[[Display, Interrupts], Finished]) -> 
     summary = finished.summary
     if streams.as_json:
         streams.answer(summary.model_dump(mode="json"))
-    else:
-        streams.say(ending_text(summary))
+    streams.say(ending_text(summary))
     if finished.error is not None:
         for problem in finished.error.problems:
             streams.tell(str(problem))
     if summary.status == "failed":
         raise typer.Exit(1)
     if summary.status == "interrupted":
-        streams.tell(str(Problem("interrupted", f"`alray resume {summary.run_dir}` goes on from its last checkpoint")))
         raise typer.Exit(INTERRUPTED)
 
 

@@ -35,6 +35,8 @@ def connect(address: str | None, bundles: Sequence[Bundle]) -> Iterator[Cluster]
     if address is None:
         # A cluster for this process alone: no token is needed, and none is written under the home directory.
         os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+        # Ray runs workers at niceness 15; the stages are what this machine is wanted for.
+        os.environ.setdefault("RAY_worker_niceness", "0")
     import ray
 
     own = not ray.is_initialized()
@@ -57,12 +59,29 @@ def connect(address: str | None, bundles: Sequence[Bundle]) -> Iterator[Cluster]
                     f"{len(bundles)} stages ask for {wanted:g} processors and this machine has {cores}: they share them"
                 )
             ray.init(address="local", num_cpus=max(cores, int(-(-wanted // 1))), include_dashboard=False, **quiet)
+    # Ray prints every death of a process on standard output; alray tells them itself, and keeps that for answers.
+    ray._private.worker._worker_logs_enabled = False
     try:
-        require_room(bundles, [node["Resources"] for node in ray.nodes() if node["Alive"]])
+        require_room(bundles, _nodes())
         yield Cluster(address, tuple(warnings))
     finally:
         if own:
             ray.shutdown()
+
+
+def has_room(bundles: Sequence[Bundle]) -> bool:
+    """Whether the nodes that are alive now, were they empty, could hold all bundles."""
+    try:
+        require_room(bundles, _nodes())
+    except PlanError:
+        return False
+    return True
+
+
+def _nodes() -> list[dict[str, float]]:
+    import ray
+
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def require_room(bundles: Sequence[Bundle], nodes: Sequence[dict[str, float]]) -> None:

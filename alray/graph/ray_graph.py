@@ -24,6 +24,7 @@ from alray.stage.reports import StageStatus
 
 _PLACING_S = 300.0
 _STARTING_S = 120.0
+_LEAVING_S = 2.0
 _ENDING_S = 10.0
 
 
@@ -162,13 +163,26 @@ class RayGraph(Graph):
             return status
         return replace(status, silent_s=now - self._asked.get(place, now))
 
+    def _wait_for_leaving(self, here: str) -> None:
+        """Give stages that finished a moment to end by themselves; those that did not are not waited for."""
+        leaving = []
+        for place, where in enumerate(self._places):
+            if where.node == here and self._is_finished(place):
+                with suppress(psutil.NoSuchProcess):
+                    leaving.append(psutil.Process(where.pid))
+        psutil.wait_procs(leaving, timeout=_LEAVING_S)
+
     def request_stop(self) -> None:
         for assignment, actor in zip(self._assignments, self._actors, strict=True):
             if assignment.stage == 0:
                 actor.request_stop.remote()
 
     def close(self) -> None:
-        here = ray.get_runtime_context().get_node_id() if ray.is_initialized() else None
+        here = ray.get_runtime_context().get_node_id()
+        for place, actor in enumerate(self._actors):
+            if self._is_finished(place) and place not in self._dead:
+                actor.__ray_terminate__.remote()  # has nothing left to do: it leaves by itself
+        self._wait_for_leaving(here)
         for actor in self._actors:
             ray.kill(actor, no_restart=True)
         ended = []

@@ -2,10 +2,15 @@
 
     2F0      stage 2, forward, mini-batch 0
     2W0.1    stage 2, second barrier of mini-batch 0: the part, counted from 0, is left out where it is 0
+    2F0.3    stage 2, forward, mini-batch 0, micro-batch 3; micro-batch 0 prints as `2F0`
     1S0v     stage 1 sends what answers mini-batch 0 down, to stage 0; without the `v` a message goes up
 
 A program is the list of every stage: one line a stage, actions apart by blanks; blank lines and what follows
 a `#` are left out.
+
+In schedules with virtual stages an action names the virtual stage, as torch's `pipeline_order` does: stage s of
+S holds virtual stages s, s + S, s + 2S and so on, so that `5F0` stands in the list of stage 1 of 4. Lists remain
+one per stage. Elsewhere a stage and its virtual stage are the same.
 """
 
 from __future__ import annotations
@@ -17,19 +22,21 @@ from typing import Literal, cast
 
 from alray.errors import PlanError
 
-Kind = Literal["F", "B", "U", "S", "R", "E", "D", "W"]
+Kind = Literal["F", "B", "U", "S", "R", "E", "D", "W", "I", "G"]
 
 KINDS: dict[Kind, str] = {
     "F": "forward: what is passed on, and what the local losses need",
-    "B": "backward: local losses and their gradients",
+    "B": "backward: losses and their gradients",
     "U": "update: optimizer steps",
     "S": "send",
     "R": "receive",
     "E": "inference up: the encoders in evaluation mode",
     "D": "inference down: the label decoders of every depth",
     "W": "wait: a barrier that all stages reach before any goes on",
+    "I": "first half of a split backward: the gradient of the input, which the stage below waits for",
+    "G": "second half of a split backward: the gradients of the weights, for which nobody waits",
 }
-COMPUTE: tuple[Kind, ...] = ("F", "B", "U", "E", "D")  # kinds that keep the device busy
+COMPUTE: tuple[Kind, ...] = ("F", "B", "U", "E", "D", "I", "G")  # kinds that keep the device busy
 MESSAGES: tuple[Kind, ...] = ("S", "R")  # kinds that use an edge
 
 _NUMBER = r"(0|[1-9][0-9]*)"
@@ -38,11 +45,10 @@ _ACTION = re.compile(rf"{_NUMBER}([{''.join(KINDS)}]){_NUMBER}(?:\.([1-9][0-9]*)
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One action of one stage; stages, batches and parts count from 0.
+    """One action of one (virtual) stage; stages, batches and parts count from 0.
 
     `part` tells actions of one mini-batch apart that have the same kind: the barriers of a schedule with
-    several (and, in a schedule with micro-batches, the micro-batch). `down` is set on messages towards stage
-    0.
+    several, and, in a schedule with micro-batches, the micro-batch. `down` is set on messages towards stage 0.
     """
 
     stage: int
@@ -53,7 +59,7 @@ class Action:
 
     @property
     def peer(self) -> int:
-        """The stage at the other end of a send or receive."""
+        """The (virtual) stage at the other end of a send or receive."""
         if self.kind not in MESSAGES:
             raise ValueError(f"{self} has no peer: it is neither a send nor a receive")
         return self.stage + (1 if (self.kind == "S") != self.down else -1)
@@ -78,18 +84,17 @@ def parse(text: str) -> Action:
 
 def parse_program(text: str, *, file: str | None = None) -> tuple[tuple[Action, ...], ...]:
     """The action lists of all stages from the text of a whole file; raises PlanError with the line."""
+    lines = [(number, line.partition("#")[0].split()) for number, line in enumerate(text.splitlines(), start=1)]
+    lines = [(number, words) for number, words in lines if words]
     program: list[tuple[Action, ...]] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        words = line.partition("#")[0].split()
-        if not words:
-            continue
+    for number, words in lines:
         try:
             actions = tuple(parse(word) for word in words)
         except PlanError as error:
             problem = error.problems[0]
             raise PlanError(problem.message, mend=problem.mend, file=file, line=number) from None
         for action in actions:
-            if action.stage != len(program):
+            if action.stage % len(lines) != len(program):
                 raise PlanError(
                     f"`{action}` stands in the list of stage {len(program)}",
                     mend="give each stage one line, stage 0 first",

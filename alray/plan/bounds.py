@@ -1,4 +1,4 @@
-"""The step time no run of a schedule can be under, and the cut that makes it smallest.
+"""The step time no run of a schedule can be under.
 
 Of stage s, F_s is the forward and B_s the backward with the update, seconds a mini-batch:
 
@@ -10,6 +10,17 @@ Of stage s, F_s is the forward and B_s the backward with the update, seconds a m
 
 `overlapped` equals `parallel_backward` where the last stage's backward is the slowest, and is under it
 elsewhere.
+
+The pipelines cut a mini-batch into M micro-batches; here B has no update U, f and b are those of one micro-batch:
+
+    naive               sum(F+B)+U                           one stage at a time
+    gpipe               sum(f+b)+(M-1)*(max(f)+max(b))+U     two flow shops, one behind the other
+    1f1b                max(f_0+b_0+..+f_s-1+b_s-1+F_s+B_s)+U    the way to stage s, all its work, the way back
+    interleaved_1f1b    the same, with the way through the first virtual stage of each stage
+    zero_bubble         the same with I, the input's half of B, for b and B; or F+B+U of one stage if that is longer
+
+U is the update of stage 0, where the way back ends. A way may also begin and end at a stage r above it: the next
+mini-batch cannot start there before the update, so the bound is the largest over all r, with U_r.
 """
 
 from __future__ import annotations
@@ -17,10 +28,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-import numpy as np
-
-from alray.plan.costs import Costs
-from alray.plan.partition import interval_sums, partition_intervals
+from alray.plan.setting import Setting
+from alray.plan.simulate import Durations
 
 FORMULAS: dict[str, str] = {
     "streamed": "max(F+B)",
@@ -28,11 +37,16 @@ FORMULAS: dict[str, str] = {
     "parallel_backward": "sum(F)+max(B)",
     "sequential": "sum(F+B)",
     "single": "F+B",
+    "naive": "sum(F+B)+U",
+    "gpipe": "sum(f+b)+(M-1)*(max(f)+max(b))+U",
+    "1f1b": "max(f_0+b_0+..+f_s-1+b_s-1+F_s+B_s)+U",
+    "interleaved_1f1b": "max(f_0+b_0+..+f_s-1+b_s-1+F_s+B_s)+U",
+    "zero_bubble": "max(f_0+i_0+..+f_s-1+i_s-1+F_s+I_s)+U",
 }
 
 
 def step_bound(schedule: str, forward_s: Sequence[float], backward_s: Sequence[float]) -> float:
-    """Seconds; `backward_s` includes the update. One value a stage."""
+    """Seconds, of a schedule without micro-batches; `backward_s` includes the update. One value a stage."""
     both = [forward + backward for forward, backward in zip(forward_s, backward_s, strict=True)]
     if schedule == "streamed":
         return max(both)
@@ -43,20 +57,41 @@ def step_bound(schedule: str, forward_s: Sequence[float], backward_s: Sequence[f
     return sum(both)
 
 
-def best_partition(schedule: str, costs: Costs, stages: int) -> tuple[int, ...]:
-    """The cut with the smallest bound, messages between stages counted; ties as in `partition`.
+def pipeline_bound(schedule: str, durations: Durations, stages: int, micro_batches: int) -> float:
+    """Seconds, of a pipeline of backpropagation.
 
-    Every cut of `sequential` has the same bound; it gets the one that suits `streamed`.
+    durations: of actions, one value a virtual stage.
     """
-    forward = interval_sums([component.forward_s for component in costs.components])
-    backward = interval_sums([component.backward_s + component.update_s for component in costs.components])
-    # Half of a message is spent by the stage that sends it, half by the one that receives it.
-    half = np.array([0.0, *(component.output_bytes * costs.edge_s_per_byte / 2 for component in costs.components)])
-    half[-1] = 0.0
-    if schedule == "overlapped":
-        cost = forward[0][None, :] + backward
-    elif schedule == "parallel_backward":
-        cost = backward
-    else:
-        cost = forward + backward
-    return partition_intervals(cost + half[:, None] + half[None, :], stages)
+    forward, backward = durations.forward_s, durations.backward_s
+    update = [sum(durations.update_s[stage::stages]) for stage in range(stages)]
+    if schedule in ("naive", "gpipe"):
+        more = micro_batches - 1
+        return max(
+            sum(forward[first:])
+            + sum(backward[first:])
+            + more * (max(forward[first:]) + max(backward[first:]))
+            + update[first]
+            for first in range(stages)
+        )
+    split = schedule == "zero_bubble"
+    down = durations.input_gradient_s if split else backward
+    way = [f + b for f, b in zip(forward, down, strict=True)]
+    work = [micro_batches * sum(way[stage::stages]) for stage in range(stages)]
+    rest = durations.weight_gradient_s if split else [0.0] * stages
+    bound = 0.0
+    for first in range(stages):
+        if split:
+            bound = max(bound, work[first] + micro_batches * sum(rest[first::stages]) + update[first])
+        passed = 0.0
+        for stage in range(first, stages):
+            bound = max(bound, passed + work[stage] + rest[first] + update[first])
+            passed += way[stage]
+    return bound
+
+
+def bound_of(setting: Setting, durations: Durations) -> float:
+    """The bound of a setting's schedule, seconds, for what `action_durations` gives of a cut."""
+    if setting.is_pipeline:
+        return pipeline_bound(setting.schedule, durations, setting.stages, setting.micro_batches)
+    backward = [b + u for b, u in zip(durations.backward_s, durations.update_s, strict=True)]
+    return step_bound(setting.schedule, durations.forward_s, backward)

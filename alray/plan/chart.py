@@ -13,6 +13,8 @@ WAITS = ("send_wait", "receive_wait", "idle")  # what a measured timeline holds 
 _NAMES = {
     "F": "forward",
     "B": "backward",
+    "I": "input gradient",
+    "G": "weight gradient",
     "U": "update",
     "E": "inference up",
     "D": "inference down",
@@ -20,7 +22,16 @@ _NAMES = {
     ".": "waiting",
 }
 # Dark enough for white letters, light enough to stand on a dark page.
-_COLOURS = {"F": "#3b75af", "B": "#c0601f", "U": "#4f8a3c", "E": "#7564c0", "D": "#a3548c", ">": "#7f7f7f"}
+_COLOURS = {
+    "F": "#3b75af",
+    "B": "#c0601f",
+    "U": "#4f8a3c",
+    "E": "#7564c0",
+    "D": "#a3548c",
+    "I": "#a8763e",
+    "G": "#8a3d3d",
+    ">": "#7f7f7f",
+}
 _INK = "#767676"  # readable on white and on black
 _TRACK = "#808080"
 _TRACK_OPACITY = 0.16
@@ -29,8 +40,9 @@ _TRACK_OPACITY = 0.16
 def chart_text(bars: Sequence[Bar], *, width: int = 100) -> str:
     """The bars as lines of plain text, `width` characters of time, with a scale and a legend below.
 
-    A bar shows its letter, its mini-batch where there is room, and dashes up to its end; bars shorter than
-    half a character are left out. Raises ValueError where there is nothing to draw.
+    A bar shows its letter, its mini-batch (with `.` and the micro-batch, unless that is 0) where there is room, and
+    dashes up to its end; bars shorter than half a character are left out. Raises ValueError where there is nothing to
+    draw.
     """
     first, seconds = _extent(bars)
     stages = 1 + max(bar.stage for bar in bars)
@@ -130,7 +142,10 @@ def _letter(action: str) -> str:
 
 def _label(action: str) -> str:
     letter = _letter(action)
-    return f"{letter}{parse(action).batch}" if letter in KINDS else letter
+    if letter not in KINDS:
+        return letter
+    parsed = parse(action)
+    return f"{letter}{parsed.batch}.{parsed.part}" if parsed.part else f"{letter}{parsed.batch}"
 
 
 def _svg_bar(bar: Bar, x: float, top: float, scale: float, height: int) -> str:

@@ -46,6 +46,8 @@ class Costs:
     components: tuple[ComponentCosts, ...]
     edge_latency_s: float = 2.0e-4  # of one message
     edge_s_per_byte: float = 5.0e-10  # packing, moving and unpacking
+    action_overhead_s: float = 2.0e-4  # of each computation on a micro-batch, whatever its size
+    input_gradient_share: float = 0.5  # of a backward that is split: the part the stage below waits for
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

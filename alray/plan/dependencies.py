@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.errors import PlanError
-from alray.plan.program import Program, messages, sort_of, sorts
+from alray.plan.program import Codes, Program, chunks, messages, sort_of, sorts
 
 Places = NDArray[np.int64]
 
@@ -36,36 +36,47 @@ def find_dependencies(program: Program, in_flight: int) -> Dependencies:
     sizes = [len(codes) for codes in program.codes]
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     on = np.full(offsets[-1], NOTHING, dtype=np.int64)
+    virtual = program.virtual_stages * program.stages
     barriers = [codes[sorts(codes) == sort_of("W")] for codes in program.codes]
     for stage, codes in enumerate(program.codes):
-        _check_edges(program, stage)
+        _check_edges(program, stage, virtual)
         if not np.array_equal(barriers[stage], barriers[0]):
             raise PlanError(f"stages 0 and {stage} have different barriers", mend="give all stages the same W actions")
         waits = np.flatnonzero(sorts(codes) == sort_of("W"))
         on[offsets[stage] + waits] = FIRST_BARRIER - np.arange(len(waits))
-        for down, peer in ((False, stage + 1), (True, stage - 1)):
-            if not 0 <= peer < program.stages:
-                continue
-            sends = np.flatnonzero(sorts(codes) == sort_of("S", down))
-            receives = np.flatnonzero(sorts(program.codes[peer]) == sort_of("R", down))
-            _check_messages(program, stage, sends, peer, receives)
-            on[offsets[peer] + receives] = offsets[stage] + sends
-            on[offsets[stage] + sends[in_flight:]] = offsets[peer] + receives[:-in_flight]
+        for number in range(stage, virtual, program.stages):  # of the stage's virtual stages
+            for down, other in ((False, number + 1), (True, number - 1)):
+                if not 0 <= other < virtual:
+                    continue
+                peer = other % program.stages
+                sends = _places(codes, sort_of("S", down), number, program)
+                receives = _places(program.codes[peer], sort_of("R", down), other, program)
+                _check_messages(program, stage, sends, peer, receives)
+                on[offsets[peer] + receives] = offsets[stage] + sends
+                on[offsets[stage] + sends[in_flight:]] = offsets[peer] + receives[:-in_flight]
     return Dependencies(on, offsets)
 
 
-def _check_edges(program: Program, stage: int) -> None:
+def _places(codes: Codes, sort: int, virtual_stage: int, program: Program) -> Places:
+    """Where a stage's list has actions of one sort of one of its virtual stages."""
+    found = sorts(codes) == sort
+    if program.virtual_stages > 1:
+        found &= chunks(codes) == virtual_stage // program.stages
+    return np.flatnonzero(found)
+
+
+def _check_edges(program: Program, stage: int, virtual: int) -> None:
     """No action uses an edge that is not there."""
     codes = program.codes[stage]
-    absent = []
-    if stage == 0:
-        absent += [sort_of("R"), sort_of("S", True)]
-    if stage == program.stages - 1:
-        absent += [sort_of("S"), sort_of("R", True)]
-    for place in np.flatnonzero(np.isin(sorts(codes), absent)):
+    absent = np.zeros(len(codes), dtype=bool)
+    for number, down in ((0, False), (virtual - 1, True)):  # nothing below the first, nothing above the last
+        if number % program.stages == stage:
+            uses = np.isin(sorts(codes), [sort_of("R", down), sort_of("S", not down)])
+            absent |= uses & (chunks(codes) == number // program.stages)
+    for place in np.flatnonzero(absent):
         action = program.action(stage, int(place))
         raise PlanError(
-            f"`{action}` uses the edge between stages {stage} and {action.peer}, but there are {program.stages} stages",
+            f"`{action}` uses the edge between stages {action.stage} and {action.peer}, but there are {virtual} stages",
             mend=_MEND,
         )
 
@@ -112,10 +123,10 @@ def deadlock(program: Program, stuck: dict[int, int], in_flight: int) -> PlanErr
             stage = min(s for s, place in stuck.items() if program.action(s, place).kind != "W")
             told.append(f"waits at the barrier of batch {action.batch} (`{action}`) for stage {stage}")
         elif action.kind == "R":
-            stage = action.peer
+            stage = action.peer % program.stages
             told.append(f"waits for batch {action.batch} from stage {stage} (`{action}`)")
         else:
-            stage = action.peer
+            stage = action.peer % program.stages
             told.append(
                 f"waits to send batch {action.batch} to stage {stage} (`{action}`; "
                 f"messages the edge holds: {in_flight})"

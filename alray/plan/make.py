@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alray.errors import PlanError
-from alray.plan.bounds import best_partition
+from alray.plan.best import best_partition, check_parts
 from alray.plan.costs import Costs
+from alray.plan.durations import evaluation_durations, stage_durations
 from alray.plan.limits import limited_by
-from alray.plan.memory import stage_memory, stage_ranges
+from alray.plan.memory import memory_of, stage_ranges
 from alray.plan.partition import check_partition, partition_parameters, partition_uniform
 from alray.plan.plan import EdgePlan, Plan, StagePlan
-from alray.plan.predict import evaluation_durations, predict_evaluation, predict_step, stage_durations
+from alray.plan.predict import predict_evaluation, predict_step
+from alray.plan.setting import Setting
 
 LEAST_DEADLINE_S = 15.0  # starting threads, loading libraries and a busy machine take their time
 DEADLINE_FACTOR = 20.0  # costs may be estimates
@@ -30,37 +32,39 @@ def make_plan(
     steps_per_epoch: int,
     total_steps: int | None,
     evaluation_batches: int,
+    micro_batches: int = 1,
+    virtual_stages: int = 1,
+    stage_speed: Sequence[float] | None = None,
+    memory_limits: Sequence[int] | None = None,
 ) -> Plan:
     """The plan of a run.
 
     schedule: one of `schedules.SCHEDULES` (`auto` is resolved by the spec).
-    partition: `auto` (the smallest bound of the schedule), `uniform`, `parameters`, or a count for each
-    stage. cores: processors that all stages and replicas share; None where each stage has its own device.
-    evaluation_batches: mini-batches of one evaluation, over all splits it covers.
+    partition: `auto` (the shortest step of the schedule), `uniform`, `parameters`, or a count for each stage, with
+    virtual stages for each of those. cores: processors that all stages and replicas share; None where each stage has
+    its own device. evaluation_batches: mini-batches of one evaluation, over all splits it covers.
+    stage_speed: of each stage's device, relative to the one the costs were taken on; None: all the same.
+    memory_limits: bytes each stage may hold; the automatic cut keeps within them (one that is asked for otherwise is
+    taken as it is).
 
     Raises PlanError where the components cannot be laid on the stages so.
     """
-    counts = _choose_partition(partition, schedule, costs, stages)
-    prediction = predict_step(schedule, costs, counts, in_flight, replicas=replicas, cores=cores)
-    evaluation_s = predict_evaluation(costs, counts, in_flight, evaluation_batches, replicas=replicas, cores=cores)
-    durations = stage_durations(costs, counts)
-    stage_plans = tuple(
-        StagePlan(
-            stage=stage,
-            first=own.start,
-            last=own.stop - 1,
-            forward_s=durations.forward_s[stage],
-            backward_s=durations.backward_s[stage],
-            update_s=durations.update_s[stage],
-            memory=stage_memory(costs, own, in_flight),
-        )
-        for stage, own in enumerate(stage_ranges(counts))
+    setting = Setting(
+        schedule=schedule,
+        costs=costs,
+        stages=stages,
+        in_flight=in_flight,
+        micro_batches=micro_batches,
+        virtual_stages=virtual_stages,
+        stage_speed=tuple(stage_speed or ()),
+        memory_limits=tuple(memory_limits or ()),
+        replicas=replicas,
+        cores=cores,
     )
-    edges = tuple(
-        EdgePlan(f"{plan.stage}->{plan.stage + 1}", costs.components[plan.last].output_bytes)
-        for plan in stage_plans[:-1]
-    )
-    inference = evaluation_durations(costs, counts)
+    counts = _choose_partition(partition, setting)
+    prediction = predict_step(setting, counts)
+    stage_plans = tuple(_stage_plan(setting, counts, stage) for stage in range(stages))
+    inference = evaluation_durations(costs, counts, setting.stage_speed)
     # A stage may have to wait for a mini-batch's whole way through the others, in training or in evaluation.
     longest_wait_s = max(
         prediction.step_time_s, prediction.first_step_s, sum(inference.infer_s) + sum(inference.route_s)
@@ -75,31 +79,65 @@ def make_plan(
         steps_per_epoch=steps_per_epoch,
         total_steps=total_steps,
         stage_plans=stage_plans,
-        edges=edges,
+        edges=_edges(setting, counts),
         costs=costs,
         cores=cores,
         predicted_step_time_s=prediction.step_time_s,
         predicted_bubble=prediction.bubble,
         bound_s=prediction.bound_s,
         bound=prediction.bound,
-        limited_by=limited_by(schedule, costs, counts, in_flight, prediction, replicas=replicas, cores=cores),
-        evaluation_s=evaluation_s,
+        limited_by=limited_by(setting, counts, prediction, is_best=partition == "auto"),
+        evaluation_s=predict_evaluation(setting, counts, evaluation_batches),
         deadline_s=max(LEAST_DEADLINE_S, DEADLINE_FACTOR * longest_wait_s),
+        micro_batches=micro_batches,
+        virtual_stages=virtual_stages,
+        stage_speed=setting.stage_speed,
     )
 
 
-def _choose_partition(partition: str | Sequence[int], schedule: str, costs: Costs, stages: int) -> tuple[int, ...]:
-    count = len(costs.components)
+def _stage_plan(setting: Setting, counts: tuple[int, ...], stage: int) -> StagePlan:
+    runs = stage_ranges(counts)[stage :: setting.stages]
+    durations = stage_durations(setting.costs, counts, setting.stage_speed)
+    return StagePlan(
+        stage=stage,
+        first=runs[0].start,
+        last=runs[0].stop - 1,
+        forward_s=sum(durations.forward_s[stage :: setting.stages]),
+        backward_s=sum(durations.backward_s[stage :: setting.stages]),
+        update_s=sum(durations.update_s[stage :: setting.stages]),
+        memory=memory_of(setting, counts, stage),
+        chunks=tuple((run.start, run.stop - 1) for run in runs) if setting.virtual_stages > 1 else (),
+    )
+
+
+def _edges(setting: Setting, counts: tuple[int, ...]) -> tuple[EdgePlan, ...]:
+    """What goes from stage to stage: outputs up, and in pipelines their gradients, as large, down."""
+    moved: dict[tuple[int, int], int] = {}
+    stages = setting.stages
+    for place, own in enumerate(stage_ranges(counts)[:-1]):
+        lower, upper = place % stages, (place + 1) % stages
+        output_bytes = setting.costs.components[own.stop - 1].output_bytes
+        moved[lower, upper] = moved.get((lower, upper), 0) + output_bytes
+        if setting.is_pipeline:
+            moved[upper, lower] = moved.get((upper, lower), 0) + output_bytes
+    if stages == 1:  # virtual stages of one stage hand over without messages
+        return ()
+    return tuple(EdgePlan(f"{source}->{goal}", total) for (source, goal), total in moved.items())
+
+
+def _choose_partition(partition: str | Sequence[int], setting: Setting) -> tuple[int, ...]:
+    check_parts(setting)
+    components, parts = setting.costs.components, setting.num_parts
     if partition == "auto":
-        return best_partition(schedule, costs, stages)
+        return best_partition(setting)
     if partition == "uniform":
-        return partition_uniform(count, stages)
+        return partition_uniform(len(components), parts)
     if partition == "parameters":
-        return partition_parameters([component.parameters for component in costs.components], stages)
+        return partition_parameters([component.parameters for component in components], parts)
     if isinstance(partition, str):
         raise PlanError(
             f"unknown partition `{partition}`",
             mend="choose auto, uniform, parameters, or give a count for each stage",
             key="pipeline.partition",
         )
-    return check_partition(partition, count, stages)
+    return check_partition(partition, len(components), parts)

@@ -24,7 +24,7 @@ _BITS = 40  # costs are rounded to 2^-40 of the largest, so that sums are exact 
 
 def partition_uniform(num_components: int, stages: int) -> tuple[int, ...]:
     """As many components on each stage as on the next; earlier stages hold what is left over."""
-    _check_size(num_components, stages)
+    check_size(num_components, stages)
     each, left = divmod(num_components, stages)
     return tuple(each + (stage < left) for stage in range(stages))
 
@@ -51,7 +51,7 @@ def partition_auto(
     memory, limits: bytes of each component, and bytes each stage may hold.
     Raises PlanError where there are more stages than components or nothing fits.
     """
-    _check_size(len(costs), stages)
+    check_size(len(costs), stages)
     cost = interval_sums(costs)
     if edges is not None:
         if len(edges) != len(costs) - 1:
@@ -78,21 +78,23 @@ def interval_sums(costs: Sequence[float]) -> Matrix:
 
 
 def partition_intervals(
-    cost: Matrix, stages: int, *, fits: Sequence[NDArray[np.bool_]] | None = None
+    cost: Matrix | Sequence[Matrix], stages: int, *, fits: Sequence[NDArray[np.bool_]] | None = None
 ) -> tuple[int, ...]:
     """The best partition for any cost of a contiguous run of components.
 
-    cost: [n + 1, n + 1]; [i, j] with i < j is the cost of a stage that holds components i to j - 1.
+    cost: [n + 1, n + 1]; [i, j] with i < j is the cost of a stage that holds components i to j - 1. Where stages
+    differ, one such matrix for each.
     fits: for each stage, a matrix of the same shape, false where the stage cannot hold that run.
     """
-    size = len(cost)
-    _check_size(size - 1, stages)
+    costs = [cost] if isinstance(cost, np.ndarray) else cost
+    size = len(costs[0])
+    check_size(size - 1, stages)
     empty = np.tril(np.ones((size, size), dtype=bool))
-    open_cost = np.where(empty, np.inf, cost)
+    open_costs = [np.where(empty, np.inf, one) for one in costs]
 
     def of_stage(stage: int) -> Matrix:
-        own: Matrix = open_cost if fits is None else np.where(fits[stage], open_cost, np.inf)
-        return own
+        own: Matrix = open_costs[stage % len(costs)]
+        return own if fits is None else np.where(fits[stage], own, np.inf)
 
     # slowest[i]: the best slowest stage when components i and later are cut into the stages seen so far.
     slowest = np.full(size, np.inf)
@@ -127,7 +129,7 @@ def partition_intervals(
 def check_partition(partition: Sequence[int], num_components: int, stages: int) -> tuple[int, ...]:
     """A partition someone wrote, as a tuple; raises PlanError unless it is complete and no stage is empty."""
     counts = tuple(partition)
-    _check_size(num_components, stages)
+    check_size(num_components, stages)
     shown = list(counts)
     if len(counts) != stages:
         raise PlanError(
@@ -155,7 +157,8 @@ def _power_of_two(value: float, bits: int) -> float:
     return math.ldexp(1.0, max(math.frexp(value)[1] - bits, -1000)) if value > 0 else 1.0
 
 
-def _check_size(num_components: int, stages: int) -> None:
+def check_size(num_components: int, stages: int) -> None:
+    """Raises PlanError unless every stage can have a component."""
     if stages < 1:
         raise PlanError(f"{stages} stages", mend="use at least 1", key="pipeline.stages")
     if stages > num_components:

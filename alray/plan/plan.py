@@ -26,7 +26,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class StagePlan:
-    """One device stage: the components [first, last] (counted from 0, both included) and their cost."""
+    """One device stage: the components [first, last] (counted from 0, both included) and their cost.
+
+    A stage with several virtual stages holds a run of components for each: `chunks` then gives first and last of every
+    run, and `first` and `last` are those of the lowest one. Seconds are of a whole mini-batch, all runs together.
+    """
 
     stage: int
     first: int
@@ -35,15 +39,26 @@ class StagePlan:
     backward_s: float
     update_s: float
     memory: Memory
+    chunks: tuple[tuple[int, int], ...] = ()
 
     @property
-    def components(self) -> range:
-        return range(self.first, self.last + 1)
+    def runs(self) -> tuple[range, ...]:
+        """The components of each virtual stage held, the lowest first."""
+        chunks = self.chunks or ((self.first, self.last),)
+        return tuple(range(first, last + 1) for first, last in chunks)
+
+    @property
+    def components(self) -> tuple[int, ...]:
+        """Every component held, the lowest first."""
+        return tuple(index for run in self.runs for index in run)
 
 
 @dataclass(frozen=True)
 class EdgePlan:
-    """One edge between neighbours and what one mini-batch moves over it."""
+    """One edge between two stages and what one mini-batch moves over it, in the direction of the arrow.
+
+    Gradients have edges of their own ("1->0"); with virtual stages there is one from the last stage to the first.
+    """
 
     edge: str  # "0->1"
     bytes_per_step: int
@@ -57,7 +72,7 @@ class Plan:
     schedule: str
     stages: int
     replicas: int
-    partition: tuple[int, ...]  # components per stage
+    partition: tuple[int, ...]  # components per stage; per virtual stage where there are several on each
     in_flight: int
     steps_per_epoch: int
     total_steps: int | None  # None where the run ends by something else than a number of steps
@@ -72,6 +87,9 @@ class Plan:
     limited_by: str  # one sentence: what limits the step, and a better cut where there is one
     evaluation_s: float  # predicted duration of one evaluation
     deadline_s: float  # a stage silent or stuck for longer is taken for lost
+    micro_batches: int = 1  # equal parts each mini-batch is cut into
+    virtual_stages: int = 1  # on each stage
+    stage_speed: tuple[float, ...] = ()  # of each stage's device, relative to the one of the costs; (): all alike
 
     def as_json(self) -> dict[str, Any]:
         value = asdict(self)
@@ -84,7 +102,8 @@ class Plan:
         stages = []
         for entry in value["stage_plans"]:
             memory = {k: v for k, v in entry["memory"].items() if k != "total_bytes"}
-            stages.append(StagePlan(**{**entry, "memory": Memory(**memory)}))
+            chunks = tuple((first, last) for first, last in entry.get("chunks", ()))
+            stages.append(StagePlan(**{**entry, "memory": Memory(**memory), "chunks": chunks}))
         return cls(
             **{
                 **value,
@@ -92,5 +111,6 @@ class Plan:
                 "stage_plans": tuple(stages),
                 "edges": tuple(EdgePlan(**entry) for entry in value["edges"]),
                 "costs": Costs.from_json(value["costs"]),
+                "stage_speed": tuple(value.get("stage_speed", ())),
             }
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,9 @@ from alray.plan.actions import KINDS, Action, Kind
 from alray.plan.schedules import evaluation_actions, step_actions
 
 _KINDS = tuple(KINDS)
-_KIND_BITS, _PART_BITS = 8, 16  # kind and direction, then part, then mini-batch
-_BATCH = 1 << (_KIND_BITS + _PART_BITS)
+_KIND_BITS, _CHUNK_BITS, _PART_BITS = 8, 8, 16  # kind and direction, then chunk, then part, then mini-batch
+_PART = 1 << (_KIND_BITS + _CHUNK_BITS)
+_BATCH = _PART << _PART_BITS
 
 Codes = NDArray[np.int64]
 
@@ -35,9 +37,14 @@ def sorts(codes: Codes) -> Codes:
     return codes & ((1 << _KIND_BITS) - 1)
 
 
+def chunks(codes: Codes) -> Codes:
+    """Which of its stage's virtual stages each action names, counted from 0."""
+    return (codes >> _KIND_BITS) & ((1 << _CHUNK_BITS) - 1)
+
+
 def messages(codes: Codes) -> Codes:
     """Mini-batch and part of each action in one number: what a send and its receive agree on."""
-    return codes >> _KIND_BITS
+    return codes // _PART
 
 
 def batches(codes: Codes) -> Codes:
@@ -53,13 +60,21 @@ class Program:
 
     @classmethod
     def of(cls, lists: Iterable[Sequence[Action]]) -> Program:
-        return cls(tuple(np.array([_code(action) for action in actions], dtype=np.int64) for actions in lists))
+        every = list(lists)
+        return cls(
+            tuple(np.array([_code(action, len(every)) for action in actions], dtype=np.int64) for actions in every)
+        )
 
     @classmethod
-    def of_schedule(cls, schedule: str, stages: int, num_batches: int) -> Program:
+    def of_schedule(
+        cls, schedule: str, stages: int, num_batches: int, *, micro_batches: int = 1, virtual_stages: int = 1
+    ) -> Program:
         """The same as `schedules.program`, without making the actions one by one."""
         later = np.arange(num_batches, dtype=np.int64)[:, None] * _BATCH
-        steps = cls.of(step_actions(schedule, stage, stages, 0) for stage in range(stages))
+        steps = cls.of(
+            step_actions(schedule, stage, stages, 0, micro_batches=micro_batches, virtual_stages=virtual_stages)
+            for stage in range(stages)
+        )
         return cls(tuple((codes[None, :] + later).ravel() for codes in steps.codes))
 
     @classmethod
@@ -70,16 +85,23 @@ class Program:
     def stages(self) -> int:
         return len(self.codes)
 
+    @cached_property
+    def virtual_stages(self) -> int:
+        """Virtual stages of the stage that has most of them."""
+        return 1 + max((int(chunks(codes).max()) for codes in self.codes if len(codes)), default=0)
+
     def action(self, stage: int, place: int) -> Action:
         """The action at `place` of the list of `stage`."""
         code = int(self.codes[stage][place])
         batch, rest = divmod(code, _BATCH)
-        part, sort = divmod(rest, 1 << _KIND_BITS)
-        return Action(stage, _KINDS[sort // 2], batch, part, bool(sort % 2))
+        part, rest = divmod(rest, _PART)
+        chunk, sort = divmod(rest, 1 << _KIND_BITS)
+        return Action(chunk * self.stages + stage, _KINDS[sort // 2], batch, part, bool(sort % 2))
 
     def actions(self, stage: int) -> tuple[Action, ...]:
         return tuple(self.action(stage, place) for place in range(len(self.codes[stage])))
 
 
-def _code(action: Action) -> int:
-    return action.batch * _BATCH + (action.part << _KIND_BITS) + sort_of(action.kind, action.down)
+def _code(action: Action, stages: int) -> int:
+    chunk = action.stage // stages
+    return action.batch * _BATCH + action.part * _PART + (chunk << _KIND_BITS) + sort_of(action.kind, action.down)

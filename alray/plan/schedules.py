@@ -24,7 +24,8 @@ Each drawing shows two mini-batches on three stages with F = 1, B = 2, U = 1 and
 
     single              one stage: FBBUFBBU
 
-All of them give the same weights: what is sent was computed before the stage's own update.
+All of those with local losses give the same weights: what is sent was computed before the stage's own update.
+The pipelines of backpropagation (naive, gpipe, 1f1b, interleaved_1f1b, zero_bubble) are in `alray.plan.pipelines`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from typing import cast
 
 from alray.errors import PlanError
 from alray.plan.actions import Action, Kind
+from alray.plan.pipelines import check_pipeline, pipeline_actions
+from alray.spec.micro_batches import PIPELINES
 
 # The actions of one mini-batch on a stage between two others.
 _STEPS: dict[str, str] = {
@@ -42,16 +45,21 @@ _STEPS: dict[str, str] = {
     "sequential": "RFBUSW",
     "single": "FBU",
 }
-SCHEDULES: tuple[str, ...] = tuple(_STEPS)
+LOCAL: tuple[str, ...] = ("streamed", "overlapped", "parallel_backward", "sequential")
+"""The schedules of local losses, in which nothing travels backwards."""
+SCHEDULES: tuple[str, ...] = (*_STEPS, *PIPELINES)
 
 
-def step_actions(schedule: str, stage: int, stages: int, batch: int) -> tuple[Action, ...]:
+def step_actions(
+    schedule: str, stage: int, stages: int, batch: int, *, micro_batches: int = 1, virtual_stages: int = 1
+) -> tuple[Action, ...]:
     """What `stage` of `stages` does for mini-batch `batch`, in order.
 
-    The first stage receives nothing, the last sends nothing, and a stage alone waits for nobody. Raises
-    PlanError for an unknown schedule and for `single` on several stages.
+    The first stage receives nothing from below, the last sends nothing up, and a stage alone waits for nobody. Raises
+    PlanError for an unknown schedule, for `single` on several stages, and for micro-batches or virtual stages that the
+    schedule cannot have.
     """
-    if schedule not in _STEPS:
+    if schedule not in SCHEDULES:
         raise PlanError(
             f"unknown schedule `{schedule}`",
             mend=f"choose one of {', '.join(SCHEDULES)}",
@@ -63,6 +71,9 @@ def step_actions(schedule: str, stage: int, stages: int, batch: int) -> tuple[Ac
             mend="set pipeline.stages to 1 or choose another schedule",
             key="pipeline.schedule",
         )
+    check_pipeline(schedule, stages, micro_batches, virtual_stages)
+    if schedule in PIPELINES:
+        return pipeline_actions(schedule, stage, stages, batch, micro_batches, virtual_stages)
     absent = set()
     if stage == 0:
         absent.add("R")
@@ -77,10 +88,18 @@ def step_actions(schedule: str, stage: int, stages: int, batch: int) -> tuple[Ac
     )
 
 
-def program(schedule: str, stages: int, batches: int) -> tuple[tuple[Action, ...], ...]:
+def program(
+    schedule: str, stages: int, batches: int, *, micro_batches: int = 1, virtual_stages: int = 1
+) -> tuple[tuple[Action, ...], ...]:
     """The action lists of all stages for mini-batches 0 to `batches` - 1."""
     return tuple(
-        tuple(action for batch in range(batches) for action in step_actions(schedule, stage, stages, batch))
+        tuple(
+            action
+            for batch in range(batches)
+            for action in step_actions(
+                schedule, stage, stages, batch, micro_batches=micro_batches, virtual_stages=virtual_stages
+            )
+        )
         for stage in range(stages)
     )
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from alray.plan.actions import Action, Kind
 from alray.plan.dependencies import FIRST_BARRIER, NOTHING, Dependencies, deadlock, find_dependencies
-from alray.plan.program import NUM_SORTS, Program, sort_of, sorts
+from alray.plan.program import NUM_SORTS, Program, chunks, sort_of, sorts
 from alray.plan.timeline import Timeline
 
 Floats = NDArray[np.float64]
@@ -27,6 +27,8 @@ Floats = NDArray[np.float64]
 class Durations:
     """Seconds each action takes: one value a stage for computations, one a pair of neighbours for messages.
 
+    With virtual stages, one value a virtual stage and one a pair of neighbouring virtual stages. With micro-batches,
+    the seconds of one micro-batch, except for the update.
     Of a message's seconds (packing, moving, unpacking) the sender spends half and the receiver half;
     `latency_s` passes between the two, while neither is busy with it, and from the last stage's arrival at a
     barrier to its opening.
@@ -40,9 +42,11 @@ class Durations:
     up_s: Sequence[float] = ()  # message from stage i to i + 1
     down_s: Sequence[float] = ()  # message from stage i + 1 to i
     latency_s: float = 0.0
+    input_gradient_s: Sequence[float] = ()
+    weight_gradient_s: Sequence[float] = ()
 
     def table(self, stages: int) -> Floats:
-        """[stages, kinds and directions]: the seconds a stage is busy with each."""
+        """[virtual stages, kinds and directions]: the seconds a stage is busy with each."""
         table = np.zeros((stages, NUM_SORTS))
         computations: dict[Kind, Sequence[float]] = {
             "F": self.forward_s,
@@ -50,6 +54,8 @@ class Durations:
             "U": self.update_s,
             "E": self.infer_s,
             "D": self.route_s,
+            "I": self.input_gradient_s,
+            "G": self.weight_gradient_s,
         }
         for kind, seconds in computations.items():
             if len(seconds):
@@ -71,8 +77,8 @@ def simulate(program: Program | Sequence[Sequence[Action]], durations: Durations
     """
     if not isinstance(program, Program):
         program = Program.of(program)
-    table = durations.table(program.stages)
-    spent = [table[stage][sorts(codes)] for stage, codes in enumerate(program.codes)]
+    table = durations.table(program.stages * program.virtual_stages)
+    spent = [table[chunks(codes) * program.stages + stage, sorts(codes)] for stage, codes in enumerate(program.codes)]
     before = [np.cumsum(seconds) - seconds for seconds in spent]  # the stage's own work before each action
     dependencies = find_dependencies(program, in_flight)
     events = _events(program, dependencies, spent, before, durations.latency_s)

@@ -61,7 +61,7 @@ class Timeline:
 
     @property
     def bubble(self) -> float:
-        """Share of stage time that is not F, B or U (E or D in evaluation), in steady state."""
+        """Share of stage time that is not F, B (or I and G) or U (E or D in evaluation), in steady state."""
         computing = 0.0
         for codes, starts, ends in zip(self.program.codes, self.starts_s, self.ends_s, strict=True):
             computes = np.isin(sorts(codes), _COMPUTE)

@@ -55,12 +55,18 @@ class Outcome:
 
 @dataclass
 class Driver:
-    """One run. `new_graph` makes a graph that is not started; `assign` gives every stage its share from a start."""
+    """One run.
+
+    new_graph: makes a graph for a plan, not started; assign: gives every stage its share of a plan from a start;
+    replan: after a failure, the plan for what is left of the cluster (the same plan where nothing is missing).
+    """
 
     run_dir: Path
     plan: Plan
-    new_graph: Callable[[], Graph]
-    assign: Callable[[Start], Sequence[Assignment]]
+    total_steps: int
+    new_graph: Callable[[Plan], Graph]
+    assign: Callable[[Plan, Start], Sequence[Assignment]]
+    replan: Callable[[Plan], Plan]
     recorder: Recorder
     observer: Observer
     interrupts: Interrupts
@@ -74,7 +80,7 @@ class Driver:
             if verdict.kind == "finished":
                 manifest = latest_manifest(self.run_dir)
                 reached = manifest["step"] if manifest is not None else 0
-                if self.interrupts.count and reached < self._total_steps(start):
+                if self.interrupts.count and reached < self.total_steps:
                     self.recorder.event("interrupted", "stopped on request, after a checkpoint", step=reached)
                     return Outcome("interrupted", reached)
                 self.recorder.event("finished", "every mini-batch is done", step=reached)
@@ -102,20 +108,22 @@ class Driver:
                 return Outcome("interrupted", checkpoint)
             start = start_from(self.run_dir, manifest) if manifest is not None else Start()
             self.observer.note(f"{error}; going on from mini-batch {start.step}")
+            try:
+                self.plan = self.replan(self.plan)
+            except AlrayError as nowhere:
+                self.recorder.event("failed", str(nowhere), step=step)
+                return Outcome("failed", checkpoint, nowhere)
             self.recorder.event("resumed", f"going on from mini-batch {start.step}", step=start.step)
-
-    def _total_steps(self, start: Start) -> int:
-        return self.assign(start)[0].total_steps
 
     def _attempt(self, start: Start) -> tuple[Verdict, int]:
         """One graph from its start to its end. A verdict `go_on` means that it was told to stop at once."""
-        graph = self.new_graph()
+        graph = self.new_graph(self.plan)
         asked, lost_at = False, None
         step = start.step
         try:
             self.recorder.begin(self.plan, start.step)
             try:
-                graph.start(self.assign(start))
+                graph.start(self.assign(self.plan, start))
             except AlrayError as error:
                 return Verdict("failed", None, error, again=isinstance(error, StageError)), step
             while True:

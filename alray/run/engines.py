@@ -2,28 +2,68 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from alray.graph.graph import Graph
 from alray.graph.inline import InlineGraph
+from alray.plan.plan import Plan
 from alray.run.job import Job
+
+
+class Engine(ABC):
+    """Makes graphs for plans, and knows how many stages there is room for."""
+
+    @abstractmethod
+    def graph(self, plan: Plan) -> Graph:
+        """A graph for this plan, not started."""
+
+    @abstractmethod
+    def most_stages(self, wanted: int) -> int:
+        """The most stages, up to `wanted`, that there is room for now, were nothing else running; 0 for none."""
+
+
+class InlineEngine(Engine):
+    """Everything in this process: there is always room."""
+
+    def graph(self, plan: Plan) -> Graph:
+        return InlineGraph()
+
+    def most_stages(self, wanted: int) -> int:
+        return wanted
+
+
+class RayEngine(Engine):
+    """Actors on a connected cluster."""
+
+    def __init__(self, job: Job, run_token: str) -> None:
+        self._job, self._run_token = job, run_token
+
+    def graph(self, plan: Plan) -> Graph:
+        from alray.graph.ray_graph import RayGraph
+
+        return RayGraph(self._job.bundles(plan.stages), run_token=self._run_token)
+
+    def most_stages(self, wanted: int) -> int:
+        from alray.graph.cluster import has_room
+
+        if not isinstance(self._job.spec.resources.per_stage, dict):
+            return wanted  # each stage asks for something of its own: fewer of them is another request
+        return next((stages for stages in range(wanted, 0, -1) if has_room(self._job.bundles(stages))), 0)
 
 
 @contextmanager
 def engine(
     job: Job, *, inline: bool, address: str | None, run_token: str, note: Callable[[str], None]
-) -> Iterator[Callable[[], Graph]]:
-    """A maker of graphs. With Ray, the cluster is there for as long as the block lasts."""
+) -> Iterator[Engine]:
+    """The engine; with Ray, the cluster is there for as long as the block lasts."""
     if inline:
-        yield InlineGraph
+        yield InlineEngine()
         return
     from alray.graph.cluster import connect
 
-    bundles = job.bundles()
-    with connect(address, bundles) as cluster:
+    with connect(address, job.bundles(job.spec.pipeline.stages)) as cluster:
         for warning in cluster.warnings:
             note(warning)
-        from alray.graph.ray_graph import RayGraph
-
-        yield lambda: RayGraph(bundles, run_token=run_token)
+        yield RayEngine(job, run_token)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -99,20 +100,24 @@ class Job:
             threads=self.spec.resources.threads,
         )
 
-    def plan(self, *, probe: bool, one_process: bool = False) -> Plan:
-        """The plan for this spec.
+    def plan(self, costs: Costs, *, one_process: bool = False) -> Plan:
+        """The plan the spec asks for; one_process: all stages take turns (`--inline`)."""
+        return self._plan(costs, self.spec.pipeline.stages, self.spec.pipeline.partition, one_process)
 
-        probe: measure the components here first; one_process: all stages take turns (`--inline`).
-        """
+    def plan_for(self, costs: Costs, stages: int) -> Plan:
+        """The plan on another number of stages, cut anew; the weights will be the same."""
+        return self._plan(costs, stages, "auto", one_process=False)
+
+    def _plan(self, costs: Costs, stages: int, partition: str | Sequence[int], one_process: bool) -> Plan:
         spec = self.spec
         return make_plan(
             method=spec.method.kind,
             schedule=spec.schedule,
-            stages=spec.pipeline.stages,
+            stages=stages,
             replicas=spec.replicas.count,
-            partition=spec.pipeline.partition,
+            partition=partition,
             in_flight=spec.pipeline.in_flight,
-            costs=self.costs(probe=probe),
+            costs=costs,
             cores=self._cores(one_process),
             steps_per_epoch=self.facts.steps_per_epoch,
             total_steps=self.total_steps,
@@ -149,6 +154,6 @@ class Job:
             for stage in range(plan.stages)
         ]
 
-    def bundles(self) -> list[dict[str, float]]:
+    def bundles(self, stages: int) -> list[dict[str, float]]:
         """What each stage asks of Ray, replica by replica."""
-        return self.spec.resources.bundles(self.spec.pipeline.stages) * self.spec.replicas.count
+        return self.spec.resources.bundles(stages) * self.spec.replicas.count

@@ -8,6 +8,13 @@ from alray.errors import Problem
 from alray.spec.blocks import Vgg
 from alray.spec.data import DataSection, Digits, ImageFolder, Synthetic, Torchvision
 from alray.spec.messages import problem
+from alray.spec.micro_batches import (
+    PIPELINES,
+    batch_size_fault,
+    micro_batch_norm_fault,
+    micro_batches_fault,
+    virtual_stages_fault,
+)
 from alray.spec.models import Spec
 from alray.spec.optimizer import Sgd
 from alray.spec.pipeline import SCHEDULES
@@ -25,11 +32,11 @@ def check_spec(spec: Spec, places: Places) -> list[Problem]:
 
 
 def partition_adds_up(spec: Spec) -> Iterator[Finding]:
-    """A partition given as a list lays every component on one stage, and has an entry per stage."""
+    """A partition given as a list lays every component on one stage, and has an entry per (virtual) stage."""
     partition = spec.pipeline.partition
     if isinstance(partition, str):
         return
-    stages = spec.pipeline.stages
+    stages, virtual = spec.pipeline.stages, spec.virtual_stages
     covered, components = sum(partition), spec.model.num_components
     if covered != components:
         yield (
@@ -37,7 +44,16 @@ def partition_adds_up(spec: Spec) -> Iterator[Finding]:
             f"{list(partition)} covers {counted(covered, 'component')}, but the model has {components}",
             "give the number of components of each stage, with `repeat` counted",
         )
-    if len(partition) != stages:
+    if len(partition) == stages * virtual:
+        return
+    if virtual > 1:
+        yield (
+            ("pipeline", "partition"),
+            f"{list(partition)} has {counted(len(partition), 'entry', 'entries')}, but there are "
+            f"{counted(stages, 'stage')} with {virtual} virtual stages each",
+            f"give {stages * virtual} entries, one per virtual stage",
+        )
+    else:
         yield (
             ("pipeline", "partition"),
             f"{list(partition)} is for {counted(len(partition), 'stage')}, but `stages` is {stages}",
@@ -46,9 +62,18 @@ def partition_adds_up(spec: Spec) -> Iterator[Finding]:
 
 
 def stages_have_components(spec: Spec) -> Iterator[Finding]:
-    """No stage is empty."""
-    stages, components = spec.pipeline.stages, spec.model.num_components
-    if stages > components and isinstance(spec.pipeline.partition, str):
+    """No stage is empty, nor any virtual one."""
+    stages, virtual, components = spec.pipeline.stages, spec.virtual_stages, spec.model.num_components
+    if stages * virtual <= components or not isinstance(spec.pipeline.partition, str):
+        return
+    if virtual > 1:
+        yield (
+            ("pipeline", "stages"),
+            f"{counted(stages, 'stage')} with {virtual} virtual stages each, but the model has only "
+            f"{counted(components, 'component')}",
+            "use fewer: a virtual stage holds at least one component",
+        )
+    else:
         yield (
             ("pipeline", "stages"),
             f"{stages} stages, but the model has only {counted(components, 'component')}",
@@ -67,14 +92,63 @@ def schedule_suits_method(spec: Spec) -> Iterator[Finding]:
         )
 
 
-def backpropagation_has_one_stage(spec: Spec) -> Iterator[Finding]:
-    """Pipelines of backpropagation are not part of this version."""
-    if spec.method.kind == "backpropagation" and spec.pipeline.stages > 1:
+def single_has_one_stage(spec: Spec) -> Iterator[Finding]:
+    """`single` is backpropagation without a pipeline."""
+    if spec.method.kind == "backpropagation" and spec.schedule == "single" and spec.pipeline.stages > 1:
         yield (
             ("pipeline", "stages"),
-            f"backpropagation runs on one stage in this version, got {spec.pipeline.stages}",
-            "set pipeline.stages to 1",
+            f"the schedule `single` runs on one stage, got {spec.pipeline.stages}",
+            f"set pipeline.stages to 1, or choose the schedule {listed(PIPELINES)}",
         )
+
+
+def micro_batches_suit_schedule(spec: Spec) -> Iterator[Finding]:
+    """As many micro-batches and virtual stages as the schedule can run."""
+    if spec.schedule not in SCHEDULES[spec.method.kind]:
+        return
+    faults = {
+        "micro_batches": micro_batches_fault(spec.schedule, spec.pipeline.stages, spec.micro_batches),
+        "virtual_stages": virtual_stages_fault(spec.schedule, spec.virtual_stages),
+    }
+    for key, fault in faults.items():
+        if fault is not None:
+            yield ("pipeline", key), *fault
+
+
+def micro_batches_divide_the_batch(spec: Spec) -> Iterator[Finding]:
+    """Micro-batches are equal: the schedules work with tensors of one shape."""
+    fault = batch_size_fault(spec.data.batch_size, spec.micro_batches)
+    if fault is not None and _is_pipeline(spec):
+        message, mend = fault
+        if spec.pipeline.micro_batches is None:
+            message += " (2 per stage, the default)"
+        yield ("pipeline", "micro_batches"), message, mend
+
+
+def pipelines_drop_the_last_batch(spec: Spec) -> Iterator[Finding]:
+    """The messages between stages of backpropagation have one shape, fixed at the start."""
+    if _is_pipeline(spec) and spec.data.last_batch == "keep":
+        yield (
+            ("data", "last_batch"),
+            f"the schedule `{spec.schedule}` needs mini-batches of one size, and an epoch's last one may be smaller",
+            "leave it at drop, or choose the schedule single",
+        )
+
+
+def micro_batches_leave_norms_alone(spec: Spec) -> Iterator[Finding]:
+    """Batch normalisation takes its statistics over what it is given; `vgg` blocks have it."""
+    if spec.pipeline.micro_batch_norm == "accept" or not _is_pipeline(spec) or spec.micro_batches == 1:
+        return
+    for index, entry in enumerate(spec.model.components):
+        if isinstance(entry, Vgg):
+            message, mend = micro_batch_norm_fault(f"block `{entry.block}`", spec.micro_batches)
+            yield ("model", "components", index, "block"), message, mend
+            return
+
+
+def _is_pipeline(spec: Spec) -> bool:
+    """Whether gradients travel between stages (what else is wrong with a schedule is told elsewhere)."""
+    return spec.method.kind == "backpropagation" and spec.schedule in PIPELINES
 
 
 def label_rate_has_a_label_chain(spec: Spec) -> Iterator[Finding]:
@@ -176,7 +250,11 @@ CHECKS: tuple[Check, ...] = (
     partition_adds_up,
     stages_have_components,
     schedule_suits_method,
-    backpropagation_has_one_stage,
+    single_has_one_stage,
+    micro_batches_suit_schedule,
+    micro_batches_divide_the_batch,
+    pipelines_drop_the_last_batch,
+    micro_batches_leave_norms_alone,
     label_rate_has_a_label_chain,
     nesterov_has_momentum,
     one_cost_per_component,

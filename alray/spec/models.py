@@ -102,3 +102,13 @@ class Spec(Section):
     def schedule(self) -> str:
         """The pipeline's schedule with `auto` decided: a name that `alray.plan` knows."""
         return self.pipeline.resolved_schedule(self.method.kind)
+
+    @property
+    def micro_batches(self) -> int:
+        """The pipeline's micro-batches per mini-batch, with null decided."""
+        return self.pipeline.resolved_micro_batches(self.method.kind)
+
+    @property
+    def virtual_stages(self) -> int:
+        """The pipeline's virtual stages per stage, with null decided."""
+        return self.pipeline.resolved_virtual_stages(self.method.kind)

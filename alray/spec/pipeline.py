@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from alray.spec.choice import ByShape
+from alray.spec.micro_batches import PIPELINES, default_micro_batches, default_virtual_stages
 from alray.spec.section import (
     Counts,
     NonNegativeFloat,
@@ -19,9 +20,9 @@ from alray.spec.section import (
 
 SCHEDULES: dict[str, tuple[str, ...]] = {
     "associated_learning": ("streamed", "sequential", "parallel_backward", "overlapped"),
-    "backpropagation": ("single",),
+    "backpropagation": ("single", *PIPELINES),
 }
-"""The schedules each kind of method can run in; the first is what `auto` means for it."""
+"""The schedules each kind of method can run in."""
 
 
 class Cost(Section):
@@ -47,19 +48,42 @@ def _partition(value: Any) -> Any:
 class Pipeline(Section):
     """Schedule, stages and partition."""
 
-    schedule: Literal["auto", "streamed", "sequential", "parallel_backward", "overlapped", "single"] = "auto"
-    """Order of work. `auto`: `streamed` for local losses, `single` for backpropagation."""
+    schedule: Literal[
+        "auto",
+        "streamed",
+        "sequential",
+        "parallel_backward",
+        "overlapped",
+        "single",
+        "naive",
+        "gpipe",
+        "1f1b",
+        "interleaved_1f1b",
+        "zero_bubble",
+    ] = "auto"
+    """Order of work. `auto`: `streamed` for local losses; for backpropagation `single` on one stage, `1f1b` on
+    several."""
     stages: PositiveInt = 1
-    """Number of device stages. Left out beside a `partition` that is a list: the length of that list."""
+    """Number of device stages. Left out beside a `partition` that is a list: the length of that list, over the
+    virtual stages of each stage."""
     partition: Annotated[
         Annotated[Counts, Tag("list")] | Annotated[Literal["auto", "uniform", "parameters"], Tag("name")],
         Discriminator(ByShape((list, tuple), "list", "name")),
         BeforeValidator(_partition),
     ] = "auto"
     """Components per stage. `auto`: the slowest stage is as fast as can be. `uniform`: even numbers of
-    components. `parameters`: even numbers of parameters. A list: as given, `repeat` counted."""
+    components. `parameters`: even numbers of parameters. A list: as given, `repeat` counted; with virtual
+    stages, one entry per virtual stage."""
     in_flight: PositiveInt = 4
     """Mini-batches that may wait on an edge between two stages."""
+    micro_batches: PositiveInt | None = None
+    """Equal parts a mini-batch is cut into, in the schedules gpipe, 1f1b, interleaved_1f1b and zero_bubble. null: 2
+    per stage."""
+    virtual_stages: PositiveInt | None = None
+    """Runs of components on each stage, apart from each other, in the schedules interleaved_1f1b and zero_bubble:
+    stage s of S holds virtual stages s, s + S, and so on. null: 2 for interleaved_1f1b, otherwise 1."""
+    micro_batch_norm: Literal["refuse", "accept"] = "refuse"
+    """Batch normalisation with micro-batches, each of which is then normalised by itself. Default: refuse."""
     costs: Annotated[tuple[Cost, ...], Field(strict=False, min_length=1)] | None = None
     """Costs of the components, one entry each. null: measured."""
 
@@ -67,8 +91,30 @@ class Pipeline(Section):
     @classmethod
     def _stages_of_a_list(cls, value: Any) -> Any:
         partition = value.get("partition") if isinstance(value, dict) and "stages" not in value else None
-        return {**value, "stages": max(1, len(partition))} if isinstance(partition, list | tuple) else value
+        if not isinstance(partition, list | tuple):
+            return value
+        virtual = value.get("virtual_stages")
+        if virtual is None:
+            virtual = default_virtual_stages(str(value.get("schedule")))
+        each = virtual if isinstance(virtual, int) and virtual > 0 else 1
+        return {**value, "stages": max(1, len(partition) // each)}
 
     def resolved_schedule(self, method_kind: str) -> str:
         """The schedule with `auto` decided for this kind of method."""
-        return SCHEDULES[method_kind][0] if self.schedule == "auto" else self.schedule
+        if self.schedule != "auto":
+            return self.schedule
+        if method_kind == "backpropagation":
+            return "single" if self.stages == 1 else "1f1b"
+        return "streamed"
+
+    def resolved_micro_batches(self, method_kind: str) -> int:
+        """Micro-batches of one mini-batch, with null decided; 1 in schedules that do not cut it."""
+        if self.micro_batches is not None:
+            return self.micro_batches
+        return default_micro_batches(self.resolved_schedule(method_kind), self.stages)
+
+    def resolved_virtual_stages(self, method_kind: str) -> int:
+        """Virtual stages of each stage, with null decided."""
+        if self.virtual_stages is not None:
+            return self.virtual_stages
+        return default_virtual_stages(self.resolved_schedule(method_kind))

@@ -29,7 +29,7 @@ class Timer:
             if every.unit == "s":
                 self._seconds = every.count
             else:
-                # Exact: 1.1 epochs of 10 steps are 11 steps, not 11.000000000000002, which step 11 would miss.
+                # Exact: 0.07 epochs of 100 steps are 7 steps, not 7.000000000000001, which step 7 would miss.
                 self._steps = Fraction(str(every.count)) * (steps_per_epoch if every.unit == "epochs" else 1)
         self._last_s = time.monotonic()
 

@@ -98,6 +98,8 @@ def _own_file(module: ModuleType) -> Path | None:
     place = getattr(module, "__file__", None)
     if place is None or module.__name__ == "__main__" or module.__name__.partition(".")[0] == "alray":
         return None
+    if not Path(place).is_absolute():  # torch has modules without a file that name one all the same
+        return None
     path = Path(place).resolve()
     return path if path.suffix == ".py" and "site-packages" not in path.parts else None
 

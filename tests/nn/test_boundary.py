@@ -65,7 +65,8 @@ def test_what_is_row_major_already_is_not_copied():
 
 def test_a_block_that_permutes_passes_on_default_strides(make_network):
     network = make_network(
-        "model.components=[{block: 'python:own_blocks.Permuted', width: 6}, {block: 'python:own_blocks.Affine', inplace: false}]",
+        "model.components=[{block: 'python:own_blocks.Permuted', width: 6}, "
+        "{block: 'python:own_blocks.Affine', inplace: false}]",
         code=BLOCKS,
     )
     component = network.component(0, "cpu")

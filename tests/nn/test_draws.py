@@ -16,7 +16,7 @@ from torch import nn
 class Dropout(nn.Module):
     def __init__(self, input):
         super().__init__()
-        torch.rand(100)
+        torch.rand(100, device="cpu")  # whatever the device at hand
 
     def forward(self, s, mask=None):
         return nn.functional.dropout(s, 0.5)
@@ -78,6 +78,13 @@ def test_initial_weights_are_a_function_of_seed_index_and_part(make_network):
     assert not torch.equal(whole[1].weights()["f.0.weight"], whole[2].weights()["f.0.weight"])
     other = make_network("model.components=[{block: vgg, channels: [4], repeat: 3}]", "seed=6").component(2, "cpu")
     assert not torch.equal(other.weights()["f.0.weight"], alone.weights()["f.0.weight"])
+
+
+def test_two_parts_alike_do_not_begin_alike(make_network):
+    component = make_network().component(1, "cpu")
+    encoder, decoder = component.g.state_dict(), component.h.state_dict()
+    assert encoder.keys() == decoder.keys()
+    assert not any(torch.equal(encoder[name], decoder[name]) for name in encoder)
 
 
 def test_the_parts_are_drawn_apart_so_both_methods_begin_with_the_same_encoders(make_network):

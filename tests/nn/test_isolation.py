@@ -41,9 +41,12 @@ def test_each_part_gets_the_gradient_of_its_own_loss_and_nothing_else(make_netwo
             )
         }
         # Nothing between the associated loss and the label chain, nor between the other loss and the encoder.
-        assert torch.autograd.grad(
-            associated, [*component.g.parameters(), *component.h.parameters()], retain_graph=True, allow_unused=True
-        ) == (None,) * 4
+        assert (
+            torch.autograd.grad(
+                associated, [*component.g.parameters(), *component.h.parameters()], retain_graph=True, allow_unused=True
+            )
+            == (None,) * 4
+        )
         rebuilt = component.h(t_out)
         autoencoder = (
             functional.cross_entropy(rebuilt, t_in)

@@ -19,7 +19,9 @@ def cuts(length: int, size: int) -> list[tuple[int, int]]:
 def by_hand(maps: torch.Tensor, size: int) -> torch.Tensor:
     return torch.stack(
         [
-            torch.stack([maps[..., top:bottom, left:right].mean((-2, -1)) for left, right in cuts(maps.shape[3], size)], -1)
+            torch.stack(
+                [maps[..., top:bottom, left:right].mean((-2, -1)) for left, right in cuts(maps.shape[3], size)], -1
+            )
             for top, bottom in cuts(maps.shape[2], size)
         ],
         -2,

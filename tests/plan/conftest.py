@@ -23,6 +23,7 @@ def make_costs() -> Callable[..., Costs]:
         edge_latency_s: float = 0.0,
         edge_s_per_byte: float = 0.0,
         threads: int = 1,
+        action_overhead_s: float = 0.0,
     ) -> Costs:
         components = tuple(
             ComponentCosts(
@@ -52,6 +53,7 @@ def make_costs() -> Callable[..., Costs]:
             components=components,
             edge_latency_s=edge_latency_s,
             edge_s_per_byte=edge_s_per_byte,
+            action_overhead_s=action_overhead_s,
         )
 
     return make

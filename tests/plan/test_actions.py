@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from alray.errors import PlanError
 from alray.plan.actions import KINDS, Action, parse, parse_program, print_program
 from alray.plan.program import Program
-from alray.plan.schedules import SCHEDULES, evaluation_actions, program, step_actions
+from alray.plan.schedules import LOCAL, SCHEDULES, evaluation_actions, program, step_actions
+from alray.spec.micro_batches import default_micro_batches, default_virtual_stages
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "actions"
 FILES = sorted(GOLDEN.glob("*.txt"))
@@ -34,6 +35,9 @@ def test_an_action_comes_back_from_its_text(action: Action) -> None:
         ("2W0.1", Action(2, "W", 0, part=1)),
         ("1S0v", Action(1, "S", 0, down=True)),
         ("0R7.2v", Action(0, "R", 7, part=2, down=True)),
+        ("2F0.3", Action(2, "F", 0, part=3)),
+        ("5I1.12", Action(5, "I", 1, part=12)),
+        ("0G0", Action(0, "G", 0)),
     ],
 )
 def test_texts(text: str, action: Action) -> None:
@@ -46,7 +50,7 @@ def test_what_is_not_an_action_is_refused(text: str) -> None:
     with pytest.raises(PlanError) as caught:
         parse(text)
     assert str(caught.value) == (
-        f"`{text}` is not an action; write stage, kind and batch, as in `2F0`; the kinds are F B U S R E D W, "
+        f"`{text}` is not an action; write stage, kind and batch, as in `2F0`; the kinds are F B U S R E D W I G, "
         "and only S and R go down (`1S0v`)"
     )
 
@@ -66,15 +70,22 @@ def test_program_errors_name_file_and_line() -> None:
     assert str(caught.value) == "x.txt:2: `0F1` stands in the list of stage 1; give each stage one line, stage 0 first"
 
 
+def test_a_stage_lists_its_virtual_stages() -> None:
+    assert parse_program("0F0 2F0\n1F0 3F0\n")[1] == (Action(1, "F", 0), Action(3, "F", 0))
+    with pytest.raises(PlanError, match="`2F0` stands in the list of stage 1"):
+        parse_program("0F0\n1F0 2F0\n")
+
+
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_golden_actions(path: Path) -> None:
     golden = parse_program(path.read_text(), file=str(path))
-    schedule, _, count = path.stem.rpartition("-")
-    stages = int(count)
+    schedule, _, counts = path.stem.rpartition("-")
+    stages, virtual_stages = (int(count) for count in (*counts.split("x"), "1")[:2])
+    parts = default_micro_batches(schedule, stages)
     made = (
         tuple(evaluation_actions(stage, stages, 3) for stage in range(stages))
         if schedule == "evaluation"
-        else program(schedule, stages, 3)
+        else program(schedule, stages, 3 if parts == 1 else 1, micro_batches=parts, virtual_stages=virtual_stages)
     )
     assert print_program(made) == print_program(golden)
 
@@ -82,17 +93,23 @@ def test_golden_actions(path: Path) -> None:
 def test_every_schedule_has_golden_actions() -> None:
     expected = {"single-1"} | {
         f"{schedule}-{stages}"
-        for schedule in (*SCHEDULES, "evaluation")
-        if schedule != "single"
-        for stages in range(1, 5)
+        for schedule in (*LOCAL, "evaluation", "naive", "gpipe", "1f1b")
+        for stages in (1, 2, 3, 4, 8)
     }
+    expected |= {"interleaved_1f1b-2x2", "interleaved_1f1b-4x2"}
+    expected |= {f"zero_bubble-{stages}" for stages in ("2", "4", "2x2", "4x2")}
     assert {path.stem for path in FILES} == expected
 
 
 @pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name != "single"])
 def test_columns_hold_the_same_actions(schedule: str) -> None:
-    made = Program.of_schedule(schedule, 4, 5)
-    assert tuple(made.actions(stage) for stage in range(4)) == program(schedule, 4, 5)
+    parts = {
+        "micro_batches": default_micro_batches(schedule, 4),
+        "virtual_stages": default_virtual_stages(schedule),
+    }
+    made = Program.of_schedule(schedule, 4, 5, **parts)
+    assert made.virtual_stages == parts["virtual_stages"]
+    assert tuple(made.actions(stage) for stage in range(4)) == program(schedule, 4, 5, **parts)
 
 
 def test_columns_hold_messages_that_go_down() -> None:

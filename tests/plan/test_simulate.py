@@ -27,21 +27,27 @@ def read_drawing(path: Path) -> tuple[Timeline, list[str]]:
     keys = dict(line.split(": ") for line in head.splitlines() if not line.startswith("#"))
     schedule, stages, batches = keys["program"].split()
     size = int(stages)
+    micro_batches, virtual_stages = int(keys.get("micro_batches", "1")), int(keys.get("virtual_stages", "1"))
+    parts = size * virtual_stages
 
     def values(key: str, count: int) -> list[float]:
         given_values = [float(word) for word in keys.get(key, "0").split()]
         return given_values * count if len(given_values) == 1 else given_values
 
     durations = Durations(
-        *(values(kind, size) for kind in "FBUED"),
-        up_s=values("up", size - 1),
-        down_s=values("down", size - 1),
+        *(values(kind, parts) for kind in "FBUED"),
+        up_s=values("up", parts - 1),
+        down_s=values("down", parts - 1),
         latency_s=float(keys.get("latency", "0")),
+        input_gradient_s=values("I", parts),
+        weight_gradient_s=values("G", parts),
     )
     made = (
         Program.of_evaluation(size, int(batches))
         if schedule == "evaluation"
-        else Program.of_schedule(schedule, size, int(batches))
+        else Program.of_schedule(
+            schedule, size, int(batches), micro_batches=micro_batches, virtual_stages=virtual_stages
+        )
     )
     return simulate(made, durations, in_flight=int(keys.get("in_flight", "4"))), drawing.splitlines()
 
@@ -63,7 +69,7 @@ def test_golden_timelines(path: Path) -> None:
 
 
 def test_golden_timelines_are_there() -> None:
-    assert len(FILES) >= 12
+    assert len(FILES) >= 18
 
 
 stage_times = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(0, 9)), min_size=2, max_size=6)

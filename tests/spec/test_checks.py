@@ -49,13 +49,15 @@ COST = "{forward_s: 1, backward_s: 1, update_s: 0}"
         (
             "{kind: associated_learning}",
             "{kind: backpropagation}",
-            "x.yaml:9: pipeline.stages: backpropagation runs on one stage in this version, got 2; "
-            "set pipeline.stages to 1",
+            "x.yaml:5: model.components[0].block: block `vgg` has batch normalisation: each of the 4 micro-batches would "
+            "be normalised by itself, so the network is not the one that whole mini-batches train; "
+            "set pipeline.micro_batch_norm to accept, pipeline.micro_batches to 1, or choose the schedule naive",
         ),
         (
             "{kind: associated_learning}\noptimizer: {kind: adam}\npipeline: {stages: 2}",
             "{kind: backpropagation}\npipeline: {schedule: streamed}",
-            "x.yaml:8: pipeline.schedule: `streamed` is not a schedule for backpropagation; choose `auto` or `single`",
+            "x.yaml:8: pipeline.schedule: `streamed` is not a schedule for backpropagation; "
+            "choose `auto`, `single`, `naive`, `gpipe`, `1f1b`, `interleaved_1f1b` or `zero_bubble`",
         ),
         (
             "{kind: associated_learning}\noptimizer: {kind: adam}\npipeline: {stages: 2}",
@@ -143,6 +145,129 @@ def test_four_halvings_of_sixteen_pixels_are_in_order(small: str, write: Callabl
         "pool: true", "pool: true, repeat: 4"
     )
     load_spec(write(text))
+
+
+PIPELINE = "{kind: associated_learning}\noptimizer: {kind: adam}\npipeline: {stages: 2}"
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "messages"),
+    [
+        (
+            "{stages: 2, schedule: single}",
+            [
+                "x.yaml:8: pipeline.stages: the schedule `single` runs on one stage, got 2; set pipeline.stages to 1, "
+                "or choose the schedule `naive`, `gpipe`, `1f1b`, `interleaved_1f1b` or `zero_bubble`"
+            ],
+        ),
+        (
+            "{stages: 2, micro_batches: 6}",
+            [
+                "x.yaml:8: pipeline.micro_batches: a mini-batch of 64 samples cannot be cut into 6 equal micro-batches; "
+                "use a divisor of 64, or another data.batch_size"
+            ],
+        ),
+        (
+            "{stages: 2, micro_batches: 1}",
+            [
+                "x.yaml:8: pipeline.micro_batches: `1f1b` needs at least as many micro-batches as stages, got 1 for 2; "
+                "use 2 or more, or fewer stages"
+            ],
+        ),
+        (
+            "{stages: 2, schedule: naive, micro_batches: 2}",
+            ["x.yaml:8: pipeline.micro_batches: `naive` does not cut mini-batches, got 2; leave it out"],
+        ),
+        (
+            "{stages: 2, schedule: zero_bubble, micro_batches: 5}",
+            [
+                "x.yaml:8: pipeline.micro_batches: `zero_bubble` goes in rounds of one micro-batch per stage: 5 cannot "
+                "be shared evenly by 2 rounds; use a multiple of the 2 stages, such as 4 or 6",
+                "x.yaml:8: pipeline.micro_batches: a mini-batch of 64 samples cannot be cut into 5 equal micro-batches; "
+                "use a divisor of 64, or another data.batch_size",
+            ],
+        ),
+        (
+            "{stages: 1, virtual_stages: 2, schedule: gpipe}",
+            [
+                "x.yaml:8: pipeline.stages: 1 stage with 2 virtual stages each, but the model has only 1 component; "
+                "use fewer: a virtual stage holds at least one component",
+                "x.yaml:8: pipeline.virtual_stages: `gpipe` has one virtual stage on each stage, got 2; "
+                "leave it out, or choose interleaved_1f1b or zero_bubble",
+            ],
+        ),
+        (
+            "{schedule: interleaved_1f1b, stages: 1, virtual_stages: 1}",
+            [
+                "x.yaml:8: pipeline.virtual_stages: one virtual stage on each stage cannot be interleaved; "
+                "use 2 or more, or the schedule 1f1b"
+            ],
+        ),
+        (
+            "{schedule: interleaved_1f1b, stages: 2, partition: [1, 1]}",
+            [
+                "x.yaml:8: pipeline.partition: [1, 1] has 2 entries, but there are 2 stages with 2 virtual stages each; "
+                "give 4 entries, one per virtual stage"
+            ],
+        ),
+    ],
+)
+def test_pipelines_of_backpropagation(
+    small: str, complaints: Callable[..., list[str]], pipeline: str, messages: list[str]
+) -> None:
+    text = small.replace(PIPELINE, f"{{kind: backpropagation}}\npipeline: {pipeline[:-1]}, micro_batch_norm: accept}}")
+    if "stages: 1, virtual_stages: 2" in pipeline:
+        text = text.replace("    - {block: vgg, channels: [8], pool: true}\n", "")
+        messages = [message.replace("yaml:8", "yaml:7") for message in messages]
+    assert complaints(text) == messages
+
+
+def test_pipelines_drop_the_last_batch(small: str, complaints: Callable[..., list[str]]) -> None:
+    text = small.replace(PIPELINE, "{kind: backpropagation}\npipeline: {stages: 2, schedule: naive}")
+    assert complaints(text.replace("source: digits", "source: digits, last_batch: keep")) == [
+        "x.yaml:2: data.last_batch: the schedule `naive` needs mini-batches of one size, and an epoch's last one may be "
+        "smaller; leave it at drop, or choose the schedule single"
+    ]
+
+
+def test_the_default_number_of_micro_batches_is_told_as_such(small: str, complaints: Callable[..., list[str]]) -> None:
+    text = small.replace(PIPELINE, "{kind: backpropagation}\npipeline: {stages: 2, micro_batch_norm: accept}")
+    (found,) = complaints(text.replace("source: digits", "source: digits, batch_size: 50"))
+    assert "a mini-batch of 50 samples cannot be cut into 4 equal micro-batches (2 per stage, the default);" in found
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "schedule", "stages", "micro_batches", "virtual_stages"),
+    [
+        ("{}", "single", 1, 1, 1),
+        ("{stages: 2}", "1f1b", 2, 4, 1),
+        ("{stages: 2, schedule: naive}", "naive", 2, 1, 1),
+        ("{stages: 2, schedule: gpipe, micro_batches: 8}", "gpipe", 2, 8, 1),
+        ("{schedule: interleaved_1f1b}", "interleaved_1f1b", 1, 2, 2),
+        ("{schedule: interleaved_1f1b, partition: [1, 1]}", "interleaved_1f1b", 1, 2, 2),
+        ("{schedule: zero_bubble, virtual_stages: 2, partition: [1, 1]}", "zero_bubble", 1, 2, 2),
+        ("{schedule: zero_bubble, partition: [1, 1]}", "zero_bubble", 2, 4, 1),
+    ],
+)
+def test_what_is_left_out_of_a_pipeline(
+    small: str,
+    write: Callable[[str], Path],
+    pipeline: str,
+    schedule: str,
+    stages: int,
+    micro_batches: int,
+    virtual_stages: int,
+) -> None:
+    keys = ", ".join(part for part in (pipeline[1:-1], "micro_batch_norm: accept") if part)
+    spec = load_spec(write(small.replace(PIPELINE, f"{{kind: backpropagation}}\npipeline: {{{keys}}}"))).spec
+    assert (spec.schedule, spec.pipeline.stages) == (schedule, stages)
+    assert (spec.micro_batches, spec.virtual_stages) == (micro_batches, virtual_stages)
+
+
+def test_micro_batches_of_local_losses(small: str, complaints: Callable[..., list[str]]) -> None:
+    assert complaints(small.replace("{stages: 2}", "{stages: 2, micro_batches: 2}")) == [
+        "x.yaml:9: pipeline.micro_batches: `streamed` does not cut mini-batches, got 2; leave it out"
+    ]
 
 
 def test_all_findings_are_told_at_once(small: str, complaints: Callable[..., list[str]]) -> None:

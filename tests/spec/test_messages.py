@@ -121,7 +121,8 @@ def changed(small: str, old: str, new: str) -> str:
         (
             "{stages: 2}",
             "3",
-            "x.yaml:9: pipeline: expected a section, got 3; its keys: schedule, stages, partition, in_flight, costs",
+            "x.yaml:9: pipeline: expected a section, got 3; its keys: schedule, stages, partition, in_flight, micro_batches, "
+            "virtual_stages, micro_batch_norm, costs",
         ),
         (
             "name: small",

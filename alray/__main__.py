@@ -1,0 +1,5 @@
+"""`python -m alray`: the command line without the console script."""
+
+from alray.cli.main import main
+
+main()

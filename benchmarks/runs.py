@@ -1,0 +1,29 @@
+"""Run a spec in a folder of its own and keep its summary."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def summary_of(spec: Path, *overrides: str, inline: bool = False) -> dict[str, Any]:
+    """`alray run --json` as users run it: a process of its own, its summary read from standard output."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "alray", "run", str(spec), *overrides, "--json"]
+        command += ["--run-dir", str(Path(folder) / "run")] + (["--inline"] if inline else [])
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def write_results(name: str, value: dict[str, Any]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

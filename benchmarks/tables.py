@@ -1,0 +1,57 @@
+"""Write docs/benchmarks.md from what the benchmarks wrote into benchmarks/results.
+
+    python -m benchmarks.tables
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.runs import RESULTS
+
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+
+
+def streamed(result: dict[str, Any]) -> list[str]:
+    lines = [
+        "## Streaming over two one-thread stages",
+        "",
+        f"`make bench` ran `benchmarks/{result['spec']}` (four components that cost the same) three ways in each of "
+        f"{len(result['repeats'])} repeats: streamed on two stages of one thread each, sequential on one thread, and "
+        "sequential on two threads of one process. Milliseconds a mini-batch, medians after warm-up.",
+        "",
+        "| repeat | streamed | predicted | one thread | two threads | bubble | same bits as one thread |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for number, entry in enumerate(result["repeats"], start=1):
+        lines.append(
+            f"| {number} | {1e3 * entry['streamed_s']:.1f} | {1e3 * entry['predicted_s']:.1f} "
+            f"| {1e3 * entry['sequential_s']:.1f} | {1e3 * entry['two_threads_s']:.1f} "
+            f"| {100 * entry['bubble']:.1f} % | {'yes' if entry['same_bits'] else 'no'} |"
+        )
+    lines += [
+        "",
+        f"Medians of the ratios: streamed is **{result['over_sequential']:.2f}** times as fast as one thread and "
+        f"**{result['over_two_threads']:.2f}** times as fast as two threads; the prediction is "
+        f"**{result['predicted_over_measured']:.3f}** of what was measured.",
+        "",
+    ]
+    return lines
+
+
+def main() -> None:
+    lines = [
+        "# Benchmarks",
+        "",
+        "Written by `make bench` from `benchmarks/results/*.json`. A figure is a ratio of two things measured in one run:",
+        "absolute times depend on the machine and drift.",
+        "",
+    ]
+    lines += streamed(json.loads((RESULTS / "streamed.json").read_text(encoding="utf-8")))
+    PAGE.write_text("\n".join(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

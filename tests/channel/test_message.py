@@ -1,0 +1,128 @@
+"""Messages in a flat buffer: what is packed is what is read, whatever lay there before."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from alray.channel.message import ALIGNMENT, HEADER_BYTES, Kind, Message, aligned, pack, packed_bytes, unpack
+from alray.errors import ChannelError
+
+DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+]
+NAMES = ["s", "t", "labels", "mask", "lengths", "route", "h", "c"]
+SHAPES = st.lists(st.integers(0, 4), max_size=6).map(tuple)
+
+
+def filled(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    numbers = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 2 if dtype is torch.bool else 100, shape, generator=numbers).to(dtype)
+
+
+def dirty(nbytes: int) -> torch.Tensor:
+    return torch.full((nbytes,), 255, dtype=torch.uint8)
+
+
+def same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return left.dtype == right.dtype and left.shape == right.shape and torch.equal(left, right)
+
+
+def check_round_trip(message: Message) -> None:
+    expected = packed_bytes([tensor.numel() * tensor.element_size() for tensor in message.tensors.values()])
+    buffer = dirty(expected)
+    assert pack(message, buffer, edge="0->1") == expected
+    read = unpack(buffer, edge="0->1")
+    assert (read.kind, read.step, read.flags, read.count) == (message.kind, message.step, message.flags, message.count)
+    assert list(read.tensors) == list(message.tensors)
+    assert all(same(read.tensors[name], tensor) for name, tensor in message.tensors.items())
+    for tensor in read.tensors.values():
+        assert tensor.stride() == torch.empty(tensor.shape).stride()
+        assert tensor.numel() == 0 or tensor.data_ptr() % ALIGNMENT == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kind=st.sampled_from(Kind),
+    step=st.integers(0, 2**40),
+    flags=st.integers(0, 7),
+    count=st.integers(0, 1000),
+    tensors=st.dictionaries(st.sampled_from(NAMES), st.tuples(SHAPES, st.sampled_from(DTYPES))),
+)
+def test_round_trip(kind, step, flags, count, tensors):
+    made = {name: filled(shape, dtype, seed) for seed, (name, (shape, dtype)) in enumerate(tensors.items())}
+    check_round_trip(Message(kind, step, made, flags=flags, count=count))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (5,), (2, 3), (1, 2, 1, 3, 1, 2)])
+def test_every_type_and_number_of_dimensions(dtype, shape):
+    check_round_trip(Message(Kind.TRAIN, 1, {"s": filled(shape, dtype), "t": filled((3,), dtype, 1)}))
+
+
+def test_all_names_at_once_fit_the_header():
+    check_round_trip(Message(Kind.TRAIN, 1, {name: filled((1,) * 6, torch.int64) for name in NAMES}))
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.randn(4, 3, 2, 2).to(memory_format=torch.channels_last),
+        torch.randn(3, 5).t(),
+        torch.randn(8)[::2],
+        torch.randn(1).expand(6),
+    ],
+)
+def test_other_strides_arrive_row_major(tensor):
+    check_round_trip(Message(Kind.EVALUATE, 0, {"s": tensor}))
+
+
+def test_values_that_are_no_numbers_keep_their_bits():
+    special = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 1e-45])
+    buffer = dirty(1024)
+    pack(Message(Kind.TRAIN, 1, {"s": special}), buffer, edge="0->1")
+    assert torch.equal(unpack(buffer, edge="0->1").tensors["s"].view(torch.int32), special.view(torch.int32))
+
+
+def test_a_shorter_message_over_a_longer_one():
+    buffer = dirty(2048)
+    pack(Message(Kind.TRAIN, 1, {"s": torch.ones(2, 9, 3), "mask": torch.ones(2, 9)}), buffer, edge="0->1")
+    pack(Message(Kind.TRAIN, 2, {"s": torch.zeros(2, 4, 3)}), buffer, edge="0->1")
+    read = unpack(buffer, edge="0->1")
+    assert list(read.tensors) == ["s"] and same(read.tensors["s"], torch.zeros(2, 4, 3))
+
+
+def test_tensors_are_views_of_the_buffer():
+    buffer = dirty(1024)
+    pack(Message(Kind.TRAIN, 1, {"s": torch.zeros(3)}), buffer, edge="0->1")
+    read = unpack(buffer, edge="0->1")
+    buffer.fill_(0)
+    pack(Message(Kind.TRAIN, 1, {"s": torch.ones(3)}), buffer, edge="0->1")
+    assert read.tensors["s"].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_message_that_just_fits_and_one_that_does_not():
+    fits = packed_bytes([16 * 4])
+    assert pack(Message(Kind.TRAIN, 3, {"s": torch.zeros(16)}), dirty(fits), edge="1->2") == fits
+    buffer = dirty(fits)
+    with pytest.raises(ChannelError) as caught:
+        pack(Message(Kind.EVALUATE, 3, {"s": torch.zeros(17)}), buffer, edge="1->2")
+    assert str(caught.value) == (
+        f"edge 1->2: evaluate 3 (s (17,)) is {fits + 64} bytes, the edge was laid out for {fits}; "
+        "a block gave a larger output than it did on the meta device; its output shape must be fixed"
+    )
+    assert bool((buffer == 255).all()), "nothing is written of a message that does not fit"
+
+
+@pytest.mark.parametrize(("nbytes", "expected"), [(0, 0), (1, 64), (64, 64), (65, 128)])
+def test_alignment(nbytes, expected):
+    assert aligned(nbytes) == expected and HEADER_BYTES % ALIGNMENT == 0

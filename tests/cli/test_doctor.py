@@ -1,0 +1,99 @@
+"""doctor: what it finds, and that a fault is an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from alray.cli import checks
+from alray.cli.checks import Finding
+
+
+class Disk(NamedTuple):
+    """As `shutil.disk_usage` tells it."""
+
+    total: int
+    used: int
+    free: int
+
+
+def test_this_machine_can_run_alray(alray: Callable[..., Any], spec: Path) -> None:
+    said = alray("doctor", "--json")
+    assert (said.code, said.err, said.json["ok"]) == (0, "", True)
+    states = {check["name"]: check["state"] for check in said.json["checks"]}
+    names = ("python", "torch", "ray", "torchvision", "processors", "memory", "shared memory", "gpus", "network")
+    assert list(states) == [*names, "run folder"]
+    assert states["network"] == "ok"
+
+
+def test_a_fault_is_told_with_its_mend(alray: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [Finding("python", "ok", "3.11.7"), Finding("ray", "fault", "not installed", "install ray 2.60 or newer")]
+    monkeypatch.setattr(checks, "findings", lambda: iter(found))
+    said = alray("doctor")
+    assert said.code == 1
+    assert said.out.splitlines() == [
+        "ok       python: 3.11.7",
+        "fault    ray: not installed; install ray 2.60 or newer",
+    ]
+    assert alray("doctor", "--json").json["ok"] is False
+
+
+def test_libraries_that_are_too_old_or_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks.metadata, "version", {"torch": "2.9.1", "ray": "3.0rc1"}.__getitem__)
+    assert checks.library("torch") == Finding(
+        "torch", "fault", "2.9.1 is older than 2.13", "install torch 2.13 or newer"
+    )
+    assert checks.library("ray").state == "ok"
+    monkeypatch.undo()
+    monkeypatch.setitem(checks._OLDEST, "no-such-library", (1, 0))
+    assert checks.library("no-such-library").message == "not installed"
+
+
+def test_operators_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchvision import ops
+
+    def nms(*arguments: object) -> None:
+        raise RuntimeError("operator torchvision::nms does not exist\nand more")
+
+    monkeypatch.setattr(ops, "nms", nms)
+    found = checks.torchvision_fits(Finding("torchvision", "ok", "0.29"))
+    assert found.state == "fault"
+    assert found.message.endswith(": operator torchvision::nms does not exist")
+
+
+def test_small_shared_memory_makes_ray_spill(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Disk(64_000_000, 0, 64_000_000))
+    found = checks.shared_memory()
+    assert found.state == "warning"
+    assert "will spill to the disk" in found.message
+
+
+def test_a_full_disk_and_one_that_is_read_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(checks.shutil, "disk_usage", lambda path: Disk(10, 10, 0))
+        assert checks.run_folder(tmp_path / "runs") == Finding(
+            "run folder", "warning", f"{tmp_path} has 0 B left", "make room, or use --run-dir"
+        )
+
+    def refuse(**named: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(checks.tempfile, "NamedTemporaryFile", refuse)
+    found = checks.run_folder(tmp_path / "a" / "b")
+    assert (found.state, found.message) == ("fault", f"{tmp_path} cannot be written: Read-only file system")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_channel_between_two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch.distributed as dist
+
+    def refuse(*arguments: object) -> None:
+        raise RuntimeError("connection refused")
+
+    monkeypatch.setattr(dist, "ProcessGroupGloo", refuse)
+    found = checks.network()
+    assert found.state == "fault"
+    assert found.message == "no pair of gloo ranks on the loopback interface: connection refused"

@@ -1,0 +1,130 @@
+"""Ctrl-C and SIGTERM: what is counted, and what a run makes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from alray.cli.interrupts import Interrupts
+
+LONG = ["--inline", "--run-dir", "out"]
+STUCK = """\
+import time
+
+import torch
+
+
+class Stuck(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Conv2d(1, 1, 1)
+        self.calls = 0
+
+    def forward(self, s, mask=None):
+        self.calls += s.device.type == "cpu"
+        if self.calls == 6:
+            time.sleep(600)
+        return self.layer(s)
+
+
+def build(input, **fields):
+    return Stuck()
+"""
+
+
+class Ended(NamedTuple):
+    """What a process came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+def start(command: list[str], *arguments: str | Path) -> subprocess.Popen[str]:
+    """`alray run` on its way, past its first mini-batch."""
+    process = subprocess.Popen(
+        [*command, "run", *map(str, arguments), *LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    until_s = time.monotonic() + 60
+    records = Path("out/records.jsonl")
+    while not records.exists() or '"kind":"step"' not in records.read_text():
+        assert process.poll() is None and time.monotonic() < until_s, process.communicate()
+        time.sleep(0.02)
+    return process
+
+
+def end(process: subprocess.Popen[str]) -> Ended:
+    try:
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    return Ended(process.returncode, out, err)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_was_interrupted_goes_on_to_the_same_bits(
+    alray: Callable[..., Any], spec: Path, command: list[str], number: signal.Signals
+) -> None:
+    long = "run.steps=300"
+    process = start(command, spec, long, "run.evaluate_every=null", "run.checkpoint=null", "--json")
+    process.send_signal(number)
+    said = end(process)
+    assert said.code == 130, said.err
+    assert json.loads(said.out)["status"] == "interrupted"
+    (manifest,) = Path("out/checkpoints").glob("*/manifest.json")
+    assert 0 < json.loads(manifest.read_text())["step"] < 300
+    assert "go on with" in said.err and "alray resume out" in said.err
+    resumed = alray("resume", "out", "--inline", "--json")
+    assert (resumed.code, resumed.json["status"], resumed.json["steps"]) == (0, "finished", 300)
+    unbroken = alray("run", spec, long, "run.evaluate_every=null", "--inline", "--json").json
+    assert resumed.json["weights_sha256"] == unbroken["weights_sha256"]
+
+
+def test_the_second_interrupt_does_not_wait_for_a_block_that_hangs(spec: Path, command: list[str]) -> None:
+    Path("mine.py").write_text(STUCK)
+    spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:mine.build'}", 1))
+    cost = "{forward_s: 0.001, backward_s: 0.001, update_s: 0.001}"
+    process = start(command, spec, f"pipeline.costs=[{cost}, {cost}, {cost}]")
+    for _ in range(2):
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+    said = end(process)
+    assert said.code == 130, said.err
+    assert "stopping after this mini-batch and its checkpoint; again to stop at once\n" in said.err
+    assert said.out.startswith("interrupted ")
+
+
+def test_requests_are_counted_and_the_third_waits_for_nobody() -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with Interrupts() as interrupts:
+        interrupts.count_from_now()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupts.count == 1
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupts.count == 2
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_before_there_is_a_run_a_request_ends_the_command() -> None:
+    with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert interrupts.count == 0
+
+
+def test_a_handler_that_a_library_put_in_between_is_replaced() -> None:
+    with Interrupts() as interrupts:
+        interrupts.count_from_now()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        interrupts.hold()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupts.count == 1

@@ -1,0 +1,68 @@
+"""What every command has: help in no time, exit codes, an object on standard output under --json."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alray import __version__
+
+
+def imported(python: Callable[[str], Any], libraries: str, *arguments: str | Path) -> list[str]:
+    """Which of these libraries one command line imports."""
+    said = python(
+        "import sys\n"
+        "from alray.cli.main import execute\n"
+        f"execute({[str(argument) for argument in arguments]!r})\n"
+        f"print(*sorted({{'{libraries}'}} & set(sys.modules)), file=sys.stderr)".replace("|", "', '")
+    )
+    assert said.code == 0 and said.out, said.err
+    return said.err.split()
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_help_imports_nothing_heavy(python: Callable[[str], Any], argument: str) -> None:
+    assert imported(python, "torch|ray|pydantic|yaml|rich|numpy", argument) == []
+
+
+def test_help_of_a_command_imports_neither_torch_nor_ray(python: Callable[[str], Any]) -> None:
+    assert imported(python, "torch|ray|rich|numpy", "run", "--help") == []
+
+
+def test_validate_and_schema_import_neither_torch_nor_ray(python: Callable[[str], Any], spec: Path) -> None:
+    assert imported(python, "torch|ray|pydantic", "validate", spec.resolve()) == ["pydantic"]
+    assert imported(python, "torch|ray|pydantic", "schema") == ["pydantic"]
+
+
+def test_help_takes_under_a_quarter_of_a_second(command: list[str]) -> None:
+    def once() -> float:
+        began = time.perf_counter()
+        subprocess.run([*command, "--help"], check=True, stdout=subprocess.DEVNULL)
+        return time.perf_counter() - began
+
+    assert min(once() for _ in range(5)) < 0.25  # the best of five: the machine has other things to do
+
+
+def test_version(alray: Callable[..., Any]) -> None:
+    assert alray("--version") == (0, f"alray {__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["fly"], ["run", "x.yaml", "--fly"], ["run"], ["predict", "x", "--depth", "a"]])
+def test_a_wrong_command_line_exits_2(alray: Callable[..., Any], arguments: list[str]) -> None:
+    said = alray(*arguments)
+    assert (said.code, said.out) == (2, "")
+    assert said.err
+    as_json = alray(*arguments, "--json")
+    assert (as_json.code, as_json.err, as_json.json["ok"]) == (2, "", False)
+    assert set(as_json.json["errors"][0]) == {"file", "line", "key", "message", "mend"}
+
+
+def test_the_console_script_exits_with_the_code(spec: Path, command: list[str]) -> None:
+    done = subprocess.run([*command, "validate", "nothing.yaml"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "nothing.yaml: there is no such file; `alray init` writes a spec to begin with\n"

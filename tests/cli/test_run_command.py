@@ -1,0 +1,119 @@
+"""run, resume and report: answers, exit codes and messages."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from alray.records import Summary
+
+BLOCKS = """\
+import torch
+
+
+class Faulty(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Conv2d(1, 1, 1)
+        self.calls = 0
+
+    def forward(self, s, mask=None):
+        self.calls += 1
+        if self.training and self.calls > 6 and s.device.type == "cpu":
+            raise RuntimeError("this block is out of order")
+        return self.layer(s)
+
+
+def build(input, **fields):
+    return Faulty()
+"""
+
+
+def test_a_run_ends_with_what_one_wants_to_know(alray: Callable[..., Any], spec: Path) -> None:
+    said = alray("run", spec, "--inline", "--run-dir", "out")
+    assert said.code == 0
+    summary = Summary.model_validate_json(Path("out/summary.json").read_text())
+    rows = dict(line.split("  ", 1) for line in said.out.splitlines())
+    rows = {name: value.strip() for name, value in rows.items()}
+    assert rows["finished"].startswith("18 mini-batches, 2 epochs in ")
+    assert rows["accuracy"].startswith(f"test {summary.accuracy.test:.4f}, validation ")
+    assert rows["by depth"].startswith("test 1: ") and ", 3: " in rows["by depth"]
+    assert " measured, " in rows["step time"] and " predicted; bubble " in rows["step time"]
+    assert rows["weights_sha256"] == summary.weights_sha256
+    assert rows["run folder"] == "out"
+    assert rows["report"] == "out/report.html" and Path("out/report.html").is_file()
+
+
+def test_progress_is_told_beside_the_answer(alray: Callable[..., Any], spec: Path) -> None:
+    said = alray("run", spec, "--inline", "--run-dir", "out", "--json")
+    assert said.code == 0
+    assert said.json == json.loads(Path("out/summary.json").read_text())
+    lines = said.err.splitlines()
+    assert lines[0].startswith("2 stages [") and ", streamed: predicted " in lines[0]
+    assert any(line.startswith("after mini-batch 9: validation ") for line in lines)
+    assert any(line.startswith("  epoch 2.00 of 2, mini-batch 18 of 18") for line in lines)
+
+
+def test_a_wrong_request_starts_nothing(alray: Callable[..., Any], spec: Path) -> None:
+    assert alray("run", spec, "epochs").err == (
+        "command line: `epochs` is not of the form key=value; write such as optimizer.lr=3e-4\n"
+    )
+    both = alray("run", spec, "--inline", "--address", "ray://x")
+    assert (both.code, both.err) == (
+        2,
+        "--address: a run in this process is on no cluster; leave out --inline or --address\n",
+    )
+    Path("full").mkdir()
+    Path("full/file").touch()
+    assert alray("run", spec, "--inline", "--run-dir", "full").code == 2
+    assert not Path("runs").exists()
+
+
+def test_a_problem_found_late_is_told_with_its_place(alray: Callable[..., Any], spec: Path) -> None:
+    text = spec.read_text().replace("channels: [2]}", "channels: [2]}", 1)
+    text = text.replace("{block: vgg, channels: [4], pool: true}", "{block: 'python:mine.Nothing'}")
+    spec.write_text(text)
+    said = alray("plan", spec)
+    assert said.code == 2
+    assert said.err.startswith("x.yaml:7: model.components[2]"), said.err
+
+
+def test_a_run_that_fails_exits_1_and_keeps_its_report(alray: Callable[..., Any], spec: Path) -> None:
+    Path("mine.py").write_text(BLOCKS)
+    spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:mine.build'}", 1))
+    cost = "{forward_s: 0.001, backward_s: 0.001, update_s: 0.001}"
+    said = alray("run", spec, f"pipeline.costs=[{cost}, {cost}, {cost}]", "--inline", "--run-dir", "out")
+    assert said.code == 1
+    assert said.out.startswith("failed ")
+    assert "go on with  alray resume out" in said.out
+    assert "raised RuntimeError: this block is out of order" in said.err
+    assert "Traceback" not in said.err + said.out
+    assert Path("out/report.html").is_file()
+
+
+def test_resume_goes_on_for_more_epochs(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    shutil.copytree(ended, run_dir)
+    said = alray("resume", run_dir, "run.epochs=3", "pipeline.stages=1", "--inline", "--json")
+    assert said.code == 0
+    assert (said.json["status"], said.json["steps"], said.json["partition"]) == ("finished", 27, [3])
+    assert "going on from mini-batch 18" in said.err.splitlines()
+
+
+def test_resume_refuses_another_run(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
+    said = alray("resume", ended, "seed=1", "--inline", "--json")
+    assert said.code == 2
+    assert said.json["errors"][0]["mend"] == "leave it as it was, start a new run, or pass --allow-change"
+    assert alray("resume", tmp_path, "--inline").code == 2
+
+
+def test_report_is_made_again(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    shutil.copytree(ended, run_dir)
+    (run_dir / "report.html").unlink()
+    assert alray("report", run_dir, "--json").json == {"report": str(run_dir / "report.html")}
+    assert (run_dir / "report.html").is_file()
+    assert alray("report", tmp_path / "nothing").code == 2

@@ -1,0 +1,68 @@
+"""validate, schema and init."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from alray.records import json_schema
+from alray.spec.loading import load_spec
+from alray.spec.schema import schema_text
+
+
+def test_validate_says_what_a_spec_is(alray: Callable[..., Any], spec: Path) -> None:
+    assert alray("validate", spec) == (0, "x.yaml: ok (associated_learning, streamed, 3 components, 2 stages)\n", "")
+    assert alray("validate", spec, "--json").json == {
+        "ok": True,
+        "specs": [
+            {
+                "file": "x.yaml",
+                "method": "associated_learning",
+                "schedule": "streamed",
+                "components": 3,
+                "stages": 2,
+            }
+        ],
+    }
+
+
+def test_validate_tells_every_problem_of_every_file(alray: Callable[..., Any], spec: Path) -> None:
+    text = spec.read_text().replace("stages: 2", "stagse: 2").replace("epochs: 2", "epochs: none")
+    Path("y.yaml").write_text(text)
+    said = alray("validate", "y.yaml", spec, "nothing.yaml")
+    assert said.code == 2
+    assert said.out.startswith("x.yaml: ok")
+    assert said.err.splitlines() == [
+        "y.yaml:9: pipeline.stagse: unknown key; did you mean `stages`?",
+        "y.yaml:10: run.epochs: expected an integer, got the text `none`",
+        "nothing.yaml: there is no such file; `alray init` writes a spec to begin with",
+    ]
+    errors = alray("validate", "y.yaml", "--json").json["errors"]
+    assert [(error["file"], error["line"], error["key"]) for error in errors] == [
+        ("y.yaml", 9, "pipeline.stagse"),
+        ("y.yaml", 10, "run.epochs"),
+    ]
+
+
+def test_schema(alray: Callable[..., Any]) -> None:
+    assert alray("schema").out == schema_text()
+    assert alray("schema", "--records", "--json").json == json_schema()
+
+
+def test_init_writes_a_spec_once(alray: Callable[..., Any], spec: Path) -> None:
+    assert alray("init").out == "quickstart.yaml: written; `alray run quickstart.yaml` runs it\n"
+    assert load_spec("quickstart.yaml").spec.name == "quickstart"
+    Path("quickstart.yaml").write_text("mine")
+    again = alray("init")
+    assert (again.code, again.err) == (
+        2,
+        "quickstart.yaml: there is such a file already; name another, or delete it first\n",
+    )
+    assert Path("quickstart.yaml").read_text() == "mine"
+    assert alray("init", "other.yaml", "--from", "quickstart", "--json").json == {"file": "other.yaml"}
+
+
+def test_init_refuses_what_it_cannot_do(alray: Callable[..., Any], spec: Path) -> None:
+    assert "there is no starter spec `nothing`" in alray("init", "--from", "nothing").err
+    assert alray("init", "nowhere/x.yaml").err.startswith("nowhere/x.yaml: cannot be written: No such file")

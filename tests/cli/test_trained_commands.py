@@ -1,0 +1,43 @@
+"""evaluate and predict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+
+def test_evaluate_measures_what_the_run_measured(alray: Callable[..., Any], ended: Path) -> None:
+    said = alray("evaluate", ended, "--json").json
+    recorded = json.loads((ended / "summary.json").read_text())["accuracy_per_depth"]
+    assert said["step"] == 18
+    assert said["accuracy_per_depth"] == [{**entry, "train": None} for entry in recorded]
+
+
+def test_evaluate_one_route(alray: Callable[..., Any], ended: Path) -> None:
+    lines = alray("evaluate", ended, "--depth", "2").out.splitlines()
+    assert lines[0] == "checkpoint after 18 mini-batches"
+    assert [line.split()[0] for line in lines[1:]] == ["depth", "2"]
+
+
+@pytest.mark.parametrize("depth", ["0", "4", "-1", "deep"])
+def test_a_route_that_is_not_there(alray: Callable[..., Any], ended: Path, depth: str) -> None:
+    said = alray("evaluate", ended, f"--depth={depth}", "--json")
+    assert (said.code, said.json["errors"][0]["key"]) == (2, "--depth")
+
+
+def test_predict(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "a.png"
+    Image.new("L", (4, 4), 128).save(picture)
+    (deep,) = alray("predict", ended, picture, "--json").json["predictions"]
+    assert set(deep) == {"input", "label", "class_index", "score", "depth"}
+    assert (deep["input"], deep["depth"]) == (str(picture), 3)
+    said = alray("predict", ended, picture, picture, "--depth", "1")
+    assert said.code == 0
+    assert [line.split(": ")[0] for line in said.out.splitlines()] == [str(picture)] * 2
+    missing = alray("predict", ended, tmp_path / "b.png")
+    assert (missing.code, missing.err.split(":")[0]) == (2, str(tmp_path / "b.png"))

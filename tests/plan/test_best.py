@@ -1,0 +1,170 @@
+"""The automatic cut: the best of all, at any speeds of the devices and within their memory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from alray.errors import PlanError
+from alray.plan.best import best_partition
+from alray.plan.costs import Costs
+from alray.plan.memory import memory_matrix, memory_of, stage_ranges
+from alray.plan.predict import predict_step
+from alray.plan.search import every_cut, search_partition
+from alray.plan.setting import Setting
+
+Make = Callable[..., Costs]
+
+
+def random_costs(costs: Costs, size: int, seed: int) -> Costs:
+    """As many components with random times, of 1 to 20 ms forwards and 1 to 40 ms backwards."""
+    numbers = random.Random(seed)
+    components = tuple(
+        replace(
+            costs.components[0],
+            name=f"component {index}",
+            forward_s=numbers.randint(1, 20) * 1e-3,
+            backward_s=numbers.randint(1, 40) * 1e-3,
+            update_s=numbers.randint(0, 5) * 1e-3,
+            output_bytes=numbers.randint(0, 1000),
+            activation_bytes=numbers.randint(1, 1000),
+        )
+        for index in range(size)
+    )
+    return replace(costs, components=components)
+
+
+def shortest(setting: Setting) -> float:
+    cuts = every_cut(len(setting.costs.components), setting.num_parts)
+    return min(predict_step(setting, cut).step_time_s for cut in cuts)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "micro_batches", "virtual_stages"),
+    [
+        ("naive", 1, 1),
+        ("gpipe", 4, 1),
+        ("1f1b", 4, 1),
+        ("interleaved_1f1b", 2, 2),
+        ("zero_bubble", 4, 1),
+        ("zero_bubble", 2, 2),
+    ],
+)
+def test_pipelines_get_the_best_cut_of_all(
+    make_costs: Make, schedule: str, micro_batches: int, virtual_stages: int
+) -> None:
+    for seed in range(6):
+        costs = random_costs(make_costs(edge_s_per_byte=1e-6, edge_latency_s=1e-4), 6, seed)
+        setting = Setting(schedule, costs, 2, 4, micro_batches, virtual_stages)
+        best = predict_step(setting, best_partition(setting)).step_time_s
+        assert best == pytest.approx(shortest(setting), rel=1e-6)
+
+
+@pytest.mark.parametrize("schedule", ["streamed", "overlapped", "parallel_backward", "sequential", "1f1b"])
+def test_devices_of_different_speed(make_costs: Make, schedule: str) -> None:
+    micro_batches = 4 if schedule == "1f1b" else 1
+    for seed in range(4):
+        costs = random_costs(make_costs(), 7, seed)
+        setting = Setting(schedule, costs, 3, 4, micro_batches, stage_speed=(1.0, 0.5, 2.0))
+        best = predict_step(setting, best_partition(setting)).step_time_s
+        assert best == pytest.approx(shortest(setting), rel=1e-6)
+
+
+def test_a_device_twice_as_fast_takes_twice_as_much(make_costs: Make) -> None:
+    costs = make_costs()
+    even = replace(costs, components=costs.components[:1] * 6)
+    assert best_partition(Setting("streamed", even, 2, 4)) == (3, 3)
+    setting = Setting("streamed", even, 2, 4, stage_speed=(1.0, 2.0))
+    assert best_partition(setting) == (2, 4)
+    assert predict_step(setting, (2, 4)).step_time_s == pytest.approx(2 * 0.035)
+    assert best_partition(replace(setting, schedule="gpipe", micro_batches=8)) == (2, 4)
+
+
+def test_equal_cuts_are_told_apart_as_elsewhere(make_costs: Make) -> None:
+    # Every cut of `naive` takes the same without updates: the most even one, and of those the earliest.
+    costs = make_costs()
+    even = replace(costs, components=(replace(costs.components[0], update_s=0.0),) * 7)
+    assert best_partition(Setting("naive", even, 3, 4)) == (2, 2, 3)
+
+
+def test_many_cuts_are_searched_near_the_even_one(make_costs: Make) -> None:
+    costs = random_costs(make_costs(), 24, seed=1)  # 245,157 cuts
+    setting = Setting("gpipe", costs, 8, 4, 8)
+    start = tuple(len(own) for own in stage_ranges((3,) * 8))
+    found = search_partition(setting, start)
+    assert sum(found) == 24 and min(found) >= 1
+    assert predict_step(setting, found).step_time_s < predict_step(setting, start).step_time_s
+
+
+@pytest.mark.parametrize(
+    ("schedule", "micro_batches"), [("streamed", 1), ("gpipe", 4), ("1f1b", 4), ("zero_bubble", 4)]
+)
+def test_the_matrix_of_memory_agrees_with_the_stages(make_costs: Make, schedule: str, micro_batches: int) -> None:
+    setting = Setting(schedule, random_costs(make_costs(), 6, 3), 3, 4, micro_batches)
+    matrices = [memory_matrix(setting, stage) for stage in range(3)]
+    for cut in every_cut(6, 3):
+        for stage, own in enumerate(stage_ranges(cut)):
+            exact = memory_of(setting, cut, stage).total_bytes
+            assert exact - 2 < matrices[stage][own.start, own.stop] <= exact + 1e-6  # shares are rounded up
+
+
+@pytest.mark.parametrize(
+    ("schedule", "micro_batches", "virtual_stages"),
+    [("streamed", 1, 1), ("overlapped", 1, 1), ("gpipe", 4, 1), ("interleaved_1f1b", 2, 2)],
+)
+def test_memory_limits_are_kept(make_costs: Make, schedule: str, micro_batches: int, virtual_stages: int) -> None:
+    free = Setting(schedule, random_costs(make_costs(), 6, 5), 2, 4, micro_batches, virtual_stages)
+    cuts = list(every_cut(6, free.num_parts))
+    unlimited = best_partition(free)
+    # Stage 0 may hold a little less than it would in the best cut; stage 1 as much as it likes.
+    limit = memory_of(free, unlimited, 0).total_bytes - 1
+    setting = replace(free, memory_limits=(limit, 10**9))
+    found = best_partition(setting)
+    assert found != unlimited
+    assert memory_of(setting, found, 0).total_bytes <= limit
+    fitting = [cut for cut in cuts if memory_of(setting, cut, 0).total_bytes <= limit]
+    best = min(predict_step(setting, cut).step_time_s for cut in fitting)
+    assert predict_step(setting, found).step_time_s == pytest.approx(best, rel=1e-6)
+
+
+@pytest.mark.parametrize(("schedule", "micro_batches", "virtual_stages"), [("streamed", 1, 1), ("zero_bubble", 2, 2)])
+def test_where_nothing_fits_the_stage_and_its_need_are_told(
+    make_costs: Make, schedule: str, micro_batches: int, virtual_stages: int
+) -> None:
+    setting = Setting(schedule, make_costs(), 2, 4, micro_batches, virtual_stages, memory_limits=(100, 10**9))
+    with pytest.raises(PlanError) as caught:
+        best_partition(setting)
+    cut = (1, 3) if virtual_stages == 1 else (1, 1, 1, 1)
+    need = memory_of(setting, cut, 0).total_bytes
+    kind = "virtual stages" if virtual_stages > 1 else "stages"
+    assert str(caught.value) == (
+        f"pipeline.partition: no cut of 4 components into {len(cut)} {kind} fits the memory of the devices: "
+        f"with {list(cut)}, which comes nearest, stage 0 needs {need} bytes and has 100; "
+        "use more stages, a smaller mini-batch or larger devices"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"stage_speed": (1.0,)}, "1 values of speed for 2 stages; give one a stage"),
+        ({"stage_speed": (1.0, 0.0)}, "a stage's speed is not a finite number above 0: [1.0, 0.0]"),
+        ({"memory_limits": (1, 2, 3)}, "3 values of memory limit for 2 stages; give one a stage"),
+    ],
+)
+def test_one_value_a_stage(make_costs: Make, values: dict[str, tuple[float, ...]], message: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        Setting("streamed", make_costs(), 2, 4, **values)  # type: ignore[arg-type]
+    assert str(caught.value) == message
+
+
+def test_micro_batches_divide_the_mini_batch(make_costs: Make) -> None:
+    with pytest.raises(PlanError) as caught:
+        Setting("gpipe", make_costs(), 2, 4, micro_batches=6)
+    assert str(caught.value) == (
+        "pipeline.micro_batches: a mini-batch of 64 samples cannot be cut into 6 equal micro-batches; "
+        "use a divisor of 64, or another data.batch_size"
+    )

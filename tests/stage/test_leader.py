@@ -1,0 +1,129 @@
+"""When stage 0 cuts: evaluations, checkpoints, and the end."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from alray.channel.message import CutFlag
+from alray.records import EvaluationRecord
+from alray.spec.duration import parse_duration
+from alray.spec.run import Checkpoint, Run, StopAt
+from alray.stage import leader as module
+from alray.stage.leader import Control, Leader, Timer
+
+EVALUATE, CHECKPOINT, STOP = CutFlag.EVALUATE, CutFlag.CHECKPOINT, CutFlag.STOP
+
+
+def run(evaluate: str | None = None, checkpoint: str | None = None, stop_at: StopAt | None = None) -> Run:
+    return Run(
+        epochs=1,
+        evaluate_every=parse_duration(evaluate) if evaluate else None,
+        checkpoint=Checkpoint(every=parse_duration(checkpoint)) if checkpoint else None,
+        stop_at=stop_at,
+    )
+
+
+def due(every: str, *, steps_per_epoch: int, until: int) -> list[int]:
+    timer = Timer(parse_duration(every), steps_per_epoch=steps_per_epoch)
+    return [step for step in range(1, until + 1) if timer.due(step)]
+
+
+def evaluation(**accuracies: float | None) -> EvaluationRecord:
+    return EvaluationRecord(time_s=0, step=1, epoch=1, samples=1, per_depth=[], duration_s=0, **accuracies)
+
+
+@pytest.mark.parametrize(
+    ("every", "expected"),
+    [
+        ("3 steps", [3, 6, 9, 12]),
+        ("1 step", list(range(1, 15))),
+        ("1 epoch", [7, 14]),
+        ("0.5 epochs", [4, 7, 11, 14]),
+        ("1.5 epochs", [11]),
+        ("0.01 epochs", list(range(1, 15))),
+        ("20 epochs", []),
+    ],
+)
+def test_what_recurs_by_steps_or_epochs(every, expected):
+    assert due(every, steps_per_epoch=7, until=14) == expected
+
+
+def test_fractions_of_an_epoch_are_exact():
+    """0.07 * 100 is 7.000000000000001 in floating point."""
+    assert due("0.07 epochs", steps_per_epoch=100, until=30) == [7, 14, 21, 28]
+
+
+def test_being_due_is_a_function_of_the_step_so_a_resumed_run_cuts_alike():
+    whole = due("0.3 epochs", steps_per_epoch=7, until=40)
+    timer = Timer(parse_duration("0.3 epochs"), steps_per_epoch=7)
+    assert [step for step in range(20, 41) if timer.due(step)] == [step for step in whole if step >= 20]
+
+
+def test_what_recurs_by_seconds(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    timer = Timer(parse_duration("30 s"), steps_per_epoch=7)
+    found = []
+    for step, now_s in enumerate((10.0, 29.9, 30.0, 31.0, 59.0, 60.0, 100.0, 129.0, 131.0)):
+        now[0] = now_s
+        if timer.due(step):
+            found.append(now_s)
+    assert found == [30.0, 60.0, 100.0, 131.0]
+
+
+def test_never_is_never():
+    timer = Timer(None, steps_per_epoch=7)
+    assert not any(timer.due(step) for step in range(1, 100))
+
+
+def test_cuts_of_a_run():
+    leader = Leader(run("4 steps", "6 steps"), total_steps=13, steps_per_epoch=7, control=Control())
+    cuts = {step: flags for step in range(1, 14) if (flags := leader.cut_after(step))}
+    assert cuts == {
+        4: EVALUATE,
+        6: CHECKPOINT,
+        8: EVALUATE,
+        12: EVALUATE | CHECKPOINT,
+        13: EVALUATE | CHECKPOINT | STOP,
+    }
+
+
+def test_the_last_mini_batch_is_evaluated_and_kept_even_where_nothing_recurs():
+    leader = Leader(run(), total_steps=3, steps_per_epoch=7, control=Control())
+    assert [leader.cut_after(step) for step in (1, 2, 3, 4)] == [0, 0, *[EVALUATE | CHECKPOINT | STOP] * 2]
+
+
+def test_a_stop_that_was_asked_for_ends_with_a_checkpoint_after_the_mini_batch_at_hand():
+    control = Control()
+    leader = Leader(run("4 steps"), total_steps=13, steps_per_epoch=7, control=control)
+    assert leader.cut_after(1) == 0
+    control.stop_requested = True
+    assert leader.cut_after(2) == CHECKPOINT | STOP
+    assert leader.cut_after(4) == EVALUATE | CHECKPOINT | STOP
+
+
+def test_the_training_set_is_measured_at_the_end_or_where_a_bound_needs_it():
+    leader = Leader(run("1 epoch"), total_steps=13, steps_per_epoch=7, control=Control())
+    assert leader.splits(EVALUATE) == ("validation", "test")
+    assert leader.splits(EVALUATE | STOP) == ("train", "validation", "test")
+    bound = run("1 epoch", stop_at=StopAt(metric="train_accuracy", above=0.5))
+    leader = Leader(bound, total_steps=13, steps_per_epoch=7, control=Control())
+    assert leader.splits(EVALUATE) == ("train", "validation", "test")
+
+
+@pytest.mark.parametrize(
+    ("stop_at", "accuracies", "reached"),
+    [
+        (None, {"validation": 1.0}, False),
+        (StopAt(metric="validation_accuracy", above=0.9), {"validation": 0.9}, True),
+        (StopAt(metric="validation_accuracy", above=0.9), {"validation": 0.89, "test": 1.0}, False),
+        (StopAt(metric="test_accuracy", below=0.3), {"validation": 0.1, "test": 0.3}, True),
+        (StopAt(metric="test_accuracy", below=0.3), {"test": 0.31}, False),
+        (StopAt(metric="train_accuracy", above=0.5), {"validation": 1.0, "train": None}, False),
+    ],
+)
+def test_the_bound_that_ends_a_run(stop_at, accuracies, reached):
+    leader = Leader(run("1 epoch", stop_at=stop_at), total_steps=13, steps_per_epoch=7, control=Control())
+    assert leader.reached(evaluation(**accuracies)) is reached

@@ -1,0 +1,137 @@
+"""A stage against plain torch: the same numbers, bit for bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from alray.stage.stage import BackpropagationStage, LocalLossStage, make_stage
+
+BP = "method={kind: backpropagation}"
+
+
+def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    numbers = torch.Generator().manual_seed(step)
+    return torch.randn(8, 2, 8, 8, generator=numbers), torch.randint(0, 4, (8,), generator=numbers)
+
+
+def plain(stage, network) -> nn.Sequential:
+    """The same network as one module made by hand, with the same initial weights."""
+    model = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1, bias=False),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Conv2d(4, 6, 3, padding=1, bias=False),
+        nn.BatchNorm2d(6),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(6 * 4 * 4, 4),
+    )
+    weights = [value for component in stage.components for value in component.weights().values()]
+    assert len(weights) == len(model.state_dict())
+    model.load_state_dict(dict(zip(model.state_dict(), weights, strict=True)))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "make"),
+    [
+        ("{kind: adam, lr: 0.01}", lambda p: torch.optim.Adam(p, lr=0.01, foreach=False)),
+        ("{kind: sgd, lr: 0.05, momentum: 0.9}", lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, foreach=False)),
+    ],
+)
+def test_backpropagation_equals_a_plain_loop(make_network, optimizer, make):
+    network = make_network(BP, f"optimizer={optimizer}", "method.label_smoothing=0.1")
+    stage = make_stage([network.component(index, "cpu") for index in range(2)], label_smoothing=0.1)
+    assert isinstance(stage, BackpropagationStage)
+    model = plain(stage, network)
+    plain_optimizer = make(model.parameters())
+    rate = plain_optimizer.param_groups[0]["lr"]
+    for step in range(1, 6):
+        s, labels = batch(step)
+        assert stage.forward({"s": s, "labels": labels}, step) == {}
+        losses = stage.backward()
+        stage.update(rate, rate)
+        plain_optimizer.zero_grad()
+        loss = functional.cross_entropy(model(s), labels, label_smoothing=0.1)
+        loss.backward()
+        plain_optimizer.step()
+        assert list(losses) == [1] and torch.equal(losses[1]["cross_entropy"], loss)
+    mine = [value for component in stage.components for value in component.weights().values()]
+    assert all(torch.equal(left, right) for left, right in zip(mine, model.state_dict().values(), strict=True))
+    stage.evaluation_mode(True)
+    model.eval()
+    _, (scores,) = stage.infer_up(batch(9)[0], 5, 0)
+    with torch.no_grad():
+        assert torch.equal(scores, model(batch(9)[0]))
+
+
+def test_the_rate_of_label_chains_is_nothing_to_backpropagation(make_network):
+    network = make_network(BP)
+    stages = [make_stage([network.component(index, "cpu") for index in range(2)]) for _ in range(2)]
+    for stage, label_lr in zip(stages, (0.0, 7.0), strict=True):
+        s, labels = batch(1)
+        stage.forward({"s": s, "labels": labels}, 1)
+        stage.backward()
+        stage.update(0.01, label_lr)
+    for mine, other in zip(stages[0].components, stages[1].components, strict=True):
+        assert all(torch.equal(mine.weights()[name], value) for name, value in other.weights().items())
+
+
+def test_losses_are_named_by_component_and_loss(make_network):
+    network = make_network("model.components=[{block: vgg, channels: [4], repeat: 3}]")
+    stage = make_stage([network.component(index, "cpu") for index in (1, 2)])
+    assert isinstance(stage, LocalLossStage)
+    below = make_stage([network.component(0, "cpu")])
+    s, labels = batch(1)
+    stage.forward(below.forward({"s": s, "labels": labels}, 1), 1)
+    losses = stage.backward()
+    assert {index: sorted(named) for index, named in losses.items()} == {
+        1: ["associated", "autoencoder"],
+        2: ["associated", "autoencoder"],
+    }
+
+
+@pytest.mark.parametrize("method", ["method.label_dim=5", BP])
+def test_evaluation_mode_is_of_every_module_and_can_be_left(make_network, method):
+    network = make_network(method)
+    stage = make_stage([network.component(index, "cpu") for index in range(2)])
+    assert all(module.training for component in stage.components for module in component.modules())
+    stage.evaluation_mode(True)
+    assert not any(module.training for component in stage.components for module in component.modules())
+    before = [value.clone() for component in stage.components for value in component.weights().values()]
+    stage.infer_up(batch(1)[0], 1, 0)
+    after = [value for component in stage.components for value in component.weights().values()]
+    assert all(torch.equal(left, right) for left, right in zip(before, after, strict=True))
+    stage.evaluation_mode(False)
+    assert all(module.training for component in stage.components for module in component.modules())
+
+
+def test_an_evaluation_between_mini_batches_does_not_change_the_training(make_network):
+    network = make_network()
+    ends = []
+    for evaluates in (False, True):
+        stage = make_stage([network.component(index, "cpu") for index in range(2)])
+        for step in range(1, 4):
+            s, labels = batch(step)
+            stage.forward({"s": s, "labels": labels}, step)
+            stage.backward()
+            stage.update(0.01, 0.01)
+            if evaluates:
+                stage.evaluation_mode(True)
+                stage.infer_up(s, step, 0)
+                stage.evaluation_mode(False)
+        ends.append([value for component in stage.components for value in component.weights().values()])
+    assert all(torch.equal(left, right) for left, right in zip(*ends, strict=True))
+
+
+def test_float64_runs_in_float64(make_network):
+    network = make_network("run.precision=float64")
+    stage = make_stage([network.component(index, "cpu") for index in range(2)])
+    s, labels = batch(1)
+    passed_on = stage.forward({"s": s.double(), "labels": labels}, 1)
+    assert {value.dtype for value in passed_on.values()} == {torch.float64}
+    assert all(loss.dtype == torch.float64 for named in stage.backward().values() for loss in named.values())
