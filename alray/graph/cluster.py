@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from typing import Any
 from alray.errors import PlanError, RequestError
 
 Bundle = dict[str, float]
+
+_LISTENING_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,13 @@ def connect(address: str | None, bundles: Sequence[Bundle]) -> Iterator[Cluster]
     if own:
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "alray"}
         if address is not None:
+            _require_listener(address)
             try:
                 ray.init(address=address, **quiet)
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise RequestError(
                     f"no Ray cluster answers at `{address}`: {str(error).splitlines()[0]}",
+                    key="--address",
                     mend="start it, mend the address, or leave --address out to run on this machine alone",
                 ) from error
         else:
@@ -67,6 +72,27 @@ def connect(address: str | None, bundles: Sequence[Bundle]) -> Iterator[Cluster]
     finally:
         if own:
             ray.shutdown()
+
+
+def _require_listener(address: str) -> None:
+    """Raise RequestError at once where nothing listens at `host:port`: Ray itself would try for a minute."""
+    host, _, port = address.rpartition(":")
+    if "://" in address:
+        raise RequestError(
+            f"`{address}` is an address of Ray Client, which cannot carry a run",
+            key="--address",
+            mend="give the head's own address, host:port, from a machine of the cluster",
+        )
+    if not host or not port.isdigit():
+        return  # a word that Ray knows, such as `auto`
+    try:
+        socket.create_connection((host, int(port)), timeout=_LISTENING_S).close()
+    except OSError as error:
+        raise RequestError(
+            f"no Ray cluster answers at `{address}`: {error.strerror or error}",
+            key="--address",
+            mend="start it, mend the address, or leave --address out to run on this machine alone",
+        ) from error
 
 
 def has_room(bundles: Sequence[Bundle]) -> bool:

@@ -16,13 +16,14 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from alray.errors import PlanError, StageError
 from alray.graph.actor import StageActor, Whereabouts
-from alray.graph.cluster import Bundle
+from alray.graph.cluster import Bundle, has_room
 from alray.graph.graph import Graph
 from alray.graph.rendezvous import Meeting
 from alray.stage.assignment import Assignment
 from alray.stage.reports import StageStatus
 
 _PLACING_S = 300.0
+_LOOKING_S = 2.0
 _STARTING_S = 120.0
 _LEAVING_S = 2.0
 _ENDING_S = 10.0
@@ -47,12 +48,7 @@ class RayGraph(Graph):
     def start(self, assignments: Sequence[Assignment]) -> None:
         self._assignments = assignments
         self._group = placement_group([_ray_bundle(bundle) for bundle in self._bundles], strategy="PACK")
-        if not self._group.wait(timeout_seconds=_PLACING_S):
-            raise PlanError(
-                f"the cluster gave no room for {len(self._bundles)} stages within {_PLACING_S:.0f} s",
-                mend="wait until others have finished, or ask for less",
-                key="resources.per_stage",
-            )
+        self._wait_for_room(self._group)
         remote = ray.remote(StageActor)
         for place, assignment in enumerate(assignments):
             bundle = self._bundles[place]
@@ -69,6 +65,19 @@ class RayGraph(Graph):
         self._places = self._call([actor.whereabouts.remote() for actor in self._actors])
         self._require_shared_run_dir()
         self._meet()
+
+    def _wait_for_room(self, group: PlacementGroup) -> None:
+        """Others may use the cluster, so room is waited for; but not on nodes that are no longer there."""
+        deadline = time.monotonic() + _PLACING_S
+        while not group.wait(timeout_seconds=_LOOKING_S):
+            if not has_room(self._bundles):
+                raise StageError(f"the cluster has lost nodes: {len(self._bundles)} stages have no room on it")
+            if time.monotonic() > deadline:
+                raise PlanError(
+                    f"the cluster gave no room for {len(self._bundles)} stages within {_PLACING_S:.0f} s",
+                    mend="wait until others have finished, or ask for less",
+                    key="resources.per_stage",
+                )
 
     def _meet(self) -> None:
         """Have stage 0 of each replica open a store, and every stage begin."""

@@ -158,6 +158,7 @@ def _section(context: dict[str, Any], value: Any, here: Spot) -> Words:
 _VALUES: dict[str, Translate] = {
     "int_type": _expected("an integer"),
     "int_from_float": _expected("an integer"),
+    "int_parsing_size": _expected("an integer below 2^63"),
     "float_type": _expected("a number"),
     "bool_type": _expected("true or false"),
     "string_type": _expected("a text"),

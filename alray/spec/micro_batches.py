@@ -88,5 +88,5 @@ def micro_batch_norm_fault(component: str, micro_batches: int) -> Fault:
     return (
         f"{component} has batch normalisation: each of the {micro_batches} micro-batches would be normalised "
         "by itself, so the network is not the one that whole mini-batches train",
-        "set pipeline.micro_batch_norm to accept, pipeline.micro_batches to 1, or choose the schedule naive",
+        "set pipeline.micro_batch_norm to accept, or choose the schedule naive",
     )

@@ -48,7 +48,7 @@ class Permuted(nn.Module):
         self.conv = nn.Conv2d(input[0], width, pool)
 
     def forward(self, s, mask=None):
-        return self.conv(s).contiguous(memory_format=torch.channels_last)
+        return self.conv(s).clone(memory_format=torch.channels_last)
 
 
 class Dropped(nn.Module):

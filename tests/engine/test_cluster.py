@@ -62,8 +62,14 @@ def test_attached(workshop, reference, head) -> None:
 
 
 def test_no_cluster_there(workshop) -> None:
-    with pytest.raises(RequestError, match="no Ray cluster answers at `127.0.0.1:1`"):
+    with pytest.raises(RequestError) as caught:
         attached(workshop, "127.0.0.1:1")
+    assert str(caught.value) == (
+        "--address: no Ray cluster answers at `127.0.0.1:1`: Connection refused; "
+        "start it, mend the address, or leave --address out to run on this machine alone"
+    )
+    with pytest.raises(RequestError, match="is an address of Ray Client, which cannot carry a run"):
+        attached(workshop, "ray://127.0.0.1:10001", name="client")
 
 
 def test_room_is_counted_node_by_node() -> None:
@@ -87,11 +93,12 @@ def test_more_gpu_stages_than_gpus(workshop) -> None:
     )
 
 
-@pytest.mark.timeout(240)
-def test_a_node_that_goes(workshop, reference) -> None:
+@pytest.mark.timeout(90)
+def test_a_node_that_goes(workshop) -> None:
     import ray
     from ray.cluster_utils import Cluster
 
+    longer = workshop.run("run.epochs=30", name="longer")
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
         other = cluster.add_node(num_cpus=1)
@@ -104,12 +111,12 @@ def test_a_node_that_goes(workshop, reference) -> None:
                 cluster.remove_node(other, allow_graceful=False)
 
         watching = Watching(on_statuses=look)
-        run = workshop.run("pipeline.partition=[2,2]", inline=False, watching=watching)
+        run = workshop.run("pipeline.partition=[2,2]", "run.epochs=30", inline=False, watching=watching)
         assert gone
-        same(run, reference)
+        same(run, longer)
         assert run.summary.partition == [4]
         assert "there is room for 1 of 2 stages: partition [4] from here on" in watching.notes
-        assert len(run.summary.failures) == 1
+        assert 1 <= len(run.summary.failures) <= 3
     finally:
         ray.shutdown()
         cluster.shutdown()

@@ -49,9 +49,9 @@ COST = "{forward_s: 1, backward_s: 1, update_s: 0}"
         (
             "{kind: associated_learning}",
             "{kind: backpropagation}",
-            "x.yaml:5: model.components[0].block: block `vgg` has batch normalisation: each of the 4 micro-batches would "
-            "be normalised by itself, so the network is not the one that whole mini-batches train; "
-            "set pipeline.micro_batch_norm to accept, pipeline.micro_batches to 1, or choose the schedule naive",
+            "x.yaml:5: model.components[0].block: block `vgg` has batch normalisation: each of the 4 micro-batches "
+            "would be normalised by itself, so the network is not the one that whole mini-batches train; "
+            "set pipeline.micro_batch_norm to accept, or choose the schedule naive",
         ),
         (
             "{kind: associated_learning}\noptimizer: {kind: adam}\npipeline: {stages: 2}",
@@ -163,8 +163,8 @@ PIPELINE = "{kind: associated_learning}\noptimizer: {kind: adam}\npipeline: {sta
         (
             "{stages: 2, micro_batches: 6}",
             [
-                "x.yaml:8: pipeline.micro_batches: a mini-batch of 64 samples cannot be cut into 6 equal micro-batches; "
-                "use a divisor of 64, or another data.batch_size"
+                "x.yaml:8: pipeline.micro_batches: a mini-batch of 64 samples cannot be cut into 6 equal micro-batches"
+                "; use a divisor of 64, or another data.batch_size"
             ],
         ),
         (
@@ -183,8 +183,8 @@ PIPELINE = "{kind: associated_learning}\noptimizer: {kind: adam}\npipeline: {sta
             [
                 "x.yaml:8: pipeline.micro_batches: `zero_bubble` goes in rounds of one micro-batch per stage: 5 cannot "
                 "be shared evenly by 2 rounds; use a multiple of the 2 stages, such as 4 or 6",
-                "x.yaml:8: pipeline.micro_batches: a mini-batch of 64 samples cannot be cut into 5 equal micro-batches; "
-                "use a divisor of 64, or another data.batch_size",
+                "x.yaml:8: pipeline.micro_batches: a mini-batch of 64 samples cannot be cut into 5 equal micro-batches"
+                "; use a divisor of 64, or another data.batch_size",
             ],
         ),
         (
@@ -206,8 +206,8 @@ PIPELINE = "{kind: associated_learning}\noptimizer: {kind: adam}\npipeline: {sta
         (
             "{schedule: interleaved_1f1b, stages: 2, partition: [1, 1]}",
             [
-                "x.yaml:8: pipeline.partition: [1, 1] has 2 entries, but there are 2 stages with 2 virtual stages each; "
-                "give 4 entries, one per virtual stage"
+                "x.yaml:8: pipeline.partition: [1, 1] has 2 entries, but there are 2 stages with 2 virtual stages each"
+                "; give 4 entries, one per virtual stage"
             ],
         ),
     ],
@@ -225,8 +225,8 @@ def test_pipelines_of_backpropagation(
 def test_pipelines_drop_the_last_batch(small: str, complaints: Callable[..., list[str]]) -> None:
     text = small.replace(PIPELINE, "{kind: backpropagation}\npipeline: {stages: 2, schedule: naive}")
     assert complaints(text.replace("source: digits", "source: digits, last_batch: keep")) == [
-        "x.yaml:2: data.last_batch: the schedule `naive` needs mini-batches of one size, and an epoch's last one may be "
-        "smaller; leave it at drop, or choose the schedule single"
+        "x.yaml:2: data.last_batch: the schedule `naive` needs mini-batches of one size, and an epoch's last one may "
+        "be smaller; leave it at drop, or choose the schedule single"
     ]
 
 

@@ -107,8 +107,9 @@ def changed(small: str, old: str, new: str) -> str:
         (
             "{stages: 2}",
             "{schedule: streamd}",
-            "x.yaml:9: pipeline.schedule: expected `auto`, `streamed`, `sequential`, `parallel_backward`, `overlapped` "
-            "or `single`, got the text `streamd`; did you mean `streamed`?",
+            "x.yaml:9: pipeline.schedule: expected `auto`, `streamed`, `sequential`, `parallel_backward`, "
+            "`overlapped`, `single`, `naive`, `gpipe`, `1f1b`, `interleaved_1f1b` or `zero_bubble`, "
+            "got the text `streamd`; did you mean `streamed`?",
         ),
         (
             "{stages: 2}",
@@ -121,8 +122,8 @@ def changed(small: str, old: str, new: str) -> str:
         (
             "{stages: 2}",
             "3",
-            "x.yaml:9: pipeline: expected a section, got 3; its keys: schedule, stages, partition, in_flight, micro_batches, "
-            "virtual_stages, micro_batch_norm, costs",
+            "x.yaml:9: pipeline: expected a section, got 3; its keys: schedule, stages, partition, in_flight, "
+            "micro_batches, virtual_stages, micro_batch_norm, costs",
         ),
         (
             "name: small",
@@ -137,6 +138,11 @@ def changed(small: str, old: str, new: str) -> str:
             "x.yaml: name: this key is required; it is: name of the run: its folder is `runs/<name>-<time>`",
         ),
         ("name: small", "name: a\nversion: 2", "x.yaml:2: version: expected `1`, got 2"),
+        (
+            "name: small",
+            "name: a\nversion: 9223372036854775808",
+            "x.yaml:2: version: expected an integer below 2^63, got 9223372036854775808",
+        ),
         ("name: small", "name: a\nseed: -1", "x.yaml:2: seed: must be at least 0, got -1"),
         (
             "source: digits",
