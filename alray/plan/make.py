@@ -44,8 +44,8 @@ def make_plan(
     virtual stages for each of those. cores: processors that all stages and replicas share; None where each stage has
     its own device. evaluation_batches: mini-batches of one evaluation, over all splits it covers.
     stage_speed: of each stage's device, relative to the one the costs were taken on; None: all the same.
-    memory_limits: bytes each stage may hold; the automatic cut keeps within them (one that is asked for otherwise is
-    taken as it is).
+    memory_limits: bytes each stage may hold. The automatic cut keeps within them; another one is taken as it is, for
+    memory is an estimate, unless no cut fits.
 
     Raises PlanError where the components cannot be laid on the stages so.
     """

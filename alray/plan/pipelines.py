@@ -10,14 +10,23 @@ torch.distributed.pipelining executes them; each stage's order of computations i
                         what would be idle. It runs on any number of stages, with any number of virtual stages
                         (ScheduleZBVZeroBubble has just two, in the shape of a V).
 
-Three stages, four micro-batches, F = 1, B = 2 (I = G = 1), without the update and the time of messages:
+Three stages, four micro-batches (naive: one), F = 1, B = 2, I = G = 1, without updates and the time of messages:
 
-    naive               stage 0   F..........BB      (with one micro-batch)
-                        stage 1   .F......BB..
-                        ...
-    gpipe               stage 0   FFFF....BBBBBBBB
-                        stage 1   .FFFF.BBBBBBBB
-                        stage 2   ..FFFFBBBBBBBB     (`gpipe.txt` among the golden timelines shows all of it)
+    naive         stage 0   F......BB
+                  stage 1   .F...BB..
+                  stage 2   ..FBB....
+
+    gpipe         stage 0   FFFF......BBBBBBBB
+                  stage 1   .FFFF...BBBBBBBB..
+                  stage 2   ..FFFFBBBBBBBB....
+
+    1f1b          stage 0   FFF....BBFBB.BB.BB
+                  stage 1   .FF..BBFBBFBB.BB..
+                  stage 2   ..FBBFBBFBBFBB....
+
+    zero_bubble   stage 0   FFF..IGFIGIGIG
+                  stage 1   .FF.IFIGFIGIGG
+                  stage 2   ..FIFIFIGFIGGG
 
 One action U for each virtual stage ends a stage's list: torch adds up the gradients of all micro-batches first.
 """

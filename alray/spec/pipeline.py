@@ -75,7 +75,8 @@ class Pipeline(Section):
     components. `parameters`: even numbers of parameters. A list: as given, `repeat` counted; with virtual
     stages, one entry per virtual stage."""
     in_flight: PositiveInt = 4
-    """Mini-batches that may wait on an edge between two stages."""
+    """Mini-batches that may wait on an edge between two stages. Pipelines of backpropagation do not heed it: they have
+    room for every micro-batch."""
     micro_batches: PositiveInt | None = None
     """Equal parts a mini-batch is cut into, in the schedules gpipe, 1f1b, interleaved_1f1b and zero_bubble. null: 2
     per stage."""

@@ -205,3 +205,10 @@ def test_comparison_tells_why_micro_batches_do_not_suit(make_costs: Make) -> Non
     refused = {row.schedule: row.refused for row in rows if row.refused is not None}
     assert set(refused) == {"gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"}
     assert refused["gpipe"] == "a mini-batch of 64 samples cannot be cut into 5 equal micro-batches"
+
+
+def test_a_cut_that_is_asked_for_may_pass_the_limits(make_costs: Make) -> None:
+    free = plan_of(make_costs(), partition=[3, 1])
+    limits = [free.stage_plans[0].memory.total_bytes - 1, 10**9]
+    assert plan_of(make_costs(), partition=[3, 1], memory_limits=limits).partition == (3, 1)
+    assert plan_of(make_costs(), memory_limits=limits).partition != (3, 1)
