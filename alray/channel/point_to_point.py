@@ -58,7 +58,7 @@ class PointToPointSender(Sender):
         try:
             self._works[slot] = dist.isend(buffer[:nbytes], group=self._group, tag=self._tag, group_dst=self._peer)
         except RuntimeError as error:
-            raise _lost(self.edge, error) from error
+            raise lost_neighbour(self.edge, error) from error
         self.bytes_sent += nbytes
         return
         yield  # a generator that never waits in turns: it blocks
@@ -72,7 +72,7 @@ class PointToPointSender(Sender):
     def _finish(self, slot: int) -> None:
         work = self._works[slot]
         if work is not None:
-            _wait(work, self._timeout, self.edge)
+            wait_for(work, self._timeout, self.edge)
             self._works[slot] = None
 
 
@@ -107,7 +107,7 @@ class PointToPointReceiver(Receiver):
         try:
             work = dist.irecv(self._buffers[slot], group=self._group, tag=self._tag, group_src=self._peer)
         except RuntimeError as error:
-            raise _lost(self.edge, error) from error
+            raise lost_neighbour(self.edge, error) from error
         assert work is not None
         self._posted.append((slot, work))
 
@@ -118,7 +118,7 @@ class PointToPointReceiver(Receiver):
                 mend="release messages as their mini-batches are done",
             )
         slot, work = self._posted.popleft()
-        _wait(work, self._timeout, self.edge)
+        wait_for(work, self._timeout, self.edge)
         message = unpack(self._buffers[slot], edge=self.edge)
         message.slot = slot
         if self._device.type != "cpu":
@@ -143,19 +143,21 @@ class GroupBarrier(Barrier):
     def wait(self) -> Generator[None, None, None]:
         work = dist.barrier(group=self._group, async_op=True)
         if work is not None:
-            _wait(work, self._timeout, "barrier")
+            wait_for(work, self._timeout, "barrier")
         return
         yield
 
 
-def _wait(work: dist.Work, timeout: timedelta, edge: str) -> None:
+def wait_for(work: dist.Work, timeout: timedelta, edge: str) -> None:
+    """Wait for a send or receive. Raises ChannelError where the neighbour is gone or silent."""
     try:
         work.wait(timeout)
     except RuntimeError as error:
-        raise _lost(edge, error) from error
+        raise lost_neighbour(edge, error) from error
 
 
-def _lost(edge: str, error: RuntimeError) -> ChannelError:
+def lost_neighbour(edge: str, error: RuntimeError) -> ChannelError:
+    """What gloo said of a lost connection, as an error that names the edge."""
     # Of gloo's words, what happened: not the place in its sources before it, nor the advice after it.
     said = re.sub(r"^\[[^]]*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
     state = "silent" if said.startswith("Timed out") else "gone"

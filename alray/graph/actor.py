@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -19,6 +20,9 @@ from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
 from alray.stage.loop import Links, StageLoop
 from alray.stage.reports import StageStatus
+
+
+_SWITCH_S = 2.0e-4
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,8 @@ class StageActor:
         if meeting is not None:
             # A backstop only: the driver, which hears every stage, ends a graph long before.
             timeout_s = max(300.0, 10.0 * assignment.plan.deadline_s)
-            group = join(meeting, assignment, self._store, timeout_s)
-            links = links_of(assignment, network, device, group, timeout_s)
+            group, store = join(meeting, assignment, self._store, timeout_s)
+            links = links_of(assignment, network, device, group, store, meeting, timeout_s)
         self._loop = StageLoop(
             assignment,
             stage=stage,
@@ -97,6 +101,11 @@ class StageActor:
             baseline_bytes=baseline,
             measures_memory=True,
         )
+        # What the imports left would be walked by every full collection, in the middle of some mini-batch.
+        gc.collect()
+        gc.freeze()
+        # The loop must not wait the usual 5 ms for a thread that answers a poll.
+        sys.setswitchinterval(_SWITCH_S)
         for _ in self._loop.run():
             pass
 

@@ -18,7 +18,7 @@ from alray.run.recorder import Recorder
 from alray.stage.assignment import Assignment, Start, start_from
 from alray.stage.reports import StageStatus
 
-_POLL_S = 0.2
+_POLL_S = 0.4
 
 
 class Observer(Protocol):

@@ -89,12 +89,12 @@ class StageLoop:
             yield from self._lead()
         else:
             yield from self._follow()
+        if self.clock.steps_in_window:
+            self._close_window()
         for end in (self._links.to_above, self._links.to_below):
             if end is not None:
                 yield from end.flush()
         self._writer.finish()
-        if self.clock.steps_in_window:
-            self._close_window()
         self.clock.activity = "finished"
 
     def _lead(self) -> Turn:
