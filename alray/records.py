@@ -56,10 +56,11 @@ class StageRecord(_Record):
     replica: int
     steps: int
     warm_up: bool  # first mini-batches after a start: left out of every figure
+    data_s: float = 0.0  # stage 0 only: getting mini-batches ready
     forward_s: float
     backward_s: float
     update_s: float
-    compute_s: float
+    compute_s: float  # the four above
     send_wait_s: float
     receive_wait_s: float
     idle_s: float

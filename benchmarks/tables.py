@@ -45,8 +45,8 @@ def main() -> None:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `make bench` from `benchmarks/results/*.json`. A figure is a ratio of two things measured in one run:",
-        "absolute times depend on the machine and drift.",
+        "Written by `make bench` from `benchmarks/results/*.json`. A figure is a ratio of two things measured in one",
+        "run: absolute times depend on the machine and drift.",
         "",
     ]
     lines += streamed(json.loads((RESULTS / "streamed.json").read_text(encoding="utf-8")))

@@ -38,6 +38,9 @@ class Split:
         self._part = part
         self._name = name
         self._normalisation = normalisation
+        # Float samples in memory are checked and normalised once, all together, when the first of them is read.
+        self._prepared: Tensor | None = None
+        self._preparable = isinstance(samples, TensorSet) and samples.samples.dtype == torch.float32
 
     def __len__(self) -> int:
         return len(self._part)
@@ -49,6 +52,9 @@ class Split:
     def take(self, positions: Sequence[int] | Tensor, augment: Augment | None = None) -> tuple[Tensor, Tensor]:
         """A mini-batch: samples [N, *shape] float32 in default strides, labels [N] int64."""
         indices = self._part[torch.as_tensor(positions, dtype=torch.int64)]
+        if isinstance(self._samples, TensorSet) and augment is None and self._prepare_all(self._samples):
+            assert self._prepared is not None
+            return self._prepared[indices], self._samples.labels[indices]
         if isinstance(self._samples, TensorSet):
             raw, labels = self._samples.samples[indices], self._samples.labels[indices]
         else:
@@ -59,6 +65,20 @@ class Split:
         if augment is not None:
             samples = torch.stack([augment(sample, place) for place, sample in enumerate(samples)])
         return self._normalise(samples), labels
+
+    def _prepare_all(self, samples: TensorSet) -> bool:
+        """Whether the whole set is sound and lies normalised in memory; a set with a fault is read batch by batch."""
+        if self._preparable and self._prepared is None:
+            labels = samples.labels
+            self._preparable = (
+                tuple(samples.samples.shape[1:]) == self.shape
+                and bool(torch.isfinite(samples.samples).all())
+                and int(labels.min()) >= 0
+                and int(labels.max()) < len(self.classes)
+            )
+            if self._preparable:
+                self._prepared = self._normalise(samples.samples)
+        return self._prepared is not None
 
     def prepare(self, raw: Tensor, what: str) -> Tensor:
         """One sample from elsewhere, prepared as this split's are; `what` names it in a message."""

@@ -21,7 +21,6 @@ from alray.stage.leader import Control
 from alray.stage.loop import Links, StageLoop
 from alray.stage.reports import StageStatus
 
-
 _SWITCH_S = 2.0e-4
 
 

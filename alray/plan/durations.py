@@ -14,7 +14,8 @@ from alray.plan.simulate import Durations
 def stage_durations(costs: Costs, partition: Sequence[int], stage_speed: Sequence[float] = ()) -> Durations:
     """Of one whole mini-batch: what each (virtual) stage's actions and the messages between them take.
 
-    Computations are divided by the speed of the stage's device. Inference of component l (from 0) of L comes down
+    Computations are divided by the speed of the stage's device; the first forward begins with getting the mini-batch
+    ready. Inference of component l (from 0) of L comes down
     once for each of the L - l depths it decodes.
     """
     ranges = stage_ranges(partition)
@@ -29,8 +30,10 @@ def stage_durations(costs: Costs, partition: Sequence[int], stage_speed: Sequenc
 
     route = [component.route_s * (count - index) for index, component in enumerate(components)]
     up = [components[own.stop - 1].output_bytes * costs.edge_s_per_byte for own in ranges[:-1]]
+    forward = total(lambda component: component.forward_s)
+    forward[0] += costs.data_s
     return Durations(
-        forward_s=total(lambda component: component.forward_s),
+        forward_s=forward,
         backward_s=total(lambda component: component.backward_s),
         update_s=total(lambda component: component.update_s),
         infer_s=total(lambda component: component.infer_s),

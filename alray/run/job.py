@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 
 import torch
 
-from alray.data.batches import EvaluationBatches, TrainBatches
+from alray.data.batches import Batch, EvaluationBatches, TrainBatches
 from alray.data.dataset import Data, open_data
 from alray.errors import PlanError
 from alray.nn.network import Network
@@ -22,6 +24,9 @@ from alray.stage import device as devices
 from alray.stage.assignment import Assignment, DataFacts, Start, network_of
 from alray.stage.costs import estimate_costs, given_costs, probe_costs
 from alray.stage.user_code import UserCode
+
+_DATA_REPEATS = 10
+_DATA_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -82,15 +87,23 @@ class Job:
             return given_costs(self._estimate(), given)
         if not probe:
             return self._estimate()
-        with TrainBatches(self.data, seed=self.spec.seed, start_step=0, end_step=1, workers=0) as batches:
-            batch = next(batches)
-        return probe_costs(
-            self.network,
-            batch,
-            device=self.device,
-            threads=threads,
-            deterministic=self.spec.run.deterministic,
-        )
+        deterministic = self.spec.run.deterministic
+        with devices.settled(threads, deterministic, self.device):
+            batch, data_s = self._time_data()
+        costs = probe_costs(self.network, batch, device=self.device, threads=threads, deterministic=deterministic)
+        return replace(costs, data_s=data_s)
+
+    def _time_data(self) -> tuple[Batch, float]:
+        """The first mini-batch, and what one takes to get ready; nothing where loader workers do it beside."""
+        times: list[float] = []
+        with TrainBatches(self.data, seed=self.spec.seed, start_step=0, end_step=_DATA_REPEATS, workers=0) as batches:
+            first = next(batches)
+            began = time.perf_counter()
+            while len(times) < _DATA_REPEATS - 1 and time.perf_counter() - began < _DATA_S:
+                started = time.perf_counter()
+                next(batches)
+                times.append(time.perf_counter() - started)
+        return first, 0.0 if self.spec.data.workers else median(times)
 
     def _estimate(self) -> Costs:
         return estimate_costs(
@@ -122,6 +135,8 @@ class Job:
             steps_per_epoch=self.facts.steps_per_epoch,
             total_steps=self.total_steps,
             evaluation_batches=self._evaluation_batches(),
+            micro_batches=spec.micro_batches,
+            virtual_stages=spec.virtual_stages,
         )
 
     def _cores(self, one_process: bool) -> int | None:

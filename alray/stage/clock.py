@@ -16,12 +16,13 @@ _WINDOW_S = 1.0
 _TRACED_FIRST = 32  # after a start, counted from its first mini-batch
 _TRACED_AGAIN = 8  # mini-batches traced at every doubling after that
 
-_COMPUTE = {"F": "forward", "B": "backward", "U": "update"}
+_COMPUTE = frozenset("FBU")
 
 
 @dataclass
 class _Window:
     steps: int = 0
+    data: float = 0.0
     forward: float = 0.0
     backward: float = 0.0
     update: float = 0.0
@@ -53,7 +54,7 @@ class Clock:
 
     @contextmanager
     def measure(self, kind: str, text: str, step: int) -> Iterator[None]:
-        """Account for one action; kind is F, B, U, E, D, `send_wait`, `receive_wait` or `barrier`."""
+        """Account for one action; kind is F, B, U, E, D, `data`, `send_wait`, `receive_wait` or `barrier`."""
         began = time.perf_counter()
         self.activity = kind if kind.endswith("wait") or kind == "barrier" else "compute"
         self.activity_since = began
@@ -74,6 +75,8 @@ class Clock:
             window.backward += seconds
         elif kind == "U":
             window.update += seconds
+        elif kind == "data":
+            window.data += seconds
         elif kind == "send_wait":
             window.send_wait += seconds
         else:
@@ -132,7 +135,7 @@ class Clock:
         window, self._window = self._window, _Window()
         covered = max(0.0, ended - self._window_began - window.evaluation)
         self._window_began = ended
-        compute = window.forward + window.backward + window.update
+        compute = window.data + window.forward + window.backward + window.update
         return StageRecord(
             time_s=ended - self._zero,
             step=step,
@@ -142,6 +145,7 @@ class Clock:
             replica=replica,
             steps=window.steps,
             warm_up=step <= self._start_step + WARM_UP_STEPS,
+            data_s=window.data,
             forward_s=window.forward,
             backward_s=window.backward,
             update_s=window.update,

@@ -118,8 +118,10 @@ class StageLoop:
             workers=assignment.spec.data.workers,
         )
         with batches:
-            for batch in batches:
-                tensors = {"s": self._to_device(batch.samples), "labels": batch.labels.to(self._device)}
+            for _ in range(self.step, assignment.total_steps):
+                with self.clock.measure("data", f"data {self.step}", self.step + 1):
+                    batch = next(batches)
+                    tensors = {"s": self._to_device(batch.samples), "labels": batch.labels.to(self._device)}
                 yield from self._mini_batch(batch.step + 1, tensors, None)
                 stop = yield from self._decide(leader, data, leader.cut_after(self.step))
                 if stop:
