@@ -17,9 +17,10 @@ test: lint types floors unit
 install: $(INSTALLED)
 
 $(INSTALLED): requirements.lock pyproject.toml
+	@echo "installing into $(VENV): about 6 GB, a few minutes"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
 lint: $(INSTALLED)

@@ -12,9 +12,11 @@ from alray.report.bars import Bar, stacked_bars
 from alray.report.folder import RunFolder
 from alray.report.summary import Figures
 from alray.report.text import Markup, milliseconds, seconds, size, table
+from alray.spec.micro_batches import PIPELINES
 
-_PARTS = ("forward", "backward", "update", "other computing", "send wait", "receive wait", "idle")
-_CLASSES = ("forward", "backward", "update", "other", "send", "receive", "idle")
+_PARTS = ("data", "forward", "backward", "update", "other computing", "send wait", "receive wait", "idle")
+_CLASSES = ("data", "forward", "backward", "update", "other", "send", "receive", "idle")
+_NAMED = ("data", "forward", "backward", "update")  # parts of what a stage computes
 
 
 def stage_time(run: RunFolder) -> str:
@@ -26,7 +28,7 @@ def stage_time(run: RunFolder) -> str:
     bars = []
     for stage in range(run.plan.stages):
         own = [record for record in timed if record.stage == stage]
-        named = [sum(getattr(record, f"{part}_s") for record in own) for part in ("forward", "backward", "update")]
+        named = [sum(getattr(record, f"{part}_s") for record in own) for part in _NAMED]
         other = max(0.0, sum(record.compute_s for record in own) - sum(named))
         waits = [sum(getattr(record, f"{part}_s") for record in own) for part in ("send_wait", "receive_wait", "idle")]
         bars.append(Bar(f"stage {stage}", (*named, other, *waits)))
@@ -35,13 +37,14 @@ def stage_time(run: RunFolder) -> str:
         heading
         + stacked_bars(bars, parts=_PARTS, classes=_CLASSES, title="Share of a stage's wall time")
         + '<p class="note">Mini-batches after warm-up, all replicas; evaluation '
-        f"({seconds(evaluation)} in all) and checkpoints are not in this time.</p>"
+        f"({seconds(evaluation)} in all) and checkpoints are not in this time. Data: stage 0 gets mini-batches ready.</p>"
     )
 
 
 def plan_table(run: RunFolder, figures: Figures) -> str:
     """Per stage: its components, times of a mini-batch and memory, both predicted and measured."""
     plan = run.plan
+    pipeline = plan.schedule in PIPELINES  # whose edges have room for every micro-batch
     timed = _timed(run)
     rows = []
     for stage in plan.stage_plans:
@@ -69,7 +72,7 @@ def plan_table(run: RunFolder, figures: Figures) -> str:
         f"costs {costs[plan.costs.source]}. Bound of this schedule: {escape(plan.bound)} = "
         f"{seconds(plan.bound_s)}; predicted step {seconds(plan.predicted_step_time_s)}, "
         f"measured {seconds(figures.step_time_s)}."
-        + (f" At most {plan.in_flight} mini-batches wait on an edge." if plan.edges else "")
+        + (f" At most {plan.in_flight} mini-batches wait on an edge." if plan.edges and not pipeline else "")
         + "</p>"
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alray.plan.plan import Plan
 from alray.plan.predict import predicted_timeline
-from alray.plan.timeline import Bar
+from alray.plan.timeline import Bar, Timeline
 
 
 def predicted_bars(plan: Plan, first_batch: int, num_batches: int) -> list[Bar]:
@@ -13,12 +13,22 @@ def predicted_bars(plan: Plan, first_batch: int, num_batches: int) -> list[Bar]:
     Where the stages share too few processors the simulation, in which each has its own, is stretched evenly
     to the step time the plan predicts.
     """
-    timeline = predicted_timeline(
-        plan.schedule, plan.costs, plan.partition, plan.in_flight, num_batches=first_batch + num_batches
-    )
-    bars = timeline.bars(first_batch, first_batch + num_batches)
-    steady_s = predicted_timeline(plan.schedule, plan.costs, plan.partition, plan.in_flight).step_time_s
+    bars = _timeline(plan, first_batch + num_batches).bars(first_batch, first_batch + num_batches)
+    steady_s = _timeline(plan, None).step_time_s
     if plan.predicted_step_time_s <= 1.001 * steady_s:  # as much may be rounding
         return bars
     slowdown = plan.predicted_step_time_s / steady_s
     return [bar._replace(start_s=bar.start_s * slowdown, end_s=bar.end_s * slowdown) for bar in bars]
+
+
+def _timeline(plan: Plan, num_batches: int | None) -> Timeline:
+    return predicted_timeline(
+        plan.schedule,
+        plan.costs,
+        plan.partition,
+        plan.in_flight,
+        num_batches=num_batches,
+        micro_batches=plan.micro_batches,
+        virtual_stages=plan.virtual_stages,
+        stage_speed=plan.stage_speed,
+    )

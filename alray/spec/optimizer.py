@@ -24,7 +24,8 @@ class OptimizerSection(Section):
     weight_decay: NonNegativeFloat = 0.0
     """Weight decay."""
     clip_norm: PositiveFloat | None = None
-    """Largest norm of one component's gradients; longer ones are scaled down to it. null: no limit."""
+    """Largest norm of one component's gradients; longer ones are scaled down to it. In Associated Learning the
+    gradients of f with b, and those of g with h, are clipped apart. null: no limit."""
 
 
 class Sgd(OptimizerSection):

@@ -1,0 +1,106 @@
+"""What holds for the package as a whole: what imports cost, the family of errors, names, sizes, docstrings."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import pickle
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import alray
+from alray.errors import AlrayError, Problem
+from alray.records import json_schema
+
+PACKAGE = Path(alray.__file__).parent
+ROOT = PACKAGE.parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+MOST_LINES = 450
+VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}
+
+EXIT_CODES = {
+    "AlrayError": 1,
+    "RequestError": 2,
+    "SpecError": 2,
+    "PlanError": 2,
+    "DataError": 2,
+    "CheckpointError": 2,
+    "RunError": 1,
+    "StageError": 1,
+    "ChannelError": 1,
+    "NonFiniteLoss": 1,
+}
+
+
+def modules_after(program: str) -> set[str]:
+    """Top-level names of the modules that a fresh Python holds after a program."""
+    code = f"import sys\n{program}\nprint(*sorted({{name.partition('.')[0] for name in sys.modules}}), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["validate", "specs/quickstart.yaml"], ["schema"]])
+def test_commands_about_specs_import_neither_torch_nor_ray(arguments: list[str]) -> None:
+    modules = modules_after(f"from alray.cli.main import execute\nassert execute({arguments!r}) == 0")
+    assert "typer" in modules
+    assert not modules & {"torch", "torchvision", "ray", "numpy", "rich"}
+
+
+def test_the_package_itself_imports_only_the_standard_library() -> None:
+    grown = modules_after("import alray") - modules_after("")
+    assert "alray" in grown
+    assert grown - {"alray"} <= sys.stdlib_module_names
+
+
+def test_the_committed_schema_of_records_is_in_step() -> None:
+    committed = json.loads((ROOT / "docs" / "records.schema.json").read_text(encoding="utf-8"))
+    assert committed == json_schema(), "alray schema --records > docs/records.schema.json"
+
+
+def family() -> Iterator[type[AlrayError]]:
+    """The root of the errors and every class below it, wherever it is defined."""
+    for module in pkgutil.walk_packages([str(PACKAGE)], "alray."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    waiting: list[type[AlrayError]] = [AlrayError]
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if kind.__module__.partition(".")[0] == "alray":
+            yield kind
+
+
+def test_every_error_has_the_exit_code_that_is_documented() -> None:
+    assert {kind.__name__: kind.exit_code for kind in family()} == EXIT_CODES
+
+
+def test_every_error_is_pickled_whole() -> None:
+    for kind in family():
+        error = kind("it is wrong", mend="mend it", file="x.yaml", line=3, key="run.epochs")
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is kind
+        assert copy.problems == (Problem("it is wrong", "mend it", "x.yaml", 3, "run.epochs"),)
+        assert str(copy) == str(error) == "x.yaml:3: run.epochs: it is wrong; mend it"
+        several = kind.of((Problem("one"), Problem("two", key="seed")))
+        assert pickle.loads(pickle.dumps(several)).problems == several.problems
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(PACKAGE).as_posix())
+def test_a_module_is_short_named_for_its_subject_and_says_what_it_is(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert text.count("\n") <= MOST_LINES
+    names = {part for name in file.relative_to(PACKAGE).with_suffix("").parts for part in name.split("_")}
+    assert not names & VAGUE
+    assert ast.get_docstring(ast.parse(text)), "a docstring says what the module is about"
+
+
+def test_no_class_is_named_after_nothing() -> None:
+    for file in FILES:
+        classes = [node.name for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.ClassDef)]
+        assert not [name for name in classes if name.lower().endswith(("manager", "helper", "utils"))], file

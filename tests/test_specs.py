@@ -1,0 +1,53 @@
+"""Every spec that is committed loads, can be planned and simulated, and says how it is run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from alray.plan.predict import predicted_timeline
+from alray.run.job import Job
+from alray.spec.loading import load_spec
+from alray.stage.user_code import UserCode
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted(file for folder in ("specs", "benchmarks") for file in (ROOT / folder).rglob("*.yaml"))
+NAMES = [file.relative_to(ROOT).as_posix() for file in FILES]
+NUM_BATCHES = 8
+
+
+def test_there_are_specs() -> None:
+    assert {"specs/quickstart.yaml", "benchmarks/balanced.yaml"} <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_planned_and_simulated(name: str, one_thread: None) -> None:
+    loaded = load_spec(ROOT / name)
+    job = Job.of(loaded.spec, UserCode(loaded.file.parent))
+    plan = job.plan(job.costs(probe=False))
+    assert (plan.stages, plan.schedule) == (loaded.spec.pipeline.stages, loaded.spec.schedule)
+    assert sum(plan.partition) == len(plan.costs.components) == loaded.spec.model.num_components
+    timeline = predicted_timeline(
+        plan.schedule,
+        plan.costs,
+        plan.partition,
+        plan.in_flight,
+        num_batches=NUM_BATCHES,
+        micro_batches=plan.micro_batches,
+        virtual_stages=plan.virtual_stages,
+        stage_speed=plan.stage_speed,
+    )
+    assert len(timeline.completed_s) == NUM_BATCHES
+    assert timeline.step_time_s > 0
+    assert plan.predicted_step_time_s >= plan.bound_s * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_begins_with_what_it_shows_and_its_command(name: str) -> None:
+    first, second, *_ = (ROOT / name).read_text(encoding="utf-8").split("\n")
+    assert re.fullmatch(rf"# [A-Z].+\. +alray (run|plan|study) {re.escape(name)}( \S+)*", first), first
+    modeline = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", second)
+    assert modeline is not None, second
+    assert ((ROOT / name).parent / modeline[1]).resolve() == ROOT / "specs" / "alray.schema.json"
