@@ -23,6 +23,7 @@ from alray.run.engines import Engine, engine
 from alray.run.folder import latest_manifest, make_run_dir, mark
 from alray.run.inference import Prediction, TrainedNetwork
 from alray.run.job import Job
+from alray.run.memory import machine_memory_bytes, require_memory
 from alray.run.recorder import Recorder
 from alray.run.resume import resumed_spec
 from alray.spec.loading import dump_spec, load_spec
@@ -110,6 +111,8 @@ def _run(
 ) -> Finished:
     token = mark(run_dir)
     surroundings = environment(job.device)
+    if job.device.type == "cpu":
+        require_memory(job.network, machine_memory_bytes())
     costs = job.costs(probe=True)
     plan = job.plan(costs, one_process=options.inline)
     observer.planned(plan)

@@ -1,6 +1,6 @@
 """Write docs/benchmarks.md from what the benchmarks wrote into benchmarks/results.
 
-    python -m benchmarks.tables
+python -m benchmarks.tables
 """
 
 from __future__ import annotations

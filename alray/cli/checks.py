@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from alray.report.text import size
+from alray.run.memory import machine_memory_bytes
 
 _OLDEST = {"torch": (2, 13), "torchvision": (0, 28), "ray": (2, 60)}
 _OLDEST_PYTHON = (3, 11)
@@ -112,7 +113,7 @@ def processors() -> Finding:
 
 def memory() -> Finding:
     """The memory this process may use."""
-    return Finding("memory", "ok", size(_memory_bytes()))
+    return Finding("memory", "ok", size(machine_memory_bytes()))
 
 
 def shared_memory() -> Finding:
@@ -120,7 +121,7 @@ def shared_memory() -> Finding:
     if not _SHARED.is_dir():
         return Finding("shared memory", "warning", f"there is no {_SHARED}: Ray's object store lies on the disk")
     total = shutil.disk_usage(_SHARED).total
-    wanted = _RAYS_SHARE * _memory_bytes()
+    wanted = _RAYS_SHARE * machine_memory_bytes()
     if total < wanted:
         return Finding(
             "shared memory",
@@ -199,11 +200,3 @@ def _loopback() -> Iterator[None]:
             del os.environ[name]
         else:
             os.environ[name] = before
-
-
-def _memory_bytes() -> int:
-    """Physical memory, or what the container may have of it."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")
-    text = limit.read_text().strip() if limit.is_file() else "max"
-    return min(physical, int(text)) if text.isdecimal() else physical

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from alray.cli.options import AllowCode, Json, Overrides, SpecFile
-from alray.cli.terminal import shown, terminal
+from alray.cli.terminal import Terminal, shown, terminal
 from alray.errors import RequestError
+
+if TYPE_CHECKING:
+    from alray.plan.plan import Plan
+    from alray.spec.models import Spec
+
+_MOST_COMPARED = 8
+"""Numbers of stages from one to this are compared, and the spec's own."""
 
 
 def plan(
@@ -17,6 +24,9 @@ def plan(
     overrides: Overrides = None,
     *,
     probe: Annotated[bool, typer.Option("--probe", help="Measure the components here instead of counting.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Set every schedule on every number of stages beside each other.")
+    ] = False,
     allow_code: AllowCode = False,
     json: Json = False,
     svg: Annotated[
@@ -29,6 +39,8 @@ def plan(
     """
     given = overrides or []
     with terminal(as_json=json, spec=spec, overrides=given) as streams:
+        if compare and svg is not None:
+            raise RequestError("a comparison is no schedule to draw", key="--svg", mend="leave out --compare or --svg")
         from alray.cli.interrupts import Interrupts
         from alray.cli.lines import PlainLines
         from alray.cli.plan_text import NUM_DRAWN, print_plan
@@ -39,6 +51,9 @@ def plan(
         job, planned = plan_spec(
             spec, given, probe=probe, allow_code=allow_code, observer=PlainLines(streams.err, Interrupts())
         )
+        if compare:
+            _compare(planned, job.spec, streams)
+            return
         bars = predicted_bars(planned, 0, min(NUM_DRAWN, planned.total_steps or NUM_DRAWN))
         if svg is not None:
             _write(svg, chart_svg(bars))
@@ -48,6 +63,28 @@ def plan(
         print_plan(planned, bars, name=job.spec.name, stream=streams.out)
         if svg is not None:
             streams.say(f"drawn in {shown(svg)}")
+
+
+def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:
+    """Every schedule of the method on every number of stages, as one table or one object."""
+    from alray.cli.plan_text import print_comparison
+    from alray.plan.compare import compare_plans
+
+    most = min(len(planned.costs.components), _MOST_COMPARED)
+    rows = compare_plans(
+        method=planned.method,
+        costs=planned.costs,
+        stages=sorted({*range(1, most + 1), planned.stages}),
+        in_flight=planned.in_flight,
+        micro_batches=spec.pipeline.micro_batches,
+        virtual_stages=spec.pipeline.virtual_stages,
+        replicas=planned.replicas,
+        cores=planned.cores,
+    )
+    if streams.as_json:
+        streams.answer({"comparisons": [row.as_json() for row in rows]})
+    else:
+        print_comparison(planned, rows, name=spec.name, stream=streams.out)
 
 
 def _write(path: Path, text: str) -> None:

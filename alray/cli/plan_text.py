@@ -12,15 +12,26 @@ from rich.text import Text
 
 from alray.cli.rows import counted, rows_text
 from alray.plan.chart import chart_text
+from alray.plan.compare import Comparison
 from alray.plan.plan import Plan, StagePlan
 from alray.plan.timeline import Bar
 from alray.report.text import seconds, share, size
+from alray.spec.micro_batches import PIPELINES
 
 NUM_DRAWN = 6
 """Mini-batches in the chart: the filling of the pipeline, and enough after it to see the rhythm."""
 
 _MEMORY = ("parameters", "gradients", "optimizer", "activations", "channel", "snapshot", "total")
-_STYLES = {"F": "blue", "B": "dark_orange3", "U": "green", "E": "purple", "D": "magenta", ">": "bright_black"}
+_STYLES = {
+    "F": "blue",
+    "B": "dark_orange3",
+    "U": "green",
+    "E": "purple",
+    "D": "magenta",
+    "I": "dark_goldenrod",
+    "G": "red",
+    ">": "bright_black",
+}
 _MARGIN = 9  # columns of `stage 0  ` before the time begins
 _WIDEST = 160
 
@@ -39,6 +50,44 @@ def print_plan(plan: Plan, bars: Sequence[Bar], *, name: str, stream: TextIO) ->
     console.print(_coloured(chart_text(bars, width=width)), soft_wrap=True, end="")
     console.print()
     console.print(Text(_figures(plan)), soft_wrap=True)
+
+
+def print_comparison(plan: Plan, rows: Sequence[Comparison], *, name: str, stream: TextIO) -> None:
+    """Print one table of the schedules and numbers of stages that were compared with a plan, and its own row in it."""
+    console = Console(file=stream, highlight=False)
+    console.print(Text(f"{name}: {plan.method}, each with its best cut", style="bold"), soft_wrap=True)
+    console.print(Text(_source(plan)), soft_wrap=True)
+    console.print()
+    in_parts = any(row.micro_batches > 1 for row in rows)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    table.add_column("schedule", no_wrap=True)
+    for heading in ("stages", "partition", *(("micro-batches",) if in_parts else ()), "step", "bubble", "bound"):
+        table.add_column(heading, justify="right")
+    table.add_column("memory", justify="right")
+    own = Comparison.of_plan(plan)
+    for row in rows:
+        if row.partition is None or row.peak_memory_bytes is None:
+            continue
+        table.add_row(
+            "*" if row == own else "",
+            row.schedule,
+            str(row.stages),
+            ", ".join(map(str, row.partition)),
+            *((str(row.micro_batches),) if in_parts else ()),
+            seconds(row.predicted_step_time_s),
+            share(row.predicted_bubble),
+            seconds(row.bound_s),
+            size(max(row.peak_memory_bytes)),
+        )
+    console.print(table)
+    console.print()
+    for row in rows:
+        if row.refused is not None:
+            where = f"{row.schedule} on {counted(row.stages, 'stage')}"
+            console.print(Text(f"{where} cannot run: {row.refused}"), soft_wrap=True)
+    starred = "* what this spec asks for; " if own in rows else ""
+    console.print(Text(f"{starred}memory is that of the stage that needs most"), soft_wrap=True)
 
 
 def _stages(plan: Plan) -> str:
@@ -92,22 +141,21 @@ def _figures(plan: Plan) -> str:
         ("bound", f"{seconds(plan.bound_s)}, {plan.bound}"),
         ("limited by", plan.limited_by),
     ]
-    rows += [
-        (f"edge {edge.edge}", f"{size(edge.bytes_per_step)} a mini-batch, {plan.in_flight} in flight")
-        for edge in plan.edges
-    ]
+    # The edges of a pipeline have room for every micro-batch.
+    room = "" if plan.schedule in PIPELINES else f", {plan.in_flight} in flight"
+    rows += [(f"edge {edge.edge}", f"{size(edge.bytes_per_step)} a mini-batch{room}") for edge in plan.edges]
     return rows_text(rows)
 
 
 def _components(stage: StagePlan) -> str:
-    return str(stage.first) if stage.first == stage.last else f"{stage.first} to {stage.last}"
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in stage.runs)
 
 
 def _coloured(chart: str) -> Text:
     """The chart with each bar in the colour of its kind: a letter, its mini-batch, and dashes up to its end."""
     text = Text(chart)
     for line in re.finditer(r"^stage \d+ +(.*)$", chart, re.MULTILINE):
-        for bar in re.finditer(r"([FBUED])\d*-*|(>)+", line.group(1)):
+        for bar in re.finditer(r"([FBUEDIG])\d*(?:\.\d+)?-*|(>)+", line.group(1)):
             start = line.start(1)
             text.stylize(_STYLES[bar.group(1) or bar.group(2)], start + bar.start(), start + bar.end())
     return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,30 +71,40 @@ def init(
 ) -> None:
     """Write a commented spec to begin with.
 
-    A file that is there already is left alone.
+    And beside it the schema by which editors check it. A file that is there already is left alone.
     """
     with terminal(as_json=json) as streams:
-        from alray.spec.starter import starter
+        from alray.spec.schema import schema_text
+        from alray.spec.starter import SCHEMA_FILE, starter
 
-        text = starter(name)
         target = path if path is not None else Path(f"{name}.yaml")
-        try:
-            with target.open("x", encoding="utf-8") as file:
-                file.write(text)
-        except FileExistsError as error:
+        schema_file = target.with_name(SCHEMA_FILE)
+        if not _written(target, starter(name, target)):
             raise RequestError(
                 "there is such a file already", file=str(target), mend="name another, or delete it first"
-            ) from error
-        except OSError as error:
-            raise RequestError(
-                f"cannot be written: {error.strerror}",
-                file=str(target),
-                mend="name a file in a folder you can write to",
-            ) from error
+            )
+        if _written(schema_file, schema_text()):
+            streams.tell(f"{schema_file}: written; editors check the spec by it")
         if json:
-            streams.answer({"file": str(target)})
+            streams.answer({"file": str(target), "schema": str(schema_file)})
         else:
-            streams.say(f"{target}: written; `alray run {target}` runs it")
+            streams.say(f"{target}: written; `alray run {shlex.quote(str(target))}` runs it")
+
+
+def _written(file: Path, text: str) -> bool:
+    """Whether there was no such file, and it was written. Raises RequestError where it cannot be."""
+    try:
+        with file.open("x", encoding="utf-8") as new:
+            new.write(text)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise RequestError(
+            f"cannot be written: {error.strerror}",
+            file=str(file),
+            mend="name a file in a folder you can write to",
+        ) from error
+    return True
 
 
 def _described(path: Path, spec: Spec) -> dict[str, Any]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
 from alray.errors import AlrayError, Problem
 
 INTERRUPTED = 130
+_OUT, _ERR = 1, 2
 
 
 class Terminal:
@@ -26,7 +29,8 @@ class Terminal:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self.out, self.err = sys.stdout, sys.stderr
+        self.out: TextIO = sys.stdout
+        self.err: TextIO = sys.stderr
 
     def answer(self, value: Any) -> None:
         """Print the one JSON object of `--json`. Raises ValueError for numbers that JSON does not have."""
@@ -62,14 +66,43 @@ def terminal(*, as_json: bool, spec: Path | None = None, overrides: Sequence[str
     long been read, is printed with the place the key was written at.
     """
     streams = Terminal(as_json=as_json)
+    with _alone(streams) if as_json else nullcontext():
+        try:
+            yield streams
+        except AlrayError as error:
+            streams.refuse([_placed(problem, spec, overrides) for problem in error.problems])
+            raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt as interrupt:
+            streams.refuse([Problem("interrupted")])
+            raise typer.Exit(INTERRUPTED) from interrupt
+
+
+@contextmanager
+def _alone(streams: Terminal) -> Iterator[None]:
+    """Keep standard output for the answer: what anything else prints there, by whichever way, goes to standard error.
+
+    Ray, a library written in C and a user's code may all write to file descriptor 1; so may a process that they start.
+    """
+    before = sys.stdout
+    before.flush()
+    with os.fdopen(os.dup(_OUT), "w", encoding="utf-8") as kept:
+        if _writes_to(before, _OUT):
+            streams.out = kept
+        os.dup2(_ERR, _OUT)
+        try:
+            with redirect_stdout(sys.stderr):
+                yield
+        finally:
+            before.flush()
+            os.dup2(kept.fileno(), _OUT)
+
+
+def _writes_to(stream: TextIO, descriptor: int) -> bool:
+    """Whether a stream is that file; one that a caller put in the place of `sys.stdout` may be no file at all."""
     try:
-        yield streams
-    except AlrayError as error:
-        streams.refuse([_placed(problem, spec, overrides) for problem in error.problems])
-        raise typer.Exit(error.exit_code) from error
-    except KeyboardInterrupt as interrupt:
-        streams.refuse([Problem("interrupted")])
-        raise typer.Exit(INTERRUPTED) from interrupt
+        return stream.fileno() == descriptor
+    except io.UnsupportedOperation:
+        return False
 
 
 def shown(path: str | Path) -> str:

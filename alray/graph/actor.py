@@ -18,7 +18,8 @@ from alray.graph.rendezvous import Meeting, host_store, join, links_of
 from alray.stage import device as devices
 from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
-from alray.stage.loop import Links, StageLoop
+from alray.stage.links import Links
+from alray.stage.loop import StageLoop
 from alray.stage.reports import StageStatus
 
 _SWITCH_S = 2.0e-4
@@ -82,12 +83,13 @@ class StageActor:
         device = assignment.device()
         baseline = devices.resident_bytes()
         network = assignment.network()
+        # A backstop only: the driver, which hears every stage, ends a graph long before.
+        timeout_s = max(300.0, 10.0 * assignment.plan.deadline_s)
+        joined = join(meeting, assignment, self._store, timeout_s) if meeting is not None else None
         stage = assignment.build_stage(network, device)
         links = Links()
-        if meeting is not None:
-            # A backstop only: the driver, which hears every stage, ends a graph long before.
-            timeout_s = max(300.0, 10.0 * assignment.plan.deadline_s)
-            group, store = join(meeting, assignment, self._store, timeout_s)
+        if meeting is not None and joined is not None:
+            group, store = joined
             links = links_of(assignment, network, device, group, store, meeting, timeout_s)
         self._loop = StageLoop(
             assignment,

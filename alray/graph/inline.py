@@ -15,7 +15,8 @@ from alray.graph.graph import Graph, Outbox, status_of
 from alray.stage import device as devices
 from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
-from alray.stage.loop import Links, StageLoop
+from alray.stage.links import Links
+from alray.stage.loop import StageLoop
 from alray.stage.reports import StageStatus
 
 _IDLE_ROUNDS = 10_000

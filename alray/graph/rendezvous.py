@@ -16,9 +16,9 @@ from alray.channel.point_to_point import GroupBarrier, PointToPointReceiver, Poi
 from alray.channel.shared_memory import Ring, SharedMemoryReceiver, SharedMemorySender
 from alray.nn.network import Network
 from alray.stage.assignment import Assignment
-from alray.stage.loop import Links
+from alray.stage.links import Links
 
-_UP, _DOWN = 1, 2  # tags: one stream of messages each way
+_UP, _DOWN, _ROUND = 1, 2, 3  # tags: a stream of messages each way, and one from the last stage to the first
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,16 @@ def links_of(
         links.to_below = ends.sender(below, _DOWN, assignment.down_capacity_bytes(network, mine.first))
     if above < plan.stages:
         links.to_above = ends.sender(above, _UP, assignment.up_capacity_bytes(network, mine.last))
+    last = plan.stages - 1
+    closes_ring = plan.virtual_stages > 1
+    if closes_ring and stage == last:
+        links.to_first = ends.sender(0, _ROUND, assignment.up_capacity_bytes(network, mine.last))
     if stage > 0:
         links.from_below = ends.receiver(below, _UP, assignment.up_capacity_bytes(network, mine.first - 1))
     if above < plan.stages:
         links.from_above = ends.receiver(above, _DOWN, assignment.down_capacity_bytes(network, mine.last + 1))
+    if closes_ring and stage == 0:
+        links.from_last = ends.receiver(last, _ROUND, assignment.up_capacity_bytes(network, mine.last))
     return links
 
 
@@ -114,7 +120,7 @@ class _Ends:
             group=self.group,
             timeout_s=self.timeout_s,
         )
-        self.store.set(f"ring {edge}", sender.ring.as_text())
+        self.store.set(f"ring {tag} {edge}", sender.ring.as_text())
         return sender
 
     def receiver(self, peer: int, tag: int, capacity_bytes: int) -> Receiver:
@@ -134,7 +140,7 @@ class _Ends:
             edge=edge,
             peer=peer,
             tag=tag,
-            ring=Ring.of_text(self.store.get(f"ring {edge}").decode()),
+            ring=Ring.of_text(self.store.get(f"ring {tag} {edge}").decode()),
             device=self.device,
             group=self.group,
             timeout_s=self.timeout_s,

@@ -32,6 +32,7 @@ class Link:
     output: Shape
     draws: bool
     writes_input: bool
+    normalises_batches: bool  # by statistics over the samples it is given
 
 
 class Network:
@@ -191,4 +192,5 @@ class Network:
             # Code that is not alray's may draw without a dropout layer: seeding it costs little, so it always is.
             draws=entry.block.startswith("python:") or module_draws(block),
             writes_input=samples._version != before,
+            normalises_batches=any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in block.modules()),
         )

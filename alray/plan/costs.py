@@ -44,6 +44,7 @@ class Costs:
     threads: int
     batch_size: int
     components: tuple[ComponentCosts, ...]
+    processor_share: float = 1.0  # of the time above, what keeps a processor busy; a block may also wait
     data_s: float = 0.0  # stage 0 takes this to get a mini-batch ready
     edge_latency_s: float = 2.0e-4  # of one message
     edge_s_per_byte: float = 5.0e-10  # packing, moving and unpacking

@@ -82,7 +82,7 @@ def predict_step(setting: Setting, partition: Sequence[int]) -> Prediction:
     step_time_s = timeline.step_time_s
     shared = False
     if cores is not None:
-        threads = costs.threads * setting.replicas
+        threads = costs.threads * setting.replicas * costs.processor_share
         if computing * threads / cores > bound_s:
             bound_s = computing * threads / cores
             bound = "sum(F+B)*threads/processors"
@@ -111,4 +111,5 @@ def predict_evaluation(setting: Setting, partition: Sequence[int], num_batches: 
         seconds = simulate(program, durations, in_flight=setting.in_flight).duration_s
     if setting.cores is None:
         return seconds
-    return max(seconds, num_batches * work * setting.costs.threads * setting.replicas / setting.cores)
+    threads = setting.costs.threads * setting.replicas * setting.costs.processor_share
+    return max(seconds, num_batches * work * threads / setting.cores)

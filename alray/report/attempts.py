@@ -10,7 +10,18 @@ from alray.plan.plan import Plan
 from alray.records import EventRecord, PlanRecord, Record, StageRecord
 
 # Two plans that agree in these give the same timeline; costs may have been measured anew in between.
-_SAME_TIMELINE = ("method", "schedule", "stages", "replicas", "partition", "in_flight", "cores")
+_SAME_TIMELINE = (
+    "method",
+    "schedule",
+    "stages",
+    "replicas",
+    "partition",
+    "in_flight",
+    "cores",
+    "micro_batches",
+    "virtual_stages",
+    "stage_speed",
+)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ def stage_time(run: RunFolder) -> str:
         heading
         + stacked_bars(bars, parts=_PARTS, classes=_CLASSES, title="Share of a stage's wall time")
         + '<p class="note">Mini-batches after warm-up, all replicas; evaluation '
-        f"({seconds(evaluation)} in all) and checkpoints are not in this time. Data: stage 0 gets mini-batches ready.</p>"
+        f"({seconds(evaluation)} in all) and checkpoints are not in this time. "
+        "Data is what stage 0 takes to get mini-batches ready.</p>"
     )
 
 

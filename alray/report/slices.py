@@ -15,6 +15,7 @@ from alray.report.predicted import predicted_bars
 
 SEND_WAIT, RECEIVE_WAIT = "send_wait", "receive_wait"
 
+_TRAINING = ("F", "B", "I", "G", "U")  # kinds of actions that train
 _STEADY = 64  # mini-batches after which a pipeline without pauses is in its steady state
 
 
@@ -70,7 +71,7 @@ def traced_batches(lanes: Iterable[Lane], limit: int) -> range:
     lanes_of: dict[int, int] = {}
     for lane in lanes:
         num_lanes += 1
-        for batch in {action.batch for bar in lane.bars if (action := action_of(bar)) and action.kind in "FBU"}:
+        for batch in {action.batch for bar in lane.bars if (action := action_of(bar)) and action.kind in _TRAINING}:
             lanes_of[batch] = lanes_of.get(batch, 0) + 1
     whole = sorted(batch for batch, count in lanes_of.items() if count == num_lanes)
     if not whole:
@@ -87,7 +88,7 @@ def window(lanes: Sequence[Lane], batches: range) -> list[Lane]:
         bar
         for lane in lanes
         for bar in lane.bars
-        if (action := action_of(bar)) and action.kind in "FBU" and action.batch in batches
+        if (action := action_of(bar)) and action.kind in _TRAINING and action.batch in batches
     ]
     start = min(bar.start_s for bar in inside)
     end = max(bar.end_s for bar in inside)

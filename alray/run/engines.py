@@ -10,6 +10,7 @@ from alray.graph.graph import Graph
 from alray.graph.inline import InlineGraph
 from alray.plan.plan import Plan
 from alray.run.job import Job
+from alray.spec.micro_batches import PIPELINES
 
 
 class Engine(ABC):
@@ -59,6 +60,12 @@ def engine(
 ) -> Iterator[Engine]:
     """The engine; with Ray, the cluster is there for as long as the block lasts."""
     if inline:
+        stages = job.spec.pipeline.stages
+        if job.spec.schedule in PIPELINES and stages > 1:
+            note(
+                f"in one process `{job.spec.schedule}` is no pipeline: the gradients of its {job.spec.micro_batches} "
+                f"micro-batches are added up one after another, on one stage instead of {stages}"
+            )
         yield InlineEngine()
         return
     from alray.graph.cluster import connect

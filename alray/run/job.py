@@ -19,6 +19,7 @@ from alray.nn.network import Network
 from alray.plan.costs import Costs
 from alray.plan.make import make_plan
 from alray.plan.plan import Plan
+from alray.spec.micro_batches import PIPELINES, micro_batch_norm_fault
 from alray.spec.models import Spec
 from alray.stage import device as devices
 from alray.stage.assignment import Assignment, DataFacts, Start, network_of
@@ -52,6 +53,7 @@ class Job:
                 key="pipeline.stages",
                 mend=f"set pipeline.stages to at most {len(network)}",
             )
+        _require_whole_norms(spec, network)
         return cls(spec, code, data, facts, network)
 
     @cached_property
@@ -114,7 +116,10 @@ class Job:
         )
 
     def plan(self, costs: Costs, *, one_process: bool = False) -> Plan:
-        """The plan the spec asks for; one_process: all stages take turns (`--inline`)."""
+        """The plan the spec asks for; one_process: all stages take turns (`--inline`). A pipeline of backpropagation
+        is then one stage that adds up the gradients of its micro-batches."""
+        if one_process and self.spec.schedule in PIPELINES:
+            return self._plan(costs, 1, "auto", one_process)
         return self._plan(costs, self.spec.pipeline.stages, self.spec.pipeline.partition, one_process)
 
     def plan_for(self, costs: Costs, stages: int) -> Plan:
@@ -172,3 +177,14 @@ class Job:
     def bundles(self, stages: int) -> list[dict[str, float]]:
         """What each stage asks of Ray, replica by replica."""
         return self.spec.resources.bundles(stages) * self.spec.replicas.count
+
+
+def _require_whole_norms(spec: Spec, network: Network) -> None:
+    """Batch normalisation in a user's own block is known only once it is built."""
+    cut = spec.schedule in PIPELINES and spec.micro_batches > 1
+    if not cut or spec.pipeline.micro_batch_norm == "accept":
+        return
+    for index, link in enumerate(network.links):
+        if link.normalises_batches:
+            message, mend = micro_batch_norm_fault(f"block `{link.name}`", spec.micro_batches)
+            raise PlanError(message, mend=mend, key=f"model.components[{index}]")

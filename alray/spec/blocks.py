@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Discriminator, Tag
+from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from alray.spec.choice import OPEN_TAG, Choice
 from alray.spec.own_code import OwnCode, Reference
-from alray.spec.section import Counts, PositiveInt, Section
+from alray.spec.section import Counts, Section
 
 
 class BlockSection(Section):
@@ -16,7 +16,7 @@ class BlockSection(Section):
 
     block: str
     """Which block."""
-    repeat: PositiveInt = 1
+    repeat: Annotated[int, Field(ge=1, le=1000)] = 1
     """How many components alike this entry stands for."""
 
     @property

@@ -133,7 +133,12 @@ def _expected(what: str) -> Translate:
 
 
 def _bound(words: str, name: str) -> Translate:
-    return lambda context, value, here: (f"must be {words} {context[name]:g}, got {describe(value)}", None)
+    def translate(context: dict[str, Any], value: Any, here: Spot) -> Words:
+        bound = context[name]
+        shown = f"{bound:g}" if isinstance(bound, float) else f"{bound}"
+        return f"must be {words} {shown}, got {describe(value)}", None
+
+    return translate
 
 
 def _items(words: str, name: str) -> Translate:

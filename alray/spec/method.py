@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from alray.spec.choice import ByShape, Choice
-from alray.spec.section import PositiveInt, Section, describe, refusal
+from alray.spec.section import PositiveInt, Section, Width, describe, refusal
 
 Activation = Literal["tanh", "sigmoid", "none"]
 
@@ -17,7 +17,7 @@ class Bridge(Section):
 
     pool: PositiveInt | None = 4
     """Images are averaged to at most this height and width first, over exact windows. null: no pooling."""
-    hidden: PositiveInt | None = None
+    hidden: Width | None = None
     """Width of a hidden layer, with the activation of `label_activation`. null: no hidden layer."""
 
 
@@ -26,7 +26,7 @@ class AssociatedLearning(Section):
 
     kind: Literal["associated_learning"] = "associated_learning"
     """`associated_learning`."""
-    label_dim: PositiveInt = 128
+    label_dim: Width = 128
     """Width of the label chain t_l."""
     label_activation: Activation = "tanh"
     """After the label encoders g and the bridges b."""
@@ -45,7 +45,7 @@ class Head(Section):
 
     pool: PositiveInt | None = 4
     """Images are averaged to at most this height and width first, over exact windows. null: no pooling."""
-    hidden: PositiveInt | None = None
+    hidden: Width | None = None
     """Width of a hidden layer. null: no hidden layer."""
     activation: Literal["sigmoid", "relu", "tanh"] = "relu"
     """After the hidden layer."""

@@ -74,7 +74,7 @@ class Pipeline(Section):
     """Components per stage. `auto`: the slowest stage is as fast as can be. `uniform`: even numbers of
     components. `parameters`: even numbers of parameters. A list: as given, `repeat` counted; with virtual
     stages, one entry per virtual stage."""
-    in_flight: PositiveInt = 4
+    in_flight: Annotated[int, Field(ge=1, le=1024)] = 4
     """Mini-batches that may wait on an edge between two stages. Pipelines of backpropagation do not heed it: they have
     room for every micro-batch."""
     micro_batches: PositiveInt | None = None

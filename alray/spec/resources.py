@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from alray.spec.choice import ByShape
-from alray.spec.section import PositiveFloat, PositiveInt, Section, describe, refusal
+from alray.spec.section import PositiveFloat, Section, describe, refusal
 
 Bundle = Annotated[dict[str, PositiveFloat], Field(min_length=1)]
 """What one stage asks for, by Ray's names: CPU, GPU, memory (bytes) or a custom resource."""
@@ -27,7 +27,7 @@ class Resources(Section):
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where stages compute. `auto`: cuda where `per_stage` asks for a GPU, else cpu."""
-    threads: PositiveInt = 1
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
     """Threads of one stage; the same number holds without Ray."""
     per_stage: Annotated[
         Annotated[Bundle, Tag("section")]

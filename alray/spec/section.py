@@ -81,6 +81,8 @@ SpecPath = Annotated[Path, BeforeValidator(_located)]
 """A path; a relative one is taken from the folder that `context["directory"]` names (the spec's own)."""
 
 PositiveInt = Annotated[int, Field(ge=1)]
+Width = Annotated[int, Field(ge=1, le=1_000_000)]
+"""Of a layer. Where it is both in and out its square must still be a size that can be counted."""
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]

@@ -14,6 +14,7 @@ from alray.data.dataset import Data, open_data
 from alray.nn.network import Network
 from alray.nn.shape import Shape
 from alray.plan.plan import Plan
+from alray.spec.micro_batches import PIPELINES
 from alray.spec.models import Spec
 from alray.stage import device as devices
 from alray.stage.checkpoint import load_component, step_folder
@@ -87,8 +88,16 @@ class Assignment:
     def network(self) -> Network:
         return network_of(self.spec, self.data, self.user_code())
 
+    @property
+    def pipelined(self) -> bool:
+        """Whether gradients travel between this stage and others."""
+        return self.plan.schedule in PIPELINES and self.plan.stages > 1
+
     def build_stage(self, network: Network, device: torch.device) -> Stage:
-        """The stage with its components, loaded from the checkpoint it starts from."""
+        """The stage with its components, loaded from the checkpoint it starts from.
+
+        One that is `pipelined` needs the default process group of its replica.
+        """
         plan = self.plan.stage_plans[self.stage]
         components = [network.component(index, device) for index in plan.components]
         if self.start.folder is not None:
@@ -96,15 +105,41 @@ class Assignment:
             for component in components:
                 load_component(component, self.start.folder, hashes)
         smoothing = getattr(self.spec.method, "label_smoothing", 0.0)
-        return make_stage(components, label_smoothing=smoothing)
+        if not self.pipelined:
+            return make_stage(components, label_smoothing=smoothing, micro_batches=self.plan.micro_batches)
+        # Imported where it is needed: it takes long, and most stages do without.
+        from alray.stage.pipelined import PipelinedStage
+
+        return PipelinedStage(
+            self.plan,
+            self.stage,
+            components,
+            network=network,
+            device=device,
+            batch_size=self.spec.data.batch_size,
+            label_smoothing=smoothing,
+        )
 
     def up_capacity_bytes(self, network: Network, after: int) -> int:
         """Largest message that can travel up from component `after` (counted from 0)."""
         samples = self.spec.data.batch_size
+        if self.pipelined:
+            return self._pipelined_capacity_bytes(network, after)
         sizes = [network.links[after].output.sample_bytes * samples]
         if self.spec.method.kind == "associated_learning":
             sizes.append(self.spec.method.label_dim * network.dtype.itemsize * samples)
         return packed_bytes(sizes)
+
+    def _pipelined_capacity_bytes(self, network: Network, after: int) -> int:
+        """Of an edge of a pipeline, which carries labels, and in evaluations s or class scores. With virtual stages it
+        is that of every one of them."""
+        samples = self.spec.data.batch_size
+        ends = [after]
+        if self.plan.virtual_stages > 1:
+            ends = [run[-1] for stage in self.plan.stage_plans for run in stage.runs]
+        largest = max(network.links[end].output.sample_bytes for end in ends)
+        scores_bytes = self.data.classes * network.dtype.itemsize
+        return packed_bytes([samples * max(largest, scores_bytes, torch.int64.itemsize)])
 
     def down_capacity_bytes(self, network: Network, above: int) -> int:
         """Largest message that can travel down from the stage that begins with component `above`."""

@@ -44,6 +44,8 @@ class Clock:
         self._window_began = self._last_step = time.perf_counter()
         self._pause_in_step = 0.0
         self._in_pause = False
+        self._measured_s = 0.0
+        self._between: str | None = None
         self.progress = 0
         self.activity = "starting"
         self.activity_since = self._window_began
@@ -61,9 +63,22 @@ class Clock:
         yield
         ended = time.perf_counter()
         self.progress += 1
+        self._measured_s += ended - began
         self._add(kind, ended - began)
+        if self._between is not None:
+            self.activity, self.activity_since = self._between, ended
         if self.traced(step) and (ended - began > 2e-5 or kind in _COMPUTE):
             self._window.spans.append(Span(action=text, start_s=began - self._zero, end_s=ended - self._zero))
+
+    @contextmanager
+    def between(self, kind: str) -> Iterator[None]:
+        """Account as `kind` for all time inside that no `measure` in it takes: what a schedule that another library
+        executes waits for between its computations."""
+        began, measured_s = time.perf_counter(), self._measured_s
+        self.activity, self.activity_since, self._between = kind, began, kind
+        yield
+        self._between = None
+        self._add(kind, time.perf_counter() - began - (self._measured_s - measured_s))
 
     def _add(self, kind: str, seconds: float) -> None:
         window = self._window

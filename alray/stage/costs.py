@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -64,43 +64,60 @@ def probe_costs(network: Network, batch: Batch, *, device: torch.device, threads
         "labels": batch.labels.to(device),
     }
     measured = []
+    wall_s = processor_s = 0.0
     with devices.settled(threads, deterministic, device):
         for index, component in enumerate(counted.components):
             try:
-                times, incoming = _time_component(network.component(index, device), incoming)
+                timed = _time_component(network.component(index, device), incoming)
             except FAULTS_OF_USER_CODE as error:
                 raise RunError(
                     f"component {index} (block `{component.name}`) raised {type(error).__name__}: {error}",
                     key=f"model.components[{index}]",
                     mend="it was tried on the first mini-batch; mend the block, or the spec's fields for it",
                 ) from error
-            measured.append(replace(component, **times))
+            measured.append(replace(component, **timed.medians))
+            wall_s, processor_s = wall_s + timed.wall_s, processor_s + timed.processor_s
+            incoming = timed.passed_on
         latency_s, per_byte_s = _time_edge(max(component.output_bytes for component in counted.components))
     return replace(
         counted,
         source="probe",
         components=tuple(measured),
+        processor_share=min(1.0, processor_s / (wall_s * threads)),
         edge_latency_s=latency_s,
         edge_s_per_byte=per_byte_s,
     )
 
 
-def _time_component(component: Component, incoming: Tensors) -> tuple[dict[str, Any], Tensors]:
+@dataclass(frozen=True)
+class _Timed:
+    """One component's medians by the names of `ComponentCosts`, and all the time spent on it."""
+
+    medians: dict[str, Any]
+    wall_s: float
+    processor_s: float  # over all threads
+    passed_on: Tensors
+
+
+def _time_component(component: Component, incoming: Tensors) -> _Timed:
     run = _Exercise(component, incoming)
     samples: dict[str, list[float]] = {name: [] for name in run.parts}
     began = time.perf_counter()
+    processor_s = 0.0
     while True:
         repeats = len(samples["forward_s"])
         spent = time.perf_counter() - began
         if repeats >= _WARM_UPS + _MOST_REPEATS or (repeats >= _WARM_UPS + _LEAST_REPEATS and spent > _PROBE_S):
             break
         for name, part in run.parts.items():
-            started = time.perf_counter()
+            started, busy = time.perf_counter(), time.process_time()
             part()
             if incoming["s"].is_cuda:
                 torch.cuda.synchronize()
             samples[name].append(time.perf_counter() - started)
-    return {name: median(values[_WARM_UPS:]) for name, values in samples.items()}, run.passed_on
+            processor_s += time.process_time() - busy
+    medians = {name: median(values[_WARM_UPS:]) for name, values in samples.items()}
+    return _Timed(medians, sum(map(sum, samples.values())), processor_s, run.passed_on)
 
 
 class _Exercise:

@@ -8,45 +8,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from alray.channel.link import Barrier, Receiver, Sender
 from alray.channel.message import CutFlag, Kind, Message
 from alray.data.batches import TrainBatches
 from alray.data.dataset import Data
 from alray.errors import NonFiniteLoss
 from alray.nn.component import Tensors
+from alray.plan.actions import Kind as ActionKind
 from alray.plan.learning_rate import learning_rate
-from alray.plan.schedules import evaluation_actions, step_actions
+from alray.plan.plan import Plan
+from alray.plan.schedules import step_actions
 from alray.records import DepthAccuracy, EvaluationRecord
+from alray.spec.micro_batches import PIPELINES
 from alray.stage import device as devices
 from alray.stage.assignment import Assignment
 from alray.stage.checkpoint import CheckpointWriter
 from alray.stage.clock import Clock
 from alray.stage.evaluation import Evaluator
+from alray.stage.inference import Inference
 from alray.stage.leader import Control, Leader
+from alray.stage.links import Links
 from alray.stage.reports import Losses, Report
-from alray.stage.stage import Stage
+from alray.stage.stage import ScheduledStage, Stage, SteppedStage
 
 Turn = Generator[None, None, None]
-
-
-@dataclass
-class Links:
-    """A stage's ends of the edges to its neighbours; None where there is no neighbour."""
-
-    from_below: Receiver | None = None
-    to_above: Sender | None = None
-    from_above: Receiver | None = None
-    to_below: Sender | None = None
-    barrier: Barrier | None = None
-
-    def bytes_sent(self) -> dict[str, int]:
-        """Bytes handed over so far, by edge."""
-        return {end.edge: end.bytes_sent for end in (self.to_above, self.to_below) if end is not None}
 
 
 class StageLoop:
@@ -75,11 +63,7 @@ class StageLoop:
         self._links, self._control, self._report = links, control, report
         self._baseline_bytes, self._measures_memory = baseline_bytes, measures_memory
         self._writer = CheckpointWriter(assignment.checkpoints, report)
-        plan = assignment.plan
-        self._actions = [
-            (action.kind, f"{action.stage}{action.kind}")
-            for action in step_actions(plan.schedule, assignment.stage, plan.stages, 0)
-        ]
+        self._actions = [] if assignment.pipelined else _listed(assignment.plan, assignment.stage)
         self.step = assignment.start.step
         self.clock = Clock(started_wall_s=assignment.started_wall_s, start_step=self.step)
 
@@ -91,9 +75,8 @@ class StageLoop:
             yield from self._follow()
         if self.clock.steps_in_window:
             self._close_window()
-        for end in (self._links.to_above, self._links.to_below):
-            if end is not None:
-                yield from end.flush()
+        for end in self._links.senders:
+            yield from end.flush()
         self._writer.finish()
         self.clock.activity = "finished"
 
@@ -122,7 +105,7 @@ class StageLoop:
                 with self.clock.measure("data", f"data {self.step}", self.step + 1):
                     batch = next(batches)
                     tensors = {"s": self._to_device(batch.samples), "labels": batch.labels.to(self._device)}
-                yield from self._mini_batch(batch.step + 1, tensors, None)
+                yield from self._train(batch.step + 1, tensors, None)
                 stop = yield from self._decide(leader, data, leader.cut_after(self.step))
                 if stop:
                     return
@@ -153,30 +136,62 @@ class StageLoop:
             with self.clock.measure("receive_wait", "receive_wait", self.step + 1):
                 message = yield from self._links.from_below.receive()
             if message.kind is Kind.TRAIN:
-                yield from self._mini_batch(message.step, message.tensors, message)
+                yield from self._train(message.step, message.tensors, message)
             else:
                 flags = message.flags
                 self._links.from_below.release(message)
                 yield from self._cut(message, None)
                 stop = bool(flags & CutFlag.STOP)
 
-    def _mini_batch(self, step: int, tensors: Tensors, message: Message | None) -> Turn:
-        """One mini-batch by the schedule's list of actions; its buffer is given back after U."""
+    def _train(self, step: int, tensors: Tensors, message: Message | None) -> Turn:
+        """One mini-batch; `message` is what brought `tensors`, None on stage 0."""
+        if isinstance(self._stage, ScheduledStage):
+            yield from self._mini_batch_in_one_call(self._stage, step, tensors, message)
+        else:
+            assert isinstance(self._stage, SteppedStage)
+            yield from self._mini_batch_by_actions(self._stage, step, tensors, message)
+        self.step = step
+        self.clock.step_done()
+        if self.clock.window_due(step):
+            self._close_window()
+        yield  # in turns: the others go on here
+
+    def _mini_batch_in_one_call(
+        self, stage: ScheduledStage, step: int, tensors: Tensors, message: Message | None
+    ) -> Turn:
+        """Labels go up, so that cuts keep their place between mini-batches; the rest is the stage's."""
+        clock, links = self.clock, self._links
+        labels = tensors["labels"]
+        if message is not None and links.from_below is not None:
+            labels = labels.clone()
+            links.from_below.release(message)
+        if links.to_above is not None:
+            with clock.measure("send_wait", "send_wait", step):
+                yield from links.to_above.send(Message(Kind.TRAIN, step, {"labels": labels}))
+        losses = stage.train(tensors["s"] if message is None else None, labels, step, clock)
+        lr, label_lr = self._rates(step)
+        self._take_losses(step, losses, lr)
+        with clock.measure("U", f"{self._assignment.stage}U{step - 1}", step):
+            stage.update(lr, label_lr)
+
+    def _mini_batch_by_actions(self, stage: SteppedStage, step: int, tensors: Tensors, message: Message | None) -> Turn:
+        """The schedule's list of actions; the message's buffer is given back after U."""
         clock, links = self.clock, self._links
         passed_on: Tensors = {}
         lr, label_lr = self._rates(step)
-        for kind, name in self._actions:
-            text = f"{name}{step - 1}"
+        for kind, before, behind in self._actions:
+            text = f"{before}{step - 1}{behind}"
             if kind == "F":
                 with clock.measure("F", text, step):
-                    passed_on = self._stage.forward(tensors, step)
+                    passed_on = stage.forward(tensors, step)
             elif kind == "B":
                 with clock.measure("B", text, step):
-                    losses = self._stage.backward()
-                    self._take_losses(step, losses, lr)
+                    losses = stage.backward()
+                    if losses:
+                        self._take_losses(step, losses, lr)
             elif kind == "U":
                 with clock.measure("U", text, step):
-                    self._stage.update(lr, label_lr)
+                    stage.update(lr, label_lr)
                 if message is not None and links.from_below is not None:
                     links.from_below.release(message)
             elif kind == "S" and links.to_above is not None:
@@ -185,31 +200,22 @@ class StageLoop:
             elif kind == "W" and links.barrier is not None:
                 with clock.measure("barrier", "receive_wait", step):
                     yield from links.barrier.wait()
-        self.step = step
-        clock.step_done()
-        if clock.window_due(step):
-            self._close_window()
-        yield  # in turns: the others go on here
 
     def _rates(self, step: int) -> tuple[float, float]:
-        spec, assignment = self._assignment.spec, self._assignment
-        lr = learning_rate(
-            spec.optimizer.lr,
-            spec.lr_schedule,
+        """Learning rates of encoders and of the label chain for a mini-batch."""
+        optimizer = self._assignment.spec.optimizer
+        lr = self._rate(optimizer.lr, step)
+        return lr, lr if optimizer.label_lr is None else self._rate(optimizer.label_lr, step)
+
+    def _rate(self, base: float, step: int) -> float:
+        assignment = self._assignment
+        return learning_rate(
+            base,
+            assignment.spec.lr_schedule,
             step - 1,
             steps_per_epoch=assignment.data.steps_per_epoch,
             total_steps=assignment.total_steps,
         )
-        if spec.optimizer.label_lr is None:
-            return lr, lr
-        label_lr = learning_rate(
-            spec.optimizer.label_lr,
-            spec.lr_schedule,
-            step - 1,
-            steps_per_epoch=assignment.data.steps_per_epoch,
-            total_steps=assignment.total_steps,
-        )
-        return lr, label_lr
 
     def _take_losses(self, step: int, losses: dict[int, Tensors], lr: float) -> None:
         """Report the losses of a mini-batch; raises NonFiniteLoss before the update that would spoil the weights."""
@@ -239,56 +245,19 @@ class StageLoop:
         return record
 
     def _evaluate(self, count: int, evaluator: Evaluator | None) -> Generator[None, None, EvaluationRecord | None]:
-        """This stage's actions over `count` evaluation batches. Gradient mode is switched inside each action only:
-        in turns, another stage may train between two of them."""
+        """This stage's part of `count` evaluation batches; the record, on stage 0."""
         began_s = self.clock.now_s()
-        assignment, links = self._assignment, self._links
-        self._stage.evaluation_mode(True)
-        source = iter(evaluator) if evaluator is not None else None
-        received: Message | None = None
-        passed_up: torch.Tensor | None = None
-        routes: dict[int, list[torch.Tensor]] = {}
-        for action in evaluation_actions(assignment.stage, assignment.plan.stages, count):
-            batch, text = action.batch, str(action)
-            if action.kind == "R":
-                end = links.from_above if action.down else links.from_below
-                assert end is not None
-                with self.clock.measure("receive_wait", "receive_wait", self.step):
-                    received = yield from end.receive()
-            elif action.kind == "E":
-                with self.clock.measure("E", text, self.step):
-                    if source is not None:
-                        s = self._to_device(next(source).samples)
-                    else:
-                        assert received is not None
-                        s = received.tensors["s"]
-                    passed_up, routes[batch] = self._stage.infer_up(s, self.step, batch)
-                    del s
-                if received is not None and links.from_below is not None and links.to_above is None:
-                    links.from_below.release(received)
-                    received = None
-            elif action.kind == "D":
-                with self.clock.measure("D", text, self.step):
-                    if received is not None and links.from_above is not None:
-                        above = [route.clone() for route in received.tensors["route"].unbind(0)]
-                        links.from_above.release(received)
-                        received = None
-                        routes[batch] += self._stage.infer_down(above)
-                    if evaluator is not None:
-                        evaluator.take(batch, routes.pop(batch))
-            elif action.down:
-                assert links.to_below is not None
-                message = Message(Kind.ROUTE, batch, {"route": torch.stack(routes.pop(batch))})
-                with self.clock.measure("send_wait", "send_wait", self.step):
-                    yield from links.to_below.send(message)
-            else:
-                assert links.to_above is not None and passed_up is not None
-                with self.clock.measure("send_wait", "send_wait", self.step):
-                    yield from links.to_above.send(Message(Kind.EVALUATE, batch, {"s": passed_up}))
-                if received is not None and links.from_below is not None:
-                    links.from_below.release(received)
-                    received = None
-        self._stage.evaluation_mode(False)
+        inference = Inference(
+            self._assignment.stage,
+            self._assignment.plan.stages,
+            links=self._links,
+            clock=self.clock,
+            evaluator=evaluator,
+            to_device=self._to_device,
+            step=self.step,
+            count=count,
+        )
+        yield from inference.run(self._stage)
         if evaluator is None:
             return None
         return self._evaluation_record(evaluator.accuracies(), self.clock.now_s() - began_s)
@@ -323,13 +292,35 @@ class StageLoop:
             self.clock.close_window(
                 stage=self._assignment.stage,
                 replica=self._assignment.replica,
-                bytes_sent=self._links.bytes_sent(),
+                bytes_sent=self._bytes_sent(),
                 peak_memory_bytes=memory,
                 **place,
             )
         )
 
+    def _bytes_sent(self) -> dict[str, int]:
+        """By the loop's edges, and by the stage itself."""
+        total = self._links.bytes_sent()
+        for edge, count in self._stage.bytes_sent().items():
+            total[edge] = total.get(edge, 0) + count
+        return total
+
     def _to_device(self, samples: torch.Tensor) -> torch.Tensor:
         if samples.is_floating_point():
             return samples.to(self._device, self._dtype)
         return samples.to(self._device)
+
+
+def _listed(plan: Plan, stage: int) -> list[tuple[ActionKind, str, str]]:
+    """The actions of one mini-batch: kind, and what is before and behind the mini-batch's number in its text.
+
+    A pipeline on one stage has nobody to wait for: each micro-batch goes forward and back before the next one.
+    """
+    if plan.schedule not in PIPELINES:
+        actions = step_actions(plan.schedule, stage, plan.stages, 0)
+        return [(action.kind, f"{action.stage}{action.kind}", "") for action in actions]
+    listed: list[tuple[ActionKind, str, str]] = []
+    for number in range(plan.micro_batches):
+        behind = f".{number}" if number else ""
+        listed += [("F", "0F", behind), ("B", "0B", behind)]
+    return [*listed, ("U", "0U", "")]

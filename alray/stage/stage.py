@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch.nn import functional
 
 from alray.nn.boundary import row_major
 from alray.nn.component import BackpropagationComponent, Component, LocalComponent, Tensors
+from alray.stage.clock import Clock
 
 
 class Stage(ABC):
-    """Contiguous components on one device. Steps count from 1; `index` of a component counts from 0 in the network."""
+    """Components on one device. Steps count from 1; `index` of a component counts from 0 in the network."""
 
     components: list[Component]
-
-    @abstractmethod
-    def forward(self, incoming: Tensors, step: int) -> Tensors:
-        """F of every component; returns what the next stage gets."""
-
-    @abstractmethod
-    def backward(self) -> dict[int, Tensors]:
-        """B of every component; returns its losses by name, as stopped scalars."""
 
     @abstractmethod
     def update(self, lr: float, label_lr: float) -> None:
@@ -40,8 +34,42 @@ class Stage(ABC):
         for component in self.components:
             component.train(not on)
 
+    def bytes_sent(self) -> dict[str, int]:
+        """Bytes the stage has sent by itself, beside the loop's edges, by edge."""
+        return {}
 
-class LocalLossStage(Stage):
+
+class SteppedStage(Stage, ABC):
+    """A stage that does F and B as the schedule's list of actions says; its components are contiguous."""
+
+    @abstractmethod
+    def forward(self, incoming: Tensors, step: int) -> Tensors:
+        """F of every component; returns what the next stage gets."""
+
+    @abstractmethod
+    def backward(self) -> dict[int, Tensors]:
+        """B of every component; returns its losses by name, as stopped scalars."""
+
+
+class ScheduledStage(Stage, ABC):
+    """A stage whose mini-batch is one call: another library orders its computations and carries its messages."""
+
+    virtual_stages: int
+    """Runs of components held, apart from each other."""
+
+    @abstractmethod
+    def train(self, samples: torch.Tensor | None, labels: torch.Tensor, step: int, clock: Clock) -> dict[int, Tensors]:
+        """F and B of a mini-batch; returns the losses that are known here, by component and name.
+
+        samples: the mini-batch [N, ...] on stage 0, otherwise None.
+        """
+
+    @abstractmethod
+    def infer_part(self, place: int, s: torch.Tensor, step: int, batch: int) -> torch.Tensor:
+        """E of this stage's virtual stage `place`, counted from 0: what the next one gets, or the class scores."""
+
+
+class LocalLossStage(SteppedStage):
     """Components with local losses: nothing travels backwards."""
 
     def __init__(self, components: list[LocalComponent]) -> None:
@@ -87,58 +115,108 @@ class LocalLossStage(Stage):
         return decoded
 
 
-class BackpropagationStage(Stage):
-    """The backpropagation twin on one device: one loss at the end, its gradient back through every component."""
+class BackpropagationStage(SteppedStage):
+    """The backpropagation twin on one device: one loss at the end, its gradient back through every component.
 
-    def __init__(self, components: list[BackpropagationComponent], *, label_smoothing: float) -> None:
+    With micro-batches, F and B are done for each of them in turn, and the gradients add up to those of the mini-batch:
+    what a pipeline computes, in one process.
+    """
+
+    def __init__(
+        self, components: list[BackpropagationComponent], *, label_smoothing: float, micro_batches: int = 1
+    ) -> None:
         self.components = list(components)
         self._links = components
         self._label_smoothing = label_smoothing
-        self._pending: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._micro_batches = micro_batches
+        self._pending: torch.Tensor | None = None
+        self._losses: list[torch.Tensor] = []
 
     def forward(self, incoming: Tensors, step: int) -> Tensors:
-        self._pending = (self._scores(incoming["s"], step), incoming["labels"])
+        """F of the next micro-batch of `incoming`, the whole mini-batch."""
+        number = len(self._losses)
+        s = incoming["s"].chunk(self._micro_batches)[number]
+        labels = incoming["labels"].chunk(self._micro_batches)[number]
+        scores = class_scores(self._links, s, *draw_purpose(step, number, self._micro_batches))
+        self._pending = functional.cross_entropy(scores, labels, label_smoothing=self._label_smoothing)
         return {}
 
-    def _scores(self, s: torch.Tensor, *purpose: str | int) -> torch.Tensor:
-        for component in self._links:
-            s = row_major(component.f.run(s, *purpose))
-        head = self._links[-1].head
-        assert head is not None, "the last component holds the head"
-        scores: torch.Tensor = head(s)
-        return scores
-
     def backward(self) -> dict[int, Tensors]:
+        """B of the micro-batch last forwarded; with the last one, the mini-batch's loss."""
         assert self._pending is not None, "B before F"
-        scores, labels = self._pending
-        self._pending = None
-        for component in self._links:
-            for optimizer in component.optimizers().values():
-                optimizer.zero_grad()
-        loss = functional.cross_entropy(scores, labels, label_smoothing=self._label_smoothing)
+        loss, self._pending = self._pending, None
+        if not self._losses:
+            zero_gradients(self._links)
         loss.backward()
-        return {self._links[-1].index: {"cross_entropy": loss.detach()}}
+        self._losses.append(loss.detach())
+        if len(self._losses) < self._micro_batches:
+            return {}
+        if self._micro_batches > 1:
+            for component in self._links:
+                for parameter in component.parameters():
+                    if parameter.grad is not None:
+                        parameter.grad.div_(self._micro_batches)
+        mean, self._losses = torch.stack(self._losses).mean(), []
+        return {self._links[-1].index: {"cross_entropy": mean}}
 
     def update(self, lr: float, label_lr: float) -> None:
-        for component in self._links:
-            for optimizer in component.optimizers().values():
-                optimizer.step(lr)
+        step_optimizers(self._links, lr)
 
     @torch.no_grad()
     def infer_up(self, s: torch.Tensor, step: int, batch: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """The only route of backpropagation is the whole network."""
-        return s, [self._scores(s, step, "evaluation", batch)]
+        return s, [class_scores(self._links, s, step, "evaluation", batch)]
 
     @torch.no_grad()
     def infer_down(self, routes: list[torch.Tensor]) -> list[torch.Tensor]:
         return routes
 
 
-def make_stage(components: list[Component], *, label_smoothing: float = 0.0) -> Stage:
+def draw_purpose(step: int, micro_batch: int, micro_batches: int) -> tuple[str | int, ...]:
+    """What random numbers of a micro-batch are drawn from, beside seed and component: the same in every pipeline, and
+    where mini-batches are not cut the same as without a pipeline."""
+    return (step,) if micro_batches == 1 else (step, "micro_batch", micro_batch)
+
+
+def through(components: Sequence[BackpropagationComponent], s: torch.Tensor, *purpose: str | int) -> torch.Tensor:
+    """`s` through the encoders of these components, row-major behind each of them."""
+    for component in components:
+        s = row_major(component.f.run(s, *purpose))
+    return s
+
+
+def class_scores(components: Sequence[BackpropagationComponent], s: torch.Tensor, *purpose: str | int) -> torch.Tensor:
+    """Class scores `[N, classes]`, where the last of these components is the network's."""
+    head = components[-1].head
+    assert head is not None, "the last component holds the head"
+    scores: torch.Tensor = head(through(components, s, *purpose))
+    return scores
+
+
+def zero_gradients(components: Sequence[BackpropagationComponent]) -> None:
+    for component in components:
+        for optimizer in component.optimizers().values():
+            optimizer.zero_grad()
+
+
+def step_optimizers(components: Sequence[BackpropagationComponent], lr: float) -> None:
+    for component in components:
+        for optimizer in component.optimizers().values():
+            optimizer.step(lr)
+
+
+def make_stage(components: list[Component], *, label_smoothing: float = 0.0, micro_batches: int = 1) -> SteppedStage:
     """The stage for these components, by what they are."""
     local = [component for component in components if isinstance(component, LocalComponent)]
     if len(local) == len(components):
         return LocalLossStage(local)
+    return BackpropagationStage(
+        backpropagation_components(components), label_smoothing=label_smoothing, micro_batches=micro_batches
+    )
+
+
+def backpropagation_components(components: Sequence[Component]) -> list[BackpropagationComponent]:
+    """The same components, known to be of backpropagation."""
     links = [component for component in components if isinstance(component, BackpropagationComponent)]
     assert len(links) == len(components), "components of one method only"
-    return BackpropagationStage(links, label_smoothing=label_smoothing)
+    return links

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from alray.plan.plan import Plan
 
 GIVEN = "pipeline.costs=[" + ", ".join(["{forward_s: 0.001, backward_s: 0.002, update_s: 0.001}"] * 3) + "]"
+
+ZERO_BUBBLE_COSTS = "pipeline.costs=[" + ", ".join(["{forward_s: 0.1, backward_s: 0.2, update_s: 0.01}"] * 3) + "]"
 
 
 def test_a_counted_plan_says_that_it_is_estimated(alray: Callable[..., Any], spec: Path) -> None:
@@ -51,6 +54,55 @@ def test_the_schedule_is_drawn_into_a_file(alray: Callable[..., Any], spec: Path
     assert alray("plan", spec, "--svg", "schedule.svg").out.endswith("drawn in schedule.svg\n")
     assert Path("schedule.svg").read_text().startswith("<svg ")
     assert alray("plan", spec, "--svg", "nowhere/a.svg").code == 2
+
+
+def test_schedules_and_stages_are_compared(alray: Callable[..., Any], spec: Path) -> None:
+    rows = alray("plan", spec, "--compare", "--json").json["comparisons"]
+    ways = {(row["schedule"], row["stages"]) for row in rows}
+    several = ("streamed", "overlapped", "parallel_backward", "sequential")
+    assert ways == {("streamed", 1)} | {(schedule, stages) for schedule in several for stages in (2, 3)}
+    steps = [round(row["predicted_step_time_s"], 9) for row in rows]
+    assert steps == sorted(steps)
+    said = alray("plan", spec, "--compare")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith("tiny: associated_learning, each with its best cut\n")
+    assert said.out.endswith("* what this spec asks for; memory is that of the stage that needs most\n")
+    (own,) = [line for line in said.out.splitlines() if line.startswith("*  ")]
+    assert own.split()[1:3] == ["streamed", "2"]
+
+
+def test_what_cannot_run_is_told_below_the_comparison(alray: Callable[..., Any], spec: Path) -> None:
+    said = alray("plan", spec, "--compare", "method=backpropagation")
+    assert (
+        "gpipe on 2 stages cannot run: a mini-batch of 10 samples cannot be cut into 4 equal micro-batches\n"
+        in said.out
+    )
+    assert alray("plan", spec, "--compare", "--svg", "x.svg").err == (
+        "--svg: a comparison is no schedule to draw; leave out --compare or --svg\n"
+    )
+
+
+def test_a_pipeline_of_micro_batches(alray: Callable[..., Any], spec: Path) -> None:
+    """Every stage's runs of components, and edges that have room for all micro-batches."""
+    text = spec.read_text().replace("channels: [2]}\n", "channels: [2], repeat: 2}\n", 1)
+    spec.write_text(text.replace("pipeline: {stages: 2}", "pipeline: {}"))
+    arguments = ("method=backpropagation", "pipeline.stages=2", "pipeline.schedule=interleaved_1f1b")
+    arguments = (*arguments, "pipeline.micro_batches=2", "pipeline.micro_batch_norm=accept")
+    lines = alray("plan", spec, *arguments).out.splitlines()
+    assert any(line.startswith("    0        0, 2  ") for line in lines)
+    (edge,) = [line for line in lines if line.startswith("edge 0->1")]
+    assert edge.endswith(" a mini-batch")
+
+
+def test_bars_of_micro_batches_are_coloured_whole(
+    alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "160")
+    arguments = ("method=backpropagation", "pipeline.stages=2", "pipeline.schedule=zero_bubble", ZERO_BUBBLE_COSTS)
+    said = alray("plan", spec, *arguments, "pipeline.micro_batches=2", "pipeline.micro_batch_norm=accept").out
+    coloured = re.findall(r"\x1b\[[0-9;]+m([FBIG][0-9.]+-*)\x1b\[0m", said)
+    assert {bar.rstrip("-") for bar in coloured} >= {"F0", "F0.1", "I0", "I0.1", "G0", "G0.1"}
 
 
 def test_notes_on_overrides_stand_beside_the_plan(alray: Callable[..., Any], spec: Path) -> None:

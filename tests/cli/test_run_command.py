@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,25 @@ def build(input, **fields):
     return Faulty()
 """
 
+LOUD = """\
+import os
+import subprocess
+
+import torch
+
+
+class Loud(torch.nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        print("by Python")
+        os.write(1, b"past Python\\n")
+        subprocess.run(["echo", "by a child"], check=True)
+        self.layer = torch.nn.Conv2d(1, 1, 1)
+
+    def forward(self, s, mask=None):
+        return self.layer(s)
+"""
+
 
 def test_a_run_ends_with_what_one_wants_to_know(alray: Callable[..., Any], spec: Path) -> None:
     said = alray("run", spec, "--inline", "--run-dir", "out")
@@ -55,6 +75,18 @@ def test_progress_is_told_beside_the_answer(alray: Callable[..., Any], spec: Pat
     assert lines[0].startswith("2 stages [") and ", streamed: predicted " in lines[0]
     assert any(line.startswith("after mini-batch 9: validation ") for line in lines)
     assert any(line.startswith("  epoch 2.00 of 2, mini-batch 18 of 18") for line in lines)
+
+
+def test_json_stands_alone_on_standard_output(command: list[str], spec: Path) -> None:
+    """Whatever a user's code prints, by Python or past it, in this process or another."""
+    Path("loud.py").write_text(LOUD)
+    spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:loud.Loud'}", 1))
+    arguments = ["run", "x.yaml", "--inline", "--json", "run.epochs=1", "--run-dir", "out"]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    assert (done.returncode, json.loads(done.stdout)["status"]) == (0, "finished"), done.stderr
+    assert {"by Python", "past Python", "by a child"} <= set(done.stderr.splitlines())
+    wrong = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    assert (wrong.returncode, json.loads(wrong.stdout)["ok"]) == (2, False)
 
 
 def test_a_wrong_request_starts_nothing(alray: Callable[..., Any], spec: Path) -> None:

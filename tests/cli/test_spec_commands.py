@@ -51,7 +51,9 @@ def test_schema(alray: Callable[..., Any]) -> None:
 
 
 def test_init_writes_a_spec_once(alray: Callable[..., Any], spec: Path) -> None:
-    assert alray("init").out == "quickstart.yaml: written; `alray run quickstart.yaml` runs it\n"
+    first = alray("init")
+    assert first.out == "quickstart.yaml: written; `alray run quickstart.yaml` runs it\n"
+    assert first.err == "alray.schema.json: written; editors check the spec by it\n"
     assert load_spec("quickstart.yaml").spec.name == "quickstart"
     Path("quickstart.yaml").write_text("mine")
     again = alray("init")
@@ -60,7 +62,23 @@ def test_init_writes_a_spec_once(alray: Callable[..., Any], spec: Path) -> None:
         "quickstart.yaml: there is such a file already; name another, or delete it first\n",
     )
     assert Path("quickstart.yaml").read_text() == "mine"
-    assert alray("init", "other.yaml", "--from", "quickstart", "--json").json == {"file": "other.yaml"}
+    assert alray("init", "other.yaml", "--from", "quickstart", "--json").json == {
+        "file": "other.yaml",
+        "schema": "alray.schema.json",
+    }
+
+
+def test_init_writes_the_schema_that_the_spec_names(alray: Callable[..., Any], spec: Path) -> None:
+    Path("a b").mkdir()
+    assert alray("init", "a b/mine.yaml").code == 0
+    first, second, *_ = Path("a b/mine.yaml").read_text().split("\n")
+    assert first.endswith("      alray run 'a b/mine.yaml'")
+    assert second == "# yaml-language-server: $schema=alray.schema.json"
+    assert Path("a b/alray.schema.json").read_text() == schema_text()
+    Path("a b/alray.schema.json").write_text("mine")
+    said = alray("init", "a b/other.yaml")
+    assert (said.code, said.err) == (0, "")
+    assert Path("a b/alray.schema.json").read_text() == "mine"
 
 
 def test_init_refuses_what_it_cannot_do(alray: Callable[..., Any], spec: Path) -> None:

@@ -209,3 +209,17 @@ def test_every_schedule_is_drawn(given: ModuleType, tmp_path: Path, schedule: st
     for stage in range(3):
         for kind in "FBU":
             assert f"{stage}{kind}0: " in page.text and f"{stage}{kind}5: " in page.text
+
+
+def test_what_stage_0_takes_to_get_mini_batches_ready_has_its_own_part(given: ModuleType, tmp_path: Path) -> None:
+    plan = given.example_plan()
+    records = given.example_records(plan)
+    with_data = [
+        record.model_copy(update={"data_s": 0.01, "compute_s": record.compute_s + 0.01})
+        if record.kind == "stage" and record.stage == 0
+        else record
+        for record in records
+    ]
+    titles = report(given, tmp_path / "a", plan, with_data).text
+    assert "stage 0: data 16.7%" in titles
+    assert "stage 1: data" not in titles

@@ -1,5 +1,6 @@
 """timeline.json against the trace format, and the slices it is made of."""
 
+import dataclasses
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from alray.plan.actions import parse
 from alray.plan.timeline import Bar
 from alray.records import Span
 from alray.report.folder import read_run
+from alray.report.predicted import predicted_bars
 from alray.report.slices import (
     Lane,
     category,
@@ -128,3 +131,26 @@ def test_a_window_is_clipped_and_begins_at_zero() -> None:
         (Bar(0, "0F2", 0.0, 1.0), Bar(0, "send_wait", 1.0, 3.0)),
         (Bar(1, "1U1", 0.0, 0.5), Bar(1, "1F2", 2.0, 3.0)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "partition", "virtual_stages"), [("gpipe", (1, 1), 1), ("interleaved_1f1b", (1, 1, 1, 1), 2)]
+)
+def test_the_prediction_of_a_pipeline_is_of_its_micro_batches(
+    given: ModuleType, schedule: str, partition: tuple[int, ...], virtual_stages: int
+) -> None:
+    plan = given.example_plan(partition, schedule=schedule, method="backpropagation")
+    plan = dataclasses.replace(plan, stages=2, micro_batches=4, virtual_stages=virtual_stages)
+    forwards = [bar.action for bar in predicted_bars(plan, 0, 2) if parse(bar.action).kind == "F"]
+    parts = ["", ".1", ".2", ".3"]
+    expected = [f"{stage}F{batch}{part}" for stage in range(len(partition)) for batch in (0, 1) for part in parts]
+    assert sorted(forwards) == sorted(expected)
+
+
+def test_a_slower_device_is_predicted_to_be_slower(given: ModuleType) -> None:
+    plan = dataclasses.replace(given.example_plan(), stage_speed=(1.0, 0.5))
+    first, second = (
+        sum(bar.end_s - bar.start_s for bar in predicted_bars(plan, 4, 1) if bar.action == f"{stage}B4")
+        for stage in (0, 1)
+    )
+    assert second == pytest.approx(2 * first)

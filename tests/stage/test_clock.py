@@ -129,3 +129,26 @@ def test_progress_grows_with_every_action(hands):
     one_step(clock, hands, 1)
     assert clock.progress == 5 and clock.activity == "compute"
     assert clock.now_s() == pytest.approx(2.37)
+
+
+def test_what_is_between_computations_is_waiting(hands) -> None:
+    clock = Clock(started_wall_s=50.0, start_step=0)
+    with clock.between("receive_wait"):
+        hands.pass_by(0.5)
+        assert clock.activity == "receive_wait"
+        with clock.measure("F", "1F0", 1):
+            hands.pass_by(0.1)
+            assert clock.activity == "compute"
+        hands.pass_by(0.25)
+        assert (clock.activity, clock.activity_since) == ("receive_wait", pytest.approx(100.6))
+        with clock.measure("B", "1I0", 1):
+            hands.pass_by(0.2)
+    with clock.measure("U", "1U0", 1):
+        hands.pass_by(0.05)
+    assert clock.activity == "compute"
+    clock.step_done()
+    record = closed(clock, 1)
+    assert record.receive_wait_s == pytest.approx(0.75)
+    assert (record.forward_s, record.backward_s, record.update_s) == pytest.approx((0.1, 0.2, 0.05))
+    assert record.idle_s == pytest.approx(0.0)
+    assert [span.action for span in record.spans] == ["1F0", "1I0", "1U0"]

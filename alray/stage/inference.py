@@ -1,0 +1,141 @@
+"""A stage's part of an evaluation: batches go up through the stages, and class scores come back to stage 0.
+
+Generators that yield only where they cannot go on (see `alray.channel.link`). Gradient mode is switched inside each
+action only: in turns, another stage may train between two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from alray.channel.link import Waiting
+from alray.channel.message import Kind, Message
+from alray.plan.schedules import evaluation_actions
+from alray.stage.clock import Clock
+from alray.stage.evaluation import Evaluator
+from alray.stage.links import Links
+from alray.stage.stage import ScheduledStage, Stage
+
+
+@dataclass(frozen=True)
+class Inference:
+    """One evaluation on stage `number` of `stages`, of the weights after `step` mini-batches.
+
+    evaluator: on stage 0, which gives the batches and takes the scores; to_device: samples as the stage computes with
+    them; count: evaluation batches.
+    """
+
+    number: int
+    stages: int
+    links: Links
+    clock: Clock
+    evaluator: Evaluator | None
+    to_device: Callable[[torch.Tensor], torch.Tensor]
+    step: int
+    count: int
+
+    def run(self, stage: Stage) -> Waiting[None]:
+        """All batches, in evaluation mode."""
+        stage.evaluation_mode(True)
+        if isinstance(stage, ScheduledStage) and stage.virtual_stages > 1:
+            yield from self._in_rounds(stage)
+        else:
+            yield from self._by_actions(stage)
+        stage.evaluation_mode(False)
+
+    def _by_actions(self, stage: Stage) -> Waiting[None]:
+        """By the list of actions E and D."""
+        links, clock = self.links, self.clock
+        source = iter(self.evaluator) if self.evaluator is not None else None
+        received: Message | None = None
+        passed_up: torch.Tensor | None = None
+        routes: dict[int, list[torch.Tensor]] = {}
+        for action in evaluation_actions(self.number, self.stages, self.count):
+            batch, text = action.batch, str(action)
+            if action.kind == "R":
+                end = links.from_above if action.down else links.from_below
+                assert end is not None
+                with clock.measure("receive_wait", "receive_wait", self.step):
+                    received = yield from end.receive()
+            elif action.kind == "E":
+                with clock.measure("E", text, self.step):
+                    if source is not None:
+                        s = self.to_device(next(source).samples)
+                    else:
+                        assert received is not None
+                        s = received.tensors["s"]
+                    passed_up, routes[batch] = stage.infer_up(s, self.step, batch)
+                    del s
+                if received is not None and links.from_below is not None and links.to_above is None:
+                    links.from_below.release(received)
+                    received = None
+            elif action.kind == "D":
+                with clock.measure("D", text, self.step):
+                    if received is not None and links.from_above is not None:
+                        above = [route.clone() for route in received.tensors["route"].unbind(0)]
+                        links.from_above.release(received)
+                        received = None
+                        routes[batch] += stage.infer_down(above)
+                    if self.evaluator is not None:
+                        self.evaluator.take(batch, routes.pop(batch))
+            elif action.down:
+                assert links.to_below is not None
+                message = Message(Kind.ROUTE, batch, {"route": torch.stack(routes.pop(batch))})
+                with clock.measure("send_wait", "send_wait", self.step):
+                    yield from links.to_below.send(message)
+            else:
+                assert links.to_above is not None and passed_up is not None
+                with clock.measure("send_wait", "send_wait", self.step):
+                    yield from links.to_above.send(Message(Kind.EVALUATE, batch, {"s": passed_up}))
+                if received is not None and links.from_below is not None:
+                    links.from_below.release(received)
+                    received = None
+
+    def _in_rounds(self, stage: ScheduledStage) -> Waiting[None]:
+        """With virtual stages: as many batches as there are stages go round the ring of stages together.
+
+        Each stage does its first virtual stage for all of them, then its next one, and so on; behind the last one,
+        the scores go to stage 0. More batches do not go round at once than there are stages, and every edge holds one,
+        so no stage can wait for room that never comes.
+        """
+        links = self.links
+        first, last = self.number == 0, self.number == self.stages - 1
+        source = iter(self.evaluator) if self.evaluator is not None else None
+        for begin in range(0, self.count, self.stages):
+            together = range(begin, min(begin + self.stages, self.count))
+            for place in range(stage.virtual_stages):
+                for batch in together:
+                    received = None
+                    if source is not None and place == 0:
+                        s = self.to_device(next(source).samples)
+                    else:
+                        received = yield from self._receive()
+                        s = received.tensors["s"]
+                    with self.clock.measure("E", f"{place * self.stages + self.number}E{batch}", self.step):
+                        s = stage.infer_part(place, s, self.step, batch)
+                    end = links.to_first if last else links.to_above
+                    assert end is not None
+                    with self.clock.measure("send_wait", "send_wait", self.step):
+                        yield from end.send(Message(Kind.EVALUATE, batch, {"s": s}))
+                    del s
+                    self._release(received)
+            if first:
+                assert self.evaluator is not None
+                for batch in together:
+                    received = yield from self._receive()
+                    self.evaluator.take(batch, [received.tensors["s"].clone()])
+                    self._release(received)
+
+    def _receive(self) -> Waiting[Message]:
+        end = self.links.from_below or self.links.from_last
+        assert end is not None
+        with self.clock.measure("receive_wait", "receive_wait", self.step):
+            return (yield from end.receive())
+
+    def _release(self, received: Message | None) -> None:
+        end = self.links.from_below or self.links.from_last
+        if received is not None and end is not None:
+            end.release(received)

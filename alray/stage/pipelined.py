@@ -1,0 +1,264 @@
+"""A stage of a backpropagation pipeline: torch.distributed.pipelining orders its work and moves s and gradients.
+
+One call a mini-batch runs torch's schedule on this stage. The order of its computations is the one in
+`alray.plan.pipelines`, and a test holds both together. Messages are laid out once, from shapes that are known, so that
+no stage asks another what to expect. Tensors travel through host memory, over gloo, as they do on alray's own edges
+between hosts: two stages may share one GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, schedules
+from torch.nn import functional
+
+from alray.channel.point_to_point import lost_neighbour
+from alray.errors import StageError
+from alray.nn.component import BackpropagationComponent, Component, Tensors
+from alray.nn.faults import FAULTS_OF_USER_CODE
+from alray.nn.network import Network
+from alray.plan.actions import Action, Kind
+from alray.plan.plan import Plan
+from alray.stage.clock import Clock
+from alray.stage.stage import (
+    ScheduledStage,
+    backpropagation_components,
+    class_scores,
+    draw_purpose,
+    step_optimizers,
+    through,
+    zero_gradients,
+)
+
+_CLASSES: dict[str, Any] = {
+    "naive": schedules.ScheduleGPipe,
+    "gpipe": schedules.ScheduleGPipe,
+    "1f1b": schedules.Schedule1F1B,
+    "interleaved_1f1b": schedules.ScheduleInterleaved1F1B,
+    "zero_bubble": schedules.ScheduleInterleavedZeroBubble,
+}
+_TAKE_SEVERAL = ("interleaved_1f1b", "zero_bubble")
+_HOST = torch.device("cpu")
+
+
+@dataclass
+class MiniBatch:
+    """What all virtual stages of a stage know of the mini-batch under way."""
+
+    micro_batches: int
+    step: int = 0
+    labels: tuple[torch.Tensor, ...] = ()  # of each micro-batch, on the last stage
+    clock: Clock | None = None
+
+
+class _Fault(BaseException):
+    """What a computation raised, on its way out of torch's schedule.
+
+    Not an Exception: on those a schedule first waits for what it has sent, and neighbours that wait for this stage may
+    never take it.
+    """
+
+    def __init__(self, raised: Exception) -> None:
+        super().__init__()
+        self.raised = raised
+
+
+class PipelinedStage(ScheduledStage):
+    """The components of one stage, a run of them for each virtual stage."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        stage: int,
+        components: Sequence[Component],
+        *,
+        network: Network,
+        device: torch.device,
+        batch_size: int,
+        label_smoothing: float,
+    ) -> None:
+        """components: those of `plan.stage_plans[stage]`, in its order. The default process group is that of all
+        stages, one rank each."""
+        self.components = list(components)
+        self._plan, self._stage, self._device = plan, stage, device
+        self._links = backpropagation_components(components)
+        self.virtual_stages = plan.virtual_stages
+        self._batch = MiniBatch(plan.micro_batches)
+        held = {component.index: component for component in self._links}
+        self._parts = [
+            _Part([held[index] for index in run], self._batch, device, label_smoothing)
+            for run in plan.stage_plans[stage].runs
+        ]
+        samples = batch_size // plan.micro_batches
+        ends = [
+            _End(part, stage + place * plan.stages, plan, network, samples, self._batch)
+            for place, part in enumerate(self._parts)
+        ]
+        self._ends = ends
+        self._schedule = _CLASSES[plan.schedule](
+            ends if plan.schedule in _TAKE_SEVERAL else ends[0],
+            n_microbatches=plan.micro_batches,
+            # A part that ends in the loss gives it as its output; scaling makes it that of the whole mini-batch.
+            loss_fn=lambda output, _: output,
+            scale_grads=True,
+        )
+
+    @property
+    def holds_loss(self) -> bool:
+        """Whether the last component is here."""
+        return self._parts[-1].ends_in_loss
+
+    def train(self, samples: torch.Tensor | None, labels: torch.Tensor, step: int, clock: Clock) -> dict[int, Tensors]:
+        """F and B of all micro-batches. Raises ChannelError where a neighbour is gone, and what a component's own code
+        raised."""
+        batch = self._batch
+        batch.step, batch.clock = step, clock
+        batch.labels = labels.chunk(batch.micro_batches) if self.holds_loss else ()
+        zero_gradients(self._links)
+        losses: list[torch.Tensor] = []
+        try:
+            with clock.between("receive_wait"):
+                self._schedule.step(
+                    arg_mbs=[(s,) for s in samples.chunk(batch.micro_batches)] if samples is not None else None,
+                    target_mbs=[None] * batch.micro_batches,
+                    losses=losses,
+                    return_outputs=False,
+                )
+        except _Fault as fault:
+            raise fault.raised from None
+        except RuntimeError as error:
+            raise lost_neighbour(f"of stage {self._stage} in the pipeline", error) from error
+        if not self.holds_loss:
+            return {}
+        return {self._links[-1].index: {"cross_entropy": torch.stack([loss.detach() for loss in losses]).mean()}}
+
+    def bytes_sent(self) -> dict[str, int]:
+        """Bytes of outputs and gradients sent so far, by edge."""
+        total: dict[str, int] = {}
+        for end in self._ends:
+            for peer, count in end.bytes_to.items():
+                edge = f"{self._stage}->{peer}"
+                total[edge] = total.get(edge, 0) + count
+        return total
+
+    def update(self, lr: float, label_lr: float) -> None:
+        step_optimizers(self._links, lr)
+
+    @torch.no_grad()
+    def infer_up(self, s: torch.Tensor, step: int, batch: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """E where there is one virtual stage a stage: the scores are known on the last stage."""
+        s = self.infer_part(0, s, step, batch)
+        return s, [s] if self.holds_loss else []
+
+    @torch.no_grad()
+    def infer_part(self, place: int, s: torch.Tensor, step: int, batch: int) -> torch.Tensor:
+        part = self._parts[place]
+        run = class_scores if part.ends_in_loss else through
+        return run(part.held, s, step, "evaluation", batch)
+
+    @torch.no_grad()
+    def infer_down(self, routes: list[torch.Tensor]) -> list[torch.Tensor]:
+        return routes
+
+
+class _Part(nn.Module):
+    """One virtual stage: a run of components, one micro-batch at a time."""
+
+    def __init__(
+        self,
+        components: list[BackpropagationComponent],
+        batch: MiniBatch,
+        device: torch.device,
+        label_smoothing: float,
+    ) -> None:
+        super().__init__()
+        self.held = components
+        self.modules_held = nn.ModuleList(components)
+        self.ends_in_loss = components[-1].head is not None
+        self.micro_batch = 0
+        self.gives: torch.Size | None = None
+        self._batch, self._device, self._label_smoothing = batch, device, label_smoothing
+
+    def forward(self, s: torch.Tensor) -> torch.Tensor:
+        """What the next virtual stage gets, in host memory, or the loss of the micro-batch."""
+        batch = self._batch
+        purpose = draw_purpose(batch.step, self.micro_batch, batch.micro_batches)
+        s = s.to(self._device)
+        if self.ends_in_loss:
+            labels = batch.labels[self.micro_batch]
+            scores = class_scores(self.held, s, *purpose)
+            return functional.cross_entropy(scores, labels, label_smoothing=self._label_smoothing)
+        s = through(self.held, s, *purpose).to(_HOST)
+        if s.shape != self.gives:  # gloo would end the neighbour's process
+            raise StageError(
+                f"components {self.held[0].index} to {self.held[-1].index} gave {tuple(s.shape)} for a micro-batch, "
+                f"the edge was laid out for {tuple(self.gives or ())}",
+                mend="the shape of a block's output must be fixed, and the same as on the meta device",
+            )
+        # A gradient comes for whatever was sent, also where nothing below learns from it.
+        return s if s.requires_grad else s.detach().requires_grad_()
+
+
+class _End(PipelineStage):
+    """A virtual stage as torch sees it, its computations measured and its bytes counted.
+
+    Every virtual stage but the first one's input asks for a gradient, whether or not a component below learns: torch's
+    split backward finds the weights on the way from that input, and would miss those of a stage without.
+    """
+
+    def __init__(self, part: _Part, number: int, plan: Plan, network: Network, samples: int, batch: MiniBatch) -> None:
+        """number: of the virtual stage, of `plan.stages * plan.virtual_stages`; samples: in a micro-batch."""
+        first, last = network.links[part.held[0].index], network.links[part.held[-1].index]
+        takes, gives = first.input.empty(samples, "meta"), last.output.empty(samples, "meta").requires_grad_()
+        if part.ends_in_loss:
+            gives = torch.empty((), dtype=network.dtype, device="meta", requires_grad=True)
+        super().__init__(
+            part,
+            number,
+            plan.stages * plan.virtual_stages,
+            _HOST,
+            input_args=takes.requires_grad_() if number > 0 else takes,
+            output_args=gives,
+        )
+        part.gives = gives.shape
+        self.bytes_to: dict[int, int] = {}
+        self._part, self._batch = part, batch
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **named: Any) -> Any:
+        self._part.micro_batch = fwd_chunk_id
+        return self._measured("F", fwd_chunk_id, super().forward_one_chunk, arguments, named)
+
+    def backward_one_chunk(self, bwd_chunk_id: int, *arguments: Any, **named: Any) -> None:
+        kind: Kind = "B" if named.get("full_backward", True) else "I"
+        self._measured(kind, bwd_chunk_id, super().backward_one_chunk, arguments, named)
+
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, *arguments: Any, **named: Any) -> None:
+        self._measured("G", bwd_chunk_id, super().backward_weight_one_chunk, arguments, named)
+
+    def _measured(self, kind: Kind, micro_batch: int, compute: Any, arguments: Any, named: Any) -> Any:
+        clock, step = self._batch.clock, self._batch.step
+        assert clock is not None, "the schedule runs in `train` only"
+        text = str(Action(self.stage_index, kind, step - 1, micro_batch))
+        try:
+            with clock.measure("F" if kind == "F" else "B", text, step):
+                return compute(micro_batch, *arguments, **named)
+        except FAULTS_OF_USER_CODE as error:
+            # What a component raised in F or B is the cause of an error of torch's own.
+            raise _Fault(error.__cause__ if isinstance(error.__cause__, Exception) else error) from None
+
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        return self._counted(super().get_fwd_send_ops(fwd_chunk_id))
+
+    def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        return self._counted(super().get_bwd_send_ops(bwd_chunk_id))
+
+    def _counted(self, operations: list[dist.P2POp]) -> list[dist.P2POp]:
+        for operation in operations:
+            self.bytes_to[operation.peer] = self.bytes_to.get(operation.peer, 0) + operation.tensor.nbytes
+        return operations

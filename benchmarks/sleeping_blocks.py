@@ -1,0 +1,40 @@
+"""A block that computes nothing and takes its time: sleeps in proportion to the rows of a mini-batch, both ways."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class _Sleep(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, s: torch.Tensor, anchor: torch.Tensor, forward_s: float, backward_s: float) -> torch.Tensor:
+        ctx.backward_s = backward_s * len(s)
+        if s.device.type != "meta":
+            time.sleep(forward_s * len(s))
+        return s.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        if gradients[0].device.type != "meta":
+            time.sleep(ctx.backward_s)
+        return gradients[0], None, None, None
+
+
+class Sleeping(nn.Module):
+    """`forward_ms` and `backward_ms` are for `rows` rows; in evaluation it does not sleep."""
+
+    def __init__(self, input: tuple[int, ...], forward_ms: float, backward_ms: float, rows: int) -> None:
+        super().__init__()
+        self.forward_s, self.backward_s = forward_ms / 1e3 / rows, backward_ms / 1e3 / rows
+
+    def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        if not self.training:
+            return s
+        # The block has no parameters; what makes autograd come back to it is not one of the network's.
+        anchor = torch.zeros((), device=s.device, requires_grad=True)
+        result: torch.Tensor = _Sleep.apply(s, anchor, self.forward_s, self.backward_s)
+        return result

@@ -1,0 +1,257 @@
+"""Pipelines of backpropagation train what one device trains; they stop, fail and go on as every other run does."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from alray.errors import NonFiniteLoss, PlanError
+from alray.orchestrate import Finished, evaluate_run
+from alray.records import StageRecord, read
+
+from .conftest import Watching, Workshop
+from .test_failures import strike, victims  # noqa: F401 - a fixture
+
+SPEC = """
+name: pipeline
+seed: 3
+data: {source: synthetic, shape: [2, 8, 8], classes: 4, samples: 150, batch_size: 16, validation_fraction: 0.2}
+model:
+  components:
+    - {block: "python:plain.Conv", width: 4}
+    - {block: "python:plain.Conv", width: 6}
+    - {block: "python:plain.Flat", width: 24}
+    - {block: "python:plain.Linear", width: 12}
+method: {kind: backpropagation, label_smoothing: 0.1}
+run: {steps: 20, evaluate_every: 10 steps, checkpoint: {every: 5 steps, keep: 50}}
+"""
+BLOCKS = '''
+"""Blocks without statistics over samples, so that micro-batches leave the mathematics alone."""
+
+import torch
+from torch import nn
+
+
+class Conv(nn.Module):
+    def __init__(self, input, width):
+        super().__init__()
+        self.conv = nn.Conv2d(input[0], width, 3, padding=1)
+
+    def forward(self, s, mask=None):
+        return torch.tanh(self.conv(s))
+
+
+class Flat(nn.Module):
+    def __init__(self, input, width):
+        super().__init__()
+        self.linear = nn.Linear(input.elements, width)
+
+    def forward(self, s, mask=None):
+        return torch.tanh(self.linear(s.flatten(1)))
+
+
+class Linear(nn.Module):
+    def __init__(self, input, width, dropout=0.0):
+        super().__init__()
+        self.linear, self.dropout = nn.Linear(input[0], width), nn.Dropout(dropout)
+
+    def forward(self, s, mask=None):
+        return self.dropout(torch.tanh(self.linear(s)))
+
+
+class Normed(nn.Sequential):
+    def __init__(self, input, width):
+        super().__init__(nn.Linear(input[0], width), nn.BatchNorm1d(width))
+
+
+class Growing(nn.Module):
+    """Another shape than on the meta device."""
+
+    def __init__(self, input):
+        super().__init__()
+
+    def forward(self, s, mask=None):
+        return s if s.device.type == "meta" else torch.cat([s, s], 1)
+
+
+class Same(nn.Module):
+    """Gives back what it is given, and goes wrong in call `calls` that computes."""
+
+    def __init__(self, input, calls=1000):
+        super().__init__()
+        self.left = calls
+
+    def forward(self, s, mask=None):
+        self.left -= s.device.type != "meta"
+        if self.left == 0:
+            raise KeyError("nothing there")
+        return s
+'''
+OPTIMIZERS = {
+    "sgd": (["optimizer={kind: sgd, lr: 0.1, momentum: 0.9}"], 1e-5),
+    "adam": (["optimizer={kind: adam, lr: 0.01}", "run.precision=float64"], 1e-10),
+}
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Workshop:
+    workshop = Workshop(tmp_path)
+    (tmp_path / "plain.py").write_text(BLOCKS)
+    workshop.spec.write_text(SPEC)
+    return workshop
+
+
+def weights(run: Finished) -> torch.Tensor:
+    """All weights of the last checkpoint as one vector of double precision."""
+    assert run.error is None, run.error
+    assert run.summary.status == "finished"
+    folder = max((Path(run.summary.run_dir) / "checkpoints").iterdir())
+    assert folder.name == "step-00000020"
+    files = sorted(folder.glob("component-*.safetensors"))
+    assert len(files) == 4
+    return torch.cat([value.double().flatten() for file in files for _, value in sorted(load_file(file).items())])
+
+
+def distance(run: Finished, reference: Finished) -> float:
+    expected = weights(reference)
+    return float((weights(run) - expected).norm() / expected.norm())
+
+
+def schedule(name: str, stages: int, *more: str) -> tuple[str, ...]:
+    return (f"pipeline.schedule={name}", f"pipeline.stages={stages}", *more)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["naive", "gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"])
+def test_in_one_process(pipeline, optimizer, name) -> None:
+    overrides, tolerance = OPTIMIZERS[optimizer]
+    reference = pipeline.run(*overrides, "pipeline.schedule=single", name="single")
+    watching = Watching()
+    run = pipeline.run(*overrides, *schedule(name, 2), watching=watching)
+    assert distance(run, reference) <= tolerance
+    assert (distance(run, reference) == 0.0) == (name == "naive"), "with micro-batches sums are rounded otherwise"
+    (note,) = watching.notes
+    assert note.startswith(f"in one process `{name}` is no pipeline: ")
+    assert run.summary.schedule == name
+    assert run.summary.stages == 1
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_equals_one_device(pipeline, local_ray, optimizer) -> None:
+    overrides, tolerance = OPTIMIZERS[optimizer]
+    reference = pipeline.run(*overrides, "pipeline.schedule=single", name="single")
+    settings = [(name, 2) for name in ("naive", "gpipe", "1f1b", "interleaved_1f1b", "zero_bubble")]
+    for name, stages in [*settings, ("gpipe", 4), ("1f1b", 4)]:
+        run = pipeline.run(*overrides, *schedule(name, stages), inline=False, name=f"{name}-{stages}")
+        assert distance(run, reference) <= tolerance, name
+        assert run.summary.stages == stages
+        assert run.summary.accuracy == reference.summary.accuracy
+        steps = [record for record in read(Path(run.summary.run_dir) / "records.jsonl") if record.kind == "step"]
+        assert [record.step for record in steps] == list(range(1, 21))
+        assert all(list(record.losses) == [3] and list(record.losses[3]) == ["cross_entropy"] for record in steps)
+
+
+@pytest.mark.timeout(240)
+def test_other_layouts(pipeline, local_ray) -> None:
+    """Several virtual stages with split backwards; components without parameters, at the bottom and between others."""
+    overrides, tolerance = OPTIMIZERS["adam"]
+    reference = pipeline.run(*overrides, "pipeline.schedule=single", name="single")
+    run = pipeline.run(*overrides, *schedule("zero_bubble", 2, "pipeline.virtual_stages=2"), inline=False)
+    assert distance(run, reference) <= tolerance
+    same = ["model.components.0={block: 'python:plain.Same'}", "model.components.2={block: 'python:plain.Same'}"]
+    same += ["model.components.3={block: 'python:plain.Flat', width: 9}", *overrides]
+    reference = pipeline.run(*same, "pipeline.schedule=single", name="single-same")
+    for name in ("zero_bubble", "1f1b"):
+        run = pipeline.run(*same, *schedule(name, 4, "pipeline.micro_batches=4"), inline=False, name=f"same-{name}")
+        assert distance(run, reference) <= tolerance
+
+
+@pytest.mark.timeout(240)
+def test_draws_and_accuracies(pipeline, local_ray) -> None:
+    """Random numbers are a micro-batch's own, whatever the schedule; accuracies are those of the checkpoint."""
+    overrides = ["optimizer={kind: sgd, lr: 0.01}", "model.components.3.dropout=0.4", "pipeline.micro_batches=4"]
+    reference = pipeline.run(*overrides, *schedule("gpipe", 2), name="reference")
+    for name in ("1f1b", "interleaved_1f1b"):
+        run = pipeline.run(*overrides, *schedule(name, 2), inline=False, name=name)
+        assert distance(run, reference) <= 1e-6
+        step, (accuracy,) = evaluate_run(Path(run.summary.run_dir), depth=None, allow_code=False)
+        assert step == 20
+        assert (accuracy.validation, accuracy.test) == (run.summary.accuracy.validation, run.summary.accuracy.test)
+        assert 0.2 < run.summary.accuracy.validation < 1.0, "an accuracy that says something"
+
+
+@pytest.mark.timeout(240)
+def test_resumed_on_other_stages(pipeline, local_ray) -> None:
+    overrides, tolerance = OPTIMIZERS["adam"]
+    overrides = [*overrides, "pipeline.micro_batches=4"]
+    reference = pipeline.run(*overrides, *schedule("1f1b", 2), name="reference")
+    pipeline.run(*overrides, *schedule("1f1b", 2), "run.steps=7", inline=False)
+    run = pipeline.resume("run.steps=20", "pipeline.stages=4", inline=False)
+    assert distance(run, reference) <= tolerance
+    assert len(run.summary.partition) == 4
+
+
+@pytest.mark.timeout(240)
+def test_killed(pipeline, local_ray, victims) -> None:  # noqa: F811
+    overrides = [*OPTIMIZERS["sgd"][0], *schedule("1f1b", 2), "run.steps=400", "run.checkpoint.every=50 steps"]
+    unbroken = pipeline.run(*overrides, inline=False, name="unbroken")
+    watching = strike(victims, 1, 20, signal.SIGKILL)
+    run = pipeline.run(*overrides, inline=False, watching=watching)
+    assert watching.struck, "the run was over before the stage was killed"
+    assert run.summary.status == "finished"
+    (failure,) = run.summary.failures
+    assert failure.stage == 1
+    assert failure.message.startswith("stage 1 died")
+    assert run.summary.weights_sha256 == unbroken.summary.weights_sha256
+
+
+@pytest.mark.timeout(240)
+def test_faults_are_named(pipeline, local_ray) -> None:
+    run = pipeline.run("optimizer={kind: sgd, lr: 3e38}", *schedule("1f1b", 2), inline=False, name="infinite")
+    assert isinstance(run.error, NonFiniteLoss)
+    assert str(run.error).startswith("component 3: the cross_entropy loss is ")
+    # Costs are given: blocks that go wrong would do so when they are measured.
+    given = f"pipeline.costs=[{', '.join(['{forward_s: 1, backward_s: 1, update_s: 0}'] * 4)}]"
+    grows = "model.components.1={block: 'python:plain.Growing'}"
+    run = pipeline.run(grows, given, *schedule("gpipe", 2), inline=False, name="grows")
+    assert str(run.error).startswith(
+        "components 0 to 1 gave (4, 8, 8, 8) for a micro-batch, the edge was laid out for (4, 4, 8, 8)"
+    )
+    raises = "model.components.3={block: 'python:plain.Same', calls: 12}"
+    run = pipeline.run(raises, given, *schedule("zero_bubble", 2), inline=False)
+    log = pipeline.folder / "run" / "logs" / "stage-1.log"
+    assert str(run.error).endswith(f"raised KeyError: 'nothing there'; the whole traceback is in {log}")
+    assert str(run.error).startswith("stage 1 (components ")
+    assert "Traceback" in log.read_text()
+
+
+@pytest.mark.timeout(240)
+def test_time_is_accounted_for(pipeline, local_ray) -> None:
+    """Of the whole time of each stage: computing, sending, receiving, idle; and spans by micro-batch."""
+    run = pipeline.run(*schedule("zero_bubble", 2), "run.steps=60", inline=False)
+    records = [
+        record for record in read(Path(run.summary.run_dir) / "records.jsonl") if isinstance(record, StageRecord)
+    ]
+    for stage in range(2):
+        own = [record for record in records if record.stage == stage]
+        assert all(record.forward_s > 0 and record.backward_s > 0 and record.update_s > 0 for record in own)
+        assert sum(record.receive_wait_s for record in own) > 0
+        kinds = {span.action[:2] for record in own for span in record.spans}
+        assert {f"{stage}F", f"{stage}I", f"{stage}G", f"{stage}U"} <= kinds
+        assert f"{stage}F0.3" in {span.action for record in own for span in record.spans}
+    assert 0.0 < run.summary.bubble < 1.0
+
+
+def test_norms_of_own_blocks(pipeline) -> None:
+    normed = "model.components.3={block: 'python:plain.Normed', width: 12}"
+    with pytest.raises(PlanError, match=r"block `python:plain.Normed` has batch normalisation") as caught:
+        pipeline.run(normed, *schedule("gpipe", 2))
+    assert caught.value.problems[0].key == "model.components[3]"
+    assert weights(pipeline.run(normed, *schedule("naive", 2), name="naive")).isfinite().all()
+    accepted = pipeline.run(normed, *schedule("gpipe", 2, "pipeline.micro_batch_norm=accept"), name="accepted")
+    assert weights(accepted).isfinite().all()

@@ -1,0 +1,93 @@
+"""What the pages say is so: their examples run, and they name every key there is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from alray.cli.main import execute
+from alray.records import (
+    CheckpointRecord,
+    EvaluationRecord,
+    EventRecord,
+    PlanRecord,
+    StageRecord,
+    StepRecord,
+    Summary,
+)
+from alray.spec import models
+from alray.spec.loading import load_spec
+from alray.spec.section import Section
+
+DOCS = Path(__file__).parents[1] / "docs"
+RECORDS = (StepRecord, StageRecord, EvaluationRecord, CheckpointRecord, EventRecord, PlanRecord)
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def named(text: str) -> set[str]:
+    """Every word that a page shows as code."""
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    return set(re.findall(r"[A-Za-z_0-9]+", " ".join(re.findall(r"`([^`]+)`", prose))))
+
+
+def test_the_example_of_a_spec_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
+) -> None:
+    blocks = re.findall(r"`(stripes\.\w+)`:\n\n```\w+\n(.*?)```", page("writing_a_spec.md"), re.DOTALL)
+    assert [name for name, _ in blocks] == ["stripes.py", "stripes.yaml"]
+    for name, text in blocks:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert execute(["run", "stripes.yaml", "--inline", "--json", "--run-dir", "out"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["status"], summary["stages"]) == ("finished", 2)
+    assert summary["accuracy"]["test"] > 0.9
+
+
+def test_every_key_of_a_spec_is_named() -> None:
+    sections = [kind for kind in vars(models).values() if isinstance(kind, type) and issubclass(kind, Section)]
+    keys = {key for section in sections for key in section.model_fields}
+    assert {"schedule", "epochs"} <= keys
+    costs = set(models.Cost.model_fields)  # of `pipeline.costs`, which the schema tells
+    assert keys - costs - named(page("writing_a_spec.md")) == set()
+
+
+@pytest.mark.parametrize(
+    "override", re.findall(r"^    alray run (\S+) (.+?)(?: +#.*)?$", page("writing_a_spec.md"), re.M)
+)
+def test_the_overrides_that_are_shown_are_taken(override: tuple[str, str]) -> None:
+    spec, values = override
+    load_spec(DOCS.parent / spec, values.split())
+
+
+@pytest.mark.parametrize("kind", [Summary, *RECORDS])
+def test_every_key_of_a_run_folder_is_explained(kind: type[BaseModel]) -> None:
+    assert set(kind.model_fields) - named(page("run_folder.md")) == set()
+
+
+def test_the_way_to_the_hash_is_the_one_that_is_taken(tmp_path: Path) -> None:
+    """The program on the page gives what the run gave."""
+    (program,) = re.findall(r"```python\n(.*?)```", page("run_folder.md"), re.DOTALL)
+    assert (
+        execute(
+            [
+                "run",
+                str(DOCS.parent / "specs/quickstart.yaml"),
+                "run.epochs=1",
+                "--inline",
+                "--run-dir",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 0
+    )
+    scope: dict[str, str] = {"run": str(tmp_path / "run")}
+    exec(program, scope)
+    assert scope["sha256"] == json.loads((tmp_path / "run/summary.json").read_text())["weights_sha256"]

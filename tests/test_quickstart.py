@@ -1,0 +1,118 @@
+"""The spec a newcomer runs first, whole: what it learns, and what it leaves in its run folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alray import __version__
+from alray.cli.main import execute
+from alray.plan.plan import Plan
+from alray.records import Summary, effective, read
+from alray.spec.loading import load_spec
+from alray.stage.weights_hash import weights_sha256
+
+SPEC = Path(__file__).parents[1] / "specs" / "quickstart.yaml"
+STEPS, EPOCHS, DEPTHS = 400, 20, 4
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of one run of all 20 epochs, in one process."""
+    folder = tmp_path_factory.mktemp("quickstart") / "run"
+    assert execute(["run", str(SPEC), "--inline", "--run-dir", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def summary(run_dir: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((run_dir / "summary.json").read_text(encoding="utf-8"))
+    return value
+
+
+def test_it_learns(summary: dict[str, Any]) -> None:
+    assert summary["status"] == "finished"
+    assert summary["accuracy"]["test"] >= 0.965
+    assert summary["accuracy"]["train"] >= 0.99
+
+
+def test_every_route_is_measured(summary: dict[str, Any]) -> None:
+    depths = summary["accuracy_per_depth"]
+    assert [entry["depth"] for entry in depths] == [1, 2, 3, 4]
+    assert all(0.9 < entry[split] <= 1 for entry in depths for split in ("train", "validation", "test"))
+    assert {split: depths[-1][split] for split in summary["accuracy"]} == summary["accuracy"]
+
+
+def test_the_summary_is_complete(summary: dict[str, Any], run_dir: Path) -> None:
+    assert set(summary) == set(Summary.model_fields)
+    Summary.model_validate(summary)
+    empty = {key for key, value in summary.items() if value is None}
+    assert empty == set(), "everything of a run in one process is known but the memory of its single stages"
+    assert summary["peak_memory_bytes"] == [None, None]
+    told = {key: summary[key] for key in ("version", "name", "method", "schedule", "engine", "stages", "replicas")}
+    assert told == {
+        "version": __version__,
+        "name": "quickstart",
+        "method": "associated_learning",
+        "schedule": "streamed",
+        "engine": "inline",
+        "stages": 2,
+        "replicas": 1,
+    }
+    assert sum(summary["partition"]) == DEPTHS and len(summary["partition"]) == 2
+    assert (summary["steps"], summary["epochs"], summary["samples"]) == (STEPS, EPOCHS, STEPS * 64)
+    assert (summary["seed"], summary["threads"], summary["failures"]) == (0, 1, [])
+    assert summary["run_dir"] == str(run_dir)
+    assert summary["report"] == str(run_dir / "report.html")
+    assert 0 <= summary["bubble"] < 1 and 0 <= summary["predicted_bubble"] < 1
+    assert summary["samples_per_s"] == pytest.approx(64 / summary["step_time_s"])
+    assert summary["predicted_step_time_s"] > 0 and summary["duration_s"] > 0
+    assert set(summary["bytes_sent"]) == {"0->1", "1->0"} and summary["bytes_sent"]["0->1"] > 0
+
+
+def test_the_best_was_chosen_on_validation(summary: dict[str, Any], run_dir: Path) -> None:
+    evaluations = [record for record in effective(read(run_dir / "records.jsonl")) if record.kind == "evaluation"]
+    assert len(evaluations) == EPOCHS
+    best = max(evaluations, key=lambda record: record.validation)
+    assert summary["best"] == {"step": best.step, "validation": best.validation, "test": best.test}
+
+
+def test_the_run_folder_is_complete(summary: dict[str, Any], run_dir: Path) -> None:
+    files = {path.relative_to(run_dir).as_posix() for path in run_dir.rglob("*") if path.is_file()}
+    single = {"spec.yaml", "plan.json", "environment.json", "records.jsonl", "summary.json"}
+    assert files >= single | {"timeline.json", "report.html", "logs/stage-0.log"}
+    assert any(name.startswith("tensorboard/events.") for name in files)
+    for step in (360, 380, 400):
+        folder = f"checkpoints/step-{step:08d}"
+        parts = {f"{folder}/component-{index:02d}" for index in range(DEPTHS)}
+        ends = (".safetensors", ".optimizer.pt")
+        expected = {f"{folder}/manifest.json"} | {part + end for part in parts for end in ends}
+        assert {name for name in files if name.startswith(folder)} == expected
+    assert len(list((run_dir / "checkpoints").iterdir())) == 3, "`keep: 3`"
+    assert summary["weights_sha256"] == weights_sha256(run_dir / "checkpoints" / "step-00000400", DEPTHS)
+    assert not [name for name in files if name.endswith(".partial")]
+
+
+def test_what_the_run_folder_holds_can_be_read_back(summary: dict[str, Any], run_dir: Path) -> None:
+    assert load_spec(run_dir / "spec.yaml").spec == load_spec(SPEC).spec
+    plan = Plan.from_json(json.loads((run_dir / "plan.json").read_text(encoding="utf-8")))
+    assert list(plan.partition) == summary["partition"]
+    assert plan.predicted_step_time_s == summary["predicted_step_time_s"]
+    steps = [record for record in read(run_dir / "records.jsonl") if record.kind == "step"]
+    assert [record.step for record in steps] == sorted({record.step for record in steps})
+    assert set(steps[0].losses) == set(range(DEPTHS))
+    environment = json.loads((run_dir / "environment.json").read_text(encoding="utf-8"))
+    assert (environment["alray"], environment["engine"]) == (__version__, "inline")
+    assert json.loads((run_dir / "timeline.json").read_text(encoding="utf-8"))["traceEvents"]
+
+
+def test_the_report_is_one_file_that_needs_no_network(run_dir: Path) -> None:
+    page = (run_dir / "report.html").read_text(encoding="utf-8")
+    assert "<svg" in page
+    assert not re.findall(r"""(?:src|href|srcset|action|data)\s*=\s*["']?(?!["']?#|["']?data:)[^\s>]+""", page)
+    assert not re.findall(r"@import|url\((?!#|data:)|<(?:script|link|iframe|object|embed)\b", page)
+    assert set(re.findall(r"https?://[^\s\"'<)]+", page)) <= {"http://www.w3.org/2000/svg"}
