@@ -14,6 +14,9 @@ from alray.errors import DataError
 #: From one sample in 0..1 and its place in the mini-batch to the augmented sample, of the same shape.
 Augment = Callable[[Tensor, int], Tensor]
 
+_PREPARED_BYTES = 1 << 30
+"""Sets in memory up to this size are kept a second time, normalised."""
+
 
 class Split:
     """A sized set of (sample, label), normalised, float32, in a fixed order.
@@ -40,7 +43,11 @@ class Split:
         self._normalisation = normalisation
         # Float samples in memory are checked and normalised once, all together, when the first of them is read.
         self._prepared: Tensor | None = None
-        self._preparable = isinstance(samples, TensorSet) and samples.samples.dtype == torch.float32
+        self._preparable = (
+            isinstance(samples, TensorSet)
+            and samples.samples.dtype == torch.float32
+            and samples.samples.nbytes <= _PREPARED_BYTES
+        )
 
     def __len__(self) -> int:
         return len(self._part)
@@ -77,7 +84,7 @@ class Split:
                 and int(labels.max()) < len(self.classes)
             )
             if self._preparable:
-                self._prepared = self._normalise(samples.samples)
+                self._prepared = self._normalise(samples.samples).clone(memory_format=torch.contiguous_format)
         return self._prepared is not None
 
     def prepare(self, raw: Tensor, what: str) -> Tensor:
