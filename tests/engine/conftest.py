@@ -150,6 +150,12 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return Workshop(tmp_path_factory.mktemp("reference")).run("pipeline.schedule=sequential", "pipeline.stages=1")
 
 
+@pytest.fixture(scope="session")
+def longer_reference(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """The same over 40 epochs: long enough on any machine for something to happen in the middle."""
+    return Workshop(tmp_path_factory.mktemp("longer")).run("run.epochs=40", "pipeline.stages=1")
+
+
 @pytest.fixture
 def local_ray() -> Iterator[None]:
     """One Ray for all runs of a test: alray uses a Ray that is there already."""

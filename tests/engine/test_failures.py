@@ -45,13 +45,13 @@ def strike(victims: dict[int, int], stage: int, step: int, sign: int) -> Watchin
 
 
 @pytest.mark.timeout(240)
-def test_killed(workshop, reference, local_ray, victims) -> None:
+def test_killed(workshop, longer_reference, local_ray, victims) -> None:
     for stage, step in ((0, 2), (1, 6), (2, 11)):
         watching = strike(victims, stage, step, signal.SIGKILL)
         run = workshop.run(
-            "pipeline.partition=[1,2,1]", "run.epochs=3", inline=False, name=f"killed-{stage}", watching=watching
+            "pipeline.partition=[1,2,1]", "run.epochs=40", inline=False, name=f"killed-{stage}", watching=watching
         )
-        same(run, reference)
+        same(run, longer_reference)
         assert watching.struck, "the run was over before the stage was killed"
         (failure,) = run.summary.failures
         assert failure.stage == stage
@@ -61,11 +61,11 @@ def test_killed(workshop, reference, local_ray, victims) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_stopped(workshop, reference, local_ray, victims, monkeypatch) -> None:
+def test_stopped(workshop, longer_reference, local_ray, victims, monkeypatch) -> None:
     monkeypatch.setattr("alray.plan.make.LEAST_DEADLINE_S", 4.0)
     watching = strike(victims, 1, 5, signal.SIGSTOP)
-    run = workshop.run("pipeline.partition=[1,2,1]", inline=False, watching=watching)
-    same(run, reference)
+    run = workshop.run("pipeline.partition=[1,2,1]", "run.epochs=40", inline=False, watching=watching)
+    same(run, longer_reference)
     (failure,) = run.summary.failures
     assert failure.stage == 1
     assert failure.message.startswith("stage 1 has not answered for ")
@@ -74,7 +74,9 @@ def test_stopped(workshop, reference, local_ray, victims, monkeypatch) -> None:
 
 def test_too_many_failures(workshop, local_ray, victims) -> None:
     watching = strike(victims, 1, 1, signal.SIGKILL)
-    run = workshop.run("pipeline.partition=[2,2]", "run.max_failures=0", inline=False, watching=watching)
+    run = workshop.run(
+        "pipeline.partition=[2,2]", "run.epochs=40", "run.max_failures=0", inline=False, watching=watching
+    )
     assert run.summary.status == "failed"
     assert "stage 1 died" in str(run.error)
     assert "; that was failure 1 since the checkpoint at mini-batch " in str(run.error)
