@@ -58,15 +58,14 @@ class Clock:
     def measure(self, kind: str, text: str, step: int) -> Iterator[None]:
         """Account for one action; kind is F, B, U, E, D, `data`, `send_wait`, `receive_wait` or `barrier`."""
         began = time.perf_counter()
-        self.activity = kind if kind.endswith("wait") or kind == "barrier" else "compute"
+        self.activity = kind if len(kind) > 1 else "compute"
         self.activity_since = began
         yield
         ended = time.perf_counter()
         self.progress += 1
         self._measured_s += ended - began
         self._add(kind, ended - began)
-        if self._between is not None:
-            self.activity, self.activity_since = self._between, ended
+        self.activity, self.activity_since = self._between or "between", ended
         if self.traced(step) and (ended - began > 2e-5 or kind in _COMPUTE):
             self._window.spans.append(Span(action=text, start_s=began - self._zero, end_s=ended - self._zero))
 

@@ -83,6 +83,7 @@ class StageLoop:
     def _lead(self) -> Turn:
         """Stage 0: gives the mini-batches and decides the cuts."""
         assignment = self._assignment
+        self.clock.activity = "data"  # however long it takes: the driver opened it too
         data = assignment.open_data()
         leader = Leader(
             assignment.spec.run,

@@ -48,7 +48,7 @@ class StageStatus:
     replica: int
     step: int  # mini-batches completed
     progress: int  # actions completed since the start: what must grow while the stage is alive
-    activity: str  # "compute", "receive_wait", "send_wait", "barrier", "checkpoint", "starting", "finished"
+    activity: str  # "compute", "data", a wait, "barrier", "between", "checkpoint", "starting", "finished"
     activity_s: float  # for how long
     reports: tuple[Report, ...] = ()
     finished: bool = False

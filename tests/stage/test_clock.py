@@ -127,7 +127,7 @@ def test_progress_grows_with_every_action(hands):
     clock = Clock(started_wall_s=50.0, start_step=0)
     assert clock.progress == 0 and clock.activity == "starting"
     one_step(clock, hands, 1)
-    assert clock.progress == 5 and clock.activity == "compute"
+    assert clock.progress == 5 and clock.activity == "between", "nothing computes once an action has ended"
     assert clock.now_s() == pytest.approx(2.37)
 
 
@@ -145,7 +145,8 @@ def test_what_is_between_computations_is_waiting(hands) -> None:
             hands.pass_by(0.2)
     with clock.measure("U", "1U0", 1):
         hands.pass_by(0.05)
-    assert clock.activity == "compute"
+        assert clock.activity == "compute"
+    assert clock.activity == "between"
     clock.step_done()
     record = closed(clock, 1)
     assert record.receive_wait_s == pytest.approx(0.75)

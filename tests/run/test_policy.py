@@ -1,0 +1,77 @@
+"""What the driver makes of a poll."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from alray.errors import ChannelError, NonFiniteLoss, StageError
+from alray.run.policy import GO_ON, GRACE_S, STARTING_FACTOR, judge
+from alray.stage.reports import StageStatus
+
+WELL = [StageStatus(stage, 0, 5, 40, "compute", 0.1) for stage in range(3)]
+DEADLINE_S = 10.0
+
+
+def verdict(statuses, lost_since_s=0.0):
+    return judge(statuses, deadline_s=DEADLINE_S, lost_since_s=lost_since_s)
+
+
+def with_one(stage: int, **changes):
+    return [replace(status, **changes) if status.stage == stage else status for status in WELL]
+
+
+def test_all_is_well() -> None:
+    assert verdict(WELL) is GO_ON
+
+
+def test_finished_when_every_stage_is() -> None:
+    assert verdict([replace(status, finished=True) for status in WELL]).kind == "finished"
+    assert verdict(with_one(0, finished=True)) is GO_ON
+
+
+def test_the_dead_are_at_fault_and_not_those_who_lost_them() -> None:
+    lost = ChannelError("edge 0->1: the neighbour is gone")
+    died = StageError("stage 1 died")
+    statuses = [
+        replace(WELL[0], finished=True, error=lost),
+        replace(WELL[1], finished=True, dead=True, error=died),
+        replace(WELL[2], finished=True, error=lost),
+    ]
+    found = verdict(statuses, lost_since_s=99.0)
+    assert (found.kind, found.stage, found.error, found.again) == ("failed", 1, died, True)
+
+
+def test_who_lost_a_neighbour_waits_for_the_word() -> None:
+    statuses = with_one(2, finished=True, error=ChannelError("edge 1->2: the neighbour is gone"))
+    assert verdict(statuses, lost_since_s=GRACE_S - 0.1) is GO_ON
+    found = verdict(statuses, lost_since_s=GRACE_S + 0.1)
+    assert (found.kind, found.stage, found.again) == ("failed", 2, True)
+
+
+def test_what_the_same_bits_would_do_again_is_not_tried_again() -> None:
+    found = verdict(with_one(1, finished=True, error=NonFiniteLoss("component 1: the loss is nan")))
+    assert (found.kind, found.stage, found.again) == ("failed", 1, False)
+
+
+def test_silence() -> None:
+    assert verdict(with_one(1, silent_s=DEADLINE_S - 1)) is GO_ON
+    found = verdict(with_one(1, silent_s=DEADLINE_S + 1))
+    assert (found.stage, found.again) == (1, True)
+    assert str(found.error) == (
+        "stage 1 has not answered for 11 s (deadline 10 s): its process is stopped or its node is gone"
+    )
+
+
+@pytest.mark.parametrize(("activity", "limit_s"), [("compute", DEADLINE_S), ("starting", DEADLINE_S * STARTING_FACTOR)])
+def test_stuck(activity, limit_s) -> None:
+    assert verdict(with_one(2, activity=activity, activity_s=limit_s - 1)) is GO_ON
+    found = verdict(with_one(2, activity=activity, activity_s=limit_s + 1))
+    assert (found.kind, found.stage, found.again) == ("failed", 2, True)
+    assert f"({activity})" in str(found.error)
+
+
+@pytest.mark.parametrize("activity", ["receive_wait", "send_wait", "barrier", "data", "checkpoint", "between"])
+def test_waiting_is_nobodys_fault(activity) -> None:
+    assert verdict(with_one(2, activity=activity, activity_s=1e4)) is GO_ON
