@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,9 @@ class Cluster:
 
 
 @contextmanager
-def connect(address: str | None, bundles: Sequence[Bundle]) -> Iterator[Cluster]:
+def connect(
+    address: str | None, bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
     """Connect to the cluster at `address` (or RAY_ADDRESS), or start one on this machine that can hold the bundles.
 
     A cluster started here ends with the block; one attached to is left as it was. Raises PlanError at once where the
@@ -67,7 +69,7 @@ def connect(address: str | None, bundles: Sequence[Bundle]) -> Iterator[Cluster]
     # Ray prints every death of a process on standard output; alray tells them itself, and keeps that for answers.
     ray._private.worker._worker_logs_enabled = False
     try:
-        require_room(bundles, _nodes())
+        require_room(bundles, _nodes(labels), labels)
         yield Cluster(address, tuple(warnings))
     finally:
         if own:
@@ -95,22 +97,29 @@ def _require_listener(address: str) -> None:
         ) from error
 
 
-def has_room(bundles: Sequence[Bundle]) -> bool:
+def has_room(bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None) -> bool:
     """Whether the nodes that are alive now, were they empty, could hold all bundles."""
     try:
-        require_room(bundles, _nodes())
+        require_room(bundles, _nodes(labels), labels)
     except PlanError:
         return False
     return True
 
 
-def _nodes() -> list[dict[str, float]]:
+def _nodes(labels: Mapping[str, str] | None) -> list[dict[str, float]]:
+    """Resources of the nodes that are alive and carry these labels."""
     import ray
 
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return [
+        node["Resources"]
+        for node in ray.nodes()
+        if node["Alive"] and all(node["Labels"].get(key) == value for key, value in (labels or {}).items())
+    ]
 
 
-def require_room(bundles: Sequence[Bundle], nodes: Sequence[dict[str, float]]) -> None:
+def require_room(
+    bundles: Sequence[Bundle], nodes: Sequence[dict[str, float]], labels: Mapping[str, str] | None = None
+) -> None:
     """Raise PlanError unless the nodes, were they empty, could hold all bundles; a bundle lies on one node.
 
     Bundles are laid largest first on the first node with room, which for bundles that are all alike is exact.
@@ -127,7 +136,11 @@ def require_room(bundles: Sequence[Bundle], nodes: Sequence[dict[str, float]]) -
             totals = ", ".join(f"{sum(node.get(name, 0.0) for node in nodes):g} {name}" for name in bundle)
             raise PlanError(
                 f"{len(bundles)} stages of {asked} each can never be placed: the cluster has {totals} "
-                f"on {len(nodes)} node{'s' if len(nodes) != 1 else ''}, room for {number}",
+                f"on {len(nodes)} node{'s' if len(nodes) != 1 else ''}{_with(labels)}, room for {number}",
                 key="resources.per_stage",
                 mend="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
             )
+
+
+def _with(labels: Mapping[str, str] | None) -> str:
+    return f" labelled {', '.join(f'{key}={value}' for key, value in labels.items())}" if labels else ""

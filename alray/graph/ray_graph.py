@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -32,8 +32,11 @@ _ENDING_S = 10.0
 class RayGraph(Graph):
     """Stages as actors. Ray never restarts one and never replays a call: the driver builds a new graph instead."""
 
-    def __init__(self, bundles: Sequence[Bundle], *, run_token: str) -> None:
-        """bundles: what each stage needs, replica by replica; run_token: what the run folder's `.run` file holds."""
+    def __init__(self, bundles: Sequence[Bundle], *, run_token: str, labels: Mapping[str, str] | None = None) -> None:
+        """bundles: what each stage needs, replica by replica; run_token: what the run folder's `.run` file holds;
+        labels: what a node must carry to hold a stage.
+        """
+        self._labels = dict(labels or {})
         self._bundles = list(bundles)
         self._run_token = run_token
         self._group: PlacementGroup | None = None
@@ -47,7 +50,11 @@ class RayGraph(Graph):
 
     def start(self, assignments: Sequence[Assignment]) -> None:
         self._assignments = assignments
-        self._group = placement_group([_ray_bundle(bundle) for bundle in self._bundles], strategy="PACK")
+        self._group = placement_group(
+            [_ray_bundle(bundle) for bundle in self._bundles],
+            strategy="PACK",
+            bundle_label_selector=[self._labels] * len(self._bundles) if self._labels else None,
+        )
         self._wait_for_room(self._group)
         remote = ray.remote(StageActor)
         for place, assignment in enumerate(assignments):
@@ -70,7 +77,7 @@ class RayGraph(Graph):
         """Others may use the cluster, so room is waited for; but not on nodes that are no longer there."""
         deadline = time.monotonic() + _PLACING_S
         while not group.wait(timeout_seconds=_LOOKING_S):
-            if not has_room(self._bundles):
+            if not has_room(self._bundles, self._labels):
                 raise StageError(f"the cluster has lost nodes: {len(self._bundles)} stages have no room on it")
             if time.monotonic() > deadline:
                 raise PlanError(

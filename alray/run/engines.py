@@ -44,14 +44,23 @@ class RayEngine(Engine):
     def graph(self, plan: Plan) -> Graph:
         from alray.graph.ray_graph import RayGraph
 
-        return RayGraph(self._job.bundles(plan.stages), run_token=self._run_token)
+        return RayGraph(
+            self._job.bundles(plan.stages), run_token=self._run_token, labels=self._job.spec.resources.labels
+        )
 
     def most_stages(self, wanted: int) -> int:
         from alray.graph.cluster import has_room
 
         if not isinstance(self._job.spec.resources.per_stage, dict):
             return wanted  # each stage asks for something of its own: fewer of them is another request
-        return next((stages for stages in range(wanted, 0, -1) if has_room(self._job.bundles(stages))), 0)
+        return next(
+            (
+                stages
+                for stages in range(wanted, 0, -1)
+                if has_room(self._job.bundles(stages), self._job.spec.resources.labels)
+            ),
+            0,
+        )
 
 
 @contextmanager
@@ -70,7 +79,7 @@ def engine(
         return
     from alray.graph.cluster import connect
 
-    with connect(address, job.bundles(job.spec.pipeline.stages)) as cluster:
+    with connect(address, job.bundles(job.spec.pipeline.stages), job.spec.resources.labels) as cluster:
         for warning in cluster.warnings:
             note(warning)
         yield RayEngine(job, run_token)

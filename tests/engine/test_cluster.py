@@ -88,6 +88,16 @@ def test_room_is_counted_node_by_node() -> None:
     )
 
 
+def test_nodes_without_the_labels_are_no_room(workshop, local_ray) -> None:
+    with pytest.raises(PlanError) as caught:
+        workshop.run("resources.labels={zone: west}", inline=False)
+    assert str(caught.value) == (
+        "resources.per_stage: 1 stages of 1 CPU each can never be placed: the cluster has 0 CPU "
+        "on 0 nodes labelled zone=west, room for 0; "
+        "lower pipeline.stages or resources.per_stage, or attach to a larger cluster"
+    )
+
+
 def test_more_gpu_stages_than_gpus(workshop) -> None:
     with pytest.raises(PlanError) as caught:
         workshop.run("resources.device=cuda", "resources.per_stage={GPU: 1}", "pipeline.stages=2", inline=False)
