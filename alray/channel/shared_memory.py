@@ -4,8 +4,8 @@ A message is written once, by the sender, into memory the receiver computes from
 cores a message of 2 MB over gloo's sockets took 2 to 3 ms of a stage's time; this way its packing is all it takes.
 
 The memory has no name: the receiver opens it through the sender's file descriptor, so nothing is left behind however a
-process ends. An end must live as long as its process: gloo does not forget a receive whose memory is gone, and would hold
-up whatever arrives after it.
+process ends. An end must live as long as its process: gloo does not forget a receive whose memory is gone, and would
+hold up whatever arrives after it.
 """
 
 from __future__ import annotations
