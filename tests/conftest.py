@@ -80,6 +80,7 @@ def make_network(load_small: Callable[..., Any], one_thread: None) -> Callable[.
     def make(*overrides: str, sample: tuple[int, ...] = (2, 8, 8), classes: int = 4, **texts: str) -> Network:
         loaded = load_small(*overrides, **texts)
         code = UserCode(loaded.file.resolve().parent)
-        return Network(loaded.spec, sample=Shape(sample), classes=classes, load=code)
+        shape = sample if isinstance(sample, Shape) else Shape(sample)
+        return Network(loaded.spec, sample=shape, classes=classes, load=code)
 
     return make

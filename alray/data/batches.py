@@ -28,12 +28,14 @@ class Batch:
     """One mini-batch.
 
     step: counted from 0 (over the whole run in training, over the split in evaluation);
-    samples: [N, ...] float32 in default strides; labels: [N] int64.
+    samples: [N, ...] float32, or [N, T] int64 for text, in default strides; labels: [N] int64;
+    mask: [N, T] bool, True where text has a word, None for everything but text.
     """
 
     step: int
     samples: Tensor
     labels: Tensor
+    mask: Tensor | None = None
 
 
 class TrainBatches:
@@ -106,7 +108,7 @@ class EvaluationBatches:
             first = step * self._batch_size
             positions = range(first, min(first + self._batch_size, len(self._split)))
             samples, labels = self._split.take(positions)
-            yield Batch(step, samples, labels)
+            yield Batch(step, samples, labels, self._split.mask(samples))
 
 
 class _Steps(Dataset[Any]):
@@ -132,7 +134,7 @@ class _Steps(Dataset[Any]):
             samples, labels = self._split.take(positions, self._augmentation(epoch, first))
         except DataError as error:
             return error
-        return Batch(step, samples, labels)
+        return Batch(step, samples, labels, self._split.mask(samples))
 
     def _augmentation(self, epoch: int, first: int) -> Augment | None:
         """Augmentation of the mini-batch whose first sample stands at place `first` of the epoch."""

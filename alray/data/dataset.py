@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from alray.data.generators import generator
 from alray.data.registry import make_source
+from alray.data.sample_split import SampleSplit, require_tensor
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet
-from alray.data.split import Split, require_tensor
+from alray.data.split import Split
+from alray.data.text_source import TextSet, TextSource
 from alray.errors import DataError
 
 if TYPE_CHECKING:
+    from alray.data.vocabulary import Vocabulary
     from alray.spec import data as spec
+
+SomeSet = TypeVar("SomeSet", SampleSet, TextSet)
 
 __all__ = ["Data", "Normalisation", "SampleSet", "Source", "Split", "TensorSet", "open_data"]
 
@@ -26,13 +31,17 @@ __all__ = ["Data", "Normalisation", "SampleSet", "Source", "Split", "TensorSet",
 class Data:
     """Opened data: the splits of one run, and what a mini-batch of it looks like."""
 
-    source: Source
+    source: Source | TextSource
     train: Split
     validation: Split | None
     test: Split | None
     batch_size: int
     last_batch: Literal["drop", "keep"]
     augment: Literal["none", "strong"]
+    #: Of text: the words, and how a new document becomes their numbers.
+    vocabulary: Vocabulary | None = None
+    #: Of text: whether every mini-batch is as wide as `sample_shape` says, not as its longest document.
+    fixed_length: bool = False
 
     @property
     def splits(self) -> Mapping[str, Split | None]:
@@ -49,12 +58,18 @@ class Data:
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Shape of one sample as the model gets it, without the batch dimension."""
+        """Shape of one sample as the model gets it, without the batch dimension; of text, the longest there is."""
         return self.train.shape
 
     @property
     def sample_dtype(self) -> torch.dtype:
-        return torch.float32
+        """float32, or int64 of text."""
+        return self.train.dtype
+
+    @property
+    def words(self) -> tuple[str, ...] | None:
+        """The word each number of a sample stands for, `<pad>` and `<unk>` first; None where samples are no words."""
+        return None if self.vocabulary is None else self.vocabulary.words
 
     @property
     def num_train(self) -> int:
@@ -72,20 +87,42 @@ class Data:
 
         Raises DataError where the file is missing or damaged, or the source's samples are not pictures.
         """
+        if not isinstance(self.source, Source) or not isinstance(self.train, SampleSplit):
+            raise DataError(
+                "samples of this data are documents, not pictures",
+                file=str(path),
+                key="data.source",
+                mend="give lines of text, or files of text",
+            )
         return self.train.prepare(self.source.read_image(path), f"picture {path}")
 
+    def read_text(self, text: str) -> Tensor:
+        """A document as the model's input: [T] int64, 1 <= T <= the longest there is.
 
-def open_data(data_spec: spec.DataSection, *, seed: int, load: Callable[[str], Any]) -> Data:
+        Raises DataError where samples are not documents.
+        """
+        if self.vocabulary is None:
+            raise DataError(
+                "samples of this data are not documents", key="data.source", mend="give the paths of picture files"
+            )
+        return self.vocabulary.numbers(text)
+
+
+def open_data(
+    data_spec: spec.DataSection, *, seed: int, load: Callable[[str], Any], fixed_length: bool = False
+) -> Data:
     """Open the source and make the splits of a run.
 
     The validation split is drawn from the training set by `seed`; of what is left, `train_fraction` is kept,
-    by the same permutation. `load` turns a reference `python:package.module.Class` into that class.
+    by the same permutation. `fixed_length`: all mini-batches of text are as wide as the longest document may be.
+    `load` turns a reference `python:package.module.Class` into that class.
     Raises DataError where data is missing, damaged or too small for one mini-batch.
     """
     source = make_source(data_spec, load)
-    train, test = _opened(source, "train"), _opened(source, "test")
-    if train is None:
-        raise DataError("there is no training set", key="data", mend="open('train') has to return one")
+    if isinstance(source, TextSource):
+        return _open_text(source, data_spec, seed, fixed_length)
+    train, test = _opened(source.open("train"), "train"), _opened(source.open("test"), "test")
+    train = _require_train(train)
     train_part, validation_part = _divide(len(train), data_spec, seed)
     sample = train[0][0]
     require_tensor(sample, "sample 0 of split `train`")
@@ -94,7 +131,7 @@ def open_data(data_spec: spec.DataSection, *, seed: int, load: Callable[[str], A
     _require_as_many_channels(source.normalisation, shape)
 
     def split(name: SplitName, samples: SampleSet, part: Tensor) -> Split:
-        return Split(
+        return SampleSplit(
             samples,
             part,
             name=name,
@@ -114,10 +151,45 @@ def open_data(data_spec: spec.DataSection, *, seed: int, load: Callable[[str], A
     )
 
 
-def _opened(source: Source, name: SplitName) -> SampleSet | None:
-    samples = source.open(name)
+def _open_text(source: TextSource, data_spec: spec.DataSection, seed: int, fixed_length: bool) -> Data:
+    # Imported where it is needed: pictures do without torchtext.
+    from alray.data.text_data import text_splits
+
+    section = cast("spec.TextSection", data_spec)
+    train, test = _opened(source.open("train"), "train"), _opened(source.open("test"), "test")
+    train = _require_train(train)
+    train_part, validation_part = _divide(len(train), data_spec, seed)
+    train_split, validation_split, test_split, vocabulary = text_splits(
+        train,
+        test,
+        train_part=train_part,
+        validation_part=validation_part,
+        classes=source.classes,
+        text=section.text,
+        fixed_length=fixed_length,
+    )
+    return Data(
+        source=source,
+        train=train_split,
+        validation=validation_split,
+        test=test_split,
+        batch_size=data_spec.batch_size,
+        last_batch=data_spec.last_batch,
+        augment=data_spec.augment,
+        vocabulary=vocabulary,
+        fixed_length=fixed_length,
+    )
+
+
+def _opened(samples: SomeSet | None, name: SplitName) -> SomeSet | None:
     if samples is not None and len(samples) == 0:
         raise DataError(f"the {name} set is empty", key="data", mend="give a source that has samples")
+    return samples
+
+
+def _require_train(samples: SomeSet | None) -> SomeSet:
+    if samples is None:
+        raise DataError("there is no training set", key="data", mend="open('train') has to return one")
     return samples
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
-from torch import Tensor
 
-from alray.data.image_file import read_image
+from alray.data.picture import Picture
 from alray.data.resize import resize
 from alray.data.source import Normalisation, Source, SplitName, TensorSet
 
@@ -28,6 +25,8 @@ class Digits(Source):
     def __init__(self, *, image_size: int | None = None) -> None:
         """image_size: pixels of height and width after resizing; None leaves 8."""
         self._size = 8 if image_size is None else image_size
+        # A picture of one digit, light ink on dark paper as in the training data, is made 8 x 8 first.
+        self.picture = Picture((1, 8, 8), (self._size, self._size), as_float=True)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -49,8 +48,3 @@ class Digits(Source):
         images = torch.from_numpy(bunch.images[chosen]).to(torch.float32).div_(LARGEST_VALUE).unsqueeze(1)
         labels = torch.from_numpy(bunch.target[chosen]).to(torch.int64)
         return TensorSet(resize(images, (self._size, self._size)), labels)
-
-    def read_image(self, path: Path) -> Tensor:
-        """A picture of one digit, light ink on dark paper as in the training data; made 8 x 8 first."""
-        coarse = read_image(path, (1, 8, 8)).to(torch.float32).div_(255.0)
-        return resize(coarse, (self._size, self._size))

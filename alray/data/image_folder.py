@@ -8,9 +8,10 @@ from pathlib import Path
 from PIL import Image
 from torch import Tensor
 
+from alray.data.class_folders import class_folders, require_files, require_known
 from alray.data.image_file import read_image
+from alray.data.picture import Picture
 from alray.data.source import Normalisation, Source, SplitName
-from alray.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class ImageFolder(Source):
         """image_size: pixels of height and width that every picture is resized to (not cropped)."""
         self._folders: dict[SplitName, Path | None] = {"train": train, "test": test}
         self._size = image_size
+        self.picture = Picture((3, image_size, image_size), (image_size, image_size))
         self._classes = tuple(folder.name for folder in _subfolders(train, "data.train"))
 
     @property
@@ -55,53 +57,22 @@ class ImageFolder(Source):
         paths: list[Path] = []
         labels: list[int] = []
         for subfolder in _subfolders(folder, f"data.{split}"):
-            if subfolder.name not in self._classes:
-                raise DataError(
-                    f"class `{subfolder.name}` is not a training class ({', '.join(self._classes)})",
-                    file=str(subfolder),
-                    key=f"data.{split}",
-                    mend="name the subfolders alike in both folders",
-                )
+            label = require_known(subfolder, self._classes, f"data.{split}")
             pictures = _pictures(subfolder, f"data.{split}")
             paths.extend(pictures)
-            labels.extend([self._classes.index(subfolder.name)] * len(pictures))
+            labels.extend([label] * len(pictures))
         return PictureSet(tuple(paths), tuple(labels), self._size)
-
-    def read_image(self, path: Path) -> Tensor:
-        return read_image(path, (3, self._size, self._size))
 
 
 def _subfolders(folder: Path, key: str) -> list[Path]:
-    if not folder.is_dir():
-        raise DataError(
-            "folder not found",
-            file=str(folder),
-            key=key,
-            mend="give a folder that has one subfolder per class",
-        )
-    found = sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    if not found:
-        raise DataError(
-            "the folder has no subfolders",
-            file=str(folder),
-            key=key,
-            mend="put the pictures of each class in a subfolder named after it",
-        )
-    return found
+    return class_folders(folder, key, holding="pictures")
 
 
 def _pictures(subfolder: Path, key: str) -> list[Path]:
     endings = Image.registered_extensions()
-    found = sorted(
+    found = [
         path
         for path in subfolder.rglob("*")
         if path.suffix.lower() in endings and not path.name.startswith(".") and path.is_file()
-    )
-    if not found:
-        raise DataError(
-            "the class has no pictures",
-            file=str(subfolder),
-            key=key,
-            mend="put pictures in the folder or remove it",
-        )
-    return found
+    ]
+    return require_files(found, subfolder, key, holding="pictures")

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from alray.data.source import Source
+from alray.data.text_source import TextSource
 from alray.errors import DataError
 
 if TYPE_CHECKING:
     from alray.spec import data as spec
 
 
-def make_source(data_spec: spec.DataSection, load: Callable[[str], Any]) -> Source:
+def make_source(data_spec: spec.DataSection, load: Callable[[str], Any]) -> Source | TextSource:
     """The source a spec names; `load` turns a reference `python:package.module.Class` into that class."""
     if data_spec.source.startswith("python:"):
         return _own(cast("spec.OwnData", data_spec), load)
@@ -60,6 +61,44 @@ def _torchvision(data_spec: spec.Torchvision) -> Source:
     )
 
 
+def _tiny_imagenet(data_spec: spec.TinyImagenet) -> Source:
+    from alray.data.tiny_imagenet import TinyImagenet
+
+    return TinyImagenet(root=data_spec.root, image_size=data_spec.image_size)
+
+
+def _text_folder(data_spec: spec.TextFolder) -> TextSource:
+    from alray.data.text_folder import TextFolder
+
+    return TextFolder(train=data_spec.train, test=data_spec.test)
+
+
+def _huggingface(data_spec: spec.HuggingFace) -> TextSource:
+    from alray.data.huggingface import HuggingFace
+
+    return HuggingFace(
+        dataset=data_spec.dataset,
+        path=data_spec.path,
+        config=data_spec.config,
+        train_split=data_spec.train_split,
+        test_split=data_spec.test_split,
+        text_columns=data_spec.text_columns,
+        label_column=data_spec.label_column,
+    )
+
+
+def _text_csv(data_spec: spec.TextCsv) -> TextSource:
+    from alray.data.text_csv import TextCsv
+
+    return TextCsv(train=data_spec.train, test=data_spec.test)
+
+
+def _docstrings(data_spec: spec.Docstrings) -> TextSource:
+    from alray.data.docstrings import Docstrings
+
+    return Docstrings(cache=data_spec.cache)
+
+
 def _own(data_spec: spec.OwnData, load: Callable[[str], Any]) -> Source:
     from alray.data.python_source import PythonSource
 
@@ -67,9 +106,14 @@ def _own(data_spec: spec.OwnData, load: Callable[[str], Any]) -> Source:
 
 
 #: The sources a spec can name; the modules behind them are imported only when they are asked for.
-SOURCES: dict[str, Callable[[Any], Source]] = {
+SOURCES: dict[str, Callable[[Any], Source | TextSource]] = {
     "digits": _digits,
+    "docstrings": _docstrings,
+    "huggingface": _huggingface,
     "image_folder": _image_folder,
     "synthetic": _synthetic,
+    "text_csv": _text_csv,
+    "text_folder": _text_folder,
+    "tiny_imagenet": _tiny_imagenet,
     "torchvision": _torchvision,
 }

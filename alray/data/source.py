@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from alray.data.picture import Picture
 from alray.errors import DataError
 
 SplitName = Literal["train", "test"]
@@ -74,6 +75,8 @@ class Source(ABC):
 
     #: Applied to every sample after augmentation; None leaves samples as they are.
     normalisation: Normalisation | None = None
+    #: How a picture file becomes a sample; None where samples are not pictures, or own code reads them.
+    picture: Picture | None = None
 
     @property
     @abstractmethod
@@ -89,6 +92,8 @@ class Source(ABC):
 
         Raises DataError where the file is missing or damaged, or samples of this source are not pictures.
         """
+        if self.picture is not None:
+            return self.picture.read(path)
         raise DataError(
             "this data source does not say how a picture becomes a sample",
             key="data.source",

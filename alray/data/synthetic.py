@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from alray.data.generators import generator
-from alray.data.image_file import read_image
+from alray.data.picture import Picture
 from alray.data.resize import resize
 from alray.data.source import Normalisation, Source, SplitName, TensorSet
 from alray.errors import DataError
@@ -46,6 +45,7 @@ class Synthetic(Source):
                 mend=f"at most {_LARGEST_BYTES // (math.prod(shape) * 4)} samples fit",
             )
         self._shape = tuple(shape)
+        self.picture = Picture(self._shape, self._shape[1:])
         self._num_classes = classes
         self._num_train = samples
         self.normalisation = Normalisation(mean=(0.5,) * shape[0], std=(0.25,) * shape[0])
@@ -73,6 +73,3 @@ class Synthetic(Source):
             return torch.randn(self._num_classes, *self._shape, generator=drawn)
         coarse = torch.randn(self._num_classes, self._shape[0], 4, 4, generator=drawn)
         return resize(coarse, (self._shape[1], self._shape[2]))
-
-    def read_image(self, path: Path) -> Tensor:
-        return read_image(path, self._shape)

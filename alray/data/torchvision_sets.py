@@ -12,7 +12,7 @@ from torch import Tensor
 from torchvision import datasets
 
 from alray.data.idx import read_idx
-from alray.data.image_file import read_image
+from alray.data.picture import Picture
 from alray.data.resize import resize
 from alray.data.source import Normalisation, Source, SplitName, TensorSet
 from alray.errors import DataError
@@ -46,6 +46,7 @@ class Cifar(Source):
         self._dataset = dataset
         self._root = root
         self._size = 32 if image_size is None else image_size
+        self.picture = Picture((3, 32, 32), (self._size, self._size))
         self._classes = tuple(self._read("test", download=download).classes)
 
     @property
@@ -57,9 +58,6 @@ class Cifar(Source):
         images = torch.from_numpy(pictures.data).permute(0, 3, 1, 2)
         labels = torch.tensor(pictures.targets, dtype=torch.int64)
         return _in_memory(images, labels, self._size)
-
-    def read_image(self, path: Path) -> Tensor:
-        return resize(read_image(path, (3, 32, 32)), (self._size, self._size))
 
     def _read(self, split: SplitName, *, download: bool) -> datasets.CIFAR10:
         kind = _CIFAR[self._dataset]
@@ -83,6 +81,7 @@ class Idx(Source):
         self._root = root
         self._download = download
         self._size = 28 if image_size is None else image_size
+        self.picture = Picture((1, 28, 28), (self._size, self._size))
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -101,9 +100,6 @@ class Idx(Source):
                 mend="fetch both files anew",
             )
         return _in_memory(images.unsqueeze(1), labels.to(torch.int64), self._size)
-
-    def read_image(self, path: Path) -> Tensor:
-        return resize(read_image(path, (1, 28, 28)), (self._size, self._size))
 
     def _find(self, name: str) -> Path | None:
         for folder in (self._root, self._root / self._dataset / "raw"):

@@ -9,30 +9,10 @@ from torch import nn
 from torch.nn import functional
 
 from alray.nn.boundary import pass_on
-from alray.nn.draws import seed_draws
+from alray.nn.encoder import Encoder, Tensors, stopped
 from alray.nn.optimizers import ComponentOptimizer
 
-Tensors = dict[str, torch.Tensor]
-"""What passes between components, by name: `s` [N, ...], `t` [N, label_dim], `labels` [N]."""
-
-
-class Encoder(nn.Module):
-    """f with what alray must know to run it exactly: whether it draws, and whether it writes on its input."""
-
-    def __init__(self, body: nn.Module, *, index: int, seed: int, draws: bool, writes_input: bool) -> None:
-        super().__init__()
-        self.body = body
-        self.index, self.seed = index, seed
-        self.draws, self.writes_input = draws, writes_input
-
-    def run(self, s: torch.Tensor, *purpose: str | int) -> torch.Tensor:
-        """f(s), its random numbers drawn from (seed, component, purpose)."""
-        if self.draws:
-            seed_draws(s.device, self.seed, "draw", self.index, *purpose)
-        if self.writes_input:
-            s = s.clone()  # the neighbour's loss still needs what it passed on
-        result: torch.Tensor = self.body(s)
-        return result
+__all__ = ["AssociatedComponent", "BackpropagationComponent", "Component", "Encoder", "LocalComponent", "Tensors"]
 
 
 class Component(nn.Module, ABC):
@@ -48,6 +28,13 @@ class Component(nn.Module, ABC):
         """Parameters and buffers by name (`f.0.weight`, ...), in the order in which they are hashed."""
         return {name.replace("f.body.", "f.", 1): value for name, value in self.state_dict().items()}
 
+    def part_parameters(self) -> dict[str, int]:
+        """Trainable scalars of each part, by its name, in the parts' order."""
+        return {
+            name: sum(parameter.numel() for parameter in part.parameters() if parameter.requires_grad)
+            for name, part in self.named_children()
+        }
+
     def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
         """Take over weights saved by `weights()`; names and shapes must be the same."""
         self.load_state_dict(
@@ -57,6 +44,11 @@ class Component(nn.Module, ABC):
 
 class LocalComponent(Component):
     """A component that learns from its own losses only: no gradient leaves it, none comes in."""
+
+    @property
+    @abstractmethod
+    def ends_route(self) -> bool:
+        """Whether a route of inference turns here: up through the encoders, over `code`, down through `decode`."""
 
     @abstractmethod
     def forward_step(self, incoming: Tensors, step: int) -> Tensors:
@@ -71,12 +63,12 @@ class LocalComponent(Component):
         """U: one step of the component's optimizers."""
 
     @abstractmethod
-    def infer(self, s: torch.Tensor, *purpose: str | int) -> torch.Tensor:
-        """E: f in evaluation mode."""
+    def infer(self, incoming: Tensors, *purpose: str | int) -> Tensors:
+        """E: f in evaluation mode; what the next component gets of it."""
 
     @abstractmethod
-    def code(self, s: torch.Tensor) -> torch.Tensor:
-        """The route's turn: from f's output to the label chain, `[N, ...] -> [N, label_dim]`."""
+    def code(self, outgoing: Tensors) -> torch.Tensor:
+        """The route's turn: from what `infer` gave to the label chain, `[N, label_dim]`."""
 
     @abstractmethod
     def decode(self, t: torch.Tensor) -> torch.Tensor:
@@ -112,29 +104,33 @@ class AssociatedComponent(LocalComponent):
         self.label_loss = label_loss
         self._encoders = ComponentOptimizer([*f.parameters(), *b.parameters()], optimizer)
         self._labels = ComponentOptimizer([*g.parameters(), *h.parameters()], optimizer)
-        self._pending: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+        self._pending: tuple[Tensors, torch.Tensor, torch.Tensor] | None = None
+
+    @property
+    def ends_route(self) -> bool:
+        return True
 
     def optimizers(self) -> dict[str, ComponentOptimizer]:
         return {"encoder": self._encoders, "label": self._labels}
 
     def forward_step(self, incoming: Tensors, step: int) -> Tensors:
-        s_out = self.f.run(incoming["s"], step)
+        encoded = self.f.run(incoming, step)
         if self.classes is not None:
             # The type of f's output: its input may be integers, word numbers for one.
-            t_in = functional.one_hot(incoming["labels"], self.classes).to(s_out.dtype)
+            t_in = functional.one_hot(incoming["labels"], self.classes).to(encoded["s"].dtype)
         else:
             t_in = incoming["t"]
         t_out = self.g(t_in)
-        self._pending = (s_out, t_out, t_in)
-        return {"s": pass_on(s_out), "t": pass_on(t_out)}
+        self._pending = (encoded, t_out, t_in)
+        return {**stopped(encoded), "t": pass_on(t_out)}
 
     def backward_step(self) -> Tensors:
         assert self._pending is not None, "B before F"
-        s_out, t_out, t_in = self._pending
+        encoded, t_out, t_in = self._pending
         self._pending = None
         self._encoders.zero_grad()
         self._labels.zero_grad()
-        associated = functional.mse_loss(self.b(s_out), t_out.detach())
+        associated = functional.mse_loss(self.b(encoded["s"], encoded.get("mask")), t_out.detach())
         associated.backward()
         reconstruction = self.h(t_out)
         if self.label_loss == "cross_entropy":
@@ -148,11 +144,11 @@ class AssociatedComponent(LocalComponent):
         self._encoders.step(lr)
         self._labels.step(label_lr)
 
-    def infer(self, s: torch.Tensor, *purpose: str | int) -> torch.Tensor:
-        return pass_on(self.f.run(s, *purpose))
+    def infer(self, incoming: Tensors, *purpose: str | int) -> Tensors:
+        return stopped(self.f.run(incoming, *purpose))
 
-    def code(self, s: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.b(s)
+    def code(self, outgoing: Tensors) -> torch.Tensor:
+        result: torch.Tensor = self.b(outgoing["s"], outgoing.get("mask"))
         return result
 
     def decode(self, t: torch.Tensor) -> torch.Tensor:

@@ -11,14 +11,16 @@ from torch import nn
 
 from alray.errors import SpecError
 from alray.nn.blocks import builder
-from alray.nn.boundary import pass_on
-from alray.nn.component import AssociatedComponent, BackpropagationComponent, Component, Encoder
+from alray.nn.component import AssociatedComponent, BackpropagationComponent, Component
+from alray.nn.contrastive_component import ContrastiveComponent, LocalObjective, projection
 from alray.nn.draws import module_draws
+from alray.nn.encoder import Encoder, Tensors, run_block, stopped
 from alray.nn.faults import FAULTS_OF_USER_CODE
 from alray.nn.head import bridge, classifier, label_decoder, label_encoder
+from alray.nn.pooling import Pooling
 from alray.nn.shape import Shape
 from alray.seeds import derive_seed
-from alray.spec.models import AssociatedLearning, Head, Spec
+from alray.spec.models import AssociatedLearning, Head, Spec, SupervisedContrastive
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -33,6 +35,14 @@ class Link:
     draws: bool
     writes_input: bool
     normalises_batches: bool  # by statistics over the samples it is given
+    pooling: Pooling
+    takes_along: dict[str, Shape]  # `mask`, `h` and `c` of one sample, where they come in with `s`
+    gives_along: dict[str, Shape]  # and where they go on with it
+
+    @property
+    def given_bytes(self) -> dict[str, int]:
+        """Bytes of one sample of all the encoder gives, by name."""
+        return {name: shape.sample_bytes for name, shape in ({"s": self.output} | self.gives_along).items()}
 
 
 class Network:
@@ -42,20 +52,40 @@ class Network:
     process that builds component l builds the same one.
     """
 
-    def __init__(self, spec: Spec, *, sample: Shape, classes: int, load: Callable[[str], Any]) -> None:
+    def __init__(
+        self, spec: Spec, *, sample: Shape, classes: int, load: Callable[[str], Any], trained: bool = False
+    ) -> None:
+        """trained: whether weights are loaded from a checkpoint, so that files of initial ones are not read."""
+        self._trained = trained
         self.spec, self.classes = spec, classes
         self.entries = spec.model.expanded()
         self._load = load
         self.dtype = DTYPES[spec.run.precision]
         self.links: list[Link] = []
-        shape = Shape(sample, self.dtype if sample.dtype.is_floating_point else sample.dtype)
+        shape = Shape(sample, self.dtype if sample.dtype.is_floating_point else sample.dtype, words=sample.words)
+        along = {"mask": Shape(sample[:1], torch.bool)} if sample.words is not None else {}
         for index in range(len(self.entries)):
-            link = self._inspect(index, shape)
+            link = self._inspect(index, shape, along)
             self.links.append(link)
-            shape = link.output
+            shape, along = link.output, link.gives_along
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    def ends_route(self, index: int) -> bool:
+        """Whether inference may turn at component `index`: at every one with a label chain, else at the last alone."""
+        return isinstance(self.spec.method, AssociatedLearning) or index == len(self) - 1
+
+    def incoming(self, index: int, samples: int, device: str | torch.device) -> Tensors:
+        """An input of component `index` for some samples: `s` and what comes with it, full length, values arbitrary."""
+        return _incoming(self.links[index].input, self.links[index].takes_along, samples, device)
+
+    def alike(self, index: int) -> str:
+        """A key that components share which differ in their weights alone: they cost the same."""
+        place = "first" if index == 0 else "last" if index == len(self) - 1 else "between"
+        if len(self) == 1:
+            place = "only"
+        return f"{place} {self.entries[index]!r} {self.links[index]!r}"
 
     def component(self, index: int, device: str | torch.device) -> Component:
         """Component `index` (counted from 0) on a device, in training mode."""
@@ -77,10 +107,12 @@ class Network:
         component: Component
         if isinstance(method, AssociatedLearning):
             component = self._associated(index, encoder, method, device)
+        elif isinstance(method, SupervisedContrastive):
+            component = self._contrastive(index, encoder, method, device)
         else:
             head = None
             if index == len(self) - 1:
-                head = self._seeded(index, "head", lambda: self._head(method.head, link.output)).to(device, self.dtype)
+                head = self._seeded(index, "head", lambda: self._head(method.head, link)).to(device, self.dtype)
             component = BackpropagationComponent(
                 index,
                 f=encoder.to(device, self.dtype),
@@ -101,6 +133,7 @@ class Network:
                 activation=method.label_activation,
                 pool=method.bridge.pool,
                 hidden=method.bridge.hidden,
+                pooling=self.links[index].pooling,
                 **label,
             ),
             "g": lambda: label_encoder(width, activation=method.label_activation, **label),
@@ -120,10 +153,40 @@ class Network:
             optimizer=self.spec.optimizer,
         )
 
-    def _head(self, head: Head | Literal["auto"], input: Shape) -> nn.Module:
+    def _contrastive(
+        self, index: int, encoder: Encoder, method: SupervisedContrastive, device: str | torch.device
+    ) -> ContrastiveComponent:
+        link, last = self.links[index], index == len(self) - 1
+
+        def readout() -> nn.Module:
+            if last:
+                return self._head(method.head, link)
+            return projection(link.output, projection_dim=method.projection_dim, pool=4, pooling=link.pooling)
+
+        part = "head" if last else "p"
+        return ContrastiveComponent(
+            index,
+            f=encoder.to(device, self.dtype),
+            **{part: self._seeded(index, part, readout).to(device, self.dtype)},
+            objective=LocalObjective(
+                temperature=method.temperature,
+                class_prior=None if method.debiased is False else method.debiased,
+                label_smoothing=method.label_smoothing,
+            ),
+            optimizer=self.spec.optimizer,
+        )
+
+    def _head(self, head: Head | Literal["auto"], link: Link) -> nn.Module:
         if head == "auto":
-            return classifier(input, classes=self.classes, pool=4, hidden=None, activation="none")
-        return classifier(input, classes=self.classes, pool=head.pool, hidden=head.hidden, activation=head.activation)
+            head = Head(pool=4, hidden=None)
+        return classifier(
+            link.output,
+            classes=self.classes,
+            pool=head.pool,
+            hidden=head.hidden,
+            activation=head.activation,
+            pooling=link.pooling,
+        )
 
     def _seeded(self, index: int, part: str, make: Callable[[], nn.Module]) -> nn.Module:
         """Build a part with initial weights drawn from (seed, component, part), leaving the global stream as it was."""
@@ -135,7 +198,8 @@ class Network:
         entry = self.entries[index]
         key = f"model.components[{index}]"
         try:
-            block = builder(entry.block, self._load)(input, **entry.fields)
+            fields = entry.fields_of_trained if self._trained else entry.fields
+            block = builder(entry.block, self._load)(input, **fields)
         except FAULTS_OF_USER_CODE as error:
             raise SpecError(
                 f"block `{entry.block}` cannot be built on an input of {tuple(input)}: {error}",
@@ -153,7 +217,7 @@ class Network:
             )
         return block
 
-    def _inspect(self, index: int, input: Shape) -> Link:
+    def _inspect(self, index: int, input: Shape, along: dict[str, Shape]) -> Link:
         """Build the block on the meta device and pass two samples through it: shapes without memory or time.
 
         The global stream stays as it was, whatever the block draws.
@@ -162,16 +226,20 @@ class Network:
         key = f"model.components[{index}]"
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             block = self._build_block(index, input).to(dtype=self.dtype).train()
-            samples = input.empty(2, "meta")
-            before = samples._version
+            incoming = _incoming(input, along, 2, "meta")
+            before = incoming["s"]._version
             try:
-                output = block(samples)
+                outgoing = run_block(block, incoming)
+            except SpecError as error:
+                problem = error.problems[0]
+                raise SpecError(problem.message, key=key, mend=problem.mend) from error
             except FAULTS_OF_USER_CODE as error:
                 raise SpecError(
                     f"block `{entry.block}` does not take an input of {tuple(input)}: {error}",
                     key=key,
                     mend="its forward pass must also run on the meta device, where shapes are found",
                 ) from error
+        output = outgoing["s"]
         if not isinstance(output, torch.Tensor) or output.ndim < 2 or output.shape[0] != 2:
             got = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
             raise SpecError(
@@ -185,12 +253,30 @@ class Network:
                 key=key,
                 mend="return values of the type of the input",
             )
+        if "mask" in outgoing and output.shape[1] != input[0]:
+            raise SpecError(
+                f"block `{entry.block}` made {output.shape[1]} places of {input[0]}, and the mask of the text's words "
+                "no longer fits",
+                key=key,
+                mend="keep the length of the sequence, or give one vector per sample",
+            )
+        given = stopped(outgoing)
         return Link(
             name=entry.block,
             input=input,
-            output=Shape(pass_on(output).shape[1:], output.dtype),
+            output=Shape(given.pop("s").shape[1:], output.dtype),
             # Code that is not alray's may draw without a dropout layer: seeding it costs little, so it always is.
             draws=entry.block.startswith("python:") or module_draws(block),
-            writes_input=samples._version != before,
+            writes_input=incoming["s"]._version != before,
             normalises_batches=any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in block.modules()),
+            pooling=getattr(block, "pooling", "mean"),
+            takes_along=along,
+            gives_along={name: Shape(value.shape[1:], value.dtype) for name, value in given.items()},
         )
+
+
+def _incoming(input: Shape, along: dict[str, Shape], samples: int, device: str | torch.device) -> Tensors:
+    tensors = {"s": torch.zeros((samples, *input), dtype=input.dtype, device=device)}
+    for name, shape in along.items():
+        tensors[name] = torch.ones((samples, *shape), dtype=shape.dtype, device=device)
+    return tensors

@@ -10,14 +10,19 @@ import torch
 class Shape(tuple[int, ...]):
     """Sizes of one sample, e.g. `(channels, height, width)`, with the type of its values.
 
-    A plain tuple to index and unpack; `dtype` says what the values are.
+    A plain tuple to index and unpack; `dtype` says what the values are, and `words` what they stand for: of text, the
+    word of each number, with "<pad>" and "<unk>" first; None of everything else.
     """
 
     dtype: torch.dtype
+    words: tuple[str, ...] | None
 
-    def __new__(cls, sizes: Iterable[int], dtype: torch.dtype = torch.float32) -> Shape:
+    def __new__(
+        cls, sizes: Iterable[int], dtype: torch.dtype = torch.float32, words: tuple[str, ...] | None = None
+    ) -> Shape:
         shape = super().__new__(cls, (int(size) for size in sizes))
         shape.dtype = dtype
+        shape.words = words
         return shape
 
     @property

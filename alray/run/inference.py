@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from alray.data.batches import Batch
 from alray.errors import CheckpointError, RequestError
+from alray.nn.route import Route, route_of
 from alray.records import DepthAccuracy
 from alray.run.folder import latest_manifest, require_run_dir
 from alray.run.job import Job
+from alray.run.prediction import Prediction, document, prediction_of
 from alray.spec.loading import load_spec
 from alray.stage import device as devices
 from alray.stage.assignment import start_from
 from alray.stage.checkpoint import load_component
-from alray.stage.evaluation import Evaluator
+from alray.stage.evaluation import Evaluator, batch_tensors
 from alray.stage.stage import Stage, make_stage
 from alray.stage.user_code import UserCode
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What a route says of one input. `score` is the share the softmax of the class scores gives the label."""
-
-    input: str
-    label: str
-    class_index: int
-    score: float
-    depth: int
 
 
 class TrainedNetwork:
@@ -45,48 +36,61 @@ class TrainedNetwork:
                 "this run has no complete checkpoint", file=str(run_dir), mend="go on with it: `alray resume`"
             )
         # The layout of training says nothing here: all components are on one device.
-        self.job = Job.of(spec, UserCode(run_dir / "code", allow_elsewhere=allow_code))
+        self.job = Job.of(spec, UserCode(run_dir / "code", allow_elsewhere=allow_code), trained=True)
         self.step: int = manifest["step"]
         self.device = self.job.device
         devices.settle(spec.resources.threads, spec.run.deterministic)
         start = start_from(run_dir, manifest)
         assert start.folder is not None
-        components = [self.job.network.component(index, self.device) for index in range(len(self.job.network))]
-        for component in components:
+        self.components = [self.job.network.component(index, self.device) for index in range(len(self.job.network))]
+        for component in self.components:
             load_component(component, start.folder, dict(start.hashes), optimizer=False)
-        self._stage: Stage = make_stage(components)
+        self._stage: Stage = make_stage(self.components)
         self._stage.evaluation_mode(True)
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """Depths of the routes, shallowest first; backpropagation has only the whole network."""
-        deepest = len(self.job.network)
-        return tuple(range(1, deepest + 1)) if self.job.spec.method.kind != "backpropagation" else (deepest,)
+        """Depths of the routes, shallowest first; without a label chain there is only the whole network."""
+        network = self.job.network
+        return tuple(index + 1 for index in range(len(network)) if network.ends_route(index))
 
-    def scores(self, samples: torch.Tensor, batch: int) -> list[torch.Tensor]:
-        """Class scores `[N, classes]` of every route for samples `[N, ...]`."""
-        dtype = self.job.network.dtype if samples.is_floating_point() else samples.dtype
-        _, routes = self._stage.infer_up(samples.to(self.device, dtype), self.step, batch)
+    def route(self, depth: int) -> Route:
+        """The route of this depth as one module, which shares this network's weights."""
+        return route_of(self.components, self.require_depth(depth))
+
+    def scores(self, batch: Batch, number: int) -> list[torch.Tensor]:
+        """Class scores `[N, classes]` of every route, for batch `number` of an evaluation."""
+        tensors = batch_tensors(batch, self.device, self.job.network.dtype)
+        _, routes = self._stage.infer_up(tensors, self.step, number)
         return routes
 
     def evaluate(self, splits: Sequence[str]) -> list[DepthAccuracy]:
         """Accuracy of every route on these splits, those that the data has."""
         evaluator = Evaluator(self.job.data, tuple(splits), num_components=len(self.job.network))
         for number, batch in enumerate(evaluator):
-            evaluator.take(number, self.scores(batch.samples, number))
+            evaluator.take(number, self.scores(batch, number))
         return evaluator.accuracies()
 
-    def predict(self, inputs: Sequence[Path], depth: int | None) -> list[Prediction]:
-        """What the route of this depth (the deepest where None) says of each picture file."""
+    def predict(self, inputs: Sequence[str], depth: int | None) -> list[Prediction]:
+        """What the route of this depth (the deepest where None) says of each input.
+
+        Of pictures, inputs are files; of text, each is a file that holds one document, or else the document itself.
+        """
         depth = self.require_depth(depth)
         predictions = []
-        for number, path in enumerate(inputs):
-            sample = self.job.data.read_image(path).unsqueeze(0)
-            scores = self.scores(sample, number)[self.depths.index(depth)][0]
-            shares = torch.softmax(scores.double(), 0)
-            best = int(scores.argmax())
-            predictions.append(Prediction(str(path), self.job.data.classes[best], best, float(shares[best]), depth))
+        for number, given in enumerate(inputs):
+            samples = self._sample(given).unsqueeze(0)
+            mask = None if self.job.data.words is None else torch.ones_like(samples, dtype=torch.bool)
+            batch = Batch(number, samples, torch.zeros(1, dtype=torch.int64), mask)
+            scores = self.scores(batch, number)[self.depths.index(depth)][0]
+            predictions.append(prediction_of(given, scores, self.job.data.classes, depth))
         return predictions
+
+    def _sample(self, given: str) -> torch.Tensor:
+        """One input as the model gets it, without the batch dimension."""
+        if self.job.data.words is None:
+            return self.job.data.read_image(Path(given))
+        return self.job.data.read_text(document(given))
 
     def require_depth(self, depth: int | None) -> int:
         """The depth, or the deepest for None. Raises RequestError where there is no such route."""
@@ -98,6 +102,6 @@ class TrainedNetwork:
                 key="--depth",
                 mend=f"the depths of this run are {self.depths[0]} to {self.depths[-1]}"
                 if len(self.depths) > 1
-                else f"backpropagation has one route: {self.depths[0]}",
+                else f"{self.job.spec.method.kind} has one route: {self.depths[0]}",
             )
         return depth

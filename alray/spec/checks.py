@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from alray.errors import Problem
-from alray.spec.blocks import Vgg
-from alray.spec.data import DataSection, Digits, ImageFolder, Synthetic, Torchvision
+from alray.spec.blocks import Lstm, Residual, Stem, Transformer, Vgg
+from alray.spec.data import (
+    DataSection,
+    Digits,
+    HuggingFace,
+    ImageFolder,
+    Synthetic,
+    TextCsv,
+    TextFolder,
+    TinyImagenet,
+    Torchvision,
+)
 from alray.spec.messages import problem
 from alray.spec.micro_batches import (
     PIPELINES,
@@ -136,13 +146,27 @@ def pipelines_drop_the_last_batch(spec: Spec) -> Iterator[Finding]:
 
 
 def micro_batches_leave_norms_alone(spec: Spec) -> Iterator[Finding]:
-    """Batch normalisation takes its statistics over what it is given; `vgg` blocks have it."""
+    """Batch normalisation takes its statistics over what it is given; blocks of images have it."""
     if spec.pipeline.micro_batch_norm == "accept" or not _is_pipeline(spec) or spec.micro_batches == 1:
         return
     for index, entry in enumerate(spec.model.components):
-        if isinstance(entry, Vgg):
+        if entry.normalises_batches:
             message, mend = micro_batch_norm_fault(f"block `{entry.block}`", spec.micro_batches)
             yield ("model", "components", index, "block"), message, mend
+            return
+
+
+def pipelines_carry_no_state(spec: Spec) -> Iterator[Finding]:
+    """The stages of backpropagation give each other one tensor, and its gradient back."""
+    if not _is_pipeline(spec) or spec.pipeline.stages == 1:
+        return
+    for index, entry in enumerate(spec.model.components):
+        if isinstance(entry, Lstm) and entry.hand_on_state:
+            yield (
+                ("model", "components", index, "hand_on_state"),
+                f"the stages of `{spec.schedule}` pass on one tensor, and a final state is further ones",
+                "leave it at false, or train on one stage or by local losses",
+            )
             return
 
 
@@ -153,8 +177,8 @@ def _is_pipeline(spec: Spec) -> bool:
 
 def label_rate_has_a_label_chain(spec: Spec) -> Iterator[Finding]:
     """Only Associated Learning has label encoders and decoders to train."""
-    if spec.method.kind == "backpropagation" and spec.optimizer.label_lr is not None:
-        yield ("optimizer", "label_lr"), "backpropagation has no label chain to train", "leave it out"
+    if spec.method.kind != "associated_learning" and spec.optimizer.label_lr is not None:
+        yield ("optimizer", "label_lr"), f"{spec.method.kind} has no label chain to train", "leave it out"
 
 
 def nesterov_has_momentum(spec: Spec) -> Iterator[Finding]:
@@ -212,16 +236,28 @@ def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
             "there is no validation set",
             "set data.validation_fraction, to 0.1 say",
         )
-    if stop.metric == "test_accuracy" and isinstance(spec.data, ImageFolder) and spec.data.test is None:
-        yield ("run", "stop_at", "metric"), "there is no test set", "set data.test"
+    if stop.metric == "test_accuracy" and _has_no_test_set(spec.data):
+        key = "test_split" if isinstance(spec.data, HuggingFace) else "test"
+        yield ("run", "stop_at", "metric"), "there is no test set", f"set data.{key}"
+
+
+def _has_no_test_set(data: DataSection) -> bool:
+    if isinstance(data, HuggingFace):
+        return data.test_split is None
+    return isinstance(data, ImageFolder | TextCsv | TextFolder) and data.test is None
 
 
 def pools_leave_an_image(spec: Spec) -> Iterator[Finding]:
     """Where the image size is known: no pool meets an image of one pixel."""
     size = _image_size(spec.data)
     for index, entry in enumerate(spec.model.components):
-        if not isinstance(entry, Vgg) or size is None:
+        if size is None or not isinstance(entry, Vgg | Stem | Residual):
             return
+        if isinstance(entry, Residual):
+            for _ in range(entry.repeat):
+                size = -(-size // entry.stride)
+        if not isinstance(entry, Vgg):
+            continue
         for _ in range(entry.repeat if entry.pool else 0):
             if size < 2:
                 yield (
@@ -233,12 +269,25 @@ def pools_leave_an_image(spec: Spec) -> Iterator[Finding]:
             size //= 2
 
 
+def heads_share_the_width(spec: Spec) -> Iterator[Finding]:
+    """Each attention head has the same part of the width; where `dim` is left out, building the network tells."""
+    for index, entry in enumerate(spec.model.components):
+        if isinstance(entry, Transformer) and entry.dim is not None and entry.dim % entry.heads != 0:
+            yield (
+                ("model", "components", index, "heads"),
+                f"{counted(entry.heads, 'head')} cannot share a width of {entry.dim} evenly",
+                "choose a divisor of `dim`",
+            )
+
+
 def _image_size(data: DataSection) -> int | None:
     """The shorter side of the images, pixels; None where only the data can tell."""
     if data.image_size is not None:
         return data.image_size
     if isinstance(data, Digits):
         return 8
+    if isinstance(data, TinyImagenet):
+        return 64
     if isinstance(data, Torchvision):
         return 32 if data.dataset.startswith("CIFAR") else 28
     if isinstance(data, Synthetic) and len(data.shape) == 3:
@@ -255,6 +304,7 @@ CHECKS: tuple[Check, ...] = (
     micro_batches_divide_the_batch,
     pipelines_drop_the_last_batch,
     micro_batches_leave_norms_alone,
+    pipelines_carry_no_state,
     label_rate_has_a_label_chain,
     nesterov_has_momentum,
     one_cost_per_component,
@@ -262,4 +312,5 @@ CHECKS: tuple[Check, ...] = (
     cuda_stages_have_a_gpu,
     stop_metric_is_measured,
     pools_leave_an_image,
+    heads_share_the_width,
 )

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from alray.spec.choice import OPEN_TAG, Choice
 from alray.spec.own_code import OwnCode, Reference
-from alray.spec.section import Counts, NonNegativeInt, PositiveInt, Section, SpecPath
+from alray.spec.section import (
+    Counts,
+    NonNegativeInt,
+    PositiveInt,
+    Section,
+    SpecPath,
+    describe,
+    located,
+    refusal,
+)
 
 
 class DataSection(Section):
@@ -68,6 +86,15 @@ class ImageFolder(DataSection):
     """Height and width the images are resized to, pixels."""
 
 
+class TinyImagenet(DataSection):
+    """Tiny-ImageNet as it is unpacked: 3 x 64 x 64, 200 classes; the validation folder of 10,000 is the test set."""
+
+    source: Literal["tiny_imagenet"]
+    """`tiny_imagenet`."""
+    root: SpecPath
+    """The folder that holds `wnids.txt`, `train` and `val` (the archive's `tiny-imagenet-200`)."""
+
+
 class Torchvision(DataSection):
     """One of torchvision's data sets, downloaded or read from disk."""
 
@@ -79,6 +106,110 @@ class Torchvision(DataSection):
     """Folder that holds the data set's files, or will after the download."""
     download: bool = False
     """Whether to download it where it is not in `root`. Default: no."""
+
+
+def _tokenizer(value: Any, info: ValidationInfo) -> Any:
+    if not isinstance(value, str) or not value.strip():
+        raise refusal(
+            f"expected the name of a tokenizer, got {describe(value)}",
+            "`basic_english`, the path of a tokenizer's .json file, or a name on the hub",
+        )
+    return str(located(value, info)) if value.endswith(".json") else value
+
+
+class Text(Section):
+    """How documents become rows of word numbers: 0 is padding, 1 every word that is not in the vocabulary."""
+
+    tokenizer: Annotated[str, BeforeValidator(_tokenizer)] = "basic_english"
+    """`basic_english` (torchtext's: lower case, split at spaces and punctuation), the path of a tokenizer's .json file,
+    or its name on the Hugging Face hub. The last two need `alray[hub]`."""
+    vocabulary_size: Annotated[int, Field(ge=3, le=10_000_000)] = 30_000
+    """Rows of the vocabulary at most: padding, unknown, and the most frequent words of the training split."""
+    max_tokens: Annotated[int, Field(ge=1, le=100_000)] = 128
+    """Words of a document that are read; the rest is cut off."""
+
+
+class TextSection(DataSection):
+    """What every source of documents has."""
+
+    text: Text = Text()
+    """How documents become rows of word numbers."""
+
+    @field_validator("augment", "image_size")
+    @classmethod
+    def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
+        if value not in (None, "none"):
+            mend = "set data.augment=none" if info.field_name == "augment" else "leave it out"
+            raise refusal("this is for pictures, and the samples of this source are documents", mend)
+        return value
+
+
+class TextCsv(TextSection):
+    """Documents in CSV files without a header: class (1 to n), then one or more columns of text.
+
+    The layout of AG News and DBpedia. Class names come from a file `classes.txt` beside the training file, a name a
+    line, where there is one.
+    """
+
+    source: Literal["text_csv"]
+    """`text_csv`."""
+    train: SpecPath
+    """File of the training set."""
+    test: SpecPath | None = None
+    """File of the test set, with the same classes and columns. null: there is none."""
+
+
+class TextFolder(TextSection):
+    """Documents in .txt files, one folder per class: the layout of IMDb. A folder `unsup` is passed over."""
+
+    source: Literal["text_folder"]
+    """`text_folder`."""
+    train: SpecPath
+    """Folder of the training set: it holds one folder per class."""
+    test: SpecPath | None = None
+    """Folder of the test set, with the same classes. null: there is none."""
+
+
+class Docstrings(TextSection):
+    """Which library is it from? Docstrings of the standard library, NumPy, SciPy and scikit-learn as installed here.
+
+    About 13,000 documents, no download; made at first use and kept in a cache. A fixed 15 % are the test set.
+    """
+
+    source: Literal["docstrings"]
+    """`docstrings`."""
+    cache: SpecPath | None = None
+    """Folder of the cache. null: `alray` in the user's cache folder ($XDG_CACHE_HOME, else ~/.cache)."""
+
+
+class HuggingFace(TextSection):
+    """A text set of the Hugging Face hub, or a folder of csv, json or parquet files; needs `alray[hub]`."""
+
+    source: Literal["huggingface"]
+    """`huggingface`."""
+    dataset: str | None = None
+    """Name on the hub, such as `ag_news`. Either this or `path`."""
+    path: SpecPath | None = None
+    """Folder on disk, as `datasets.load_dataset` reads it. Needs no network."""
+    config: str | None = None
+    """Configuration of the set, where it has several. Default: its own."""
+    train_split: str = "train"
+    """Name of the training split."""
+    test_split: str | None = "test"
+    """Name of the test split. null: there is none."""
+    text_columns: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = ("text",)
+    """Columns that make a document, joined by a space."""
+    label_column: str = "label"
+    """Column of the class: a class label, an integer or a text."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> HuggingFace:
+        if (self.dataset is None) == (self.path is None):
+            raise refusal(
+                "exactly one of `dataset` and `path` is needed",
+                "`dataset` is a name on the hub, `path` a folder on disk",
+            )
+        return self
 
 
 class OwnData(OwnCode, DataSection):
@@ -94,7 +225,12 @@ Data = Annotated[
     Annotated[Digits, Tag("digits")]
     | Annotated[Synthetic, Tag("synthetic")]
     | Annotated[ImageFolder, Tag("image_folder")]
+    | Annotated[TinyImagenet, Tag("tiny_imagenet")]
     | Annotated[Torchvision, Tag("torchvision")]
+    | Annotated[TextCsv, Tag("text_csv")]
+    | Annotated[TextFolder, Tag("text_folder")]
+    | Annotated[Docstrings, Tag("docstrings")]
+    | Annotated[HuggingFace, Tag("huggingface")]
     | Annotated[OwnData, Tag(OPEN_TAG)],
     Discriminator(Choice("source")),
 ]

@@ -16,7 +16,16 @@ class LrScheduleSection(Section):
     kind: str
     """Which schedule."""
     warmup_epochs: NonNegativeFloat = 0.0
-    """Epochs in which the rate rises linearly to its full height before the schedule begins."""
+    """Epochs in which the rate rises linearly, with every mini-batch, to its full height before the schedule begins."""
+    warmup_from: Literal["zero", "base"] = "zero"
+    """Where the rise begins. `zero`: the last mini-batch of the warm-up has the full rate. `base`: the first mini-batch
+    has the optimizer's own rate and the first after the warm-up the rate scaled with the batch (Goyal et al. 2017);
+    without `scale_with_batch` nothing rises."""
+    scale_with_batch: Literal["none", "linear", "square_root"] = "none"
+    """What the optimizer's rates, each tuned at `reference_batch_size`, are multiplied by. `linear`: samples of an
+    update (`data.batch_size` times `optimizer.accumulate`) over that size. `square_root`: the root of it."""
+    reference_batch_size: PositiveInt | None = None
+    """Samples of an update for which the optimizer's rates are meant. Needed by `scale_with_batch`."""
 
 
 class Constant(LrScheduleSection):
@@ -32,7 +41,7 @@ class Cosine(LrScheduleSection):
     kind: Literal["cosine"]
     """`cosine`."""
     final_lr: NonNegativeFloat = 0.0
-    """Learning rate at the end."""
+    """Learning rate at the end, whatever the batch."""
 
 
 class Linear(LrScheduleSection):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from alray.spec.choice import ByShape, Choice
-from alray.spec.section import PositiveInt, Section, Width, describe, refusal
+from alray.spec.section import PositiveFloat, PositiveInt, Section, Width, describe, refusal
 
 Activation = Literal["tanh", "sigmoid", "none"]
 
@@ -41,7 +41,7 @@ class AssociatedLearning(Section):
 
 
 class Head(Section):
-    """What backpropagation puts behind the last encoder."""
+    """The classifier behind the last encoder."""
 
     pool: PositiveInt | None = 4
     """Images are averaged to at most this height and width first, over exact windows. null: no pooling."""
@@ -60,23 +60,64 @@ def _head(value: Any) -> Any:
     )
 
 
+HeadOrAuto = Annotated[
+    Annotated[Head, Tag("section")] | Annotated[Literal["auto"], Tag("name")],
+    Discriminator(ByShape((dict, Head), "section", "name")),
+    BeforeValidator(_head),
+]
+LabelSmoothing = Annotated[float, Field(ge=0, lt=1)]
+
+
 class Backpropagation(Section):
     """Backpropagation of one cross-entropy loss through all components."""
 
     kind: Literal["backpropagation"]
     """`backpropagation`."""
-    head: Annotated[
-        Annotated[Head, Tag("section")] | Annotated[Literal["auto"], Tag("name")],
-        Discriminator(ByShape((dict, Head), "section", "name")),
-        BeforeValidator(_head),
-    ] = "auto"
+    head: HeadOrAuto = "auto"
     """What follows the last encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    label_smoothing: LabelSmoothing = 0.0
     """Share of the target spread evenly over all classes."""
 
 
+def _debiased(value: Any) -> Any:
+    if value is False or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise refusal(
+        f"expected false or a class prior, got {describe(value)}",
+        "a class prior is the share of one class, such as 0.1 where there are ten of equal size",
+    )
+
+
+class SupervisedContrastive(Section):
+    """Supervised contrastive local losses (SCPL): samples of one class are drawn together, the others pushed apart.
+
+    Nothing travels backwards. The last component is a classifier with cross-entropy.
+    """
+
+    kind: Literal["supervised_contrastive"]
+    """`supervised_contrastive`."""
+    projection_dim: Width = 128
+    """Width of both layers of the projection heads, whose output the losses compare. Images are averaged to at most
+    4 x 4 first."""
+    temperature: PositiveFloat = 0.1
+    """What similarities, in -1..1, are divided by."""
+    debiased: Annotated[
+        Annotated[Literal[False], Tag("off")] | Annotated[float, Field(gt=0, lt=1), Tag("prior")],
+        Discriminator(ByShape(bool, "off", "prior")),
+        BeforeValidator(_debiased),
+    ] = False
+    """Class prior of the debiased loss (tau+ of Chuang et al. 2020): the share of one class among the data, such as
+    0.1 for ten classes of equal size. false: the plain loss (Khosla et al. 2020)."""
+    head: HeadOrAuto = "auto"
+    """What follows the last encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
+    label_smoothing: LabelSmoothing = 0.0
+    """Share of the target that the last component's loss spreads evenly over all classes."""
+
+
 Method = Annotated[
-    Annotated[AssociatedLearning, Tag("associated_learning")] | Annotated[Backpropagation, Tag("backpropagation")],
+    Annotated[AssociatedLearning, Tag("associated_learning")]
+    | Annotated[Backpropagation, Tag("backpropagation")]
+    | Annotated[SupervisedContrastive, Tag("supervised_contrastive")],
     Discriminator(Choice("kind", default="associated_learning")),
 ]
-MethodKind = Literal["associated_learning", "backpropagation"]
+MethodKind = Literal["associated_learning", "backpropagation", "supervised_contrastive"]

@@ -7,11 +7,38 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from alray.spec.blocks import Block, BlockSection, OwnBlock, Vgg
-from alray.spec.data import Data, DataSection, Digits, ImageFolder, OwnData, Synthetic, Torchvision
+from alray.spec.blocks import (
+    Block,
+    BlockSection,
+    Embedding,
+    LinearLayer,
+    Lstm,
+    Mlp,
+    OwnBlock,
+    Residual,
+    Stem,
+    Transformer,
+    Vgg,
+)
+from alray.spec.data import (
+    Data,
+    DataSection,
+    Digits,
+    Docstrings,
+    HuggingFace,
+    ImageFolder,
+    OwnData,
+    Synthetic,
+    Text,
+    TextCsv,
+    TextFolder,
+    TextSection,
+    TinyImagenet,
+    Torchvision,
+)
 from alray.spec.duration import Duration
 from alray.spec.lr_schedule import Constant, Cosine, Linear, LrSchedule
-from alray.spec.method import AssociatedLearning, Backpropagation, Bridge, Head, Method
+from alray.spec.method import AssociatedLearning, Backpropagation, Bridge, Head, Method, SupervisedContrastive
 from alray.spec.model import Model
 from alray.spec.optimizer import Adam, AdamW, Optimizer, Sgd
 from alray.spec.pipeline import Cost, Pipeline
@@ -35,25 +62,40 @@ __all__ = [
     "Data",
     "DataSection",
     "Digits",
+    "Docstrings",
     "Duration",
+    "Embedding",
     "Head",
+    "HuggingFace",
     "ImageFolder",
     "Linear",
+    "LinearLayer",
     "LrSchedule",
+    "Lstm",
     "Method",
+    "Mlp",
     "Model",
     "Optimizer",
     "OwnBlock",
     "OwnData",
     "Pipeline",
     "Replicas",
+    "Residual",
     "Resources",
     "Run",
     "Sgd",
     "Spec",
+    "Stem",
     "StopAt",
+    "SupervisedContrastive",
     "Synthetic",
+    "Text",
+    "TextCsv",
+    "TextFolder",
+    "TextSection",
+    "TinyImagenet",
     "Torchvision",
+    "Transformer",
     "Vgg",
 ]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from alray.spec.choice import Choice
-from alray.spec.section import NonNegativeFloat, PositiveFloat, Section
+from alray.spec.section import NonNegativeFloat, PositiveFloat, PositiveInt, Section
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -26,6 +26,9 @@ class OptimizerSection(Section):
     clip_norm: PositiveFloat | None = None
     """Largest norm of one component's gradients; longer ones are scaled down to it. In Associated Learning the
     gradients of f with b, and those of g with h, are clipped apart. null: no limit."""
+    accumulate: PositiveInt = 1
+    """Mini-batches whose gradients are averaged into one update. Without batch normalisation it is the update of one
+    mini-batch of so many times the size, in the memory of one. A run may end between two updates."""
 
 
 class Sgd(OptimizerSection):
@@ -67,7 +70,27 @@ class AdamW(OptimizerSection):
     """Added to the denominator."""
 
 
+class Lars(OptimizerSection):
+    """Layer-wise adaptive rates for large batches (You et al. 2017, arXiv 1708.03888), with momentum.
+
+    Each weight tensor moves at `lr * trust_coefficient * |w| / (|g| + weight_decay * |w| + eps)`. Parameters of one
+    dimension (biases, norms) move at `lr` itself, without weight decay.
+    """
+
+    kind: Literal["lars"]
+    """`lars`."""
+    momentum: Decay = 0.9
+    """Momentum."""
+    trust_coefficient: PositiveFloat = 1e-3
+    """How far a weight tensor may move in one update, relative to its own norm, at a rate of 1."""
+    eps: PositiveFloat = 1e-8
+    """Added to the denominator."""
+
+
 Optimizer = Annotated[
-    Annotated[Sgd, Tag("sgd")] | Annotated[Adam, Tag("adam")] | Annotated[AdamW, Tag("adamw")],
+    Annotated[Sgd, Tag("sgd")]
+    | Annotated[Adam, Tag("adam")]
+    | Annotated[AdamW, Tag("adamw")]
+    | Annotated[Lars, Tag("lars")],
     Discriminator(Choice("kind", default="adam")),
 ]

@@ -18,9 +18,12 @@ from alray.spec.section import (
     refusal,
 )
 
+_LOCAL = ("streamed", "sequential", "parallel_backward", "overlapped")
+
 SCHEDULES: dict[str, tuple[str, ...]] = {
-    "associated_learning": ("streamed", "sequential", "parallel_backward", "overlapped"),
+    "associated_learning": _LOCAL,
     "backpropagation": ("single", *PIPELINES),
+    "supervised_contrastive": _LOCAL,
 }
 """The schedules each kind of method can run in."""
 

@@ -61,12 +61,11 @@ def _method(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
         return
     if _value(document, "pipeline", "schedule") not in (None, "auto", *SCHEDULES[kind]):
         yield ("pipeline", "schedule"), f"it is not one for {kind}"
-    if kind != "backpropagation":
-        return
-    if _value(document, "pipeline", "stages") not in (None, 1):
-        yield ("pipeline", "stages"), "backpropagation runs on one stage"
-    partition = _value(document, "pipeline", "partition")
-    if isinstance(partition, list) and len(partition) != 1:
-        yield ("pipeline", "partition"), "backpropagation runs on one stage"
-    if _value(document, "optimizer", "label_lr") is not None:
-        yield ("optimizer", "label_lr"), "backpropagation has no label chain"
+    if kind == "backpropagation":
+        if _value(document, "pipeline", "stages") not in (None, 1):
+            yield ("pipeline", "stages"), "backpropagation runs on one stage"
+        partition = _value(document, "pipeline", "partition")
+        if isinstance(partition, list) and len(partition) != 1:
+            yield ("pipeline", "partition"), "backpropagation runs on one stage"
+    if kind != "associated_learning" and _value(document, "optimizer", "label_lr") is not None:
+        yield ("optimizer", "label_lr"), f"{kind} has no label chain"

@@ -64,7 +64,8 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
-def _located(value: Any, info: ValidationInfo) -> Any:
+def located(value: Any, info: ValidationInfo) -> Path:
+    """A path as a spec writes it, made whole: from the folder that `context["directory"]` names."""
     if not isinstance(value, str | Path):
         raise refusal(f"expected a path, got {describe(value)}")
     if not str(value).strip() or "\0" in str(value):
@@ -77,7 +78,7 @@ def _located(value: Any, info: ValidationInfo) -> Any:
     return path if directory is None else Path(directory) / path
 
 
-SpecPath = Annotated[Path, BeforeValidator(_located)]
+SpecPath = Annotated[Path, BeforeValidator(located)]
 """A path; a relative one is taken from the folder that `context["directory"]` names (the spec's own)."""
 
 PositiveInt = Annotated[int, Field(ge=1)]

@@ -13,6 +13,8 @@ import torch
 
 from alray.channel.link import Waiting
 from alray.channel.message import Kind, Message
+from alray.data.batches import Batch
+from alray.nn.encoder import Tensors
 from alray.plan.schedules import evaluation_actions
 from alray.stage.clock import Clock
 from alray.stage.evaluation import Evaluator
@@ -24,8 +26,8 @@ from alray.stage.stage import ScheduledStage, Stage
 class Inference:
     """One evaluation on stage `number` of `stages`, of the weights after `step` mini-batches.
 
-    evaluator: on stage 0, which gives the batches and takes the scores; to_device: samples as the stage computes with
-    them; count: evaluation batches.
+    evaluator: on stage 0, which gives the batches and takes the scores; to_device: a batch as the stage computes with
+    it, without labels; count: evaluation batches.
     """
 
     number: int
@@ -33,7 +35,7 @@ class Inference:
     links: Links
     clock: Clock
     evaluator: Evaluator | None
-    to_device: Callable[[torch.Tensor], torch.Tensor]
+    to_device: Callable[[Batch], Tensors]
     step: int
     count: int
 
@@ -51,7 +53,7 @@ class Inference:
         links, clock = self.links, self.clock
         source = iter(self.evaluator) if self.evaluator is not None else None
         received: Message | None = None
-        passed_up: torch.Tensor | None = None
+        passed_up: Tensors = {}
         routes: dict[int, list[torch.Tensor]] = {}
         for action in evaluation_actions(self.number, self.stages, self.count):
             batch, text = action.batch, str(action)
@@ -63,12 +65,12 @@ class Inference:
             elif action.kind == "E":
                 with clock.measure("E", text, self.step):
                     if source is not None:
-                        s = self.to_device(next(source).samples)
+                        incoming = self.to_device(next(source))
                     else:
                         assert received is not None
-                        s = received.tensors["s"]
-                    passed_up, routes[batch] = stage.infer_up(s, self.step, batch)
-                    del s
+                        incoming = received.tensors
+                    passed_up, routes[batch] = stage.infer_up(incoming, self.step, batch)
+                    del incoming
                 if received is not None and links.from_below is not None and links.to_above is None:
                     links.from_below.release(received)
                     received = None
@@ -87,9 +89,9 @@ class Inference:
                 with clock.measure("send_wait", "send_wait", self.step):
                     yield from links.to_below.send(message)
             else:
-                assert links.to_above is not None and passed_up is not None
+                assert links.to_above is not None
                 with clock.measure("send_wait", "send_wait", self.step):
-                    yield from links.to_above.send(Message(Kind.EVALUATE, batch, {"s": passed_up}))
+                    yield from links.to_above.send(Message(Kind.EVALUATE, batch, passed_up))
                 if received is not None and links.from_below is not None:
                     links.from_below.release(received)
                     received = None
@@ -110,17 +112,17 @@ class Inference:
                 for batch in together:
                     received = None
                     if source is not None and place == 0:
-                        s = self.to_device(next(source).samples)
+                        incoming = self.to_device(next(source))
                     else:
                         received = yield from self._receive()
-                        s = received.tensors["s"]
+                        incoming = received.tensors
                     with self.clock.measure("E", f"{place * self.stages + self.number}E{batch}", self.step):
-                        s = stage.infer_part(place, s, self.step, batch)
+                        outgoing = stage.infer_part(place, incoming, self.step, batch)
                     end = links.to_first if last else links.to_above
                     assert end is not None
                     with self.clock.measure("send_wait", "send_wait", self.step):
-                        yield from end.send(Message(Kind.EVALUATE, batch, {"s": s}))
-                    del s
+                        yield from end.send(Message(Kind.EVALUATE, batch, outgoing))
+                    del incoming, outgoing
                     self._release(received)
             if first:
                 assert self.evaluator is not None

@@ -20,7 +20,8 @@ from torch.nn import functional
 
 from alray.channel.point_to_point import lost_neighbour
 from alray.errors import StageError
-from alray.nn.component import BackpropagationComponent, Component, Tensors
+from alray.nn.component import BackpropagationComponent, Component
+from alray.nn.encoder import Tensors
 from alray.nn.faults import FAULTS_OF_USER_CODE
 from alray.nn.network import Network
 from alray.plan.actions import Action, Kind
@@ -54,6 +55,7 @@ class MiniBatch:
     micro_batches: int
     step: int = 0
     labels: tuple[torch.Tensor, ...] = ()  # of each micro-batch, on the last stage
+    masks: tuple[torch.Tensor, ...] = ()  # of each micro-batch of text
     clock: Clock | None = None
 
 
@@ -92,7 +94,7 @@ class PipelinedStage(ScheduledStage):
         self._batch = MiniBatch(plan.micro_batches)
         held = {component.index: component for component in self._links}
         self._parts = [
-            _Part([held[index] for index in run], self._batch, device, label_smoothing)
+            _Part([held[index] for index in run], network, self._batch, device, label_smoothing)
             for run in plan.stage_plans[stage].runs
         ]
         samples = batch_size // plan.micro_batches
@@ -114,12 +116,14 @@ class PipelinedStage(ScheduledStage):
         """Whether the last component is here."""
         return self._parts[-1].ends_in_loss
 
-    def train(self, samples: torch.Tensor | None, labels: torch.Tensor, step: int, clock: Clock) -> dict[int, Tensors]:
+    def train(self, incoming: Tensors, step: int, clock: Clock) -> dict[int, Tensors]:
         """F and B of all micro-batches. Raises ChannelError where a neighbour is gone, and what a component's own code
         raised."""
         batch = self._batch
         batch.step, batch.clock = step, clock
-        batch.labels = labels.chunk(batch.micro_batches) if self.holds_loss else ()
+        batch.labels = incoming["labels"].chunk(batch.micro_batches) if self.holds_loss else ()
+        batch.masks = incoming["mask"].chunk(batch.micro_batches) if "mask" in incoming else ()
+        samples = incoming.get("s")
         zero_gradients(self._links)
         losses: list[torch.Tensor] = []
         try:
@@ -151,16 +155,17 @@ class PipelinedStage(ScheduledStage):
         step_optimizers(self._links, lr)
 
     @torch.no_grad()
-    def infer_up(self, s: torch.Tensor, step: int, batch: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    def infer_up(self, incoming: Tensors, step: int, batch: int) -> tuple[Tensors, list[torch.Tensor]]:
         """E where there is one virtual stage a stage: the scores are known on the last stage."""
-        s = self.infer_part(0, s, step, batch)
-        return s, [s] if self.holds_loss else []
+        outgoing = self.infer_part(0, incoming, step, batch)
+        return outgoing, [outgoing["s"]] if self.holds_loss else []
 
     @torch.no_grad()
-    def infer_part(self, place: int, s: torch.Tensor, step: int, batch: int) -> torch.Tensor:
+    def infer_part(self, place: int, incoming: Tensors, step: int, batch: int) -> Tensors:
         part = self._parts[place]
-        run = class_scores if part.ends_in_loss else through
-        return run(part.held, s, step, "evaluation", batch)
+        if part.ends_in_loss:
+            return {"s": class_scores(part.held, incoming, step, "evaluation", batch)}
+        return through(part.held, incoming, step, "evaluation", batch)
 
     @torch.no_grad()
     def infer_down(self, routes: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -173,6 +178,7 @@ class _Part(nn.Module):
     def __init__(
         self,
         components: list[BackpropagationComponent],
+        network: Network,
         batch: MiniBatch,
         device: torch.device,
         label_smoothing: float,
@@ -181,6 +187,7 @@ class _Part(nn.Module):
         self.held = components
         self.modules_held = nn.ModuleList(components)
         self.ends_in_loss = components[-1].head is not None
+        self.takes_mask = "mask" in network.links[components[0].index].takes_along
         self.micro_batch = 0
         self.gives: torch.Size | None = None
         self._batch, self._device, self._label_smoothing = batch, device, label_smoothing
@@ -189,12 +196,14 @@ class _Part(nn.Module):
         """What the next virtual stage gets, in host memory, or the loss of the micro-batch."""
         batch = self._batch
         purpose = draw_purpose(batch.step, self.micro_batch, batch.micro_batches)
-        s = s.to(self._device)
+        incoming = {"s": s.to(self._device)}
+        if self.takes_mask:
+            incoming["mask"] = batch.masks[self.micro_batch]
         if self.ends_in_loss:
             labels = batch.labels[self.micro_batch]
-            scores = class_scores(self.held, s, *purpose)
+            scores = class_scores(self.held, incoming, *purpose)
             return functional.cross_entropy(scores, labels, label_smoothing=self._label_smoothing)
-        s = through(self.held, s, *purpose).to(_HOST)
+        s = through(self.held, incoming, *purpose)["s"].to(_HOST)
         if s.shape != self.gives:  # gloo would end the neighbour's process
             raise StageError(
                 f"components {self.held[0].index} to {self.held[-1].index} gave {tuple(s.shape)} for a micro-batch, "

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
-from alray.nn.boundary import row_major
-from alray.nn.component import BackpropagationComponent, Component, LocalComponent, Tensors
+from alray.nn.component import BackpropagationComponent, Component, LocalComponent
+from alray.nn.encoder import Tensors, in_default_strides
 from alray.stage.clock import Clock
 
 
@@ -23,8 +23,8 @@ class Stage(ABC):
         """U of every component."""
 
     @abstractmethod
-    def infer_up(self, s: torch.Tensor, step: int, batch: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """E: the encoders in evaluation mode. Returns s for the next stage and this stage's part of each route."""
+    def infer_up(self, incoming: Tensors, step: int, batch: int) -> tuple[Tensors, list[torch.Tensor]]:
+        """E: the encoders in evaluation mode. Returns what the next stage gets and this stage's part of each route."""
 
     @abstractmethod
     def infer_down(self, routes: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -58,15 +58,16 @@ class ScheduledStage(Stage, ABC):
     """Runs of components held, apart from each other."""
 
     @abstractmethod
-    def train(self, samples: torch.Tensor | None, labels: torch.Tensor, step: int, clock: Clock) -> dict[int, Tensors]:
+    def train(self, incoming: Tensors, step: int, clock: Clock) -> dict[int, Tensors]:
         """F and B of a mini-batch; returns the losses that are known here, by component and name.
 
-        samples: the mini-batch [N, ...] on stage 0, otherwise None.
+        incoming: its labels, and its mask if it has one; on stage 0 its samples too.
         """
 
     @abstractmethod
-    def infer_part(self, place: int, s: torch.Tensor, step: int, batch: int) -> torch.Tensor:
-        """E of this stage's virtual stage `place`, counted from 0: what the next one gets, or the class scores."""
+    def infer_part(self, place: int, incoming: Tensors, step: int, batch: int) -> Tensors:
+        """E of this stage's virtual stage `place`, counted from 0: what the next one gets, or the class scores as
+        `s`."""
 
 
 class LocalLossStage(SteppedStage):
@@ -89,16 +90,18 @@ class LocalLossStage(SteppedStage):
             component.update_step(lr, label_lr)
 
     @torch.no_grad()
-    def infer_up(self, s: torch.Tensor, step: int, batch: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """The list holds, for each depth of this stage, its code decoded down to this stage's first component."""
+    def infer_up(self, incoming: Tensors, step: int, batch: int) -> tuple[Tensors, list[torch.Tensor]]:
+        """The list holds, for each route that turns here, its code decoded down to this stage's first component."""
         routes: list[torch.Tensor] = []
         for place, component in enumerate(self._local):
-            s = component.infer(s, step, "evaluation", batch)
-            t = component.code(s)
+            incoming = component.infer(incoming, step, "evaluation", batch)
+            if not component.ends_route:
+                continue
+            t = component.code(incoming)
             for below in reversed(self._local[: place + 1]):
                 t = below.decode(t)
             routes.append(t)
-        return s, routes
+        return incoming, routes
 
     @torch.no_grad()
     def infer_down(self, routes: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -135,10 +138,9 @@ class BackpropagationStage(SteppedStage):
     def forward(self, incoming: Tensors, step: int) -> Tensors:
         """F of the next micro-batch of `incoming`, the whole mini-batch."""
         number = len(self._losses)
-        s = incoming["s"].chunk(self._micro_batches)[number]
-        labels = incoming["labels"].chunk(self._micro_batches)[number]
-        scores = class_scores(self._links, s, *draw_purpose(step, number, self._micro_batches))
-        self._pending = functional.cross_entropy(scores, labels, label_smoothing=self._label_smoothing)
+        part = {name: value.chunk(self._micro_batches)[number] for name, value in incoming.items()}
+        scores = class_scores(self._links, part, *draw_purpose(step, number, self._micro_batches))
+        self._pending = functional.cross_entropy(scores, part["labels"], label_smoothing=self._label_smoothing)
         return {}
 
     def backward(self) -> dict[int, Tensors]:
@@ -163,9 +165,9 @@ class BackpropagationStage(SteppedStage):
         step_optimizers(self._links, lr)
 
     @torch.no_grad()
-    def infer_up(self, s: torch.Tensor, step: int, batch: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    def infer_up(self, incoming: Tensors, step: int, batch: int) -> tuple[Tensors, list[torch.Tensor]]:
         """The only route of backpropagation is the whole network."""
-        return s, [class_scores(self._links, s, step, "evaluation", batch)]
+        return incoming, [class_scores(self._links, incoming, step, "evaluation", batch)]
 
     @torch.no_grad()
     def infer_down(self, routes: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -178,18 +180,21 @@ def draw_purpose(step: int, micro_batch: int, micro_batches: int) -> tuple[str |
     return (step,) if micro_batches == 1 else (step, "micro_batch", micro_batch)
 
 
-def through(components: Sequence[BackpropagationComponent], s: torch.Tensor, *purpose: str | int) -> torch.Tensor:
-    """`s` through the encoders of these components, row-major behind each of them."""
+def through(components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int) -> Tensors:
+    """What comes in through the encoders of these components, row-major behind each of them."""
     for component in components:
-        s = row_major(component.f.run(s, *purpose))
-    return s
+        incoming = in_default_strides(component.f.run(incoming, *purpose))
+    return incoming
 
 
-def class_scores(components: Sequence[BackpropagationComponent], s: torch.Tensor, *purpose: str | int) -> torch.Tensor:
+def class_scores(
+    components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int
+) -> torch.Tensor:
     """Class scores `[N, classes]`, where the last of these components is the network's."""
     head = components[-1].head
     assert head is not None, "the last component holds the head"
-    scores: torch.Tensor = head(through(components, s, *purpose))
+    outgoing = through(components, incoming, *purpose)
+    scores: torch.Tensor = head(outgoing["s"], outgoing.get("mask"))
     return scores
 
 

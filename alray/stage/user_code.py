@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import shutil
 import sys
+from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -98,6 +99,15 @@ def _own_file(module: ModuleType) -> Path | None:
     place = getattr(module, "__file__", None)
     if place is None or module.__name__ == "__main__" or module.__name__.partition(".")[0] == "alray":
         return None
+    return _source(place)
+
+
+@cache
+def _source(place: str) -> Path | None:
+    """The Python file at `place`, unless it is an installed one.
+
+    Kept, because it is asked for every module of the process, thousands with torch, each time a block is built.
+    """
     if not Path(place).is_absolute():  # torch has modules without a file that name one all the same
         return None
     path = Path(place).resolve()
@@ -106,7 +116,7 @@ def _own_file(module: ModuleType) -> Path | None:
 
 def _in_a_root(module: ModuleType) -> bool:
     path = _own_file(module)
-    return path is not None and any(path.is_relative_to(root) for root in _roots)
+    return path is not None and not _roots.isdisjoint(path.parents)
 
 
 def _places(spec: ModuleSpec | None) -> list[Path]:

@@ -38,3 +38,18 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
         monkeypatch.delitem(__import__("sys").modules, "own_data", raising=False)
 
     return write
+
+
+@pytest.fixture
+def text_files(tmp_path: Path) -> Path:
+    """A folder with train.csv (60 documents of 3 classes, of 0 to 14 words) and test.csv (15)."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    numbers = numpy.random.default_rng(0)
+    for split, count in (("train", 60), ("test", 15)):
+        lines = []
+        for index in range(count):
+            words = " ".join(f"w{number}" for number in numbers.integers(0, 40, numbers.integers(0, 12)))
+            lines.append(f'"{index % 3 + 1}","Title, ""{index % 5}""","{words}"\n')
+        (folder / f"{split}.csv").write_text("".join(lines), encoding="utf-8")
+    return folder

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from alray.data.dataset import Data, Normalisation, TensorSet, open_data
+from alray.data.registry import SOURCES
 from alray.errors import DataError
 from alray.spec import data as spec
 
@@ -234,8 +235,7 @@ def test_an_unknown_source() -> None:
     with pytest.raises(DataError) as caught:
         open_data(section, seed=0, load=no_code)
     assert str(caught.value) == (
-        "data.source: unknown data source `imagenet`; "
-        "known: digits, image_folder, synthetic, torchvision, python:package.module.Class"
+        f"data.source: unknown data source `imagenet`; known: {', '.join(SOURCES)}, python:package.module.Class"
     )
 
 

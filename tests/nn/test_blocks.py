@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from alray.errors import SpecError
+from alray.nn.blocks import registered
+from alray.spec.grammar import spot
 from alray.stage.stage import make_stage
 
 FORMS = """\
@@ -99,7 +101,7 @@ def complaint(make_network, override: str, code: str = WRONG) -> str:
 def test_a_users_block_in_each_of_its_forms(make_network, form):
     network = make_network(own(form, width=3), code=FORMS)
     assert network.links[0].output == (3, 8, 8)
-    out = network.component(0, "cpu").f.run(torch.ones(2, 2, 8, 8), 1)
+    out = network.component(0, "cpu").f.run({"s": torch.ones(2, 2, 8, 8)}, 1)["s"]
     assert out.shape == (2, 3, 8, 8) and out.requires_grad
 
 
@@ -118,8 +120,12 @@ def test_a_block_without_parameters_trains_by_both_methods(make_network, block, 
         stage.update(0.02, 0.02)
     assert found[-1] < found[0]
     stage.evaluation_mode(True)
-    _, routes = stage.infer_up(batch["s"], 8, 0)
+    _, routes = stage.infer_up({"s": batch["s"]}, 8, 0)
     assert all(route.shape == (8, 4) for route in routes)
+
+
+def test_every_block_a_spec_knows_can_be_built_and_no_other():
+    assert tuple(sorted(spot(("model", "components", 0)).known)) == registered()
 
 
 def test_vgg_shapes_and_layers(make_network):

@@ -71,10 +71,10 @@ def test_a_block_that_permutes_passes_on_default_strides(make_network):
     )
     component = network.component(0, "cpu")
     samples = torch.randn(8, 2, 8, 8)
-    assert component.f.run(samples, 1).stride() == (6, 1, 6, 6)
+    assert component.f.run({"s": samples}, 1)["s"].stride() == (6, 1, 6, 6)
     labels = torch.zeros(8, dtype=torch.int64)
     assert component.forward_step({"s": samples, "labels": labels}, 1)["s"].stride() == (6, 1, 1, 1)
-    assert component.infer(samples, 1).stride() == (6, 1, 1, 1)
+    assert component.infer({"s": samples}, 1)["s"].stride() == (6, 1, 1, 1)
     assert network.links[0].output == (6, 1, 1)
 
 

@@ -26,7 +26,7 @@ TWO = "model.components=[{block: 'python:own_blocks.Dropout', repeat: 2}]"
 
 def masks(network, index: int, *steps: int) -> list[torch.Tensor]:
     component = network.component(index, "cpu")
-    return [component.f.run(torch.ones(4, 2, 8, 8), step) for step in steps]
+    return [component.f.run({"s": torch.ones(4, 2, 8, 8)}, step)["s"] for step in steps]
 
 
 def test_a_mask_is_a_function_of_seed_component_and_step_whatever_ran_before(make_network):
@@ -47,7 +47,7 @@ def test_another_component_step_or_seed_draws_another_mask(make_network):
 def test_evaluation_draws_apart_from_training(make_network):
     component = make_network(TWO, code=DROPOUT).component(0, "cpu")
     ones = torch.ones(4, 2, 8, 8)
-    assert not torch.equal(component.infer(ones, 3, "evaluation", 0), component.f.run(ones, 3))
+    assert not torch.equal(component.infer({"s": ones}, 3, "evaluation", 0)["s"], component.f.run({"s": ones}, 3)["s"])
 
 
 def test_a_component_that_does_not_draw_leaves_the_global_stream_alone(make_network):

@@ -33,8 +33,8 @@ def test_each_part_gets_the_gradient_of_its_own_loss_and_nothing_else(make_netwo
     incoming = batch(seed)
     for component in components:
         outgoing = component.forward_step(incoming, 1)
-        s_out, t_out, t_in = component._pending
-        associated = functional.mse_loss(component.b(s_out), t_out.detach())
+        encoded, t_out, t_in = component._pending
+        associated = functional.mse_loss(component.b(encoded["s"]), t_out.detach())
         expected = {
             "associated": torch.autograd.grad(
                 associated, [*component.f.parameters(), *component.b.parameters()], retain_graph=True

@@ -53,7 +53,7 @@ def test_one_number_of_hand():
 
 
 @pytest.mark.parametrize(
-    ("shape", "pool", "width"), [((6, 10, 3), 4, 6 * 4 * 3), ((6, 10, 3), None, 180), ((7,), 4, 7), ((5, 3), 2, 15)]
+    ("shape", "pool", "width"), [((6, 10, 3), 4, 6 * 4 * 3), ((6, 10, 3), None, 180), ((7,), 4, 7), ((5, 3), 2, 3)]
 )
 def test_features_are_as_wide_as_they_say(shape, pool, width):
     features = Features(Shape(shape), pool)

@@ -65,6 +65,17 @@ COST = "{forward_s: 1, backward_s: 1, update_s: 0}"
             "x.yaml:8: optimizer.label_lr: backpropagation has no label chain to train; leave it out",
         ),
         (
+            "{kind: associated_learning}\noptimizer: {kind: adam}",
+            "{kind: supervised_contrastive}\noptimizer: {label_lr: 0.1}",
+            "x.yaml:8: optimizer.label_lr: supervised_contrastive has no label chain to train; leave it out",
+        ),
+        (
+            "{kind: associated_learning}\noptimizer: {kind: adam}\npipeline: {stages: 2}",
+            "{kind: supervised_contrastive}\npipeline: {schedule: 1f1b}",
+            "x.yaml:8: pipeline.schedule: `1f1b` is not a schedule for supervised_contrastive; "
+            "choose `auto`, `streamed`, `sequential`, `parallel_backward` or `overlapped`",
+        ),
+        (
             "{kind: adam}",
             "{kind: sgd, lr: 1, nesterov: true}",
             "x.yaml:8: optimizer.nesterov: it needs momentum; set optimizer.momentum, to 0.9 say",
@@ -117,6 +128,12 @@ def test_findings(small: str, complaints: Callable[..., list[str]], old: str, ne
             "test_accuracy",
             "there is no test set; set data.test",
         ),
+        ("{source: text_csv, train: a}", "test_accuracy", "there is no test set; set data.test"),
+        (
+            "{source: huggingface, path: a, test_split: null}",
+            "test_accuracy",
+            "there is no test set; set data.test_split",
+        ),
     ],
 )
 def test_a_stop_metric_that_is_not_measured(
@@ -138,6 +155,11 @@ def test_a_stop_metric_that_is_not_measured(
 )
 def test_what_is_in_order(small: str, write: Callable[[str], Path], pipeline: str) -> None:
     load_spec(write(small.replace("{stages: 2}", pipeline)))
+
+
+def test_supervised_contrastive_may_keep_the_last_batch(small: str, write: Callable[[str], Path]) -> None:
+    text = small.replace("{kind: associated_learning}", "{kind: supervised_contrastive}")
+    load_spec(write(text.replace("source: digits", "source: digits, last_batch: keep")))
 
 
 def test_four_halvings_of_sixteen_pixels_are_in_order(small: str, write: Callable[[str], Path]) -> None:

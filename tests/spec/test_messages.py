@@ -22,6 +22,9 @@ def changed(small: str, old: str, new: str) -> str:
     return small.replace(old, new)
 
 
+BLOCKS = "vgg, stem, residual, embedding, lstm, transformer, linear, mlp"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -40,19 +43,19 @@ def changed(small: str, old: str, new: str) -> str:
         (
             "block: vgg, channels: [8]",
             "block: vg, channels: [8]",
-            "x.yaml:6: model.components[1].block: unknown block `vg`; did you mean `vgg`? known: vgg, "
-            "and classes of your own as python:package.module.Class",
+            "x.yaml:6: model.components[1].block: unknown block `vg`; did you mean `vgg`? known: "
+            f"{BLOCKS}, and classes of your own as python:package.module.Class",
         ),
         (
             "block: vgg, channels: [8]",
             "channels: [8]",
-            "x.yaml:6: model.components[1].block: this key is required; known: vgg, python:package.module.Class",
+            f"x.yaml:6: model.components[1].block: this key is required; known: {BLOCKS}, python:package.module.Class",
         ),
         (
             "block: vgg, channels: [8]",
             "block: 7, channels: [8]",
             "x.yaml:6: model.components[1].block: expected the name of a block, got 7; "
-            "known: vgg, python:package.module.Class",
+            f"known: {BLOCKS}, python:package.module.Class",
         ),
         (
             "block: vgg, channels: [8], pool: true",
@@ -69,12 +72,14 @@ def changed(small: str, old: str, new: str) -> str:
             "source: digits",
             "source: digitz",
             "x.yaml:2: data.source: unknown source `digitz`; did you mean `digits`? known: digits, synthetic, "
-            "image_folder, torchvision, and classes of your own as python:package.module.Class",
+            "image_folder, tiny_imagenet, torchvision, text_csv, text_folder, docstrings, huggingface, "
+            "and classes of your own as python:package.module.Class",
         ),
         (
             "associated_learning",
-            "supervised_contrastive",
-            "x.yaml:7: method.kind: unknown kind `supervised_contrastive`; known: associated_learning, backpropagation",
+            "hebbian",
+            "x.yaml:7: method.kind: unknown kind `hebbian`; "
+            "known: associated_learning, backpropagation, supervised_contrastive",
         ),
         (
             "{kind: associated_learning}",
@@ -223,6 +228,21 @@ def changed(small: str, old: str, new: str) -> str:
             "x.yaml:7: method.head: expected `auto` or a section, got the text `big`; "
             "a section is such as {pool: null, hidden: 2500}",
         ),
+        *(
+            ("kind: associated_learning", f"kind: supervised_contrastive, {old}", f"x.yaml:7: method.{message}")
+            for old, message in (
+                (
+                    "debiased: true",
+                    "debiased: expected false or a class prior, got true; "
+                    "a class prior is the share of one class, such as 0.1 where there are ten of equal size",
+                ),
+                ("debiased: 0", "debiased: must be greater than 0, got 0"),
+                ("debiased: 1", "debiased: must be less than 1, got 1"),
+                ("debiased: .nan", "debiased: expected a finite number, got nan"),
+                ("temperature: 0", "temperature: must be greater than 0, got 0"),
+                ("projection_dim: 0", "projection_dim: must be at least 1, got 0"),
+            )
+        ),
     ],
 )
 def test_one_wrong_value(small: str, complaints: Complaints, old: str, new: str, message: str) -> None:
@@ -257,7 +277,7 @@ PATHS: list[tuple[str | int, ...]] = [
     ("data", "source"), ("data", "batch_size"), ("data", "shape"), ("data", "image_size"), ("data", "root"),
     ("model", "components"), ("model", "components", 0), ("model", "components", 0, "block"),
     ("model", "components", 0, "channels"), ("model", "components", 0, "repeat"),
-    ("method", "kind"), ("method", "head"), ("method", "bridge"), ("method", "bridge", "pool"),
+    ("method", "kind"), ("method", "head"), ("method", "debiased"), ("method", "bridge"), ("method", "bridge", "pool"),
     ("optimizer", "kind"), ("optimizer", "lr"), ("optimizer", "betas"), ("lr_schedule", "kind"),
     ("pipeline", "partition"), ("pipeline", "costs"), ("pipeline", "stages"),
     ("resources", "per_stage"), ("resources", "labels"), ("resources", "device"),
@@ -270,7 +290,19 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
     | st.integers().map(lambda number: number * 10**90)
     | st.floats()
     | st.text(max_size=4)
-    | st.sampled_from(["python:a.B", "python:", "vgg", "sgd", "cosine", "backpropagation", "synthetic", "torchvision"]),
+    | st.sampled_from(
+        [
+            "python:a.B",
+            "python:",
+            "vgg",
+            "sgd",
+            "cosine",
+            "backpropagation",
+            "supervised_contrastive",
+            "synthetic",
+            "torchvision",
+        ]
+    ),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from(["kind", "block", "every", "metric", "CPU", "forward_s", "x", ""]), inner)

@@ -67,6 +67,15 @@ def test_a_kind_left_out_is_the_default_kind() -> None:
     assert spec_with(lr_schedule={"warmup_epochs": 2}).lr_schedule == models.Constant(warmup_epochs=2)
 
 
+def test_supervised_contrastive() -> None:
+    method = spec_with(method={"kind": "supervised_contrastive"}).method
+    assert isinstance(method, models.SupervisedContrastive)
+    assert (method.projection_dim, method.temperature, method.debiased, method.head) == (128, 0.1, False, "auto")
+    debiased = spec_with(method={"kind": "supervised_contrastive", "debiased": 0.25, "head": {"hidden": 9}}).method
+    assert isinstance(debiased, models.SupervisedContrastive)
+    assert (debiased.debiased, debiased.head) == (0.25, models.Head(hidden=9))
+
+
 def test_repeat_is_written_out() -> None:
     components = [{"block": "vgg", "channels": [4], "repeat": 2}, {"block": "python:a.B", "width": 3, "repeat": 3}]
     model = spec_with(model={"components": components}).model
@@ -96,6 +105,7 @@ def test_a_key_named_fields_is_a_field_too() -> None:
     [
         ("auto", "associated_learning", "streamed"),
         ("auto", "backpropagation", "single"),
+        ("auto", "supervised_contrastive", "streamed"),
         ("overlapped", "associated_learning", "overlapped"),
     ],
 )

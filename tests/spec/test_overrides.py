@@ -90,6 +90,13 @@ def test_stages_asked_for_set_the_partition_aside(load: Load, small: str) -> Non
     assert loaded.spec.pipeline.partition == "auto"
 
 
+def test_another_method_of_local_losses_leaves_the_pipeline_alone(load: Load, small: str) -> None:
+    text = small.replace("{stages: 2}", "{schedule: overlapped, partition: [1, 1]}")
+    loaded = load("method=supervised_contrastive", text=text.replace("{kind: adam}", "{label_lr: 0.1}"))
+    assert loaded.notes == ["optimizer.label_lr of the file is set aside: supervised_contrastive has no label chain"]
+    assert (loaded.spec.schedule, loaded.spec.pipeline.partition) == ("overlapped", (1, 1))
+
+
 def test_backpropagation_sets_the_pipeline_of_local_losses_aside(load: Load, small: str) -> None:
     text = small.replace("{stages: 2}", "{schedule: streamed, partition: [1, 1], stages: 2}")
     loaded = load("method=backpropagation", "run.steps=3", text=text.replace("{kind: adam}", "{label_lr: 0.1}"))

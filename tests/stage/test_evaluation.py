@@ -84,9 +84,9 @@ def test_routes_are_the_same_for_every_cut(make_job, partition):
         stages[-1].evaluation_mode(True)
         first += count
     routes: list[list[torch.Tensor]] = []
-    s = samples
+    passed = {"s": samples}
     for stage in stages:
-        s, own = stage.infer_up(s, 1, 0)
+        passed, own = stage.infer_up(passed, 1, 0)
         routes.append(own)
     down: list[torch.Tensor] = []
     for stage, own in zip(reversed(stages), reversed(routes), strict=True):

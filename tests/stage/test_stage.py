@@ -64,7 +64,7 @@ def test_backpropagation_equals_a_plain_loop(make_network, optimizer, make):
     assert all(torch.equal(left, right) for left, right in zip(mine, model.state_dict().values(), strict=True))
     stage.evaluation_mode(True)
     model.eval()
-    _, (scores,) = stage.infer_up(batch(9)[0], 5, 0)
+    _, (scores,) = stage.infer_up({"s": batch(9)[0]}, 5, 0)
     with torch.no_grad():
         assert torch.equal(scores, model(batch(9)[0]))
 
@@ -103,7 +103,7 @@ def test_evaluation_mode_is_of_every_module_and_can_be_left(make_network, method
     stage.evaluation_mode(True)
     assert not any(module.training for component in stage.components for module in component.modules())
     before = [value.clone() for component in stage.components for value in component.weights().values()]
-    stage.infer_up(batch(1)[0], 1, 0)
+    stage.infer_up({"s": batch(1)[0]}, 1, 0)
     after = [value for component in stage.components for value in component.weights().values()]
     assert all(torch.equal(left, right) for left, right in zip(before, after, strict=True))
     stage.evaluation_mode(False)
@@ -122,7 +122,7 @@ def test_an_evaluation_between_mini_batches_does_not_change_the_training(make_ne
             stage.update(0.01, 0.01)
             if evaluates:
                 stage.evaluation_mode(True)
-                stage.infer_up(s, step, 0)
+                stage.infer_up({"s": s}, step, 0)
                 stage.evaluation_mode(False)
         ends.append([value for component in stage.components for value in component.weights().values()])
     assert all(torch.equal(left, right) for left, right in zip(*ends, strict=True))

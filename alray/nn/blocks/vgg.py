@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from alray.errors import SpecError
+from alray.nn.blocks.inputs import require_image
 from alray.nn.blocks.registry import register
 from alray.nn.shape import Shape
 
@@ -17,25 +18,20 @@ def build(input: Shape, *, channels: Sequence[int], pool: bool = False) -> nn.Mo
 
     Convolutions have padding 1 and no bias; batch norm follows, then ReLU (Thesis, VGG-AL).
     """
-    if len(input) != 3:
+    width, *size = require_image("vgg", input)
+    if pool and min(size) < 2:
         raise SpecError(
-            f"block `vgg` takes images (channels, height, width), but its input is {tuple(input)}",
-            mend="put it on image data, before any block that flattens",
-        )
-    if pool and min(input[1:]) < 2:
-        raise SpecError(
-            f"block `vgg` cannot halve maps of {input[1]} x {input[2]}",
+            f"block `vgg` cannot halve maps of {size[0]} x {size[1]}",
             mend="drop `pool`, or raise `data.image_size`",
         )
     layers: list[nn.Module] = []
-    width = input[0]
-    for size in channels:
+    for wider in channels:
         layers += [
-            nn.Conv2d(width, size, kernel_size=3, padding=1, bias=False),
-            nn.BatchNorm2d(size),
+            nn.Conv2d(width, wider, kernel_size=3, padding=1, bias=False),
+            nn.BatchNorm2d(wider),
             nn.ReLU(inplace=True),
         ]
-        width = size
+        width = wider
     if pool:
         layers.append(nn.MaxPool2d(2))
     return nn.Sequential(*layers)

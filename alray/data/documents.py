@@ -1,0 +1,87 @@
+"""Documents as word numbers: one flat tensor and the place where each document begins."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy
+import torch
+from torch import Tensor
+
+from alray.data.vocabulary import PADDING, UNKNOWN, Tokenizer, most_frequent, places_of
+
+
+@dataclass(frozen=True)
+class Documents:
+    """N documents, none of them empty.
+
+    numbers: [words of all documents] int32; offsets: [N + 1] int64: i is numbers[offsets[i] : offsets[i + 1]].
+    """
+
+    numbers: Tensor
+    offsets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> Tensor:
+        """Words of each document, [N] int64."""
+        return self.offsets.diff()
+
+    def rows(self, indices: Tensor, width: int | None = None) -> Tensor:
+        """Documents side by side, [len(indices), T] int64 with PADDING behind each one's last word.
+
+        indices: [N] int64; T is the longest of them, or `width`, which none exceeds.
+        """
+        starts = self.offsets[indices]
+        lengths = self.offsets[indices + 1] - starts
+        places = torch.arange(int(lengths.max()) if width is None else width)
+        within = (starts.unsqueeze(1) + places).clamp_(max=len(self.numbers) - 1)
+        return self.numbers[within].to(torch.int64).masked_fill_(places >= lengths.unsqueeze(1), PADDING)
+
+    def renumbered(self, table: Tensor, max_tokens: int) -> Documents:
+        """The first `max_tokens` words of each, number n replaced by `table[n]` ([numbers there are] int32)."""
+        lengths = self.lengths
+        starts = self.offsets[:-1].repeat_interleave(lengths)
+        kept = torch.arange(len(self.numbers)).sub_(starts) < max_tokens
+        return Documents(table[self.numbers[kept]], _offsets(lengths.clamp(max=max_tokens)))
+
+    def counts(self, part: Tensor, num_words: int) -> Tensor:
+        """How often each number comes in the documents `part` ([n] int64), [num_words] int64."""
+        chosen = torch.zeros(len(self), dtype=torch.bool)
+        chosen[part] = True
+        return torch.bincount(self.numbers[chosen.repeat_interleave(self.lengths)], minlength=num_words)
+
+
+class Numbering:
+    """Numbers words in the order they are met, until the vocabulary is known; 0 is the unknown word."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._numbers: dict[str, int] = {"<unk>": 0}
+
+    def read(self, texts: Iterable[str]) -> Documents:
+        """Tokenise; a document without words becomes one unknown word."""
+        numbers, lengths = array("i"), array("q")
+        known = self._numbers
+        for text in texts:
+            found = self._tokenizer(text) or ["<unk>"]
+            numbers.extend([known.setdefault(word, len(known)) for word in found])
+            lengths.append(len(found))
+        flat = torch.from_numpy(numpy.array(numbers, dtype=numpy.int32))
+        return Documents(flat, _offsets(torch.from_numpy(numpy.array(lengths, dtype=numpy.int64))))
+
+    def vocabulary(self, documents: Documents, part: Tensor, size: int) -> tuple[tuple[str, ...], Tensor]:
+        """The most frequent words of `documents[part]`, and the table from this numbering to theirs (int32)."""
+        counted = documents.counts(part, len(self._numbers)).tolist()
+        words = most_frequent({word: count for word, count in zip(self._numbers, counted, strict=True) if count}, size)
+        places = places_of(words)
+        table = [places.get(word, UNKNOWN) for word in self._numbers]
+        return words, torch.tensor(table, dtype=torch.int32)
+
+
+def _offsets(lengths: Tensor) -> Tensor:
+    return torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])

@@ -1,0 +1,114 @@
+"""Text sets read by the Hugging Face library `datasets` (extra `hub`), from its hub or a folder on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from alray.data.hub_extra import require_hub
+from alray.data.source import SplitName
+from alray.data.text_source import TextSet, TextSource
+from alray.errors import DataError
+
+
+class HuggingFace(TextSource):
+    """Columns of text, joined by a space, and a column of classes.
+
+    Where the label column is a ClassLabel its names are the classes; else the values of the training split, sorted:
+    integers, or texts.
+    """
+
+    def __init__(
+        self,
+        *,
+        dataset: str | None,
+        path: Path | None,
+        config: str | None,
+        train_split: str,
+        test_split: str | None,
+        text_columns: Sequence[str],
+        label_column: str,
+    ) -> None:
+        """dataset: name on the hub, or path: folder on disk; config: of a set that has several.
+
+        Raises DataError where the extra is not installed, or the set or a column is not there.
+        """
+        self._place = dataset if path is None else str(path)
+        self._where = "data.dataset" if path is None else "data.path"
+        if path is not None and not path.is_dir():
+            raise DataError(
+                "folder not found",
+                file=str(path),
+                key=self._where,
+                mend="give a folder of csv, json or parquet files named after their splits, such as train.csv",
+            )
+        self._text_columns = tuple(text_columns)
+        self._label_column = label_column
+        self._splits: dict[SplitName, str | None] = {"train": train_split, "test": test_split}
+        self._sets = self._load(config)
+        train = self._table("train", train_split)
+        names = getattr(train.features[label_column], "names", None)
+        self._values: list[Any] = list(range(len(names))) if names else self._values_of(train)
+        self._classes = tuple(names or (str(value) for value in self._values))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self._classes
+
+    def open(self, split: SplitName) -> TextSet | None:
+        name = self._splits[split]
+        if name is None:
+            return None
+        table = self._table(split, name)
+        documents = zip(*(table[column][:] for column in self._text_columns), strict=True)
+        numbers = {value: label for label, value in enumerate(self._values)}
+        texts: list[str] = []
+        labels: list[int] = []
+        for row, (parts, value) in enumerate(zip(documents, table[self._label_column][:], strict=True)):
+            if not all(isinstance(part, str) for part in parts):
+                raise self._wrong(f"row {row} of split `{name}` has no text in {', '.join(self._text_columns)}")
+            if value not in numbers:
+                raise self._wrong(f"row {row} of split `{name}` has the label {value!r}, which is no training class")
+            texts.append(" ".join(parts))
+            labels.append(numbers[value])
+        return TextSet(texts, labels)
+
+    def _load(self, config: str | None) -> Any:
+        datasets = require_hub("datasets")
+        try:
+            return datasets.load_dataset(self._place, name=config)
+        except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+            cause = error.__cause__ or error
+            reason = " ".join(str(cause).split())
+            mend = "see that the name is right and the network is there, or give `path`, a folder on disk"
+            if self._where == "data.path":
+                mend = "give a folder of whole csv, json or parquet files, named after their splits"
+            raise DataError(f"`{self._place}` cannot be read: {reason}", key=self._where, mend=mend) from error
+
+    def _table(self, split: SplitName, name: str) -> Any:
+        if name not in self._sets:
+            known = ", ".join(self._sets)
+            mend = f"the splits are {known}" + ("; data.test_split=null: there is none" if split == "test" else "")
+            raise self._wrong(f"there is no split `{name}`", key=f"data.{split}_split", mend=mend)
+        table = self._sets[name]
+        for key, columns in (("text_columns", self._text_columns), ("label_column", (self._label_column,))):
+            for column in columns:
+                if column not in table.column_names:
+                    known = ", ".join(table.column_names)
+                    raise self._wrong(f"there is no column `{column}`", key=f"data.{key}", mend=f"they are {known}")
+        return table
+
+    def _values_of(self, train: Any) -> list[Any]:
+        values = set(train.unique(self._label_column))
+        for kind in (int, str):
+            if values and all(isinstance(value, kind) for value in values):
+                return sorted(values)
+        raise self._wrong(
+            f"the column `{self._label_column}` does not hold classes",
+            key="data.label_column",
+            mend="classes are integers or texts, all of one kind, and none is missing",
+        )
+
+    def _wrong(self, message: str, *, key: str = "data", mend: str = "repair the row or remove it") -> DataError:
+        return DataError(f"{self._place}: {message}", key=key, mend=mend)

@@ -1,0 +1,90 @@
+"""The LSTM block: a recurrent layer that reads no padding."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from alray.errors import SpecError
+from alray.nn.blocks.inputs import require_sequence
+from alray.nn.blocks.registry import register
+from alray.nn.blocks.unpacked_lstm import run_unpacked
+from alray.nn.shape import Shape
+
+State = tuple[torch.Tensor, torch.Tensor]
+"""Hidden and cell state h and c, each [N, directions * layers, hidden]."""
+
+
+@register("lstm")
+def build(
+    input: Shape, *, hidden: int, bidirectional: bool = True, layers: int = 1, hand_on_state: bool = False
+) -> nn.Module:
+    """`[N, T, D] -> [N, T, hidden]`, twice as wide when bidirectional."""
+    width = require_sequence("lstm", input)
+    kind = LstmWithState if hand_on_state else Lstm
+    return kind(width, hidden=hidden, bidirectional=bidirectional, layers=layers)
+
+
+class _Recurrence(nn.Module):
+    """What both forms share: `nn.LSTM` over sequences of different lengths."""
+
+    def __init__(self, width: int, *, hidden: int, bidirectional: bool, layers: int) -> None:
+        super().__init__()
+        self.recurrence = nn.LSTM(width, hidden, num_layers=layers, bidirectional=bidirectional, batch_first=True)
+        # Thesis: a bidirectional LSTM is read at its final states, added up. One direction has the one final state.
+        self.pooling = "final_states" if bidirectional else "last_state"
+
+    def run(self, s: torch.Tensor, mask: torch.Tensor | None, state: State | None) -> tuple[torch.Tensor, State]:
+        """Outputs, 0 at padded places, and the final state of each direction and layer.
+
+        Each row is run over its own places only: the forward direction ends, and the backward one begins, at its last
+        word. Lengths go to the host for that, on a GPU too (torch packs there).
+        """
+        before = None if state is None else (_layers_first(state[0]), _layers_first(state[1]))
+        # On the meta device there are shapes but no lengths, and the shapes are those of full rows.
+        if mask is None or s.is_meta:
+            outputs, after = self.recurrence(s, before)
+        elif torch.compiler.is_exporting():
+            outputs, after = run_unpacked(self.recurrence, s, mask, before)
+        else:
+            packed = pack_padded_sequence(s, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
+            outputs, after = self.recurrence(packed, before)
+            outputs, _ = pad_packed_sequence(outputs, batch_first=True, total_length=s.shape[1])
+        return outputs, (after[0].transpose(0, 1), after[1].transpose(0, 1))
+
+
+class Lstm(_Recurrence):
+    """An LSTM that begins with zeros (Hochreiter & Schmidhuber 1997; bidirectional: Graves & Schmidhuber 2005)."""
+
+    def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """s: [N, T, D]; mask: [N, T] bool, True where a place counts, None where all do."""
+        outputs, _ = self.run(s, mask, None)
+        return outputs
+
+
+class LstmWithState(_Recurrence):
+    """An LSTM that begins with the final state of the component before it, where there is one, and hands its own on.
+
+    The thesis's LSTM-AL: h and c of both directions, stopped, are the next component's initial ones.
+    """
+
+    hands_on_state = True
+
+    def forward(
+        self, s: torch.Tensor, mask: torch.Tensor | None = None, state: State | None = None
+    ) -> tuple[torch.Tensor, State]:
+        """s: [N, T, D]; mask: [N, T]; state: of the component before, with as many layers, directions and values."""
+        if state is not None:
+            layers, hidden = self.recurrence.num_layers, self.recurrence.hidden_size
+            wanted = (layers * (2 if self.recurrence.bidirectional else 1), hidden)
+            if tuple(state[0].shape[1:]) != wanted:
+                raise SpecError(
+                    f"block `lstm` begins with a state of {wanted}, but is handed one of {tuple(state[0].shape[1:])}",
+                    mend="give components that hand their state on the same hidden, layers and bidirectional",
+                )
+        return self.run(s, mask, state)
+
+
+def _layers_first(state: torch.Tensor) -> torch.Tensor:
+    return state.transpose(0, 1).contiguous()

@@ -1,0 +1,24 @@
+"""The stem of a ResNet: one convolution, by which pictures become maps."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from alray.nn.blocks.inputs import require_image
+from alray.nn.blocks.registry import register
+from alray.nn.shape import Shape
+
+
+@register("stem")
+def build(input: Shape, *, channels: int) -> nn.Module:
+    """`[N, C, H, W] -> [N, channels, H, W]`: 3 x 3, padding 1, no bias; batch norm; ReLU.
+
+    The form for small pictures (He et al. 2016, section 4.2; the first component of the thesis's ResNet18-AL): it does
+    not halve them.
+    """
+    width, _, _ = require_image("stem", input)
+    return nn.Sequential(
+        nn.Conv2d(width, channels, kernel_size=3, padding=1, bias=False),
+        nn.BatchNorm2d(channels),
+        nn.ReLU(inplace=True),
+    )

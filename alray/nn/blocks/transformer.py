@@ -1,0 +1,99 @@
+"""The transformer block: one pre-norm encoder layer."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from alray.errors import SpecError
+from alray.nn.blocks.inputs import require_sequence
+from alray.nn.blocks.masks import zero_padding
+from alray.nn.blocks.registry import register
+from alray.nn.shape import Shape
+
+
+@register("transformer")
+def build(input: Shape, *, heads: int, feedforward: int, dim: int | None = None, dropout: float = 0.0) -> nn.Module:
+    """`[N, T, D] -> [N, T, D]`. `dim` is D, for the reader; a SpecError where it is not, or is no multiple of heads."""
+    width = require_sequence("transformer", input)
+    if dim is not None and dim != width:
+        raise SpecError(
+            f"block `transformer` keeps the width of its input, which is {width}, not {dim}",
+            mend=f"set dim to {width}, or leave it out",
+        )
+    if width % heads != 0:
+        raise SpecError(
+            f"block `transformer` shares a width of {width} out among its heads, and {heads} of them do not divide it",
+            mend="choose another number of heads",
+        )
+    return EncoderLayer(width, heads=heads, feedforward=feedforward, dropout=dropout)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then a feed-forward network, each behind a layer norm and with a way around it; a last norm.
+
+        s = s + dropout(attention(norm(s)))
+        s = s + dropout(feed_forward(norm(s)))
+        s = norm(s)
+
+    Xiong et al. 2020, figure 1b. The last norm, a dropout after the ReLU and one on the attention's weights, and the
+    Xavier-uniform matrices are the thesis's, whose component is a whole encoder of one layer. `nn.LayerNorm` stands
+    where the thesis divides by the sample's standard deviation plus 1e-6. `nn.TransformerEncoderLayer` is not used:
+    in evaluation it takes another path than in training, with other shapes and other bits.
+    """
+
+    def __init__(self, width: int, *, heads: int, feedforward: int, dropout: float) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = SelfAttention(width, heads=heads, dropout=dropout)
+        self.feedforward_norm = nn.LayerNorm(width)
+        self.feedforward = nn.Sequential(
+            nn.Linear(width, feedforward),
+            nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
+            nn.Linear(feedforward, width),
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.norm = nn.LayerNorm(width)
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                nn.init.xavier_uniform_(parameter)
+
+    def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """s: [N, T, D]; mask: [N, T] bool, True where a place counts, None where all do. Padded places give 0."""
+        s = s + self.dropout(self.attention(self.attention_norm(s), mask))
+        s = s + self.dropout(self.feedforward(self.feedforward_norm(s)))
+        return zero_padding(self.norm(s), mask)
+
+
+class SelfAttention(nn.Module):
+    """Every place looks at all places that count (Vaswani et al. 2017, section 3.2.2).
+
+    By `scaled_dot_product_attention`, which has a deterministic backward pass on every device when deterministic
+    algorithms are asked for, and is the same call in training and in evaluation.
+    """
+
+    def __init__(self, width: int, *, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
+        self.dropout = nn.Dropout(dropout)  # a layer, so that alray sees that this component draws
+
+    def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """s: [N, T, D]; mask: [N, T]. What padded places give is arbitrary."""
+        query, key, value = (self._split(layer(s)) for layer in (self.query, self.key, self.value))
+        mixed = functional.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=None if mask is None else mask[:, None, None, :],
+            dropout_p=self.dropout.p if self.training else 0.0,
+        )
+        result: torch.Tensor = self.output(mixed.transpose(1, 2).flatten(2))
+        return result
+
+    def _split(self, s: torch.Tensor) -> torch.Tensor:
+        """`[N, T, D] -> [N, heads, T, D / heads]`."""
+        shared: torch.Tensor = s.unflatten(2, (self.heads, -1))
+        return shared.transpose(1, 2)

@@ -1,0 +1,109 @@
+"""Files of word vectors in text form (GloVe, word2vec, fastText): `word v1 ... vd` a line.
+
+A first line of two whole numbers says how many vectors of what width follow. Fields are parted by single spaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import nan
+from pathlib import Path
+
+import torch
+
+from alray.errors import DataError
+
+
+def read_vectors(path: Path, *, words: Sequence[str], dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The vectors of those `words` that the file has: their indices in `words` [M] and values [M, dim] float32.
+
+    The whole file is gone through, a line at a time, and every line's number of values is checked; nothing is kept but
+    the vectors wanted. Where a word is in the file twice, the first line holds. A DataError names the line that is
+    wrong: other than `dim` values, one of them no finite number, or more or fewer lines than the first one says.
+    """
+    wanted = {word.encode(): index for index, word in enumerate(words)}
+    indices: list[int] = []
+    rows = [torch.empty(0, dim, device="cpu")]
+    for line, word, values in _lines(path, dim):
+        index = wanted.pop(word, None)
+        if index is not None:
+            indices.append(index)
+            rows.append(_vector(path, line, values).unsqueeze(0))
+    return torch.tensor(indices, dtype=torch.int64, device="cpu"), torch.cat(rows)
+
+
+def check_vectors(path: Path, *, dim: int) -> None:
+    """A DataError where the file is missing, or where its first vector is not one of `dim` numbers."""
+    for line, _, values in _lines(path, dim):
+        _vector(path, line, values)
+        return
+
+
+def _lines(path: Path, dim: int) -> Iterator[tuple[int, bytes, bytes]]:
+    """Number (from 1), word and values of each line that has a vector, `dim` values in each."""
+    announced: int | None = None
+    found = line = 0
+    try:
+        with path.open("rb") as file:
+            for line, text in enumerate(file, start=1):
+                word, _, values = text.rstrip(b" \r\n").partition(b" ")
+                # Only the lines of wanted words are split into their values: counting takes a tenth of the time.
+                width = values.count(b" ") + 1 if values else 0
+                if line == 1 and width == 1 and word.isdigit() and values.isdigit():
+                    announced, width = int(word), int(values)
+                if width != dim:
+                    raise _wrong_width(path, line, width, dim, found)
+                if line == 1 and announced is not None:
+                    continue
+                found += 1
+                yield line, word, values
+    except OSError as error:
+        raise DataError(
+            f"cannot read the word vectors: {error.strerror or error}",
+            file=str(path),
+            mend="give a file of lines `word v1 ... vd`, such as one of GloVe's, unpacked; or leave `vectors` out",
+        ) from error
+    if announced is not None and found != announced:
+        raise DataError(
+            f"the first line says that there are {announced} vectors, but there are {found}",
+            file=str(path),
+            line=line,
+            mend="the file is cut short or was changed: get it anew",
+        )
+    if found == 0:
+        raise DataError("there are no word vectors in this file", file=str(path), mend="get it anew")
+
+
+def _wrong_width(path: Path, line: int, width: int, dim: int, found: int) -> DataError:
+    if found > 0:
+        mend = "the lines before it have as many as dim says: the file is damaged, get it anew"
+    else:
+        mend = f"set dim to {width}, or give a file with vectors of {dim}" if width > 1 else "unpack the file first"
+    return DataError(f"{width} values, but dim is {dim}", file=str(path), line=line, mend=mend)
+
+
+def _vector(path: Path, line: int, values: bytes) -> torch.Tensor:
+    """The values of a line, [dim] float32."""
+    texts = values.split(b" ")
+    # Told the device: a network is built on the meta device too, where there are no values to look at.
+    vector = torch.tensor([_number(text) for text in texts], dtype=torch.float32, device="cpu")
+    for text, is_finite in zip(texts, vector.isfinite().tolist(), strict=True):
+        if not is_finite:
+            shown = text.decode(errors="replace")
+            raise DataError(
+                f"`{shown if len(shown) <= 40 else shown[:37] + '...'}` is no finite number",
+                file=str(path),
+                line=line,
+                mend="the file is damaged, or not one of word vectors: get it anew",
+            )
+    return vector
+
+
+def _number(text: bytes) -> float:
+    """What a text says as a number; nan where it says none."""
+    if b"_" in text:  # Python takes 1_000 for a number; no such file does
+        return nan
+    try:
+        return float(text)
+    except ValueError:
+        return nan

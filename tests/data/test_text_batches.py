@@ -1,0 +1,161 @@
+"""Mini-batches of text: padding, mask, and the same bits from any step with any number of workers."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from alray.data.batches import Batch, EvaluationBatches, TrainBatches
+from alray.data.dataset import Data, open_data
+from alray.errors import DataError
+from alray.spec import data as spec
+
+
+def no_code(reference: str) -> type:
+    raise AssertionError(f"nothing to load: {reference}")
+
+
+def texts(folder: Path, *, fixed_length: bool = False, seed: int = 1, **keys: Any) -> Data:
+    section = spec.TextCsv(
+        **{
+            "source": "text_csv",
+            "train": folder / "train.csv",
+            "test": folder / "test.csv",
+            "batch_size": 8,
+            "text": {"max_tokens": 10},
+            **keys,
+        }
+    )
+    return open_data(section, seed=seed, load=no_code, fixed_length=fixed_length)
+
+
+def collect(data: Data, start_step: int, end_step: int, *, workers: int = 0) -> list[Batch]:
+    with TrainBatches(data, seed=1, start_step=start_step, end_step=end_step, workers=workers) as batches:
+        return list(batches)
+
+
+def same(left: list[Batch], right: list[Batch]) -> bool:
+    return len(left) == len(right) and all(
+        a.step == b.step
+        and torch.equal(a.samples, b.samples)
+        and torch.equal(a.labels, b.labels)
+        and a.mask is not None
+        and b.mask is not None
+        and torch.equal(a.mask, b.mask)
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+def test_what_the_data_says_of_itself(text_files: Path) -> None:
+    data = texts(text_files)
+    assert data.sample_shape == (10,)
+    assert data.sample_dtype == torch.int64
+    assert data.classes == ("1", "2", "3")
+    assert data.words is not None
+    assert data.words[:2] == ("<pad>", "<unk>")
+    assert "title" in data.words
+    assert [len(split or ()) for split in data.splits.values()] == [54, 6, 15]
+
+
+def test_what_a_batch_is_made_of(text_files: Path) -> None:
+    data = texts(text_files)
+    batches = collect(data, 0, 6)
+    assert {batch.samples.shape[1] for batch in batches} == {10}
+    narrow = collect(texts(text_files, batch_size=1, text={"max_tokens": 10}), 0, 54)
+    assert len({batch.samples.shape[1] for batch in narrow}) > 3
+    for batch in [*batches, *narrow]:
+        assert batch.mask is not None
+        assert batch.samples.dtype == torch.int64
+        assert batch.samples.is_contiguous()
+        assert batch.mask.dtype == torch.bool
+        assert batch.mask.shape == batch.samples.shape
+        assert torch.equal(batch.mask, batch.samples != 0)
+        lengths = batch.mask.sum(1)
+        assert int(lengths.min()) >= 1
+        assert int(lengths.max()) == batch.samples.shape[1]
+        assert torch.equal(batch.mask, torch.arange(batch.samples.shape[1]) < lengths[:, None])
+        assert batch.labels.dtype == torch.int64
+
+
+def test_fixed_length_adds_padding_and_nothing_else(text_files: Path) -> None:
+    loose = collect(texts(text_files, batch_size=2), 0, 27)
+    fixed = collect(texts(text_files, batch_size=2, fixed_length=True), 0, 27)
+    assert any(batch.samples.shape[1] < 10 for batch in loose)
+    for a, b in zip(loose, fixed, strict=True):
+        width = a.samples.shape[1]
+        assert b.samples.shape == (2, 10)
+        assert torch.equal(a.samples, b.samples[:, :width])
+        assert not b.samples[:, width:].any()
+        assert b.mask is not None
+        assert not b.mask[:, width:].any()
+    for batch in EvaluationBatches(texts(text_files, batch_size=2, fixed_length=True), "test"):
+        assert batch.samples.shape[1] == 10
+
+
+@pytest.mark.parametrize("start_step", [1, 5, 6, 7, 14])
+def test_a_run_that_starts_late_gets_the_same_bits(text_files: Path, start_step: int) -> None:
+    whole = collect(texts(text_files), 0, 16)
+    assert same(whole[start_step:], collect(texts(text_files), start_step, 16))
+
+
+def test_workers_do_not_change_the_bits(text_files: Path) -> None:
+    data = texts(text_files)
+    alone = collect(data, 2, 9)
+    assert same(alone, collect(data, 2, 9, workers=1))
+    assert same(alone, collect(data, 2, 9, workers=2))
+    assert multiprocessing.active_children() == []
+
+
+def test_an_epoch_holds_every_document_once(text_files: Path) -> None:
+    data = texts(text_files, batch_size=9)
+    for epoch in range(2):
+        labels = torch.cat([batch.labels for batch in collect(data, epoch * 6, epoch * 6 + 6)])
+        everything = data.train.take(range(54))[1]
+        assert sorted(labels.tolist()) == sorted(everything.tolist())
+
+
+def test_evaluation_goes_in_order_and_keeps_the_last_partial_batch(text_files: Path) -> None:
+    got = list(EvaluationBatches(texts(text_files), "test"))
+    assert [len(batch.labels) for batch in got] == [8, 7]
+    assert torch.cat([batch.labels for batch in got]).tolist() == [index % 3 for index in range(15)]
+    assert all(batch.mask is not None for batch in got)
+
+
+def test_the_vocabulary_follows_the_seed_of_the_split_and_nothing_else(text_files: Path) -> None:
+    assert texts(text_files).words == texts(text_files).words
+    assert texts(text_files, validation_fraction=0.5).words != texts(text_files).words
+
+
+def test_the_size_of_the_vocabulary(text_files: Path) -> None:
+    data = texts(text_files, text={"vocabulary_size": 12, "max_tokens": 10})
+    assert data.words is not None
+    assert len(data.words) == 12
+    assert int(data.train.take(range(54))[0].max()) == 11
+
+
+def test_a_line_of_text_becomes_a_sample(text_files: Path) -> None:
+    data = texts(text_files)
+    assert data.words is not None
+    sample = data.read_text("Title, unheard-of")
+    assert [data.words[number] for number in sample.tolist()] == ["title", ",", "<unk>"]
+    assert data.read_text("").tolist() == [1]
+    assert len(data.read_text("title " * 50)) == 10
+
+
+def test_pictures_and_documents_are_not_mistaken_for_one_another(text_files: Path) -> None:
+    with pytest.raises(DataError, match="samples of this data are documents, not pictures"):
+        texts(text_files).read_image(text_files / "a.png")
+    digits = open_data(spec.Digits(source="digits"), seed=0, load=no_code)
+    with pytest.raises(DataError, match="samples of this data are not documents"):
+        digits.read_text("seven")
+    assert digits.words is None
+    assert next(iter(EvaluationBatches(digits, "test"))).mask is None
+
+
+def test_fewer_documents_than_a_batch(text_files: Path) -> None:
+    with pytest.raises(DataError, match="fewer than one mini-batch of 64"):
+        texts(text_files, batch_size=64)

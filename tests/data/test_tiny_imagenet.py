@@ -1,0 +1,97 @@
+"""Tiny-ImageNet's layout, whole and damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from PIL import Image
+
+from alray.data.dataset import open_data
+from alray.data.tiny_imagenet import TinyImagenet
+from alray.errors import DataError
+from alray.spec import data as spec
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Three classes of two training pictures, three pictures of validation; one of them is gray."""
+    numbers = numpy.random.default_rng(0)
+    folder = tmp_path / "tiny-imagenet-200"
+    wnids = ("n02", "n01", "n03")
+
+    def picture(path: Path, *, gray: bool = False) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = Image.fromarray(numbers.integers(0, 256, (64, 64, 3), dtype=numpy.uint8))
+        (made.convert("L") if gray else made).save(path)
+
+    for wnid in wnids:
+        for index in range(2):
+            picture(folder / "train" / wnid / "images" / f"{wnid}_{index}.JPEG")
+        (folder / "train" / wnid / f"{wnid}_boxes.txt").write_text("n02_0.JPEG\t0\t0\t63\t63\n")
+    for index in range(3):
+        picture(folder / "val" / "images" / f"val_{index}.JPEG", gray=index == 1)
+    (folder / "wnids.txt").write_text("\n".join(wnids))
+    lines = [f"val_{index}.JPEG\t{wnid}\t0\t0\t62\t62\n" for index, wnid in enumerate(("n03", "n03", "n01"))]
+    (folder / "val" / "val_annotations.txt").write_text("".join(lines))
+    (folder / "words.txt").write_text("n00\tentity\nn01\tgoldfish, Carassius\nn02\tcrane\nn03\tcrane, bird\n")
+    return folder
+
+
+def test_the_layout(root: Path) -> None:
+    source = TinyImagenet(root=root, image_size=32)
+    assert source.classes == ("goldfish", "crane (n02)", "crane (n03)")
+    train, test = source.open("train"), source.open("test")
+    assert train.labels == (0, 0, 1, 1, 2, 2)
+    assert test.labels == (2, 2, 0)
+    assert train.paths[2].name == "n02_0.JPEG"
+    sample, label = test[1]
+    assert (sample.shape, sample.dtype, label) == ((3, 32, 32), torch.uint8, 2)
+    (root / "words.txt").unlink()
+    assert TinyImagenet(root=root, image_size=None).classes == ("n01", "n02", "n03")
+
+
+def test_from_a_spec_to_mini_batches(root: Path) -> None:
+    section = spec.TinyImagenet(source="tiny_imagenet", root=root, batch_size=2, augment="strong")
+    data = open_data(section, seed=0, load=lambda reference: None)
+    assert data.sample_shape == (3, 64, 64)
+    assert data.read_image(root / "val" / "images" / "val_1.JPEG").shape == (3, 64, 64)
+    assert data.words is None
+
+
+@pytest.mark.parametrize("missing", ["wnids.txt", "val/val_annotations.txt"])
+def test_files_that_are_not_there(root: Path, missing: str) -> None:
+    (root / missing).unlink()
+    with pytest.raises(DataError) as caught:
+        TinyImagenet(root=root, image_size=None).open("test")
+    assert str(caught.value) == (
+        f"{root / missing}: data.root: Tiny-ImageNet is not there: file not found; "
+        "unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip and give its folder tiny-imagenet-200"
+    )
+
+
+def test_a_class_without_pictures(root: Path) -> None:
+    for path in (root / "train" / "n03" / "images").iterdir():
+        path.unlink()
+    with pytest.raises(DataError, match=r"n03/images: data\.root: the class has no pictures"):
+        TinyImagenet(root=root, image_size=None).open("train")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("val_0.JPEG\tn09\t0\t0\t1\t1", "the line names no class"),
+        ("val_0.JPEG", "the line names no class"),
+        ("val_7.JPEG\tn01\t0\t0\t1\t1", "the line names no picture of val/images"),
+    ],
+)
+def test_a_damaged_annotation(root: Path, text: str, message: str) -> None:
+    annotations = root / "val" / "val_annotations.txt"
+    lines = annotations.read_text().splitlines()
+    annotations.write_text("\n".join([lines[0], text, lines[2]]))
+    with pytest.raises(DataError) as caught:
+        TinyImagenet(root=root, image_size=None).open("test")
+    problem = caught.value.problems[0]
+    assert (problem.file, problem.line, problem.message) == (str(annotations), 2, message)

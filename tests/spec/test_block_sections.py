@@ -1,0 +1,105 @@
+"""The entries of `model.components`: their defaults, what they are built with, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from alray.spec.loading import dump_spec, load_spec
+from alray.spec.schema import json_schema
+
+
+def with_blocks(small: str, *entries: str) -> str:
+    before, _, rest = small.partition(
+        "    - {block: vgg, channels: [4]}\n    - {block: vgg, channels: [8], pool: true}\n"
+    )
+    return before + "".join(f"    - {{{entry}}}\n" for entry in entries) + rest.replace("stages: 2", "stages: 1")
+
+
+@pytest.mark.parametrize(
+    ("entry", "fields"),
+    [
+        ("block: stem, channels: 64", {"channels": 64}),
+        ("block: residual, channels: 8, layers: 2", {"channels": 8, "layers": 2, "stride": 1, "shortcut": "3x3"}),
+        ("block: embedding, dim: 300", {"dim": 300, "vectors": None}),
+        ("block: lstm, hidden: 7", {"hidden": 7, "bidirectional": True, "layers": 1, "hand_on_state": False}),
+        (
+            "block: transformer, heads: 6, feedforward: 256, repeat: 5",
+            {"dim": None, "heads": 6, "feedforward": 256, "dropout": 0.0},
+        ),
+        ("block: linear, width: 9", {"width": 9, "activation": "relu"}),
+        ("block: mlp, widths: [9, 8]", {"widths": (9, 8), "activation": "relu", "dropout": 0.0}),
+    ],
+    ids=lambda value: value.split(",")[0] if isinstance(value, str) else "",
+)
+def test_fields_with_their_defaults(
+    small: str, write: Callable[[str], Path], entry: str, fields: dict[str, Any]
+) -> None:
+    (block,) = load_spec(write(with_blocks(small, entry))).spec.model.components
+    assert block.fields == fields
+
+
+def test_vectors_are_found_from_the_spec_and_dumped_whole(small: str, write: Callable[[str], Path]) -> None:
+    file = write(with_blocks(small, "block: embedding, dim: 3, vectors: words/glove.txt"))
+    spec = load_spec(file.resolve()).spec
+    assert spec.model.components[0].fields["vectors"] == Path.cwd() / "words" / "glove.txt"
+    dumped = yaml.safe_load(dump_spec(spec))
+    assert dumped["model"]["components"][0]["vectors"] == str(Path.cwd() / "words" / "glove.txt")
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("block: stem, channels: 0", ".channels: must be at least 1, got 0"),
+        ("block: residual, channels: 4, layers: 0", ".layers: must be at least 1, got 0"),
+        (
+            "block: residual, channels: 4, layers: 1, shortcut: 5x5",
+            ".shortcut: expected `3x3` or `1x1`, got the text `5x5`",
+        ),
+        ("block: lstm, hidden: 4, layer: 2", ".layer: unknown key; did you mean `layers`?"),
+        ("block: embedding, dim: 3, vectors: 5", ".vectors: expected a path, got 5"),
+        ("block: transformer, heads: 2, feedforward: 4, dropout: 1.0", ".dropout: must be less than 1, got 1.0"),
+        (
+            "block: transformer, dim: 10, heads: 3, feedforward: 4",
+            ".heads: 3 heads cannot share a width of 10 evenly; choose a divisor of `dim`",
+        ),
+        ("block: mlp, widths: []", ".widths: expected at least 1 entry, got 0"),
+        (
+            "block: linear, width: 3, activation: swish",
+            ".activation: expected `relu`, `tanh`, `sigmoid` or `none`, got the text `swish`",
+        ),
+    ],
+)
+def test_wrong_values(small: str, complaints: Callable[..., list[str]], entry: str, message: str) -> None:
+    assert complaints(with_blocks(small, entry)) == [f"x.yaml:5: model.components[0]{message}"]
+
+
+@pytest.mark.parametrize("entry", ["block: stem, channels: 4", "block: residual, channels: 4, layers: 1"])
+def test_blocks_with_batch_norm_are_known_as_such(small: str, complaints: Callable[..., list[str]], entry: str) -> None:
+    text = with_blocks(small, entry, "block: linear, width: 4").replace("{stages: 1}", "{stages: 2}")
+    text = text.replace("{kind: associated_learning}", "{kind: backpropagation}").replace(
+        "{stages: 2}", "{schedule: gpipe, micro_batches: 4, stages: 2}"
+    )
+    name = entry.split(",")[0].split()[1]
+    (found,) = complaints(text)
+    assert found.startswith(f"x.yaml:5: model.components[0].block: block `{name}` has batch normalisation")
+
+
+def test_strides_count_where_pools_follow(small: str, complaints: Callable[..., list[str]]) -> None:
+    halving = "block: residual, channels: 4, layers: 1, stride: 2, repeat: 2"
+    stem, pool = "block: stem, channels: 4", "block: vgg, channels: [4], pool: true"
+    (found,) = complaints(with_blocks(small, stem, halving, pool, pool))
+    assert found == (
+        "x.yaml:8: model.components[3].pool: the image is down to 1 x 1 before this pool; "
+        "remove a pool, or set data.image_size higher"
+    )
+
+
+def test_a_shortcut_is_a_text_in_the_schema() -> None:
+    definitions = json_schema()["$defs"]
+    assert definitions["Residual"]["properties"]["shortcut"]["enum"] == ["3x3", "1x1"]
+    assert {"Stem", "Embedding", "Lstm", "Transformer", "LinearLayer", "Mlp"} <= definitions.keys()
