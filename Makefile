@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 export RAY_USAGE_STATS_ENABLED := 0
 export RAY_AUTH_MODE := disabled
 
-.PHONY: quickstart test install lint types floors unit bench clean
+.PHONY: quickstart test install lint types floors unit bench schedules clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -38,7 +38,13 @@ unit: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.streamed
+	$(BIN)/python -m benchmarks.clock
 	$(BIN)/python -m benchmarks.tables
+
+schedules: $(INSTALLED)
+	$(BIN)/python -m benchmarks.schedules
+	$(BIN)/python -m benchmarks.laws
+	$(BIN)/python -m benchmarks.uneven
 
 clean:
 	rm -rf $(VENV) build *.egg-info

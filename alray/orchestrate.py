@@ -20,13 +20,18 @@ from alray.report.make import make_report
 from alray.report.summary import summarise
 from alray.run.driver import Driver, Interrupts, Observer, Outcome
 from alray.run.engines import Engine, engine
+from alray.run.export import ENDINGS, Exported, Format, export_route
+from alray.run.exported import ExportedRoute
 from alray.run.folder import latest_manifest, make_run_dir, mark
-from alray.run.inference import Prediction, TrainedNetwork
+from alray.run.inference import TrainedNetwork
 from alray.run.job import Job
 from alray.run.memory import machine_memory_bytes, require_memory
+from alray.run.prediction import Prediction
 from alray.run.recorder import Recorder
 from alray.run.resume import resumed_spec
+from alray.run.route_costs import RouteCost, measure_routes
 from alray.spec.loading import dump_spec, load_spec
+from alray.spec.step_ranges import require_steps
 from alray.stage.assignment import Start, start_from
 from alray.stage.checkpoint import step_folder
 from alray.stage.device import environment
@@ -42,6 +47,17 @@ class Options:
     address: str | None = None
     run_dir: Path | None = None
     allow_code: bool = False
+    profile: tuple[range, ...] = ()
+    """Mini-batches to trace with torch.profiler, counted from 1."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A checkpoint, after `step` mini-batches: accuracy and cost of each route asked for, shallowest first."""
+
+    step: int
+    accuracies: list[DepthAccuracy]
+    costs: list[RouteCost]
 
 
 @dataclass(frozen=True)
@@ -66,6 +82,7 @@ def run_spec(
 ) -> Finished:
     """Run a spec from its beginning, in a run folder of its own."""
     job = _load(spec_file, overrides, options.allow_code, observer)
+    require_steps(options.profile, done=0, total=job.total_steps)
     run_dir = make_run_dir(job.spec.name, options.run_dir)
     (run_dir / "spec.yaml").write_text(dump_spec(job.spec), encoding="utf-8")
     job.code.copy_used(run_dir / "code")
@@ -83,9 +100,11 @@ def resume_run(
 ) -> Finished:
     """Go on with a run from its last checkpoint, perhaps on other stages."""
     run_dir, spec = resumed_spec(run_dir, overrides, allow_change=allow_change)
-    job = Job.of(spec, UserCode(run_dir / "code", allow_elsewhere=options.allow_code))
     manifest = latest_manifest(run_dir)
+    code = UserCode(run_dir / "code", allow_elsewhere=options.allow_code)
+    job = Job.of(spec, code, trained=manifest is not None)
     start = start_from(run_dir, manifest) if manifest is not None else Start()
+    require_steps(options.profile, done=start.step, total=job.total_steps)
     _warn_of_another_device(job, manifest, observer)
     (run_dir / "spec.yaml").write_text(dump_spec(spec), encoding="utf-8")
     spent_s = max((record.time_s for record in read(run_dir / "records.jsonl")), default=0.0)
@@ -113,7 +132,7 @@ def _run(
     surroundings = environment(job.device)
     if job.device.type == "cpu":
         require_memory(job.network, machine_memory_bytes())
-    costs = job.costs(probe=True)
+    costs = job.costs(probe=True, one_process=options.inline)
     plan = job.plan(costs, one_process=options.inline)
     observer.planned(plan)
     write_json(run_dir / "plan.json", plan.as_json())
@@ -142,7 +161,7 @@ def _run(
                 plan=plan,
                 total_steps=job.total_steps,
                 new_graph=made.graph,
-                assign=lambda latest, begin: job.assignments(latest, run_dir, started_wall_s, begin),
+                assign=lambda latest, begin: job.assignments(latest, run_dir, started_wall_s, begin, options.profile),
                 replan=lambda before: _replan(job, costs, made, before, run_dir, observer),
                 recorder=recorder,
                 observer=observer,
@@ -150,22 +169,30 @@ def _run(
                 max_failures=job.spec.run.max_failures,
             )
             outcome = driver.run(start)
+        if (run_dir / "profile").is_dir():
+            observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
     finally:
         recorder.close()
     return _report(job, driver.plan, run_dir, outcome, options, time.time() - started_wall_s)
 
 
 def _replan(job: Job, costs: Costs, made: Engine, before: Plan, run_dir: Path, observer: Observer) -> Plan:
-    """The plan for what is left of the cluster: fewer stages where a node went."""
-    stages = made.most_stages(before.stages)
-    if stages == before.stages:
+    """The plan for what is left of the cluster: fewer replicas or stages where a node went."""
+    stages, replicas = made.room(before.stages, before.replicas)
+    if (stages, replicas) == (before.stages, before.replicas):
         return before
     if stages == 0:
         raise RunError("no node is left that could hold a stage", mend="bring nodes back, then `alray resume` the run")
-    plan = job.plan_for(costs, stages)
-    observer.note(
-        f"there is room for {stages} of {before.stages} stages: partition {list(plan.partition)} from here on"
-    )
+    plan = job.plan_for(costs, stages, replicas)
+    if replicas != before.replicas:
+        observer.note(
+            f"there is room for {replicas} of {before.replicas} replicas: "
+            f"they take {list(plan.shares)} samples of each mini-batch from here on"
+        )
+    if stages != before.stages:
+        observer.note(
+            f"there is room for {stages} of {before.stages} stages: partition {list(plan.partition)} from here on"
+        )
     write_json(run_dir / "plan.json", plan.as_json())
     return plan
 
@@ -209,16 +236,30 @@ def _warn_of_another_device(job: Job, manifest: dict[str, Any] | None, observer:
 
 def evaluate_run(
     run_dir: Path, *, depth: int | None, allow_code: bool, splits: tuple[str, ...] = ("validation", "test")
-) -> tuple[int, list[DepthAccuracy]]:
-    """Accuracy of a run's last checkpoint by the route of this depth, or by every route for None; and its step."""
+) -> Evaluated:
+    """What a run's last checkpoint gives by the route of this depth, or by every one for None, and what that costs."""
     network = TrainedNetwork(run_dir, allow_code=allow_code)
-    accuracies = network.evaluate(splits)
-    if depth is not None:
-        network.require_depth(depth)
-        accuracies = [accuracy for accuracy in accuracies if accuracy.depth == depth]
-    return network.step, accuracies
+    depths = network.depths if depth is None else (network.require_depth(depth),)
+    accuracies = [accuracy for accuracy in network.evaluate(splits) if accuracy.depth in depths]
+    return Evaluated(network.step, accuracies, measure_routes(network, depths))
 
 
-def predict_run(run_dir: Path, inputs: list[Path], *, depth: int | None, allow_code: bool) -> list[Prediction]:
-    """Label and score of each input file, by the route of this depth (the deepest for None)."""
-    return TrainedNetwork(run_dir, allow_code=allow_code).predict(inputs, depth)
+def predict_run(run: Path, inputs: list[str], *, depth: int | None, allow_code: bool) -> list[Prediction]:
+    """Label and score of each input (see `TrainedNetwork.predict`), by the route of this depth (the deepest for None).
+
+    run: a run folder, or a file of one exported route.
+    """
+    if run.is_file():
+        return ExportedRoute(run, allow_code=allow_code).predict(inputs, depth)
+    return TrainedNetwork(run, allow_code=allow_code).predict(inputs, depth)
+
+
+def export_run(run_dir: Path, *, kind: Format, depth: int | None, output: Path | None, allow_code: bool) -> Exported:
+    """Write a run's inference route of this depth (the deepest for None) to a file.
+
+    output: the file; None for `export/route-<depth>` with the format's ending, in the run folder.
+    """
+    network = TrainedNetwork(run_dir, allow_code=allow_code)
+    depth = network.require_depth(depth)
+    file = output or run_dir / "export" / f"route-{depth}{ENDINGS[kind]}"
+    return export_route(network, depth, kind, file)

@@ -15,9 +15,20 @@ RESULTS = Path(__file__).parent / "results"
 def summary_of(spec: Path, *overrides: str, inline: bool = False) -> dict[str, Any]:
     """`alray run --json` as users run it: a process of its own, its summary read from standard output."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "alray", "run", str(spec), *overrides, "--json"]
-        command += ["--run-dir", str(Path(folder) / "run")] + (["--inline"] if inline else [])
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        where = ["--run-dir", str(Path(folder) / "run")] + (["--inline"] if inline else [])
+        return _answer("run", str(spec), *overrides, *where)
+
+
+def comparison_of(spec: Path, *overrides: str) -> list[dict[str, Any]]:
+    """The rows of `alray plan --compare` on costs that are measured then: the shortest step first."""
+    rows: list[dict[str, Any]] = _answer("plan", str(spec), *overrides, "--probe", "--compare")["comparisons"]
+    return rows
+
+
+def _answer(*arguments: str) -> dict[str, Any]:
+    """What a command of alray's answers with `--json`; ends the program where the command fails."""
+    command = [sys.executable, "-m", "alray", *arguments, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
     result: dict[str, Any] = json.loads(done.stdout)

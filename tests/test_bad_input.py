@@ -98,7 +98,8 @@ def spec(old: str, new: str) -> str:
             "{block: vgg, channels: [4], pool: true}",
             "{block: resnet}",
             "x.yaml:7: model.components[2].block: unknown block `resnet`; "
-            "known: vgg, and classes of your own as python:package.module.Class",
+            "known: vgg, stem, residual, embedding, lstm, transformer, linear, mlp, "
+            "and classes of your own as python:package.module.Class",
         ),
         (
             "stages: 2",
@@ -176,7 +177,8 @@ def test_a_model_without_components(refusal: Callable[..., str]) -> None:
     [
         (
             "optimizer.learning_rate=0.1",
-            "optimizer.learning_rate: unknown key; known: kind, lr, label_lr, weight_decay, clip_norm, betas, eps",
+            "optimizer.learning_rate: unknown key; known: kind, lr, label_lr, weight_decay, clip_norm, accumulate, "
+            "betas, eps",
         ),
         ("optimiser.lr=0.1", "optimiser: unknown key; did you mean `optimizer`?"),
         ("seed=-1", "seed: must be at least 0, got -1"),

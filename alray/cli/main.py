@@ -12,7 +12,9 @@ from typing import Annotated
 import typer
 
 from alray import __version__
+from alray.cli.compare import compare
 from alray.cli.doctor import doctor
+from alray.cli.export import export
 from alray.cli.plan import plan
 from alray.cli.report import report
 from alray.cli.run import resume, run
@@ -34,7 +36,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _command in (run, plan, validate, schema, init, resume, evaluate, predict, report, doctor):
+for _command in (run, plan, validate, schema, init, resume, evaluate, predict, export, report, compare, doctor):
     app.command()(_command)
 
 

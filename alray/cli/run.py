@@ -11,6 +11,7 @@ import typer
 from alray.cli.options import AllowCode, Json, Overrides, RunFolder, SpecFile
 from alray.cli.terminal import INTERRUPTED, Terminal, terminal
 from alray.errors import RequestError
+from alray.spec.step_ranges import parse_steps
 
 if TYPE_CHECKING:
     from alray.cli.display import Display
@@ -25,6 +26,15 @@ Address = Annotated[
     typer.Option(metavar="A", help="Address of a Ray cluster to attach to.  [default: a Ray of this machine alone]"),
 ]
 
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="STEPS",
+        help="Trace these mini-batches of every stage, such as 20-24,40, into profile/ of the run folder.",
+        show_default=False,
+    ),
+]
+
 
 def run(
     spec: SpecFile,
@@ -36,6 +46,7 @@ def run(
         typer.Option(metavar="DIR", help="The run folder; empty or not there yet.  [default: runs/<name>-<time>]"),
     ] = None,
     address: Address = None,
+    profile: Profile = None,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
@@ -46,9 +57,10 @@ def run(
     given = overrides or []
     with terminal(as_json=json, spec=spec, overrides=given) as streams:
         _refuse_both(inline, address)
+        steps = parse_steps(profile) if profile is not None else ()
         from alray.orchestrate import Options, run_spec
 
-        options = Options(inline=inline, address=address, run_dir=run_dir, allow_code=allow_code)
+        options = Options(inline=inline, address=address, run_dir=run_dir, allow_code=allow_code, profile=steps)
         _watch(streams, lambda display, interrupts: run_spec(spec, given, options, display, interrupts))
 
 
@@ -58,6 +70,7 @@ def resume(
     *,
     inline: Inline = False,
     address: Address = None,
+    profile: Profile = None,
     allow_change: Annotated[
         bool, typer.Option("--allow-change", help="Allow values that make it another run than it was.")
     ] = False,
@@ -71,9 +84,10 @@ def resume(
     given = overrides or []
     with terminal(as_json=json, spec=run_dir / "spec.yaml", overrides=given) as streams:
         _refuse_both(inline, address)
+        steps = parse_steps(profile) if profile is not None else ()
         from alray.orchestrate import Options, resume_run
 
-        options = Options(inline=inline, address=address, allow_code=allow_code)
+        options = Options(inline=inline, address=address, allow_code=allow_code, profile=steps)
         _watch(
             streams,
             lambda display, interrupts: resume_run(

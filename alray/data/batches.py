@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -21,6 +21,7 @@ from alray.data.dataset import Data
 from alray.data.generators import generator
 from alray.data.split import Augment
 from alray.errors import DataError
+from alray.plan.shares import rows_of, shares_of_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,23 @@ class TrainBatches:
     ends the workers; they also end with the last batch.
     """
 
-    def __init__(self, data: Data, *, seed: int, start_step: int, end_step: int, workers: int) -> None:
-        """workers: processes that prepare batches ahead; 0 prepares each when it is asked for."""
+    def __init__(
+        self,
+        data: Data,
+        *,
+        seed: int,
+        start_step: int,
+        end_step: int,
+        workers: int,
+        shares: Sequence[int] = (),
+        replica: int = 0,
+    ) -> None:
+        """workers: processes that prepare batches ahead; 0 prepares each when it is asked for.
+
+        shares: samples of a mini-batch that each replica takes, of which those of `replica` are given; none for all.
+        """
         loader = DataLoader(
-            _Steps(data, seed),
+            _Steps(data, seed, tuple(shares) or (data.batch_size,), replica),
             batch_size=None,  # an item of `_Steps` is a whole mini-batch
             sampler=range(start_step, end_step),
             collate_fn=_as_it_is,
@@ -117,7 +131,8 @@ class _Steps(Dataset[Any]):
     An error is handed over as a value: the loader would make text with a traceback of one raised in a worker.
     """
 
-    def __init__(self, data: Data, seed: int) -> None:
+    def __init__(self, data: Data, seed: int, shares: tuple[int, ...], replica: int) -> None:
+        self._shares, self._replica = shares, replica
         self._split = data.train
         self._batch_size = data.batch_size
         self._steps_per_epoch = data.steps_per_epoch
@@ -128,8 +143,10 @@ class _Steps(Dataset[Any]):
 
     def __getitem__(self, step: int) -> Batch | DataError:
         epoch, position = divmod(step, self._steps_per_epoch)
-        first = position * self._batch_size
-        positions = self._epoch_order(epoch)[first : first + self._batch_size]
+        whole = self._epoch_order(epoch)[position * self._batch_size : (position + 1) * self._batch_size]
+        own = rows_of(shares_of_part(self._shares, len(whole)), self._replica)
+        first = position * self._batch_size + own.start
+        positions = whole[own]
         try:
             samples, labels = self._split.take(positions, self._augmentation(epoch, first))
         except DataError as error:

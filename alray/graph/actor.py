@@ -14,12 +14,13 @@ import ray
 import torch.distributed as dist
 
 from alray.graph.graph import Outbox, status_of
-from alray.graph.rendezvous import Meeting, host_store, join, links_of
+from alray.graph.rendezvous import Meeting, host_store, join, join_replicas, links_of
 from alray.stage import device as devices
 from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
 from alray.stage.links import Links
 from alray.stage.loop import StageLoop
+from alray.stage.profiler import prepare_recording, profiling
 from alray.stage.reports import StageStatus
 
 _SWITCH_S = 2.0e-4
@@ -47,7 +48,7 @@ class StageActor:
         self._outbox = Outbox()
         self._control = Control()
         self._loop: StageLoop | None = None
-        self._store: dist.TCPStore | None = None
+        self._stores: dict[str, dist.TCPStore] = {}
 
     def whereabouts(self) -> Whereabouts:
         """Also tells whether this node sees the run folder the driver made."""
@@ -60,13 +61,15 @@ class StageActor:
             sees_run_dir=token.is_file() and token.read_text() == self._run_token,
         )
 
-    def host_store(self, host: str) -> int:
-        """Open the replica's store on this host; returns its port."""
-        self._store = host_store(host)
-        return int(self._store.port)
+    def host_store(self, host: str, whose: str) -> int:
+        """Open a store on this host, for `stages` of this replica or for all `replicas`; returns its port."""
+        self._stores[whose] = host_store(host)
+        return int(self._stores[whose].port)
 
-    def start(self, meeting: Meeting | None) -> None:
-        """Begin the loop; a stage alone needs no meeting."""
+    def start(self, meeting: Meeting) -> None:
+        """Begin the loop."""
+        if self._assignment.profile:
+            prepare_recording()
         self._outcome = self._executor.submit(self._run, meeting)
 
     def poll(self) -> StageStatus:
@@ -75,7 +78,7 @@ class StageActor:
     def request_stop(self) -> None:
         self._control.stop_requested = True
 
-    def _run(self, meeting: Meeting | None) -> None:
+    def _run(self, meeting: Meeting) -> None:
         assignment = self._assignment
         self._redirect_output()
         spec = assignment.spec
@@ -85,29 +88,45 @@ class StageActor:
         network = assignment.network()
         # A backstop only: the driver, which hears every stage, ends a graph long before.
         timeout_s = max(300.0, 10.0 * assignment.plan.deadline_s)
-        joined = join(meeting, assignment, self._store, timeout_s) if meeting is not None else None
+        joined = joined_replicas = None
+        if meeting.stages is not None:
+            joined = join(meeting.stages, assignment, self._stores.get("stages"), timeout_s)
+        if meeting.replicas is not None:
+            joined_replicas = join_replicas(
+                meeting.replicas, assignment, self._stores.get("replicas"), timeout_s
+            )
         stage = assignment.build_stage(network, device)
         links = Links()
-        if meeting is not None and joined is not None:
+        if meeting.stages is not None and joined is not None:
             group, store = joined
-            links = links_of(assignment, network, device, group, store, meeting, timeout_s)
-        self._loop = StageLoop(
-            assignment,
-            stage=stage,
-            device=device,
-            dtype=network.dtype,
-            links=links,
-            control=self._control,
-            report=self._outbox.put,
-            baseline_bytes=baseline,
-            measures_memory=True,
-        )
+            links = links_of(assignment, network, device, group, store, meeting.stages, timeout_s)
+        replication = None
+        if joined_replicas is not None:
+            group, store = joined_replicas
+            replication = assignment.replication(stage.components, group, store, in_turns=False, timeout_s=timeout_s)
+        with profiling(assignment.profile, assignment.trace, stages=1, device=device) as profiler:
+            self._loop = StageLoop(
+                assignment,
+                stage=stage,
+                device=device,
+                dtype=network.dtype,
+                links=links,
+                control=self._control,
+                report=self._outbox.put,
+                baseline_bytes=baseline,
+                measures_memory=True,
+                profiler=profiler,
+                replication=replication,
+            )
+            self._run_loop(self._loop)
+
+    def _run_loop(self, loop: StageLoop) -> None:
         # What the imports left would be walked by every full collection, in the middle of some mini-batch.
         gc.collect()
         gc.freeze()
         # The loop must not wait the usual 5 ms for a thread that answers a poll.
         sys.setswitchinterval(_SWITCH_S)
-        for _ in self._loop.run():
+        for _ in loop.run():
             pass
 
     def _redirect_output(self) -> None:

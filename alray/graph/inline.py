@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 
 import torch
+import torch.distributed as dist
 
 from alray.channel.in_process import Queue, TurnBarrier
 from alray.errors import RunError
 from alray.graph.graph import Graph, Outbox, status_of
+from alray.graph.rendezvous import replica_group
 from alray.stage import device as devices
 from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
 from alray.stage.links import Links
 from alray.stage.loop import StageLoop
+from alray.stage.profiler import Profiler, prepare_recording, profiling
 from alray.stage.reports import StageStatus
 
+_GROUP_S = 300.0  # a backstop: replicas in one process do not lose each other
 _IDLE_ROUNDS = 10_000
 """Rounds in which no stage could go on before that is called a deadlock; a round without work takes microseconds."""
 
@@ -39,6 +44,8 @@ class InlineGraph(Graph):
     def start(self, assignments: Sequence[Assignment]) -> None:
         self._assignments = assignments
         self._outboxes = [Outbox() for _ in assignments]
+        if assignments[0].profile:
+            prepare_recording()
         self._outcome = self._executor.submit(self._run)
 
     def poll(self, timeout_s: float) -> list[StageStatus]:
@@ -75,40 +82,52 @@ class InlineGraph(Graph):
             devices.settle(first.spec.resources.threads, first.spec.run.deterministic)
             stack.callback(torch.set_num_threads, threads_before)
             stack.callback(torch.use_deterministic_algorithms, deterministic_before)
-            self._build()
+            stages = first.plan.stages
+            profiler = stack.enter_context(profiling(first.profile, first.trace, stages=stages, device=first.device()))
+            self._build(profiler)
             self._take_turns()
 
-    def _build(self) -> None:
+    def _build(self, profiler: Profiler | None) -> None:
         network = self._assignments[0].network()
-        stages = len(self._assignments)
-        in_flight = self._assignments[0].plan.in_flight
-        up = [Queue(f"{stage}->{stage + 1}", in_flight) for stage in range(stages - 1)]
-        down = [Queue(f"{stage + 1}->{stage}", in_flight) for stage in range(stages - 1)]
-        barrier = TurnBarrier(stages)
-        for stage, assignment in enumerate(self._assignments):
-            self._turn_of = stage
+        plan = self._assignments[0].plan
+        links = [end for _ in range(plan.replicas) for end in _links(plan.stages, plan.in_flight)]
+        groups, store = self._replica_groups()
+        for place, assignment in enumerate(self._assignments):
+            self._turn_of = place
             device = assignment.device()
             baseline = devices.resident_bytes()
-            links = Links(
-                from_below=up[stage - 1].receiver() if stage > 0 else None,
-                to_above=up[stage].sender() if stage < stages - 1 else None,
-                from_above=down[stage].receiver() if stage < stages - 1 else None,
-                to_below=down[stage - 1].sender() if stage > 0 else None,
-                barrier=barrier if stages > 1 else None,
-            )
+            stage = assignment.build_stage(network, device)
+            replication = None
+            if groups:
+                replication = assignment.replication(
+                    stage.components, groups[place], store, in_turns=True, timeout_s=_GROUP_S
+                )
             self._loops.append(
                 StageLoop(
                     assignment,
-                    stage=assignment.build_stage(network, device),
+                    stage=stage,
                     device=device,
                     dtype=network.dtype,
-                    links=links,
+                    links=links[place],
                     control=self._control,
-                    report=self._outboxes[stage].put,
+                    report=self._outboxes[place].put,
                     baseline_bytes=baseline,
-                    measures_memory=stages == 1,
+                    measures_memory=len(self._assignments) == 1,
+                    profiler=profiler,
+                    replication=replication,
                 )
             )
+
+    def _replica_groups(self) -> tuple[list[dist.ProcessGroup], dist.Store]:
+        """A process group for each stage of each replica, as between processes, so that sums have the same bits; none
+        for one replica. And the store they met over."""
+        store = dist.HashStore()
+        if self._assignments[0].plan.replicas == 1:
+            return [], store
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        with ThreadPoolExecutor(max_workers=len(self._assignments)) as meeting:
+            met = [meeting.submit(replica_group, store, assignment, _GROUP_S) for assignment in self._assignments]
+            return [one.result() for one in met], store
 
     def _take_turns(self) -> None:
         turns = {stage: loop.run() for stage, loop in enumerate(self._loops)}
@@ -126,3 +145,20 @@ class InlineGraph(Graph):
 
 
 _ENDED = object()
+
+
+def _links(stages: int, in_flight: int) -> list[Links]:
+    """The ends of the edges of one replica's stages."""
+    up = [Queue(f"{stage}->{stage + 1}", in_flight) for stage in range(stages - 1)]
+    down = [Queue(f"{stage + 1}->{stage}", in_flight) for stage in range(stages - 1)]
+    barrier = TurnBarrier(stages)
+    return [
+        Links(
+            from_below=up[stage - 1].receiver() if stage > 0 else None,
+            to_above=up[stage].sender() if stage < stages - 1 else None,
+            from_above=down[stage].receiver() if stage < stages - 1 else None,
+            to_below=down[stage - 1].sender() if stage > 0 else None,
+            barrier=barrier if stages > 1 else None,
+        )
+        for stage in range(stages)
+    ]

@@ -18,13 +18,14 @@ from alray.errors import PlanError, StageError
 from alray.graph.actor import StageActor, Whereabouts
 from alray.graph.cluster import Bundle, has_room
 from alray.graph.graph import Graph
-from alray.graph.rendezvous import Meeting
+from alray.graph.rendezvous import Meeting, Place
 from alray.stage.assignment import Assignment
 from alray.stage.reports import StageStatus
 
 _PLACING_S = 300.0
 _LOOKING_S = 2.0
 _STARTING_S = 120.0
+_ANSWERING_S = 0.05  # an answer takes a millisecond; one that takes longer is heard at the next poll
 _LEAVING_S = 2.0
 _ENDING_S = 10.0
 
@@ -87,20 +88,23 @@ class RayGraph(Graph):
                 )
 
     def _meet(self) -> None:
-        """Have stage 0 of each replica open a store, and every stage begin."""
+        """Have stages 0 open the stores, and every stage begin."""
         by_replica: dict[int, list[int]] = {}
         for place, assignment in enumerate(self._assignments):
             by_replica.setdefault(assignment.replica, []).append(place)
+        everywhere = self._open_store(list(range(len(self._actors))), "replicas") if len(by_replica) > 1 else None
         starts = []
         for places in by_replica.values():
-            meeting = None
-            if len(places) > 1:
-                one_host = len({self._places[place].node for place in places}) == 1
-                host = "127.0.0.1" if one_host else self._places[places[0]].host
-                (port,) = self._call([self._actors[places[0]].host_store.remote(host)])
-                meeting = Meeting(host, port, one_host)
-            starts += [self._actors[place].start.remote(meeting) for place in places]
+            own = self._open_store(places, "stages") if len(places) > 1 else None
+            starts += [self._actors[place].start.remote(Meeting(own, everywhere)) for place in places]
         self._call(starts)
+
+    def _open_store(self, places: list[int], whose: str) -> Place:
+        """A store on the first of these stages, for all of them."""
+        one_host = len({self._places[place].node for place in places}) == 1
+        host = "127.0.0.1" if one_host else self._places[places[0]].host
+        (port,) = self._call([self._actors[places[0]].host_store.remote(host, whose)])
+        return Place(host, port, one_host)
 
     def _call(self, references: list[Any]) -> list[Any]:
         try:
@@ -122,16 +126,16 @@ class RayGraph(Graph):
                 )
 
     def poll(self, timeout_s: float) -> list[StageStatus]:
+        # The stages are given the time to themselves; then they are asked, so that what is heard is not that old.
+        time.sleep(max(0.0, timeout_s - _ANSWERING_S))
         asking = set(self._polls.values())
         for place, actor in enumerate(self._actors):
             if place not in asking and place not in self._dead and not self._is_finished(place):
                 self._polls[actor.poll.remote()] = place
                 self._asked[place] = time.monotonic()
         answered: dict[int, StageStatus] = {}
-        # Answers come within a millisecond; the stages are given the rest of the time to themselves.
-        time.sleep(timeout_s)
         if self._polls:
-            ready, _ = ray.wait(list(self._polls), num_returns=len(self._polls), timeout=0)
+            ready, _ = ray.wait(list(self._polls), num_returns=len(self._polls), timeout=_ANSWERING_S)
             for reference in ready:
                 place = self._polls.pop(reference)
                 answered[place] = self._read(place, reference)
@@ -161,7 +165,7 @@ class RayGraph(Graph):
                 activity_s=0.0,
                 finished=True,
                 dead=True,
-                error=StageError(f"stage {assignment.stage} died (process {where.pid} on {where.host})"),
+                error=StageError(f"{assignment.title} died (process {where.pid} on {where.host})"),
                 detail=str(error),
             )
         return status

@@ -1,4 +1,7 @@
-"""How the stages of a replica find one another: a store held by stage 0, and process groups over gloo."""
+"""How stages find one another: stores held by stages 0, and process groups over gloo.
+
+The stages of a replica meet over one store, for their edges; the replicas of a stage over another, that of all of them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import socket
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import cast
 
 import psutil
 import torch
@@ -22,26 +26,35 @@ _UP, _DOWN, _ROUND = 1, 2, 3  # tags: a stream of messages each way, and one fro
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """Where the stages of a replica meet."""
+class Place:
+    """Where some stages meet."""
 
     host: str
     port: int
     one_host: bool  # whether all of them are on one machine
 
 
+@dataclass(frozen=True)
+class Meeting:
+    """Where a stage meets the others of its replica, and its likes in the other replicas; None where there are none."""
+
+    stages: Place | None
+    replicas: Place | None
+
+
 def host_store(host: str) -> dist.TCPStore:
-    """The store of a replica, on a port the system picks; it lives as long as this object."""
+    """A store on a port the system picks; it lives as long as this object."""
     return dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
 
 
 def join(
-    meeting: Meeting, assignment: Assignment, store: dist.TCPStore | None, timeout_s: float
+    place: Place, assignment: Assignment, store: dist.TCPStore | None, timeout_s: float
 ) -> tuple[dist.ProcessGroup, dist.TCPStore]:
-    """Meet the other stages; returns the group their edges run over, and the store."""
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo" if meeting.one_host else _interface_of(_own_address(meeting.host))
-    if store is None:
-        store = dist.TCPStore(meeting.host, meeting.port, is_master=False, timeout=timedelta(seconds=timeout_s))
+    """Meet the other stages of the replica; returns the group their edges run over, and the store.
+
+    store: on the stage that holds it, otherwise None.
+    """
+    store = _entered(place, store, timeout_s)
     dist.init_process_group(
         "gloo",
         store=store,
@@ -54,13 +67,43 @@ def join(
     return group, store
 
 
+def join_replicas(
+    place: Place, assignment: Assignment, store: dist.TCPStore | None, timeout_s: float
+) -> tuple[dist.ProcessGroup, dist.TCPStore]:
+    """Meet the same stage of the other replicas; returns the group of their gradients, and the store of all stages."""
+    store = _entered(place, store, timeout_s)
+    group = replica_group(store, assignment, timeout_s)
+    return group, store
+
+
+def replica_group(store: dist.Store, assignment: Assignment, timeout_s: float) -> dist.ProcessGroup:
+    """One rank for each replica of a stage. Collective: each of them calls it, in a process or a thread of its own.
+
+    It stands beside the default group, which is that of the replica's own stages.
+    """
+    group = dist.ProcessGroupGloo(
+        dist.PrefixStore(f"replicas of stage {assignment.stage}", store),
+        assignment.replica,
+        assignment.plan.replicas,
+        timedelta(seconds=timeout_s),
+    )
+    return cast(dist.ProcessGroup, group)  # it has all of a group's operations
+
+
+def _entered(place: Place, store: dist.TCPStore | None, timeout_s: float) -> dist.TCPStore:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo" if place.one_host else _interface_of(_own_address(place.host))
+    if store is not None:
+        return store
+    return dist.TCPStore(place.host, place.port, is_master=False, timeout=timedelta(seconds=timeout_s))
+
+
 def links_of(
     assignment: Assignment,
     network: Network,
     device: torch.device,
     group: dist.ProcessGroup,
     store: dist.Store,
-    meeting: Meeting,
+    place: Place,
     timeout_s: float,
 ) -> Links:
     """The ends of this stage's edges. Collective: every stage of the replica calls it."""
@@ -69,7 +112,7 @@ def links_of(
     assert isinstance(barrier_group, dist.ProcessGroup), "every stage belongs to the barrier"
     mine = plan.stage_plans[stage]
     below, above = stage - 1, stage + 1
-    ends = _Ends(assignment, device, group, store, meeting.one_host, timeout_s)
+    ends = _Ends(assignment, device, group, store, place.one_host, timeout_s)
     links = Links(barrier=GroupBarrier(barrier_group, timeout_s))
     # Senders first: a shared memory is made by its sender and waited for by its receiver.
     if stage > 0:

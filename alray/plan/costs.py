@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 
@@ -28,6 +28,18 @@ class ComponentCosts:
     infer_bytes: int  # what an evaluation message upwards after this component holds
     route_bytes: int  # what one depth's message downwards before this component holds
     output_shape: tuple[int, ...]  # of s, without the batch dimension
+    ends_route: bool = True  # whether a route of inference has this depth
+    parts: dict[str, int] = field(default_factory=dict, hash=False)  # `parameters` of f, b, g, h; f and p; f and head
+    # The most that is held beside weights and optimizer state, with what forward left; 0: no more than that.
+    forward_peak_bytes: int = 0
+    backward_peak_bytes: int = 0  # from no gradients on, those it makes included
+    backward_fixed_bytes: int = 0  # of those, what does not hang on the number of samples
+    adding_peak_bytes: int = 0  # in a backward that adds to gradients, those not included
+    adding_fixed_bytes: int = 0
+    update_peak_bytes: int = 0  # in U, beside gradients
+    # Of forward_s and backward_s, what each micro-batch takes whatever its size; below 0 where small ones are faster.
+    forward_fixed_s: float = 0.0
+    backward_fixed_s: float = 0.0
 
     @property
     def train_s(self) -> float:
@@ -48,8 +60,13 @@ class Costs:
     data_s: float = 0.0  # stage 0 takes this to get a mini-batch ready
     edge_latency_s: float = 2.0e-4  # of one message
     edge_s_per_byte: float = 5.0e-10  # packing, moving and unpacking
+    pipeline_latency_s: float = 2.0e-4  # the same of a message in a pipeline of backpropagation
+    pipeline_s_per_byte: float = 5.0e-10
     action_overhead_s: float = 2.0e-4  # of each computation on a micro-batch, whatever its size
-    input_gradient_share: float = 0.5  # of a backward that is split: the part the stage below waits for
+    split_backward: float = 1.0  # how many times as long a backward in two parts takes, both together
+    input_gradient_share: float = 0.5  # of a backward in two parts: the one the stage below waits for
+    contention: float = 1.0  # how many times as long a computation takes while all other processors compute too
+    batch_bytes: int = 0  # of a mini-batch as stage 0 reads it
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

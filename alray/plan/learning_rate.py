@@ -8,33 +8,85 @@ from typing import Any
 from alray.errors import PlanError
 
 
-def learning_rate(base: float, schedule: Any, step: int, *, steps_per_epoch: int, total_steps: int | None) -> float:
+def learning_rate(
+    base: float,
+    schedule: Any,
+    step: int,
+    *,
+    steps_per_epoch: int,
+    total_steps: int | None,
+    batch_size: int | None = None,
+    accumulate: int = 1,
+) -> float:
     """The rate of the mini-batch that follows `step` completed ones (0 for the first).
 
-    schedule: the spec's `lr_schedule`; `kind` is one of
-        constant   `base` throughout
-        cosine     half a cosine from `base` at the end of warm-up to `final_lr` at `total_steps`
-        linear     straight from `base` at the end of warm-up to `base * final_factor` `decay_steps`
+    base: the optimizer's rate. schedule: the spec's `lr_schedule`. Its full rate is `base` scaled with the batch
+    (`batch_factor`); `kind` is one of
+        constant   the full rate throughout
+        cosine     half a cosine from the full rate at the end of warm-up to `final_lr` at `total_steps`
+        linear     straight from the full rate at the end of warm-up to `final_factor` times it `decay_steps`
                    mini-batches later (null: at `total_steps`), then constant
-    Over the first `warmup_epochs` epochs the rate rises in equal steps, up to `base` with the last of them.
-    Raises PlanError where the end of a decay is needed and the run has no number of steps.
+    Over the first `warmup_epochs` epochs the rate rises in equal steps, one a mini-batch: from zero (`warmup_from`),
+    so that the last mini-batch has the full rate, or from `base`, which the first one has, so that the first one after
+    the warm-up has the full rate (Goyal et al. 2017, arXiv 1706.02677, section 2.2).
+
+    batch_size: samples of a mini-batch over all replicas, needed where the rate is scaled. accumulate: mini-batches of
+    an update; they share one rate, that of the same update in a run with mini-batches so many times as large.
+    Raises PlanError where the end of a decay is needed and the run has no number of steps, and where the rate cannot be
+    scaled for want of a batch size.
     """
-    warm_up = round(schedule.warmup_epochs * steps_per_epoch)
-    if step < warm_up:
-        return float(base * (step + 1) / warm_up)
+    full = base * batch_factor(schedule, None if batch_size is None else batch_size * accumulate)
+    warm_up: int = round(schedule.warmup_epochs * steps_per_epoch)
+    begun = step // accumulate * accumulate  # mini-batches before those of this update
+    if begun < warm_up:
+        if schedule.warmup_from == "base":
+            return _between(base, full, begun / warm_up)
+        return full * min(1.0, (begun + accumulate) / warm_up)
     if schedule.kind == "constant":
-        return base
+        return full
     if schedule.kind == "cosine":
-        share = _share(step - warm_up, _decay_steps(schedule.kind, None, warm_up, total_steps))
-        return float(schedule.final_lr + (base - schedule.final_lr) * (1.0 + math.cos(math.pi * share)) / 2.0)
+        share = _share(begun - warm_up, _decay_steps(schedule.kind, None, warm_up, total_steps))
+        return _between(float(schedule.final_lr), full, (1.0 + math.cos(math.pi * share)) / 2.0)
     if schedule.kind == "linear":
-        share = _share(step - warm_up, _decay_steps(schedule.kind, schedule.decay_steps, warm_up, total_steps))
-        return float(base * (1.0 - (1.0 - schedule.final_factor) * share))
+        share = _share(begun - warm_up, _decay_steps(schedule.kind, schedule.decay_steps, warm_up, total_steps))
+        return full * _between(1.0, float(schedule.final_factor), share)
     raise PlanError(
         f"unknown lr_schedule `{schedule.kind}`",
         mend="choose constant, cosine or linear",
         key="lr_schedule.kind",
     )
+
+
+def batch_factor(schedule: Any, samples: int | None) -> float:
+    """What a rate tuned for `reference_batch_size` samples is multiplied by, for updates of `samples`.
+
+    linear        samples / reference          (Goyal et al. 2017, arXiv 1706.02677, section 2.1)
+    square_root   sqrt(samples / reference)    (Krizhevsky 2014, arXiv 1404.5997, section 5: the variance of an update)
+    Raises PlanError where either number is missing and the schedule scales.
+    """
+    if schedule.scale_with_batch == "none":
+        return 1.0
+    if samples is None or schedule.reference_batch_size is None:
+        raise PlanError(
+            f"`{schedule.scale_with_batch}` needs the size of the batch and of the one that the rate is meant for",
+            mend="give data.batch_size and lr_schedule.reference_batch_size",
+            key="lr_schedule.scale_with_batch",
+        )
+    ratio = samples / schedule.reference_batch_size
+    if schedule.scale_with_batch == "linear":
+        return float(ratio)
+    if schedule.scale_with_batch == "square_root":
+        return math.sqrt(ratio)
+    raise PlanError(
+        f"unknown rule `{schedule.scale_with_batch}`",
+        mend="choose none, linear or square_root",
+        key="lr_schedule.scale_with_batch",
+    )
+
+
+def _between(first: float, last: float, share: float) -> float:
+    """`share` of the way from first to last, in 0..1; exactly first at 0 and last at 1."""
+    return first * (1.0 - share) + last * share
 
 
 def _decay_steps(kind: str, given: int | None, warm_up: int, total_steps: int | None) -> int:

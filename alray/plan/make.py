@@ -36,6 +36,7 @@ def make_plan(
     virtual_stages: int = 1,
     stage_speed: Sequence[float] | None = None,
     memory_limits: Sequence[int] | None = None,
+    shares: Sequence[int] = (),
 ) -> Plan:
     """The plan of a run.
 
@@ -46,6 +47,7 @@ def make_plan(
     stage_speed: of each stage's device, relative to the one the costs were taken on; None: all the same.
     memory_limits: bytes each stage may hold. The automatic cut keeps within them; another one is taken as it is, for
     memory is an estimate, unless no cut fits.
+    shares: samples of a mini-batch for each replica; costs are those of the largest.
 
     Raises PlanError where the components cannot be laid on the stages so.
     """
@@ -92,6 +94,7 @@ def make_plan(
         micro_batches=micro_batches,
         virtual_stages=virtual_stages,
         stage_speed=setting.stage_speed,
+        shares=tuple(shares),
     )
 
 

@@ -10,14 +10,25 @@ from alray.plan.costs import Costs
 
 @dataclass(frozen=True)
 class Memory:
-    """Predicted peak of one stage, bytes."""
+    """Predicted peak of one stage, bytes: what each part takes at the moment when all together take most.
 
-    parameters_bytes: int
+    The tensors of a stage, as torch allocates them. What libraries hold for themselves is not in it, nor is the data
+    set that stage 0 reads from.
+    """
+
+    parameters_bytes: int  # with buffers
     gradients_bytes: int
     optimizer_bytes: int
-    activations_bytes: int
+    activations_bytes: int  # what forwards left for their backwards
     channel_bytes: int  # rings of send and receive buffers
     snapshot_bytes: int  # the copy a checkpoint is written from
+    temporary_bytes: int = 0  # what comes and goes inside the computation of that moment
+    batch_bytes: int = 0  # the mini-batch stage 0 works on
+
+    @property
+    def training_bytes(self) -> int:
+        """Without the buffers of edges and the copy for checkpoints: what training itself allocates."""
+        return self.total_bytes - self.channel_bytes - self.snapshot_bytes
 
     @property
     def total_bytes(self) -> int:
@@ -90,6 +101,7 @@ class Plan:
     micro_batches: int = 1  # equal parts each mini-batch is cut into
     virtual_stages: int = 1  # on each stage
     stage_speed: tuple[float, ...] = ()  # of each stage's device, relative to the one of the costs; (): all alike
+    shares: tuple[int, ...] = ()  # samples of a mini-batch each replica takes at first
 
     def as_json(self) -> dict[str, Any]:
         value = asdict(self)
@@ -112,5 +124,6 @@ class Plan:
                 "edges": tuple(EdgePlan(**entry) for entry in value["edges"]),
                 "costs": Costs.from_json(value["costs"]),
                 "stage_speed": tuple(value.get("stage_speed", ())),
+                "shares": tuple(value.get("shares", ())),
             }
         )

@@ -72,19 +72,26 @@ def timeline_of(setting: Setting, partition: Sequence[int], num_batches: int | N
 
 
 def predict_step(setting: Setting, partition: Sequence[int]) -> Prediction:
-    """The step of one partition; with `cores`, of stages and replicas that share so many processors."""
+    """The step of one partition; with `cores`, of stages and replicas that share so many processors.
+
+    What computes while others compute beside it is slower by `Costs.contention`; the bound is not.
+    """
     costs, cores = setting.costs, setting.cores
     durations = action_durations(setting, partition)
     timeline = timeline_of(setting, partition)
     bound_s = bound_of(setting, durations)
     bound = FORMULAS[setting.schedule]
+    alone_s = sum(computing_s(setting, durations))
+    if setting.cores is not None and costs.contention > 1.0:
+        durations = durations.times(_slower(setting, timeline))
+        timeline = simulate(program_of(setting), durations, in_flight=setting.room)
     computing = sum(computing_s(setting, durations))
     step_time_s = timeline.step_time_s
     shared = False
     if cores is not None:
         threads = costs.threads * setting.replicas * costs.processor_share
-        if computing * threads / cores > bound_s:
-            bound_s = computing * threads / cores
+        if alone_s * threads / cores > bound_s:
+            bound_s = alone_s * threads / cores
             bound = "sum(F+B)*threads/processors"
         # Messages too are packed and unpacked by the processors.
         messages = setting.micro_batches * (sum(durations.up_s) + sum(durations.down_s))
@@ -93,6 +100,17 @@ def predict_step(setting: Setting, partition: Sequence[int]) -> Prediction:
         step_time_s = max(step_time_s, work)
     bubble = max(0.0, 1.0 - computing / (setting.stages * step_time_s)) if step_time_s > 0 else 0.0
     return Prediction(step_time_s, bubble, bound_s, bound, float(timeline.completed_s[0]), shared)
+
+
+def _slower(setting: Setting, timeline: Timeline) -> list[float]:
+    """How many times as long the computations of each virtual stage take while others compute beside it.
+
+    `Costs.contention` is that of all processors; with fewer at work it is nearer to 1 in proportion.
+    """
+    assert setting.cores is not None, "where each stage has a device of its own, none is in another's way"
+    others = min(setting.stages * setting.replicas, setting.cores) - 1
+    more = setting.costs.contention - 1.0
+    return [1.0 + more * share for share in timeline.crowding(others)] * setting.virtual_stages
 
 
 def predict_evaluation(setting: Setting, partition: Sequence[int], num_batches: int) -> float:

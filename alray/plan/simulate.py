@@ -10,7 +10,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,15 @@ class Durations:
     latency_s: float = 0.0
     input_gradient_s: Sequence[float] = ()
     weight_gradient_s: Sequence[float] = ()
+
+    def times(self, factors: Sequence[float]) -> Durations:
+        """The same with the computations of each (virtual) stage so many times as long; messages are as before."""
+        computations = ("forward_s", "backward_s", "update_s", "infer_s", "route_s", "input_gradient_s")
+        changed: dict[str, Any] = {}
+        for name in (*computations, "weight_gradient_s"):
+            seconds = getattr(self, name)
+            changed[name] = [own * factor for own, factor in zip(seconds, factors, strict=True)] if seconds else []
+        return replace(self, **changed)
 
     def table(self, stages: int) -> Floats:
         """[virtual stages, kinds and directions]: the seconds a stage is busy with each."""

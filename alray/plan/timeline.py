@@ -69,6 +69,35 @@ class Timeline:
         stage_time = self.step_time_s * len(self.completed_s) * self.program.stages
         return max(0.0, 1.0 - computing / stage_time) if stage_time > 0 else 0.0
 
+    def crowding(self, others: int) -> list[float]:
+        """Of each stage: how many of `others` other stages compute while it does, as a share and on average, in the
+        middle half of the program, where it neither fills nor drains.
+
+        More than `others` count as all of them.
+        """
+        if others == 0:
+            return [0.0] * self.program.stages
+        completed = self.completed_s
+        quarter = (len(completed) - 1) // 4
+        first_s, last_s = completed[quarter] if len(completed) > 1 else 0.0, completed[-1 - quarter]
+        begins, finishes = [], []
+        for codes, starts, ends in zip(self.program.codes, self.starts_s, self.ends_s, strict=True):
+            computes = np.isin(sorts(codes), _COMPUTE)
+            begins.append(np.clip(starts[computes], first_s, last_s))
+            finishes.append(np.clip(ends[computes], first_s, last_s))
+        times = np.concatenate([*begins, *finishes])
+        order = np.argsort(times)
+        computing = np.cumsum(np.repeat([1, -1], len(times) // 2)[order])[:-1]  # stages, from one time to the next
+        beside = np.minimum(np.maximum(computing - 1, 0), others) / others
+        times = times[order]
+        until = np.concatenate([[0.0], np.cumsum(beside * np.diff(times))])  # the integral of `beside` up to each time
+        shares = []
+        for began, finished in zip(begins, finishes, strict=True):
+            crowded = np.sum(np.interp(finished, times, until) - np.interp(began, times, until))
+            total = np.sum(finished - began)
+            shares.append(float(crowded / total) if total > 0 else 0.0)
+        return shares
+
     def bars(self, first_batch: int = 0, end_batch: int | None = None) -> list[Bar]:
         """The actions of mini-batches `first_batch` to `end_batch` - 1, stage by stage, in order."""
         drawn = []

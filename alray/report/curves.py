@@ -15,10 +15,14 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a chart: (mini-batches completed, value), in order of the first."""
+    """One line of a chart: (mini-batches completed, value), in order of the first.
+
+    band: (the same, lowest value, highest value) of the runs whose mean the line is; () where it is of one run.
+    """
 
     label: str
     points: tuple[Point, ...]
+    band: tuple[tuple[float, float, float], ...] = ()
 
 
 def loss_curves(records: Sequence[Record]) -> dict[str, list[Curve]]:

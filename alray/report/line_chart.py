@@ -22,16 +22,18 @@ def line_chart(curves: Sequence[Curve], *, title: str, y_label: str, x_label: st
     """
     drawn = [(index, curve, thin(curve.points)) for index, curve in enumerate(curves)]
     values = [value for _, _, points in drawn for _, value in points]
+    values += [value for curve in curves for _, *ends in curve.band for value in ends]
     if not values:
         return f'<p class="none">{escape(title)}: no finite value was recorded.</p>'
     steps = [step for _, _, points in drawn for step, _ in points]
     x = axis_over(steps, _LEFT, _WIDTH - _RIGHT)
     log = scale == "auto" and spans_decades(values)
     y = axis_over(values, _HEIGHT - _BOTTOM, _TOP, log=log)
+    bands = "".join(_band(curve.band, x, y, index) for index, curve, _ in drawn if curve.band)
     lines = "".join(_line(points, x, y, index, curve.label) for index, curve, points in drawn if points)
     svg = (
         f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">'
-        f"{_frame(x, y, x_label, y_label)}{lines}</svg>"
+        f"{_frame(x, y, x_label, y_label, whole=all(step == round(step) for step in steps))}{bands}{lines}</svg>"
     )
     notes = _notes(curves, log=log)
     caption = f"<b>{escape(title)}</b>{' · ' if notes else ''}{notes}"
@@ -54,8 +56,15 @@ def _line(points: Sequence[Point], x: Axis, y: Axis, index: int, label: str) -> 
     return f'<polyline class="line {colour_classes(index)}" points="{path}">{title}</polyline>'
 
 
-def _frame(x: Axis, y: Axis, x_label: str, y_label: str) -> str:
-    """Grid, tick labels and the names of both axes."""
+def _band(band: Sequence[tuple[float, float, float]], x: Axis, y: Axis, index: int) -> str:
+    """The area between lowest and highest values, beneath the line."""
+    upper = [f"{x.pixel(at):.1f},{y.pixel(high):.1f}" for at, _, high in band]
+    lower = [f"{x.pixel(at):.1f},{y.pixel(low):.1f}" for at, low, _ in reversed(band)]
+    return f'<polygon class="band {colour_classes(index)}" points="{" ".join([*upper, *lower])}"/>'
+
+
+def _frame(x: Axis, y: Axis, x_label: str, y_label: str, *, whole: bool) -> str:
+    """Grid, tick labels and the names of both axes; whole: whether there is nothing between whole numbers of x."""
     parts = []
     for value in y.ticks():
         at = y.pixel(value)
@@ -63,7 +72,7 @@ def _frame(x: Axis, y: Axis, x_label: str, y_label: str) -> str:
         parts.append(f'<text class="tick end" x="{x.start - 6:g}" y="{at + 3.5:.1f}">{tick_label(value)}</text>')
     for value in x.ticks():
         at = x.pixel(value)
-        if value >= 0:
+        if value >= 0 and not (whole and value != round(value)):
             parts.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{y.end:g}" y2="{y.start:g}"/>')
             parts.append(f'<text class="tick mid" x="{at:.1f}" y="{y.start + 15:g}">{tick_label(value)}</text>')
     middle = (y.start + y.end) / 2

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from html import escape
-from importlib.resources import files
 from pathlib import Path
 
 from alray.report import pipeline_sections, training_sections
+from alray.report.document import write_document
 from alray.report.folder import RunFolder
 from alray.report.schedule_section import schedule
+from alray.report.single_step_section import single_step_section
 from alray.report.summary import figures_of
 
 
@@ -20,6 +20,7 @@ def write_html(run: RunFolder, path: Path) -> Path:
         training_sections.losses(run),
         training_sections.accuracies(run),
         schedule(run),
+        single_step_section(run),
         pipeline_sections.stage_time(run),
         pipeline_sections.plan_table(run, figures),
         pipeline_sections.edges(run, figures),
@@ -28,16 +29,9 @@ def write_html(run: RunFolder, path: Path) -> Path:
         pipeline_sections.spec(run),
     ]
     version = f"alray {run.summary.version}" if run.summary else "alray"
-    style = files("alray.report").joinpath("page.css").read_text(encoding="utf-8")
-    page = (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(run.name)} · alray report</title><style>{style}</style></head><body><main>"
-        + "\n".join(sections)
-        + f"<footer>{escape(version)} · made from records.jsonl and plan.json of {escape(run.path.name)}"
-        "</footer></main></body></html>\n"
+    return write_document(
+        path,
+        title=f"{run.name} · alray report",
+        sections=sections,
+        footer=f"{version} · made from records.jsonl and plan.json of {run.path.name}",
     )
-    temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(page, encoding="utf-8")
-    temporary.replace(path)
-    return path

@@ -21,6 +21,14 @@ def predicted_bars(plan: Plan, first_batch: int, num_batches: int) -> list[Bar]:
     return [bar._replace(start_s=bar.start_s * slowdown, end_s=bar.end_s * slowdown) for bar in bars]
 
 
+def steady_timeline(plan: Plan) -> tuple[Timeline, range]:
+    """As many mini-batches as a prediction simulates, each stage with its own device, and which of them are in steady
+    state: those that the predicted step time is the mean of."""
+    timeline = _timeline(plan, None)
+    num_batches = len(timeline.completed_s)
+    return timeline, range((num_batches - 1) // 2 + 1, num_batches) if num_batches > 1 else range(1)
+
+
 def _timeline(plan: Plan, num_batches: int | None) -> Timeline:
     return predicted_timeline(
         plan.schedule,

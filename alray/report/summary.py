@@ -62,6 +62,8 @@ class Figures:
     accuracy_per_depth: list[DepthAccuracy]
     peak_memory_bytes: list[int | None]
     bytes_sent: dict[str, int]
+    shares: list[int] | None
+    all_reduce_bytes: int
     failures: list[Failure]
 
 
@@ -112,6 +114,8 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
         accuracy_per_depth=list(final.per_depth) if final else [],
         peak_memory_bytes=_peak_memory_bytes(records, plan),
         bytes_sent=_bytes_sent(records),
+        shares=_shares(records, plan),
+        all_reduce_bytes=sum(record.all_reduce_bytes for record in _last_of_stages(records)),
         failures=_failures(records),
     )
 
@@ -174,12 +178,29 @@ def _peak_memory_bytes(records: Sequence[Record], plan: Plan) -> list[int | None
 def _bytes_sent(records: Sequence[Record]) -> dict[str, int]:
     """Bytes per edge over all attempts and replicas: each stage's last counters of each attempt, added up."""
     total: dict[str, int] = {}
-    for attempt in split_attempts(records):
-        last = {(record.stage, record.replica): record for record in attempt.stage_records}
-        for record in last.values():
-            for edge, count in record.bytes_sent.items():
-                total[edge] = total.get(edge, 0) + count
+    for record in _last_of_stages(records):
+        for edge, count in record.bytes_sent.items():
+            total[edge] = total.get(edge, 0) + count
     return dict(sorted(total.items(), key=lambda item: _edge_order(item[0])))
+
+
+def _last_of_stages(records: Sequence[Record]) -> list[StageRecord]:
+    """The last record of each stage of each replica in each attempt."""
+    found: list[StageRecord] = []
+    for attempt in split_attempts(records):
+        found += {(record.stage, record.replica): record for record in attempt.stage_records}.values()
+    return found
+
+
+def _shares(records: Sequence[Record], plan: Plan) -> list[int] | None:
+    """Samples of a mini-batch each replica took last."""
+    if plan.replicas == 1:
+        return None
+    shares = list(plan.shares)
+    for record in _last_of_stages(records):
+        if record.share is not None and record.replica < plan.replicas:
+            shares[record.replica] = record.share
+    return shares
 
 
 def _edge_order(edge: str) -> tuple[int, ...]:

@@ -16,18 +16,19 @@ NUM_PREDICTED = 32  # mini-batches of the prediction, from the first
 def write_timeline(run: RunFolder, path: Path) -> Path:
     """Write the trace to `path` and return it.
 
-    Process 1 is the prediction, from the first mini-batch; the next is what was measured (one process for
-    each attempt in which mini-batches were traced), each with one thread per stage and replica. Each process
-    starts at 0; `otherData` holds the seconds since the start of the run at which a measured one began.
+    Process 1 is the prediction, from the first mini-batch, drawn under what was measured: one process for each attempt
+    in which mini-batches were traced, each with one thread per stage and replica. Each process starts at 0; `otherData`
+    holds the seconds since the start of the run at which a measured one began.
     """
     attempts = measured_attempts(run.records)
     num_batches = min(NUM_PREDICTED, run.plan.total_steps or NUM_PREDICTED)
-    events = _process(1, "predicted", predicted_lanes(run.plan, 0, num_batches), start_s=0.0)
+    last = 1 + len(attempts)
+    events = _process(1, "predicted", predicted_lanes(run.plan, 0, num_batches), start_s=0.0, place=last)
     began = {}
     for number, lanes in enumerate(attempts, start=1):
         name = "measured" if len(attempts) == 1 else f"measured, attempt {number}"
         began[name] = min(lane.bars[0].start_s for lane in lanes)
-        events += _process(1 + number, name, lanes, start_s=began[name])
+        events += _process(1 + number, name, lanes, start_s=began[name], place=number)
     trace = {
         "displayTimeUnit": "ms",
         "otherData": {"name": run.name, "schedule": run.plan.schedule, "began_s": began},
@@ -39,10 +40,11 @@ def write_timeline(run: RunFolder, path: Path) -> Path:
     return path
 
 
-def _process(pid: int, name: str, lanes: Sequence[Lane], *, start_s: float) -> list[dict[str, Any]]:
+def _process(pid: int, name: str, lanes: Sequence[Lane], *, start_s: float, place: int) -> list[dict[str, Any]]:
+    """Events of one process; place: where it is drawn among the others, 1 at the top."""
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}},
-        {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}},
+        {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": place}},
     ]
     several = any(lane.replica for lane in lanes)
     for tid, lane in enumerate(lanes):

@@ -14,15 +14,18 @@ from alray.spec.micro_batches import PIPELINES
 
 
 class Engine(ABC):
-    """Makes graphs for plans, and knows how many stages there is room for."""
+    """Makes graphs for plans, and knows what there is room for."""
 
     @abstractmethod
     def graph(self, plan: Plan) -> Graph:
         """A graph for this plan, not started."""
 
     @abstractmethod
-    def most_stages(self, wanted: int) -> int:
-        """The most stages, up to `wanted`, that there is room for now, were nothing else running; 0 for none."""
+    def room(self, stages: int, replicas: int) -> tuple[int, int]:
+        """The most stages and replicas, up to those wanted, that there is room for now, were nothing else running.
+
+        Replicas are given up first: the stages of one are what a network may need. (0, 0) for none.
+        """
 
 
 class InlineEngine(Engine):
@@ -31,8 +34,8 @@ class InlineEngine(Engine):
     def graph(self, plan: Plan) -> Graph:
         return InlineGraph()
 
-    def most_stages(self, wanted: int) -> int:
-        return wanted
+    def room(self, stages: int, replicas: int) -> tuple[int, int]:
+        return stages, replicas
 
 
 class RayEngine(Engine):
@@ -45,22 +48,22 @@ class RayEngine(Engine):
         from alray.graph.ray_graph import RayGraph
 
         return RayGraph(
-            self._job.bundles(plan.stages), run_token=self._run_token, labels=self._job.spec.resources.labels
+            self._job.bundles(plan.stages, plan.replicas),
+            run_token=self._run_token,
+            labels=self._job.spec.resources.labels,
         )
 
-    def most_stages(self, wanted: int) -> int:
+    def room(self, stages: int, replicas: int) -> tuple[int, int]:
         from alray.graph.cluster import has_room
 
-        if not isinstance(self._job.spec.resources.per_stage, dict):
-            return wanted  # each stage asks for something of its own: fewer of them is another request
-        return next(
-            (
-                stages
-                for stages in range(wanted, 0, -1)
-                if has_room(self._job.bundles(stages), self._job.spec.resources.labels)
-            ),
-            0,
-        )
+        fewer = [(stages, count) for count in range(replicas, 0, -1)]
+        none = (0, 0)
+        if isinstance(self._job.spec.resources.per_stage, dict):
+            fewer += [(count, 1) for count in range(stages - 1, 0, -1)]
+        else:  # each stage asks for something of its own: fewer of them is another request, so these are waited for
+            none = (stages, replicas)
+        labels = self._job.spec.resources.labels
+        return next((each for each in fewer if has_room(self._job.bundles(*each), labels)), none)
 
 
 @contextmanager
@@ -79,7 +82,8 @@ def engine(
         return
     from alray.graph.cluster import connect
 
-    with connect(address, job.bundles(job.spec.pipeline.stages), job.spec.resources.labels) as cluster:
+    bundles = job.bundles(job.spec.pipeline.stages, job.spec.replicas.count)
+    with connect(address, bundles, job.spec.resources.labels) as cluster:
         for warning in cluster.warnings:
             note(warning)
         yield RayEngine(job, run_token)

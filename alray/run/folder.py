@@ -57,8 +57,12 @@ def write_manifest(
     partition: Sequence[int],
     files: Sequence[ComponentFile],
     environment: dict[str, Any],
+    shares: Sequence[int] = (),
 ) -> Path:
-    """Complete the checkpoint after `step` mini-batches: it exists from here on."""
+    """Complete the checkpoint after `step` mini-batches: it exists from here on.
+
+    shares: samples of a mini-batch each replica takes next, where they change as the run goes.
+    """
     folder = run_dir / "checkpoints" / step_folder(step)
     write_json(
         folder / MANIFEST,
@@ -69,6 +73,7 @@ def write_manifest(
             "samples": samples,
             "partition": list(partition),
             "environment": environment,
+            **({"shares": list(shares)} if shares else {}),
             "files": [
                 {"file": entry.file, "sha256": entry.sha256, "bytes": entry.bytes}
                 for entry in sorted(files, key=lambda entry: entry.file)

@@ -13,17 +13,19 @@ from statistics import median
 import torch
 
 from alray.data.batches import Batch, EvaluationBatches, TrainBatches
-from alray.data.dataset import Data, open_data
+from alray.data.dataset import Data
 from alray.errors import PlanError
 from alray.nn.network import Network
 from alray.plan.costs import Costs
 from alray.plan.make import make_plan
 from alray.plan.plan import Plan
+from alray.plan.shares import first_shares
 from alray.spec.micro_batches import PIPELINES, micro_batch_norm_fault
 from alray.spec.models import Spec
 from alray.stage import device as devices
-from alray.stage.assignment import Assignment, DataFacts, Start, network_of
-from alray.stage.costs import estimate_costs, given_costs, probe_costs
+from alray.stage.assignment import Assignment, DataFacts, Start, network_of, open_training_data
+from alray.stage.costs import estimate_costs, given_costs
+from alray.stage.probe import Surroundings, probe_costs
 from alray.stage.user_code import UserCode
 
 _DATA_REPEATS = 10
@@ -41,12 +43,15 @@ class Job:
     network: Network
 
     @classmethod
-    def of(cls, spec: Spec, code: UserCode) -> Job:
-        """Open the data and find the shapes. Raises DataError, SpecError or PlanError."""
+    def of(cls, spec: Spec, code: UserCode, *, trained: bool = False) -> Job:
+        """Open the data and find the shapes. Raises DataError, SpecError or PlanError.
+
+        trained: whether weights come from a checkpoint.
+        """
         devices.pick(spec.resources.resolved_device)
-        data = open_data(spec.data, seed=spec.seed, load=code)
+        data = open_training_data(spec, code)
         facts = DataFacts.of(data)
-        network = network_of(spec, facts, code)
+        network = network_of(spec, facts, code, trained=trained)
         if spec.pipeline.stages > len(network):
             raise PlanError(
                 f"{spec.pipeline.stages} stages cannot share {len(network)} components: a stage holds at least one",
@@ -75,9 +80,8 @@ class Job:
         epochs, rest = divmod(samples, self.facts.samples_per_epoch)
         return epochs * self.facts.steps_per_epoch + -(-rest // self.spec.data.batch_size)
 
-    def costs(self, *, probe: bool) -> Costs:
-        """Costs of the components: given in the spec, measured here, or counted."""
-        threads = self.spec.resources.threads
+    def costs(self, *, probe: bool, one_process: bool = False) -> Costs:
+        """Costs of the components: given in the spec, measured here, or counted; one_process: as for `plan`."""
         given = self.spec.pipeline.costs
         if given is not None:
             if len(given) != len(self.network):
@@ -89,16 +93,37 @@ class Job:
             return given_costs(self._estimate(), given)
         if not probe:
             return self._estimate()
-        deterministic = self.spec.run.deterministic
-        with devices.settled(threads, deterministic, self.device):
+        surroundings = self._surroundings(one_process)
+        with devices.settled(surroundings.threads, surroundings.deterministic, self.device):
             batch, data_s = self._time_data()
-        costs = probe_costs(self.network, batch, device=self.device, threads=threads, deterministic=deterministic)
-        return replace(costs, data_s=data_s)
+        return replace(probe_costs(self.network, batch, surroundings), data_s=data_s)
+
+    def _surroundings(self, one_process: bool) -> Surroundings:
+        """How the stages of the spec will run, as far as a component's time hangs on it."""
+        spec, threads = self.spec, self.spec.resources.threads
+        several = not one_process and spec.pipeline.stages > 1
+        cores = self._cores(one_process)
+        stages = 1 if one_process else spec.pipeline.stages * spec.replicas.count
+        return Surroundings(
+            device=self.device,
+            threads=threads,
+            deterministic=spec.run.deterministic,
+            pipeline=several and spec.schedule in PIPELINES,
+            micro_batches=spec.micro_batches,
+            others=0 if cores is None else max(0, min(stages, cores // threads) - 1),
+        )
 
     def _time_data(self) -> tuple[Batch, float]:
         """The first mini-batch, and what one takes to get ready; nothing where loader workers do it beside."""
         times: list[float] = []
-        with TrainBatches(self.data, seed=self.spec.seed, start_step=0, end_step=_DATA_REPEATS, workers=0) as batches:
+        with TrainBatches(
+            self.data,
+            seed=self.spec.seed,
+            start_step=0,
+            end_step=_DATA_REPEATS,
+            workers=0,
+            shares=sorted(self._shares(self.spec.replicas.count), reverse=True),
+        ) as batches:
             first = next(batches)
             began = time.perf_counter()
             while len(times) < _DATA_REPEATS - 1 and time.perf_counter() - began < _DATA_S:
@@ -110,7 +135,7 @@ class Job:
     def _estimate(self) -> Costs:
         return estimate_costs(
             self.network,
-            batch_size=self.spec.data.batch_size,
+            batch_size=max(self._shares(self.spec.replicas.count)),
             device=self.device,
             threads=self.spec.resources.threads,
         )
@@ -122,17 +147,32 @@ class Job:
             return self._plan(costs, 1, "auto", one_process)
         return self._plan(costs, self.spec.pipeline.stages, self.spec.pipeline.partition, one_process)
 
-    def plan_for(self, costs: Costs, stages: int) -> Plan:
-        """The plan on another number of stages, cut anew; the weights will be the same."""
-        return self._plan(costs, stages, "auto", one_process=False)
+    def plan_for(self, costs: Costs, stages: int, replicas: int) -> Plan:
+        """The plan on another number of stages, cut anew, or of replicas, their shares dealt anew. Another number of
+        stages leaves the weights the same; another number of replicas rounds the sums of gradients otherwise."""
+        partition = self.spec.pipeline.partition if stages == self.spec.pipeline.stages else "auto"
+        return self._plan(costs, stages, partition, one_process=False, replicas=replicas)
 
-    def _plan(self, costs: Costs, stages: int, partition: str | Sequence[int], one_process: bool) -> Plan:
+    def _shares(self, replicas: int) -> tuple[int, ...]:
+        """Samples of a mini-batch for each replica at the beginning."""
+        given = self.spec.replicas.shares if replicas == self.spec.replicas.count else None
+        return first_shares(replicas, self.spec.data.batch_size, given)
+
+    def _plan(
+        self,
+        costs: Costs,
+        stages: int,
+        partition: str | Sequence[int],
+        one_process: bool,
+        replicas: int | None = None,
+    ) -> Plan:
         spec = self.spec
+        replicas = spec.replicas.count if replicas is None else replicas
         return make_plan(
             method=spec.method.kind,
             schedule=spec.schedule,
             stages=stages,
-            replicas=spec.replicas.count,
+            replicas=replicas,
             partition=partition,
             in_flight=spec.pipeline.in_flight,
             costs=costs,
@@ -142,6 +182,7 @@ class Job:
             evaluation_batches=self._evaluation_batches(),
             micro_batches=spec.micro_batches,
             virtual_stages=spec.virtual_stages,
+            shares=self._shares(replicas),
         )
 
     def _cores(self, one_process: bool) -> int | None:
@@ -154,8 +195,10 @@ class Job:
         splits = [split for split in ("validation", "test") if self.data.splits.get(split) is not None]
         return sum(len(EvaluationBatches(self.data, split)) for split in splits)
 
-    def assignments(self, plan: Plan, run_dir: Path, started_wall_s: float, start: Start) -> list[Assignment]:
-        """Every stage's share, replica by replica."""
+    def assignments(
+        self, plan: Plan, run_dir: Path, started_wall_s: float, start: Start, profile: tuple[range, ...] = ()
+    ) -> list[Assignment]:
+        """Every stage's share, replica by replica; profile: mini-batches to trace, counted from 1."""
         return [
             Assignment(
                 spec=self.spec,
@@ -169,14 +212,15 @@ class Job:
                 allow_code=self.code.allow_elsewhere,
                 started_wall_s=started_wall_s,
                 start=start,
+                profile=profile,
             )
             for replica in range(plan.replicas)
             for stage in range(plan.stages)
         ]
 
-    def bundles(self, stages: int) -> list[dict[str, float]]:
+    def bundles(self, stages: int, replicas: int) -> list[dict[str, float]]:
         """What each stage asks of Ray, replica by replica."""
-        return self.spec.resources.bundles(stages) * self.spec.replicas.count
+        return self.spec.resources.bundles(stages) * replicas
 
 
 def _require_whole_norms(spec: Spec, network: Network) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from alray.errors import RunError
 from alray.plan.plan import Plan
 from alray.records import (
     CheckpointRecord,
@@ -18,7 +19,7 @@ from alray.records import (
 )
 from alray.run.folder import prune, write_manifest
 from alray.stage.assignment import DataFacts
-from alray.stage.reports import CheckpointPart, ComponentFile, Losses, Report
+from alray.stage.reports import CheckpointPart, Losses, Report
 
 
 class Recorder:
@@ -42,8 +43,8 @@ class Recorder:
         self._environment, self._started_wall_s = environment, started_wall_s
         self._observe = observe
         self._plan: Plan | None = None
-        self._losses: dict[int, tuple[int, dict[int, dict[str, float]]]] = {}
-        self._parts: dict[int, tuple[int, list[ComponentFile], float]] = {}
+        self._losses: dict[int, list[tuple[int, Losses]]] = {}  # by mini-batch, each with its replica
+        self._parts: dict[int, list[CheckpointPart]] = {}
         self.last_checkpoint: int | None = None
 
     def begin(self, plan: Plan, step: int) -> None:
@@ -71,32 +72,44 @@ class Recorder:
         """Record what a stage reported."""
         for report in reports:
             if isinstance(report, Losses):
-                if replica == 0:
-                    self._take_losses(report)
+                self._take_losses(report, replica)
             elif isinstance(report, CheckpointPart):
-                if replica == 0:
-                    self._take_part(report)
+                self._take_part(report)
             else:
                 self.write(report)
 
-    def _take_losses(self, report: Losses) -> None:
+    def _take_losses(self, report: Losses, replica: int) -> None:
+        """A mini-batch's losses once every stage has told its own: over the replicas, the mean over all samples."""
         assert self._plan is not None
-        heard, losses = self._losses.pop(report.step, (0, {}))
-        losses.update(report.losses)
-        if heard + 1 < self._plan.stages:
-            self._losses[report.step] = (heard + 1, losses)
+        heard = self._losses.setdefault(report.step, [])
+        heard.append((replica, report))
+        if len(heard) < self._plan.stages * self._plan.replicas:
             return
-        place = {**self._place(report.step), "time_s": report.time_s}
+        del self._losses[report.step]
+        samples = sum({replica: each.samples for replica, each in heard}.values())
+        losses: dict[int, dict[str, float]] = {}
+        for _, each in heard:
+            weight = each.samples / samples if self._plan.replicas > 1 else 1.0
+            for index, named in each.losses.items():
+                total = losses.setdefault(index, dict.fromkeys(named, 0.0))
+                for name, value in named.items():
+                    total[name] += weight * value
+        place = {**self._place(report.step), "time_s": max(each.time_s for _, each in heard)}
         self.write(StepRecord(**place, losses=dict(sorted(losses.items())), lr=report.lr))
 
     def _take_part(self, report: CheckpointPart) -> None:
+        """A checkpoint once every stage of every replica has written its part.
+
+        Raises RunError where replicas do not hold the same parameters.
+        """
         assert self._plan is not None
-        heard, files, longest_s = self._parts.pop(report.step, (0, [], 0.0))
-        files.extend(report.files)
-        longest_s = max(longest_s, report.duration_s)
-        if heard + 1 < self._plan.stages:
-            self._parts[report.step] = (heard + 1, files, longest_s)
+        parts = self._parts.setdefault(report.step, [])
+        parts.append(report)
+        if len(parts) < self._plan.stages * self._plan.replicas:
             return
+        del self._parts[report.step]
+        _require_same_parameters(parts, report.step)
+        files = [file for part in parts for file in part.files]
         place = self._place(report.step)
         folder = write_manifest(
             self.run_dir,
@@ -106,6 +119,7 @@ class Recorder:
             partition=self._plan.partition,
             files=files,
             environment=self._environment,
+            shares=report.shares,
         )
         prune(self.run_dir, self._keep)
         self.last_checkpoint = report.step
@@ -114,7 +128,7 @@ class Recorder:
                 **place,
                 path=str(folder.relative_to(self.run_dir)),
                 bytes=sum(entry.bytes for entry in files),
-                duration_s=longest_s,
+                duration_s=max(part.duration_s for part in parts),
             )
         )
 
@@ -128,3 +142,14 @@ class Recorder:
 
     def close(self) -> None:
         self._writer.close()
+
+
+def _require_same_parameters(parts: Sequence[CheckpointPart], step: int) -> None:
+    found: dict[int, str] = {}
+    for part in parts:
+        for index, sha256 in part.parameters:
+            if found.setdefault(index, sha256) != sha256:
+                raise RunError(
+                    f"the replicas of component {index} do not hold the same parameters after mini-batch {step}",
+                    mend="a block must not change its parameters but by its gradients; else report this as a fault",
+                )

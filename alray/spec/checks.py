@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from alray.errors import Problem
 from alray.spec.blocks import Lstm, Residual, Stem, Transformer, Vgg
@@ -17,23 +17,24 @@ from alray.spec.data import (
     TinyImagenet,
     Torchvision,
 )
+from alray.spec.finding import Check, Finding, is_pipeline
 from alray.spec.messages import problem
 from alray.spec.micro_batches import (
+    MICRO_BATCHED,
     PIPELINES,
+    Fault,
     batch_size_fault,
     micro_batch_norm_fault,
     micro_batches_fault,
+    possible_micro_batches,
     virtual_stages_fault,
 )
 from alray.spec.models import Spec
 from alray.spec.optimizer import Sgd
 from alray.spec.pipeline import SCHEDULES
-from alray.spec.places import Path, Places
+from alray.spec.places import Places
+from alray.spec.replica_checks import REPLICA_CHECKS
 from alray.spec.section import counted, listed
-
-Finding = tuple[Path, str, str]
-"""Key, message, mend."""
-Check = Callable[[Spec], Iterator[Finding]]
 
 
 def check_spec(spec: Spec, places: Places) -> list[Problem]:
@@ -117,7 +118,7 @@ def micro_batches_suit_schedule(spec: Spec) -> Iterator[Finding]:
     if spec.schedule not in SCHEDULES[spec.method.kind]:
         return
     faults = {
-        "micro_batches": micro_batches_fault(spec.schedule, spec.pipeline.stages, spec.micro_batches),
+        "micro_batches": _micro_batches_fault(spec),
         "virtual_stages": virtual_stages_fault(spec.schedule, spec.virtual_stages),
     }
     for key, fault in faults.items():
@@ -125,10 +126,27 @@ def micro_batches_suit_schedule(spec: Spec) -> Iterator[Finding]:
             yield ("pipeline", key), *fault
 
 
+def _micro_batches_fault(spec: Spec) -> Fault | None:
+    stages, batch_size = spec.pipeline.stages, spec.data.batch_size
+    if spec.pipeline.micro_batches != "auto":
+        return micro_batches_fault(spec.schedule, stages, spec.micro_batches)
+    if spec.schedule not in MICRO_BATCHED:
+        return f"`{spec.schedule}` does not cut mini-batches, got auto", "leave it out"
+    if possible_micro_batches(spec.schedule, stages, batch_size):
+        return None
+    return (
+        f"`{spec.schedule}` on {counted(stages, 'stage')} cannot cut a mini-batch of {batch_size} samples into equal "
+        "micro-batches, one per stage or more",
+        "use a data.batch_size that is a multiple of the stages, or fewer stages",
+    )
+
+
 def micro_batches_divide_the_batch(spec: Spec) -> Iterator[Finding]:
     """Micro-batches are equal: the schedules work with tensors of one shape."""
+    if spec.pipeline.micro_batches == "auto":
+        return
     fault = batch_size_fault(spec.data.batch_size, spec.micro_batches)
-    if fault is not None and _is_pipeline(spec):
+    if fault is not None and is_pipeline(spec):
         message, mend = fault
         if spec.pipeline.micro_batches is None:
             message += " (2 per stage, the default)"
@@ -137,7 +155,7 @@ def micro_batches_divide_the_batch(spec: Spec) -> Iterator[Finding]:
 
 def pipelines_drop_the_last_batch(spec: Spec) -> Iterator[Finding]:
     """The messages between stages of backpropagation have one shape, fixed at the start."""
-    if _is_pipeline(spec) and spec.data.last_batch == "keep":
+    if is_pipeline(spec) and spec.data.last_batch == "keep":
         yield (
             ("data", "last_batch"),
             f"the schedule `{spec.schedule}` needs mini-batches of one size, and an epoch's last one may be smaller",
@@ -147,8 +165,8 @@ def pipelines_drop_the_last_batch(spec: Spec) -> Iterator[Finding]:
 
 def micro_batches_leave_norms_alone(spec: Spec) -> Iterator[Finding]:
     """Batch normalisation takes its statistics over what it is given; blocks of images have it."""
-    if spec.pipeline.micro_batch_norm == "accept" or not _is_pipeline(spec) or spec.micro_batches == 1:
-        return
+    if spec.pipeline.micro_batch_norm == "accept" or not is_pipeline(spec) or spec.micro_batches == 1:
+        return  # with `auto` on one stage it may be 1, too: that is known where the memory is
     for index, entry in enumerate(spec.model.components):
         if entry.normalises_batches:
             message, mend = micro_batch_norm_fault(f"block `{entry.block}`", spec.micro_batches)
@@ -158,7 +176,7 @@ def micro_batches_leave_norms_alone(spec: Spec) -> Iterator[Finding]:
 
 def pipelines_carry_no_state(spec: Spec) -> Iterator[Finding]:
     """The stages of backpropagation give each other one tensor, and its gradient back."""
-    if not _is_pipeline(spec) or spec.pipeline.stages == 1:
+    if not is_pipeline(spec) or spec.pipeline.stages == 1:
         return
     for index, entry in enumerate(spec.model.components):
         if isinstance(entry, Lstm) and entry.hand_on_state:
@@ -168,11 +186,6 @@ def pipelines_carry_no_state(spec: Spec) -> Iterator[Finding]:
                 "leave it at false, or train on one stage or by local losses",
             )
             return
-
-
-def _is_pipeline(spec: Spec) -> bool:
-    """Whether gradients travel between stages (what else is wrong with a schedule is told elsewhere)."""
-    return spec.method.kind == "backpropagation" and spec.schedule in PIPELINES
 
 
 def label_rate_has_a_label_chain(spec: Spec) -> Iterator[Finding]:
@@ -185,6 +198,17 @@ def nesterov_has_momentum(spec: Spec) -> Iterator[Finding]:
     """Nesterov's form is a form of momentum."""
     if isinstance(spec.optimizer, Sgd) and spec.optimizer.nesterov and spec.optimizer.momentum == 0:
         yield ("optimizer", "nesterov"), "it needs momentum", "set optimizer.momentum, to 0.9 say"
+
+
+def scaled_rates_have_a_reference(spec: Spec) -> Iterator[Finding]:
+    """A rate can be scaled only from the batch it was meant for."""
+    schedule = spec.lr_schedule
+    if schedule.scale_with_batch != "none" and schedule.reference_batch_size is None:
+        yield (
+            ("lr_schedule", "scale_with_batch"),
+            f"`{schedule.scale_with_batch}` needs the batch size that the rates of the optimizer are meant for",
+            "set lr_schedule.reference_batch_size",
+        )
 
 
 def one_cost_per_component(spec: Spec) -> Iterator[Finding]:
@@ -307,10 +331,12 @@ CHECKS: tuple[Check, ...] = (
     pipelines_carry_no_state,
     label_rate_has_a_label_chain,
     nesterov_has_momentum,
+    scaled_rates_have_a_reference,
     one_cost_per_component,
     one_bundle_per_stage,
     cuda_stages_have_a_gpu,
     stop_metric_is_measured,
     pools_leave_an_image,
     heads_share_the_width,
+    *REPLICA_CHECKS,
 )

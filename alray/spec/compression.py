@@ -53,7 +53,7 @@ class PowerSgd(CompressionSection):
 
 
 class TopK(CompressionSection):
-    """Only the entries of largest magnitude travel; what stays behind is added to the next gradient (error feedback)."""
+    """The entries of largest magnitude travel; what stays behind is added to the next gradient (error feedback)."""
 
     kind: Literal["top_k"]
     """`top_k`."""

@@ -53,6 +53,16 @@ def micro_batches_fault(schedule: str, stages: int, micro_batches: int) -> Fault
     return None
 
 
+def possible_micro_batches(schedule: str, stages: int, batch_size: int) -> list[int]:
+    """The numbers of micro-batches that `auto` chooses from, the fewest first: one per stage or more, so that every
+    stage has something to do."""
+    return [
+        number
+        for number in range(stages, min(batch_size, MOST_MICRO_BATCHES) + 1)
+        if batch_size % number == 0 and micro_batches_fault(schedule, stages, number) is None
+    ]
+
+
 def virtual_stages_fault(schedule: str, virtual_stages: int) -> Fault | None:
     """Why `schedule` cannot have so many virtual stages on each stage; None where it can."""
     if schedule not in VIRTUAL:

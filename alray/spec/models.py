@@ -20,6 +20,7 @@ from alray.spec.blocks import (
     Transformer,
     Vgg,
 )
+from alray.spec.compression import Bf16, Compression, Fp16, NoCompression, PowerSgd, TopK
 from alray.spec.data import (
     Data,
     DataSection,
@@ -36,13 +37,14 @@ from alray.spec.data import (
     TinyImagenet,
     Torchvision,
 )
+from alray.spec.disturbance import Disturbance, FixedDisturbance, RandomDisturbance
 from alray.spec.duration import Duration
 from alray.spec.lr_schedule import Constant, Cosine, Linear, LrSchedule
 from alray.spec.method import AssociatedLearning, Backpropagation, Bridge, Head, Method, SupervisedContrastive
 from alray.spec.model import Model
-from alray.spec.optimizer import Adam, AdamW, Optimizer, Sgd
+from alray.spec.optimizer import Adam, AdamW, Lars, Optimizer, Sgd
 from alray.spec.pipeline import Cost, Pipeline
-from alray.spec.replicas import Replicas
+from alray.spec.replicas import AverageEvery, Replicas
 from alray.spec.resources import Resources
 from alray.spec.run import Checkpoint, Run, StopAt
 from alray.spec.section import Section, describe, refusal
@@ -51,23 +53,30 @@ __all__ = [
     "Adam",
     "AdamW",
     "AssociatedLearning",
+    "AverageEvery",
     "Backpropagation",
+    "Bf16",
     "Block",
     "BlockSection",
     "Bridge",
     "Checkpoint",
+    "Compression",
     "Constant",
     "Cosine",
     "Cost",
     "Data",
     "DataSection",
     "Digits",
+    "Disturbance",
     "Docstrings",
     "Duration",
     "Embedding",
+    "FixedDisturbance",
+    "Fp16",
     "Head",
     "HuggingFace",
     "ImageFolder",
+    "Lars",
     "Linear",
     "LinearLayer",
     "LrSchedule",
@@ -75,10 +84,13 @@ __all__ = [
     "Method",
     "Mlp",
     "Model",
+    "NoCompression",
     "Optimizer",
     "OwnBlock",
     "OwnData",
     "Pipeline",
+    "PowerSgd",
+    "RandomDisturbance",
     "Replicas",
     "Residual",
     "Resources",
@@ -94,6 +106,7 @@ __all__ = [
     "TextFolder",
     "TextSection",
     "TinyImagenet",
+    "TopK",
     "Torchvision",
     "Transformer",
     "Vgg",

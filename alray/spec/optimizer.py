@@ -27,8 +27,9 @@ class OptimizerSection(Section):
     """Largest norm of one component's gradients; longer ones are scaled down to it. In Associated Learning the
     gradients of f with b, and those of g with h, are clipped apart. null: no limit."""
     accumulate: PositiveInt = 1
-    """Mini-batches whose gradients are averaged into one update. Without batch normalisation it is the update of one
-    mini-batch of so many times the size, in the memory of one. A run may end between two updates."""
+    """Mini-batches whose gradients are averaged into one update: without batch normalisation and contrastive losses it
+    is the update of one mini-batch of so many times the size. What is gathered when a run ends waits in its checkpoint
+    for a resume."""
 
 
 class Sgd(OptimizerSection):

@@ -48,6 +48,12 @@ def _partition(value: Any) -> Any:
     )
 
 
+def _micro_batches(value: Any) -> Any:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise refusal(f"expected `auto` or a whole number, got {describe(value)}", "leave it out for 2 per stage")
+
+
 class Pipeline(Section):
     """Schedule, stages and partition."""
 
@@ -80,9 +86,17 @@ class Pipeline(Section):
     in_flight: Annotated[int, Field(ge=1, le=1024)] = 4
     """Mini-batches that may wait on an edge between two stages. Pipelines of backpropagation do not heed it: they have
     room for every micro-batch."""
-    micro_batches: PositiveInt | None = None
+    micro_batches: (
+        Annotated[
+            Annotated[PositiveInt, Tag("number")] | Annotated[Literal["auto"], Tag("name")],
+            Discriminator(ByShape(int, "number", "name")),
+            BeforeValidator(_micro_batches),
+        ]
+        | None
+    ) = None
     """Equal parts a mini-batch is cut into, in the schedules gpipe, 1f1b, interleaved_1f1b and zero_bubble. null: 2
-    per stage."""
+    per stage. `auto`: the fewest, one per stage or more, with which every stage keeps within its memory (see
+    `resources.memory_bytes`); the number found is written to the run folder."""
     virtual_stages: PositiveInt | None = None
     """Runs of components on each stage, apart from each other, in the schedules interleaved_1f1b and zero_bubble:
     stage s of S holds virtual stages s, s + S, and so on. null: 2 for interleaved_1f1b, otherwise 1."""
@@ -112,7 +126,12 @@ class Pipeline(Section):
         return "streamed"
 
     def resolved_micro_batches(self, method_kind: str) -> int:
-        """Micro-batches of one mini-batch, with null decided; 1 in schedules that do not cut it."""
+        """Micro-batches of one mini-batch, with null decided; 1 in schedules that do not cut it.
+
+        `auto` hangs on what components cost: before that is known it is the fewest that might do.
+        """
+        if self.micro_batches == "auto":
+            return self.stages
         if self.micro_batches is not None:
             return self.micro_batches
         return default_micro_batches(self.resolved_schedule(method_kind), self.stages)

@@ -22,7 +22,10 @@ def _in_steps(duration: Duration) -> Duration:
 
 
 class AverageEvery(Section):
-    """Model averaging (local SGD, Stich 2019, arXiv 1805.09767): replicas train apart, then take the mean of weights."""
+    """Model averaging (local SGD; Stich 2019, arXiv 1805.09767): replicas train apart, then take the mean weights.
+
+    The mean is weighted by the replicas' shares of the mini-batch.
+    """
 
     average_every: Annotated[
         SpecDuration,
@@ -52,8 +55,8 @@ class Replicas(Section):
     count: PositiveInt = 1
     """Number of replicas. This version has one."""
     all_reduce: AllReduce = "backend"
-    """How gradients are added up over the replicas. `backend`: by gloo or NCCL. Exact in the same way; they differ in
-    messages and bytes."""
+    """How gradients are added up over the replicas. `backend`: by gloo or NCCL. The sums are the same but
+    for rounding; messages and bytes differ."""
     compression: Compression = NoCompression()
     """How gradients are made smaller before they are sent: a section with `kind`, or a bare name. Default: none."""
     balance: Literal["fixed", "dynamic_batch_size"] = "fixed"
@@ -67,11 +70,11 @@ class Replicas(Section):
         Discriminator(ByShape((dict, AverageEvery), "section", "name")),
         BeforeValidator(_synchronise),
     ] = "every_step"
-    """`every_step`: gradients are averaged in each update, so that n replicas train as one would. A section: weights are
-    averaged now and then, which is another mathematics."""
+    """`every_step`: gradients are averaged in each update, so that n replicas train as one would. A section: weights
+    are averaged now and then, which is another mathematics."""
     sync_batch_norm: bool = False
-    """Whether batch normalisation takes its statistics over the mini-batches of all replicas. Default: each replica over
-    its own share."""
+    """Whether batch normalisation takes its statistics over all replicas. Default: each replica over its own
+    share of the mini-batch."""
     disturbance: Disturbance | None = None
     """Slows replicas on purpose. null: none."""
     shares: Counts | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from alray.spec.choice import ByShape
-from alray.spec.section import PositiveFloat, Section, describe, refusal
+from alray.spec.section import PositiveFloat, PositiveInt, Section, describe, refusal
 
 Bundle = Annotated[dict[str, PositiveFloat], Field(min_length=1)]
 """What one stage asks for, by Ray's names: CPU, GPU, memory (bytes) or a custom resource."""
@@ -36,6 +36,9 @@ class Resources(Section):
         BeforeValidator(_per_stage),
     ] = Field(default_factory=lambda: {"CPU": 1.0})
     """What Ray keeps for each stage: one section for all, or a list with one per stage. Default: one CPU."""
+    memory_bytes: PositiveInt | None = None
+    """What a stage may hold, bytes: `pipeline.partition: auto` and `pipeline.micro_batches: auto` keep within it. null:
+    what `per_stage` asks for as `memory`, else on cuda the device's memory, on cpu the machine's over the stages."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels that a node must have to hold a stage."""
 

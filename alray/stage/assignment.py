@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from alray.channel.message import packed_bytes
 from alray.data.dataset import Data, open_data
+from alray.nn.component import Component
 from alray.nn.network import Network
 from alray.nn.shape import Shape
 from alray.plan.plan import Plan
 from alray.spec.micro_batches import PIPELINES
 from alray.spec.models import Spec
 from alray.stage import device as devices
-from alray.stage.checkpoint import load_component, step_folder
+from alray.stage.checkpoint import load_component, load_replica_state, step_folder
+from alray.stage.replication import Replication
 from alray.stage.stage import Stage, make_stage
 from alray.stage.user_code import UserCode
 
@@ -35,7 +38,7 @@ class DataFacts:
     def of(cls, data: Data) -> DataFacts:
         whole = data.steps_per_epoch * data.batch_size
         return cls(
-            sample=Shape(data.sample_shape, data.sample_dtype),
+            sample=Shape(data.sample_shape, data.sample_dtype, words=data.words),
             classes=data.num_classes,
             steps_per_epoch=data.steps_per_epoch,
             samples_per_epoch=whole if data.last_batch == "drop" else data.num_train,
@@ -54,6 +57,8 @@ class Start:
     step: int = 0
     folder: Path | None = None
     hashes: tuple[tuple[str, str], ...] = ()
+    shares: tuple[int, ...] = ()
+    """Samples of a mini-batch each replica takes from here on, where they are dealt anew as the run goes."""
 
 
 @dataclass(frozen=True)
@@ -71,22 +76,43 @@ class Assignment:
     allow_code: bool
     started_wall_s: float
     start: Start
+    profile: tuple[range, ...] = ()
+    """Mini-batches whose traces are wanted, counted from 1."""
+
+    @property
+    def title(self) -> str:
+        """How this stage is called in messages."""
+        stage = f"stage {self.stage}"
+        return f"{stage} of replica {self.replica}" if self.plan.replicas > 1 else stage
+
+    @property
+    def shares(self) -> tuple[int, ...]:
+        """Samples of a mini-batch each replica takes at first."""
+        if len(self.start.shares) == self.plan.replicas:
+            return self.start.shares
+        return self.plan.shares
 
     @property
     def checkpoints(self) -> Path:
         return self.run_dir / "checkpoints"
 
+    @property
+    def trace(self) -> Path:
+        """Where mini-batches of `profile` are traced; the stages of one process share that of the first."""
+        stage = f"stage-{self.stage}.json"
+        return self.run_dir / "profile" / (f"replica-{self.replica}-{stage}" if self.replica else stage)
+
     def user_code(self) -> UserCode:
         return UserCode(self.code_root, allow_elsewhere=self.allow_code)
 
     def open_data(self) -> Data:
-        return open_data(self.spec.data, seed=self.spec.seed, load=self.user_code())
+        return open_training_data(self.spec, self.user_code())
 
     def device(self) -> torch.device:
         return devices.pick(self.spec.resources.resolved_device, local_index=self.stage)
 
     def network(self) -> Network:
-        return network_of(self.spec, self.data, self.user_code())
+        return network_of(self.spec, self.data, self.user_code(), trained=self.start.folder is not None)
 
     @property
     def pipelined(self) -> bool:
@@ -116,18 +142,53 @@ class Assignment:
             components,
             network=network,
             device=device,
-            batch_size=self.spec.data.batch_size,
+            batch_size=self.shares[self.replica],
             label_smoothing=smoothing,
         )
+
+    def replication(
+        self,
+        components: Sequence[Component],
+        group: dist.ProcessGroup,
+        store: dist.Store,
+        *,
+        in_turns: bool,
+        timeout_s: float,
+    ) -> Replication:
+        """This stage among its likes in the other replicas, its state loaded from the checkpoint it starts from.
+
+        A checkpoint of fewer replicas has none for some: those begin afresh.
+        """
+        replication = Replication(
+            self.spec,
+            self.plan,
+            stage=self.stage,
+            replica=self.replica,
+            shares=self.shares,
+            components=components,
+            group=group,
+            store=store,
+            in_turns=in_turns,
+            timeout_s=timeout_s,
+        )
+        if self.start.folder is not None:
+            hashes = dict(self.start.hashes)
+            for component in components:
+                state = load_replica_state(component.index, self.replica, self.start.folder, hashes)
+                if state:
+                    replication.load_state_dict(component.index, state)
+        return replication
 
     def up_capacity_bytes(self, network: Network, after: int) -> int:
         """Largest message that can travel up from component `after` (counted from 0)."""
         samples = self.spec.data.batch_size
         if self.pipelined:
             return self._pipelined_capacity_bytes(network, after)
-        sizes = [network.links[after].output.sample_bytes * samples]
+        sizes = [nbytes * samples for nbytes in network.links[after].given_bytes.values()]
         if self.spec.method.kind == "associated_learning":
             sizes.append(self.spec.method.label_dim * network.dtype.itemsize * samples)
+        elif self.spec.method.kind == "supervised_contrastive":
+            sizes.append(torch.int64.itemsize * samples)  # the labels
         return packed_bytes(sizes)
 
     def _pipelined_capacity_bytes(self, network: Network, after: int) -> int:
@@ -139,19 +200,28 @@ class Assignment:
             ends = [run[-1] for stage in self.plan.stage_plans for run in stage.runs]
         largest = max(network.links[end].output.sample_bytes for end in ends)
         scores_bytes = self.data.classes * network.dtype.itemsize
-        return packed_bytes([samples * max(largest, scores_bytes, torch.int64.itemsize)])
+        sizes = [samples * max(largest, scores_bytes, torch.int64.itemsize)]
+        if self.data.sample.words is not None:
+            sizes.append(samples * self.data.sample[0])  # the mask
+        return packed_bytes(sizes)
 
     def down_capacity_bytes(self, network: Network, above: int) -> int:
         """Largest message that can travel down from the stage that begins with component `above`."""
         samples = self.spec.data.batch_size
         width = getattr(self.spec.method, "label_dim", self.data.classes)
-        depths = len(network) - above
-        return packed_bytes([depths * samples * width * network.dtype.itemsize])
+        routes = sum(network.ends_route(index) for index in range(above, len(network)))
+        return packed_bytes([routes * samples * width * network.dtype.itemsize])
 
 
-def network_of(spec: Spec, data: DataFacts, load: Callable[[str], Any]) -> Network:
-    """The blueprint of the network of a spec on this data."""
-    return Network(spec, sample=data.sample, classes=data.classes, load=load)
+def open_training_data(spec: Spec, load: Callable[[str], Any]) -> Data:
+    """The data of a run. The stages of a pipeline hold the shapes of their messages, so its text is as wide as it may
+    be."""
+    return open_data(spec.data, seed=spec.seed, load=load, fixed_length=spec.schedule in PIPELINES)
+
+
+def network_of(spec: Spec, data: DataFacts, load: Callable[[str], Any], *, trained: bool = False) -> Network:
+    """The blueprint of the network of a spec on this data; trained: whether its weights come from a checkpoint."""
+    return Network(spec, sample=data.sample, classes=data.classes, load=load, trained=trained)
 
 
 def start_from(run_dir: Path, manifest: dict[str, Any]) -> Start:
@@ -160,4 +230,5 @@ def start_from(run_dir: Path, manifest: dict[str, Any]) -> Start:
         step=manifest["step"],
         folder=run_dir / "checkpoints" / step_folder(manifest["step"]),
         hashes=tuple((entry["file"], entry["sha256"]) for entry in manifest["files"]),
+        shares=tuple(manifest.get("shares") or ()),
     )

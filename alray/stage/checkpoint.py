@@ -22,6 +22,7 @@ from safetensors.torch import save as save_safetensors
 from alray.errors import CheckpointError
 from alray.nn.boundary import row_major
 from alray.nn.component import Component
+from alray.stage.replication import Replication
 from alray.stage.reports import CheckpointPart, ComponentFile
 
 
@@ -38,6 +39,11 @@ def optimizer_file(index: int) -> str:
     return f"component-{index:02d}.optimizer.pt"
 
 
+def replica_file(index: int, replica: int) -> str:
+    """What one replica alone keeps of a component: the state of its gradients' compression."""
+    return f"component-{index:02d}.replica-{replica}.pt"
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """A component as it was after a mini-batch."""
@@ -45,14 +51,28 @@ class Snapshot:
     index: int
     weights: dict[str, torch.Tensor]
     optimizers: dict[str, dict[str, Any]]
+    parameters: tuple[str, ...]  # names of the weights that are no buffers
+    replica_state: dict[str, torch.Tensor]
+
+    def parameters_sha256(self) -> str:
+        """Of the parameters, in their order: the same on every replica. Buffers may be a replica's own."""
+        digest = hashlib.sha256()
+        for name in self.parameters:
+            digest.update(name.encode())
+            digest.update(self.weights[name].reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
 
-def take_snapshot(component: Component) -> Snapshot:
+def take_snapshot(component: Component, replica_state: dict[str, torch.Tensor] | None = None) -> Snapshot:
     """A copy that later updates leave alone, on the CPU; weights row-major, as safetensors files hold them."""
+    weights = component.weights()
+    held = {parameter.untyped_storage()._cdata for parameter in component.parameters()}
     return Snapshot(
         component.index,
-        {name: row_major(_copied(value)) for name, value in component.weights().items()},
+        {name: row_major(_copied(value)) for name, value in weights.items()},
         {name: _copied(optimizer.state_dict()) for name, optimizer in component.optimizers().items()},
+        tuple(name for name, value in weights.items() if value.untyped_storage()._cdata in held),
+        dict(replica_state or {}),
     )
 
 
@@ -76,6 +96,26 @@ def write_snapshot(snapshot: Snapshot, folder: Path) -> tuple[ComponentFile, ...
         _write(folder, weights_file(snapshot.index), weights),
         _write(folder, optimizer_file(snapshot.index), buffer.getvalue()),
     )
+
+
+def write_replica_state(snapshot: Snapshot, replica: int, folder: Path) -> tuple[ComponentFile, ...]:
+    """Write what this replica alone keeps of a component; nothing where that is nothing."""
+    if not snapshot.replica_state:
+        return ()
+    buffer = io.BytesIO()
+    torch.save(snapshot.replica_state, buffer)
+    return (_write(folder, replica_file(snapshot.index, replica), buffer.getvalue()),)
+
+
+def load_replica_state(index: int, replica: int, folder: Path, hashes: dict[str, str]) -> dict[str, torch.Tensor]:
+    """What `write_replica_state` wrote; empty where it wrote nothing. Raises CheckpointError for a damaged file."""
+    name = replica_file(index, replica)
+    if name not in hashes:
+        return {}
+    state: dict[str, torch.Tensor] = torch.load(
+        io.BytesIO(read_checked(folder, name, hashes[name])), weights_only=True, map_location="cpu"
+    )
+    return state
 
 
 def _write(folder: Path, name: str, content: bytes) -> ComponentFile:
@@ -144,28 +184,54 @@ def _hash(hashes: dict[str, str], folder: Path, name: str) -> str:
 
 
 class CheckpointWriter:
-    """Writes snapshots in the background, one checkpoint at a time."""
+    """Writes snapshots in the background, one checkpoint at a time.
 
-    def __init__(self, checkpoints: Path, report: Callable[[CheckpointPart], None]) -> None:
+    Replica 0 writes weights and optimizers, which are those of all; each replica writes what it alone keeps.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Path,
+        report: Callable[[CheckpointPart], None],
+        *,
+        replica: int = 0,
+        replication: Replication | None = None,
+    ) -> None:
+        """replication: where there are several replicas."""
         self._checkpoints = checkpoints
         self._report = report
+        self._replica, self._replication = replica, replication
         self._pending: Future[None] | None = None
 
     def write(self, components: list[Component], step: int, *, final: bool) -> None:
         """Take snapshots now and write them in the background, after what is still being written."""
         began = time.perf_counter()
         self.finish()
-        snapshots = [take_snapshot(component) for component in components]
+        replication = self._replication
+        snapshots = [
+            take_snapshot(component, replication.state_dict(component.index) if replication else None)
+            for component in components
+        ]
+        shares = replication.shares if replication is not None and replication.deals_shares else ()
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"checkpoint-{step}")
-        self._pending = executor.submit(self._write, snapshots, step, final, began)
+        self._pending = executor.submit(self._write, snapshots, step, final, began, shares)
         executor.shutdown(wait=False)  # the thread ends with what it writes
 
-    def _write(self, snapshots: list[Snapshot], step: int, final: bool, began: float) -> None:
+    def _write(
+        self, snapshots: list[Snapshot], step: int, final: bool, began: float, shares: tuple[int, ...]
+    ) -> None:
         folder = self._checkpoints / step_folder(step)
         files: list[ComponentFile] = []
         for snapshot in snapshots:
-            files += write_snapshot(snapshot, folder)
-        self._report(CheckpointPart(step, tuple(files), time.perf_counter() - began, final))
+            if self._replica == 0:
+                files += write_snapshot(snapshot, folder)
+            files += write_replica_state(snapshot, self._replica, folder)
+        parameters: tuple[tuple[int, str], ...] = ()
+        # Between two means, replicas that average weights differ.
+        if self._replication is not None and not self._replication.averages_weights:
+            parameters = tuple((snapshot.index, snapshot.parameters_sha256()) for snapshot in snapshots)
+        duration_s = time.perf_counter() - began
+        self._report(CheckpointPart(step, tuple(files), duration_s, final, parameters, shares))
 
     def finish(self) -> None:
         """Wait for what is being written, and raise what went wrong: CheckpointError where the disk refused it."""

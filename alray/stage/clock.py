@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from alray.records import Span, StageRecord
@@ -16,35 +16,66 @@ _WINDOW_S = 1.0
 _TRACED_FIRST = 32  # after a start, counted from its first mini-batch
 _TRACED_AGAIN = 8  # mini-batches traced at every doubling after that
 
-_COMPUTE = frozenset("FBU")
+COMPUTE = frozenset("FBU")
+"""Kinds of what `Clock.measure` measures in which a stage computes, and never gives way to another stage."""
+
+
+_COMPUTED = ("data", "F", "B", "U")
+_KINDS = (*_COMPUTED, "send_wait", "receive_wait")  # what time is added up by; all else is waiting
 
 
 @dataclass
 class _Window:
     steps: int = 0
-    data: float = 0.0
-    forward: float = 0.0
-    backward: float = 0.0
-    update: float = 0.0
-    send_wait: float = 0.0
-    receive_wait: float = 0.0
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_KINDS, 0.0))
     evaluation: float = 0.0
     step_times: list[float] = field(default_factory=list)
-    spans: list[Span] = field(default_factory=list)
+    spans: list[tuple[str, float, float]] = field(default_factory=list)  # text, began, ended
+
+    @property
+    def computed_s(self) -> float:
+        return sum(self.seconds[kind] for kind in _COMPUTED)
+
+
+class _Measurement:
+    """One action under way. A class, which costs a third of what a generator would: there are many a mini-batch."""
+
+    __slots__ = ("_began", "_clock", "_kind", "_step", "_text")
+
+    def __init__(self, clock: Clock, kind: str, text: str, step: int) -> None:
+        self._clock, self._kind, self._text, self._step = clock, kind, text, step
+
+    def __enter__(self) -> None:
+        self._began = self._clock._begin(self._kind)
+
+    def __exit__(self, raised: object, *_: object) -> None:
+        if raised is None:  # else the stage is at its end, and what it was at stays to be seen
+            self._clock._end(self._kind, self._text, self._step, self._began)
+
+
+@dataclass(frozen=True)
+class AmongReplicas:
+    """What a stage had to do with its likes in other replicas, since it started."""
+
+    share: int  # samples of a mini-batch, now
+    bytes_sent: int
+    communication_s: float
 
 
 class Clock:
     """Adds up what the loop measures. Times are `time.perf_counter`, which on one host all processes share."""
 
-    def __init__(self, *, started_wall_s: float, start_step: int) -> None:
-        """started_wall_s: when the run was started, as `time.time()`: zero of every recorded time."""
+    def __init__(self, *, started_wall_s: float, start_step: int, profiled: Sequence[range] = ()) -> None:
+        """started_wall_s: when the run was started, as `time.time()`: zero of every recorded time; profiled: steps that
+        a profiler slows down, which no figure counts either."""
         self._zero = time.perf_counter() - (time.time() - started_wall_s)
-        self._start_step = start_step
+        self._start_step, self._profiled = start_step, profiled
         self._window = _Window()
         self._window_began = self._last_step = time.perf_counter()
         self._pause_in_step = 0.0
         self._in_pause = False
         self._measured_s = 0.0
+        self._computed_before_s = 0.0  # until this window
         self._between: str | None = None
         self.progress = 0
         self.activity = "starting"
@@ -54,20 +85,23 @@ class Clock:
         """Seconds since the run was started."""
         return time.perf_counter() - self._zero
 
-    @contextmanager
-    def measure(self, kind: str, text: str, step: int) -> Iterator[None]:
+    def measure(self, kind: str, text: str, step: int) -> AbstractContextManager[None]:
         """Account for one action; kind is F, B, U, E, D, `data`, `send_wait`, `receive_wait` or `barrier`."""
-        began = time.perf_counter()
+        return _Measurement(self, kind, text, step)
+
+    def _begin(self, kind: str) -> float:
         self.activity = kind if len(kind) > 1 else "compute"
-        self.activity_since = began
-        yield
+        self.activity_since = began = time.perf_counter()
+        return began
+
+    def _end(self, kind: str, text: str, step: int, began: float) -> None:
         ended = time.perf_counter()
         self.progress += 1
         self._measured_s += ended - began
         self._add(kind, ended - began)
         self.activity, self.activity_since = self._between or "between", ended
-        if self.traced(step) and (ended - began > 2e-5 or kind in _COMPUTE):
-            self._window.spans.append(Span(action=text, start_s=began - self._zero, end_s=ended - self._zero))
+        if self.traced(step) and (ended - began > 2e-5 or kind in COMPUTE):
+            self._window.spans.append((text, began, ended))
 
     @contextmanager
     def between(self, kind: str) -> Iterator[None]:
@@ -80,21 +114,9 @@ class Clock:
         self._add(kind, time.perf_counter() - began - (self._measured_s - measured_s))
 
     def _add(self, kind: str, seconds: float) -> None:
-        window = self._window
-        if self._in_pause:
-            return
-        if kind == "F":
-            window.forward += seconds
-        elif kind == "B":
-            window.backward += seconds
-        elif kind == "U":
-            window.update += seconds
-        elif kind == "data":
-            window.data += seconds
-        elif kind == "send_wait":
-            window.send_wait += seconds
-        else:
-            window.receive_wait += seconds
+        if not self._in_pause:
+            added = self._window.seconds
+            added[kind if kind in added else "receive_wait"] += seconds
 
     def traced(self, step: int) -> bool:
         """Whether the spans of this mini-batch are kept: the first ones, then a few at every doubling."""
@@ -116,6 +138,11 @@ class Clock:
         self._window.evaluation += seconds
 
     @property
+    def computed_s(self) -> float:
+        """Seconds spent on mini-batches in all, waiting and evaluation excluded."""
+        return self._computed_before_s + self._window.computed_s
+
+    @property
     def steps_in_window(self) -> int:
         """Mini-batches since the last record."""
         return self._window.steps
@@ -128,10 +155,18 @@ class Clock:
         self._last_step, self._pause_in_step = ended, 0.0
 
     def window_due(self, step: int) -> bool:
-        """Whether a record should be made now: about one a second, and exactly at the end of warm-up."""
+        """Whether a record should be made now: about one a second, and exactly where steps begin or cease to count."""
         if not self._window.steps:
             return False
-        return step == self._start_step + WARM_UP_STEPS or (time.perf_counter() - self._window_began > _WINDOW_S)
+        if self._left_out(step) != self._left_out(step + 1):
+            return True
+        return time.perf_counter() - self._window_began > _WINDOW_S
+
+    def _left_out(self, step: int) -> bool:
+        """Whether no figure counts this mini-batch: also behind profiled ones a pipeline has to find its pace again."""
+        return step <= self._start_step + WARM_UP_STEPS or any(
+            steps.start <= step < steps.stop + WARM_UP_STEPS for steps in self._profiled
+        )
 
     def close_window(
         self,
@@ -143,13 +178,16 @@ class Clock:
         samples: int,
         bytes_sent: dict[str, int],
         peak_memory_bytes: int | None,
+        among_replicas: AmongReplicas | None = None,
     ) -> StageRecord:
         """The record of the mini-batches since the last one."""
         ended = time.perf_counter()
+        self._computed_before_s = self.computed_s
         window, self._window = self._window, _Window()
         covered = max(0.0, ended - self._window_began - window.evaluation)
         self._window_began = ended
-        compute = window.data + window.forward + window.backward + window.update
+        data, forward, backward, update, send_wait, receive_wait = (window.seconds[kind] for kind in _KINDS)
+        compute = window.computed_s
         return StageRecord(
             time_s=ended - self._zero,
             step=step,
@@ -158,18 +196,24 @@ class Clock:
             stage=stage,
             replica=replica,
             steps=window.steps,
-            warm_up=step <= self._start_step + WARM_UP_STEPS,
-            data_s=window.data,
-            forward_s=window.forward,
-            backward_s=window.backward,
-            update_s=window.update,
+            warm_up=self._left_out(step),
+            data_s=data,
+            forward_s=forward,
+            backward_s=backward,
+            update_s=update,
             compute_s=compute,
-            send_wait_s=window.send_wait,
-            receive_wait_s=window.receive_wait,
-            idle_s=max(0.0, covered - compute - window.send_wait - window.receive_wait),
+            send_wait_s=send_wait,
+            receive_wait_s=receive_wait,
+            idle_s=max(0.0, covered - compute - send_wait - receive_wait),
             evaluation_s=window.evaluation,
             step_times_s=window.step_times,
             bytes_sent=bytes_sent,
             peak_memory_bytes=peak_memory_bytes,
-            spans=window.spans,
+            share=among_replicas.share if among_replicas else None,
+            all_reduce_bytes=among_replicas.bytes_sent if among_replicas else 0,
+            all_reduce_s=among_replicas.communication_s if among_replicas else 0.0,
+            spans=[
+                Span.model_construct(action=text, start_s=began - self._zero, end_s=ended - self._zero)
+                for text, began, ended in window.spans
+            ],
         )

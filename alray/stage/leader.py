@@ -76,6 +76,11 @@ class Leader:
             wanted.insert(0, "train")
         return tuple(wanted)
 
+    @property
+    def stops_early(self) -> bool:
+        """Whether an evaluation may end the run."""
+        return self._stop_at is not None
+
     def reached(self, evaluation: EvaluationRecord) -> bool:
         """Whether this evaluation passes `run.stop_at`."""
         if self._stop_at is None:

@@ -7,17 +7,20 @@ stages in turns, and a process of its own runs it to the end.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Generator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from alray.channel.message import CutFlag, Kind, Message
-from alray.data.batches import TrainBatches
+from alray.data.batches import Batch, TrainBatches
 from alray.data.dataset import Data
 from alray.errors import NonFiniteLoss
-from alray.nn.component import Tensors
+from alray.nn.encoder import Tensors
 from alray.plan.actions import Kind as ActionKind
+from alray.plan.disturbance import slowdown
 from alray.plan.learning_rate import learning_rate
 from alray.plan.plan import Plan
 from alray.plan.schedules import step_actions
@@ -27,14 +30,18 @@ from alray.stage import device as devices
 from alray.stage.assignment import Assignment
 from alray.stage.checkpoint import CheckpointWriter
 from alray.stage.clock import Clock
-from alray.stage.evaluation import Evaluator
+from alray.stage.evaluation import Evaluator, batch_tensors
 from alray.stage.inference import Inference
 from alray.stage.leader import Control, Leader
 from alray.stage.links import Links
+from alray.stage.profiler import Profiler
+from alray.stage.replication import Replication
 from alray.stage.reports import Losses, Report
 from alray.stage.stage import ScheduledStage, Stage, SteppedStage
 
 Turn = Generator[None, None, None]
+
+_SLOWED_LOOK_S = 1.0e-3
 
 
 class StageLoop:
@@ -52,20 +59,29 @@ class StageLoop:
         report: Callable[[Report], None],
         baseline_bytes: int,
         measures_memory: bool,
+        profiler: Profiler | None = None,
+        replication: Replication | None = None,
     ) -> None:
         """report: takes what the driver is to hear, from this thread and from the checkpoint's.
 
         baseline_bytes: what the process held before the stage was built; measures_memory: whether the process is this
-        stage's alone, so that its memory is the stage's.
+        stage's alone, so that its memory is the stage's; profiler: the process's, where some mini-batches are traced;
+        replication: where there are several replicas.
         """
         self._assignment = assignment
         self._stage, self._device, self._dtype = stage, device, dtype
         self._links, self._control, self._report = links, control, report
         self._baseline_bytes, self._measures_memory = baseline_bytes, measures_memory
-        self._writer = CheckpointWriter(assignment.checkpoints, report)
+        self._writer = CheckpointWriter(
+            assignment.checkpoints, report, replica=assignment.replica, replication=replication
+        )
+        self._replication = replication
+        # Seconds of computing until the epoch, and until the mini-batch, under way.
+        self._epoch_began_s = self._step_began_s = 0.0
         self._actions = [] if assignment.pipelined else _listed(assignment.plan, assignment.stage)
         self.step = assignment.start.step
-        self.clock = Clock(started_wall_s=assignment.started_wall_s, start_step=self.step)
+        self._profiler = profiler
+        self.clock = Clock(started_wall_s=assignment.started_wall_s, start_step=self.step, profiled=assignment.profile)
 
     def run(self) -> Turn:
         """The whole run of this stage. Raises what goes wrong on it; ends after the cut that stops."""
@@ -94,29 +110,59 @@ class StageLoop:
         if self.step >= assignment.total_steps:
             yield from self._decide(leader, data, leader.cut_after(self.step))
             return
-        batches = TrainBatches(
-            data,
-            seed=assignment.spec.seed,
-            start_step=self.step,
-            end_step=assignment.total_steps,
-            workers=assignment.spec.data.workers,
-        )
-        with batches:
-            for _ in range(self.step, assignment.total_steps):
-                with self.clock.measure("data", f"data {self.step}", self.step + 1):
-                    batch = next(batches)
-                    tensors = {"s": self._to_device(batch.samples), "labels": batch.labels.to(self._device)}
-                yield from self._train(batch.step + 1, tensors, None)
-                stop = yield from self._decide(leader, data, leader.cut_after(self.step))
-                if stop:
-                    return
+        while self.step < assignment.total_steps:
+            end = self._shares_hold_until()
+            batches = TrainBatches(
+                data,
+                seed=assignment.spec.seed,
+                start_step=self.step,
+                end_step=end,
+                workers=assignment.spec.data.workers,
+                shares=self._replication.shares if self._replication else (),
+                replica=assignment.replica,
+            )
+            with batches:
+                while self.step < end:
+                    with self.clock.measure("data", f"data {self.step}", self.step + 1):
+                        batch = next(batches)
+                        tensors = self._to_device(batch) | {"labels": batch.labels.to(self._device)}
+                    cut = self._cut_is_decided(leader, batch.step + 1)
+                    yield from self._train(batch.step + 1, tensors, None)
+                    flags = yield from cut
+                    if (yield from self._decide(leader, data, flags)):
+                        return
+
+    def _shares_hold_until(self) -> int:
+        """Mini-batches until replicas may take other shares: to the end of the epoch where they are dealt anew."""
+        total, per_epoch = self._assignment.total_steps, self._assignment.data.steps_per_epoch
+        if self._replication is None or not self._replication.deals_shares:
+            return total
+        return min(total, (self.step // per_epoch + 1) * per_epoch)
+
+    def _cut_is_decided(self, leader: Leader, step: int) -> Generator[None, None, int]:
+        """Flags of the cut after mini-batch `step`, known once the generator that is returned has run.
+
+        Replica 0 decides for all of them, before the mini-batch, so that the others need not wait for its word.
+        """
+        replication = self._replication
+        if replication is None:
+            return self._decided_alone(leader, step)
+        if replication.replica == 0:
+            replication.announce(f"cut {step}", leader.cut_after(step))
+            if step > self._assignment.start.step + replication.lag:
+                replication.forget(f"cut {step - replication.lag}")
+        return replication.heard(f"cut {step}")
+
+    def _decided_alone(self, leader: Leader, step: int) -> Generator[None, None, int]:
+        yield from ()
+        return leader.cut_after(step)
 
     def _decide(self, leader: Leader, data: Data, flags: int) -> Generator[None, None, bool]:
         """Send a cut and do this stage's part of it; whether the run stops here."""
         if not flags:
             return False
         evaluator = None
-        if flags & CutFlag.EVALUATE:
+        if flags & CutFlag.EVALUATE and self._assignment.replica == 0:
             evaluator = Evaluator(
                 data, leader.splits(flags), num_components=len(self._assignment.plan.costs.components)
             )
@@ -124,7 +170,11 @@ class StageLoop:
         evaluation = yield from self._cut(cut, evaluator)
         if flags & CutFlag.STOP:
             return True
-        if evaluation is not None and leader.reached(evaluation):
+        reached = evaluation is not None and leader.reached(evaluation)
+        if self._replication is not None and flags & CutFlag.EVALUATE and leader.stops_early:
+            self._replication.announce(f"reached {self.step}", int(reached))
+            reached = bool((yield from self._replication.heard(f"reached {self.step}")))
+        if reached:
             everything = CutFlag.EVALUATE | CutFlag.CHECKPOINT | CutFlag.STOP
             return (yield from self._decide(leader, data, everything))
         return False
@@ -146,13 +196,19 @@ class StageLoop:
 
     def _train(self, step: int, tensors: Tensors, message: Message | None) -> Turn:
         """One mini-batch; `message` is what brought `tensors`, None on stage 0."""
-        if isinstance(self._stage, ScheduledStage):
-            yield from self._mini_batch_in_one_call(self._stage, step, tensors, message)
-        else:
-            assert isinstance(self._stage, SteppedStage)
-            yield from self._mini_batch_by_actions(self._stage, step, tensors, message)
+        profiled = (
+            self._profiler.mini_batch(step, self._stage.components, self.clock) if self._profiler else nullcontext()
+        )
+        self._step_began_s = self.clock.computed_s
+        with profiled:
+            if isinstance(self._stage, ScheduledStage):
+                yield from self._mini_batch_in_one_call(self._stage, step, tensors, message)
+            else:
+                assert isinstance(self._stage, SteppedStage)
+                yield from self._mini_batch_by_actions(self._stage, step, tensors, message)
         self.step = step
         self.clock.step_done()
+        yield from self._deal_shares()
         if self.clock.window_due(step):
             self._close_window()
         yield  # in turns: the others go on here
@@ -160,18 +216,19 @@ class StageLoop:
     def _mini_batch_in_one_call(
         self, stage: ScheduledStage, step: int, tensors: Tensors, message: Message | None
     ) -> Turn:
-        """Labels go up, so that cuts keep their place between mini-batches; the rest is the stage's."""
+        """Labels and mask go up, so that cuts keep their place between mini-batches; the rest is the stage's."""
         clock, links = self.clock, self._links
-        labels = tensors["labels"]
         if message is not None and links.from_below is not None:
-            labels = labels.clone()
+            tensors = {name: value.clone() for name, value in tensors.items()}
             links.from_below.release(message)
         if links.to_above is not None:
             with clock.measure("send_wait", "send_wait", step):
-                yield from links.to_above.send(Message(Kind.TRAIN, step, {"labels": labels}))
-        losses = stage.train(tensors["s"] if message is None else None, labels, step, clock)
+                goes_up: Tensors = {name: tensors[name] for name in ("labels", "mask") if name in tensors}
+                yield from links.to_above.send(Message(Kind.TRAIN, step, goes_up))
+        losses = stage.train(tensors, step, clock)
         lr, label_lr = self._rates(step)
         self._take_losses(step, losses, lr)
+        yield from self._replicate(step)
         with clock.measure("U", f"{self._assignment.stage}U{step - 1}", step):
             stage.update(lr, label_lr)
 
@@ -191,6 +248,7 @@ class StageLoop:
                     if losses:
                         self._take_losses(step, losses, lr)
             elif kind == "U":
+                yield from self._replicate(step)
                 with clock.measure("U", text, step):
                     stage.update(lr, label_lr)
                 if message is not None and links.from_below is not None:
@@ -201,6 +259,51 @@ class StageLoop:
             elif kind == "W" and links.barrier is not None:
                 with clock.measure("barrier", "receive_wait", step):
                     yield from links.barrier.wait()
+
+    def _replicate(self, step: int) -> Turn:
+        """Between B and U: be slowed where the spec says so, and average gradients over the replicas."""
+        if self._assignment.spec.replicas.disturbance is not None:
+            yield from self._be_slowed(step)
+        if self._replication is None or self._replication.averages_weights:
+            return
+        samples = self._samples(step)
+        for component in self._stage.components:
+            self._replication.start(component, samples)
+        with self.clock.measure("all_reduce", f"all_reduce {step - 1}", step):
+            yield from self._replication.finish()
+
+    def _be_slowed(self, step: int) -> Turn:
+        """As if the device were slower by the factor that `replicas.disturbance` gives for this replica and epoch."""
+        spec, replica = self._assignment.spec, self._assignment.replica
+        epoch = (step - 1) // self._assignment.data.steps_per_epoch
+        factor = slowdown(spec.replicas.disturbance, replica, epoch, seed=spec.seed)
+        computed_s = self.clock.computed_s - self._step_began_s
+        slow_until = time.perf_counter() + (factor - 1.0) * computed_s
+        with self.clock.measure("B", "disturbance", step):
+            # In turns, the others go on meanwhile, as they would on devices of their own.
+            while (left_s := slow_until - time.perf_counter()) > 0:
+                yield
+                time.sleep(min(left_s, _SLOWED_LOOK_S))
+
+    def _deal_shares(self) -> Turn:
+        """After an epoch, where shares follow the speed of the replicas."""
+        replication, per_epoch = self._replication, self._assignment.data.steps_per_epoch
+        if replication is None or not replication.deals_shares or self.step % per_epoch:
+            return
+        computed_s = self.clock.computed_s - self._epoch_began_s
+        with self.clock.measure("all_reduce", f"shares {self.step}", self.step):
+            yield from replication.deal(self.step // per_epoch, computed_s)
+        self._epoch_began_s = self.clock.computed_s
+
+    def _samples(self, step: int) -> int:
+        """Samples of a mini-batch, over all replicas."""
+        facts, batch_size = self._assignment.data, self._assignment.spec.data.batch_size
+        return facts.samples(step, batch_size) - facts.samples(step - 1, batch_size)
+
+    def _own_samples(self, step: int) -> int:
+        """Samples of a mini-batch that this replica took."""
+        samples = self._samples(step)
+        return samples if self._replication is None else self._replication.own_samples(samples)
 
     def _rates(self, step: int) -> tuple[float, float]:
         """Learning rates of encoders and of the label chain for a mini-batch."""
@@ -228,7 +331,7 @@ class StageLoop:
                         f"component {index}: the {name} loss is {value} at mini-batch {step}",
                         mend="lower optimizer.lr or set optimizer.clip_norm; the last checkpoint before it is kept",
                     )
-        self._report(Losses(step, values, lr, self.clock.now_s()))
+        self._report(Losses(step, values, lr, self.clock.now_s(), self._own_samples(step)))
 
     def _cut(self, message: Message, evaluator: Evaluator | None) -> Generator[None, None, EvaluationRecord | None]:
         """Do what a cut says, after sending it on."""
@@ -295,6 +398,7 @@ class StageLoop:
                 replica=self._assignment.replica,
                 bytes_sent=self._bytes_sent(),
                 peak_memory_bytes=memory,
+                among_replicas=self._replication.account() if self._replication is not None else None,
                 **place,
             )
         )
@@ -306,10 +410,8 @@ class StageLoop:
             total[edge] = total.get(edge, 0) + count
         return total
 
-    def _to_device(self, samples: torch.Tensor) -> torch.Tensor:
-        if samples.is_floating_point():
-            return samples.to(self._device, self._dtype)
-        return samples.to(self._device)
+    def _to_device(self, batch: Batch) -> Tensors:
+        return batch_tensors(batch, self._device, self._dtype)
 
 
 def _listed(plan: Plan, stage: int) -> list[tuple[ActionKind, str, str]]:

@@ -16,6 +16,7 @@ class Losses:
     losses: dict[int, dict[str, float]]
     lr: float
     time_s: float
+    samples: int = 1  # of the mini-batch, that this replica took
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class CheckpointPart:
     files: tuple[ComponentFile, ...]
     duration_s: float
     final: bool
+    parameters: tuple[tuple[int, str], ...] = ()  # SHA-256 of each component's, where there are replicas to compare
+    shares: tuple[int, ...] = ()  # samples of a mini-batch each replica takes from here on, where they change
 
 
 Report = Losses | CheckpointPart | StageRecord | EvaluationRecord

@@ -146,6 +146,41 @@ def test_report_is_made_again(alray: Callable[..., Any], ended: Path, tmp_path: 
     run_dir = tmp_path / "run"
     shutil.copytree(ended, run_dir)
     (run_dir / "report.html").unlink()
-    assert alray("report", run_dir, "--json").json == {"report": str(run_dir / "report.html")}
+    answer = alray("report", run_dir, "--json").json
+    assert answer["report"] == str(run_dir / "report.html")
+    assert [row["stage"] for row in answer["single_step"]["rows"]] == [0, 1, None]
     assert (run_dir / "report.html").is_file()
+    shown = [line.rstrip() for line in alray("report", run_dir).out.splitlines()]
+    assert [line for line in shown if line.startswith(("stage", "step"))] == ["stage 0", "stage 1", "step"]
+    assert sum(line.startswith(" measured") for line in shown) == 3 and shown[-1] == str(run_dir / "report.html")
+    assert max(map(len, shown[:-1])) <= 80
     assert alray("report", tmp_path / "nothing").code == 2
+
+
+def test_chosen_mini_batches_are_traced(alray: Callable[..., Any], spec: Path, ended: Path) -> None:
+    said = alray("run", spec, "--inline", "--run-dir", "out", "--profile", "3,7-8", "--json")
+    assert said.code == 0
+    assert said.json["weights_sha256"] == json.loads((ended / "summary.json").read_text())["weights_sha256"]
+    events = json.loads(Path("out/profile/stage-0.json").read_text())["traceEvents"]
+    ranges = [event["name"] for event in events if event.get("cat") == "user_annotation"]
+    assert [name for name in ranges if "F" in name] == ["0F2", "1F2", "0F6", "1F6", "0F7", "1F7"]
+    assert "the traces in " in said.err
+    again = alray("resume", "out", "run.epochs=3", "--inline", "--profile", "20")
+    assert again.code == 0
+    later = json.loads(Path("out/profile/stage-0.json").read_text())["traceEvents"]
+    assert len(later) > len(events) and "1F19" in {event["name"] for event in later}
+
+
+def test_a_mini_batch_that_is_not_of_the_run_is_not_traced(alray: Callable[..., Any], spec: Path, ended: Path) -> None:
+    said = alray("run", spec, "--inline", "--run-dir", "out", "--profile", "17-19")
+    assert (said.code, said.err) == (
+        2,
+        "--profile: mini-batch 19 is not done by this run: its mini-batches are 1 to 18; "
+        "choose among those, or give the run more of them\n",
+    )
+    assert not Path("out").exists()
+    assert alray("run", spec, "--inline", "--profile", "first").err == (
+        "--profile: `first` is no mini-batch; write mini-batches and ranges of them, such as 20-24,40\n"
+    )
+    done = alray("resume", ended, "--inline", "--profile", "18")
+    assert (done.code, "all 18 are done" in done.err) == (2, True)

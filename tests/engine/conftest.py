@@ -7,14 +7,23 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 os.environ["RAY_AUTH_MODE"] = "disabled"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ |= {
+    "RAY_worker_niceness": "0",  # as in a Ray that alray starts
+    "RAY_health_check_period_ms": "1000",  # a node that goes is missed after 5 s instead of 15
+}
 
 from alray.orchestrate import Finished, Options, resume_run, run_spec
+
+from .process_graph import in_processes, stage_server
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
 
 TINY = """
 name: tiny
@@ -28,12 +37,22 @@ model:
     - {block: "python:own_blocks.Dropped", width: 7}
 method: {kind: associated_learning, label_dim: 12}
 optimizer: {kind: adam, lr: 3e-3}
+pipeline: {costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost, *cost, *cost]}
 run: {epochs: 3, evaluate_every: 4 steps, checkpoint: {every: 5 steps, keep: 50}}
 """
-"""Seven mini-batches an epoch; evaluations and checkpoints fall inside and across epochs."""
+"""Seven mini-batches an epoch; evaluations and checkpoints fall inside and across epochs.
+
+Costs are given: measuring them would take longer than the run, and is tested elsewhere.
+"""
+
+MORE = "run.epochs=20"
+LONG = (MORE, "model.components.2.sleep_s=0.02")
+"""The same in 3 s at least: something can happen in the middle, on any machine."""
 
 OWN_BLOCKS = '''
 """Blocks that would give other bits in another partition, were the boundary not careful."""
+
+import time
 
 import torch
 from torch import nn
@@ -41,13 +60,15 @@ from torch.nn import functional
 
 
 class Permuted(nn.Module):
-    """Gives 1 x 1 maps in channels-last strides, which `contiguous()` does not undo."""
+    """Gives 1 x 1 maps in channels-last strides, which `contiguous()` does not undo; slowly where asked to."""
 
-    def __init__(self, input, width, pool):
+    def __init__(self, input, width, pool, sleep_s=0.0):
         super().__init__()
         self.conv = nn.Conv2d(input[0], width, pool)
+        self.sleep_s = sleep_s
 
     def forward(self, s, mask=None):
+        time.sleep(self.sleep_s)
         return self.conv(s).clone(memory_format=torch.channels_last)
 
 
@@ -152,15 +173,39 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 @pytest.fixture(scope="session")
 def longer_reference(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """The same over 40 epochs: long enough on any machine for something to happen in the middle."""
-    return Workshop(tmp_path_factory.mktemp("longer")).run("run.epochs=40", "pipeline.stages=1")
+    """The same over more epochs."""
+    return Workshop(tmp_path_factory.mktemp("longer")).run(MORE, "pipeline.stages=1")
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """One Ray of four processors for all tests, in processes of its own; connected to by nobody."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
+    yield cluster
+    cluster.shutdown()
 
 
 @pytest.fixture
-def local_ray() -> Iterator[None]:
-    """One Ray for all runs of a test: alray uses a Ray that is there already."""
+def local_ray(cluster: Cluster) -> Iterator[None]:
+    """A connection to that Ray: alray uses a Ray that is there already."""
     import ray
 
-    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, namespace="alray")
+    ray.init(address=cluster.address, log_to_driver=False, namespace="alray")
     yield
     ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The socket of one stage server for all tests."""
+    with stage_server(tmp_path_factory.mktemp("server")) as socket:
+        yield socket
+
+
+@pytest.fixture
+def processes(server: str) -> Iterator[None]:
+    """Runs with `inline=False` are run in processes without Ray."""
+    with in_processes(server):
+        yield

@@ -2,49 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-import socket
-import subprocess
-import sys
 import time
-from pathlib import Path
 
-import psutil
 import pytest
 
 from alray.errors import PlanError, RequestError
 from alray.graph.cluster import require_room
 from alray.orchestrate import Options, run_spec
 
-from .conftest import Asked, Watching
+from .conftest import LONG, Asked, Watching
 from .test_same_bits import same
-
-
-@pytest.fixture
-def head(tmp_path):
-    """A real Ray cluster of one node with two processors, in processes of its own; gives its address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [Path(sys.executable).with_name("ray"), "start", "--head", "--block", f"--port={port}", "--num-cpus=2"]
-    command += ["--include-dashboard=false", "--node-ip-address=127.0.0.1", "--disable-usage-stats"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    address = f"127.0.0.1:{port}"
-    deadline = time.monotonic() + 60
-    while True:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                break
-        assert time.monotonic() < deadline, "the cluster did not come up"
-        time.sleep(0.3)
-    time.sleep(2.0)
-    yield address
-    members = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    process.send_signal(signal.SIGTERM)
-    _, left = psutil.wait_procs(members, timeout=5)
-    for member in left:
-        member.kill()
-    process.wait(timeout=10)
 
 
 def attached(workshop, address: str, *overrides: str, name: str = "run"):
@@ -52,17 +19,17 @@ def attached(workshop, address: str, *overrides: str, name: str = "run"):
     return run_spec(workshop.spec, list(overrides), options, Watching(), Asked())
 
 
-def test_attached(workshop, reference, head) -> None:
-    same(attached(workshop, head, "pipeline.partition=[2,2]"), reference)
+def test_attached(workshop, reference, cluster) -> None:
+    same(attached(workshop, cluster.address, "pipeline.partition=[2,2]"), reference)
     began = time.monotonic()
     with pytest.raises(PlanError) as caught:
-        attached(workshop, head, "pipeline.partition=[1,2,1]", name="three")
+        attached(workshop, cluster.address, "pipeline.stages=3", "resources.per_stage={CPU: 2}", name="three")
     assert time.monotonic() - began < 20
     assert str(caught.value) == (
-        "resources.per_stage: 3 stages of 1 CPU each can never be placed: the cluster has 2 CPU on 1 node, room for 2; "
+        "resources.per_stage: 3 stages of 2 CPU each can never be placed: the cluster has 4 CPU on 1 node, room for 2; "
         "lower pipeline.stages or resources.per_stage, or attach to a larger cluster"
     )
-    same(attached(workshop, head, "pipeline.partition=[1,3]", name="again"), reference)
+    same(attached(workshop, cluster.address, "pipeline.partition=[4]", name="again"), reference)
 
 
 def test_no_cluster_there(workshop) -> None:
@@ -107,29 +74,24 @@ def test_more_gpu_stages_than_gpus(workshop) -> None:
     )
 
 
-@pytest.mark.timeout(90)
-def test_a_node_that_goes(workshop, longer_reference) -> None:
-    import ray
-    from ray.cluster_utils import Cluster
+@pytest.mark.timeout(120)
+def test_a_node_that_goes(workshop, longer_reference, cluster, local_ray) -> None:
+    other = cluster.add_node(num_cpus=4)
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    def look(statuses) -> None:
+        if statuses[0].step >= 6 and other in cluster.worker_nodes:
+            cluster.remove_node(other, allow_graceful=False)
+
+    watching = Watching(on_statuses=look)
     try:
-        other = cluster.add_node(num_cpus=1)
-        ray.init(address=cluster.address, namespace="alray", log_to_driver=False)
-        gone: list[int] = []
-
-        def look(statuses) -> None:
-            if not gone and statuses[0].step >= 6:
-                gone.append(1)
-                cluster.remove_node(other, allow_graceful=False)
-
-        watching = Watching(on_statuses=look)
-        run = workshop.run("pipeline.partition=[2,2]", "run.epochs=40", inline=False, watching=watching)
-        assert gone
-        same(run, longer_reference)
-        assert run.summary.partition == [4]
-        assert "there is room for 1 of 2 stages: partition [4] from here on" in watching.notes
-        assert 1 <= len(run.summary.failures) <= 3
+        # A stage takes all processors of a node.
+        overrides = ["pipeline.partition=[2,2]", "resources.per_stage={CPU: 4}", *LONG]
+        run = workshop.run(*overrides, inline=False, watching=watching)
+        assert other not in cluster.worker_nodes, "the run was over before the node was gone"
     finally:
-        ray.shutdown()
-        cluster.shutdown()
+        if other in cluster.worker_nodes:
+            cluster.remove_node(other)
+    same(run, longer_reference)
+    assert run.summary.partition == [4]
+    assert "there is room for 1 of 2 stages: partition [4] from here on" in watching.notes
+    assert 1 <= len(run.summary.failures) <= 3

@@ -41,14 +41,17 @@ def test_inline_with_any_room_on_the_edges(workshop, reference, in_flight) -> No
     same(workshop.run("pipeline.partition=[2,1,1]", f"pipeline.in_flight={in_flight}"), reference)
 
 
+@pytest.mark.timeout(400)
 def test_ray(workshop, reference, local_ray) -> None:
     for number, partition in enumerate(PARTITIONS):
         run = workshop.run(f"pipeline.partition={partition}", inline=False, name=f"streamed-{number}")
         same(run, reference)
         assert run.summary.engine == "ray"
-    for schedule in ("sequential", "parallel_backward", "overlapped"):
-        run = workshop.run("pipeline.partition=[1,2,1]", f"pipeline.schedule={schedule}", inline=False, name=schedule)
-        same(run, reference)
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "parallel_backward", "overlapped"])
+def test_barriers_between_processes(workshop, reference, processes, schedule) -> None:
+    same(workshop.run("pipeline.partition=[1,2,1]", f"pipeline.schedule={schedule}", inline=False), reference)
 
 
 def test_another_seed_gives_other_weights(workshop, reference) -> None:

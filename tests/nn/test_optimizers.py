@@ -10,11 +10,13 @@ import pytest
 import torch
 from torch import nn
 
+from alray.nn.lars import Lars
 from alray.nn.optimizers import ComponentOptimizer
 
 
 def spec(kind: str, **values: Any) -> SimpleNamespace:
-    defaults = {"lr": 0.1, "weight_decay": 0.0, "clip_norm": None, "momentum": 0.0, "nesterov": False}
+    defaults = {"lr": 0.1, "weight_decay": 0.0, "clip_norm": None, "momentum": 0.0, "nesterov": False, "accumulate": 1}
+    defaults["trust_coefficient"] = 1e-3
     return SimpleNamespace(kind=kind, **{**defaults, "betas": (0.9, 0.999), "eps": 1e-8, **values})
 
 
@@ -57,10 +59,12 @@ def test_how_it_computes_is_fixed(kind):
         ("sgd", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}, torch.optim.SGD),
         ("adam", {"weight_decay": 0.1, "betas": (0.5, 0.9), "eps": 1e-3}, torch.optim.Adam),
         ("adamw", {"weight_decay": 0.1}, torch.optim.AdamW),
+        ("lars", {"momentum": 0.5, "weight_decay": 0.1, "trust_coefficient": 0.1, "eps": 0.2}, Lars),
     ],
 )
 def test_every_value_of_the_spec_reaches_torch(kind, values, expected):
-    mine, theirs = (parameter(1.0, -2.0, gradient=(0.3, 0.1)) for _ in range(2))
+    mine, theirs = (nn.Parameter(torch.tensor([[1.0, -2.0]])) for _ in range(2))
+    mine.grad, theirs.grad = (torch.tensor([[0.3, 0.1]]) for _ in range(2))
     optimizer, plain = ComponentOptimizer([mine], spec(kind, **values)), expected([theirs], lr=0.1, **values)
     for _ in range(3):
         optimizer.step(0.1)
@@ -69,7 +73,15 @@ def test_every_value_of_the_spec_reaches_torch(kind, values, expected):
 
 
 @pytest.mark.parametrize(
-    ("kind", "values", "number"), [("sgd", {}, 0), ("sgd", {"momentum": 0.9}, 1), ("adam", {}, 2), ("adamw", {}, 2)]
+    ("kind", "values", "number"),
+    [
+        ("sgd", {}, 0),
+        ("sgd", {"momentum": 0.9}, 1),
+        ("adam", {}, 2),
+        ("adamw", {}, 2),
+        ("lars", {"momentum": 0.9}, 1),
+        ("lars", {}, 0),
+    ],
 )
 def test_the_state_kept_for_each_parameter_is_counted(kind, values, number):
     one = nn.Parameter(torch.zeros(10))
@@ -102,6 +114,18 @@ def test_the_state_of_another_kind_or_of_other_parameters_is_refused():
     two = [parameter(0.0, gradient=(1.0,)) for _ in range(2)]
     with pytest.raises(ValueError, match="size of optimizer's group"):
         adam.load_state_dict(ComponentOptimizer(two, spec("adam")).state_dict())
+
+
+def test_the_state_of_lars_is_taken_over_by_its_kind():
+    one = parameter(0.0, gradient=(1.0,))
+    before = ComponentOptimizer([one], spec("lars", momentum=0.9))
+    before.step(0.5)
+    after = ComponentOptimizer([one], spec("lars", momentum=0.8))
+    after.load_state_dict(copy.deepcopy(before.state_dict()))
+    after.step(0.0)
+    assert one.item() == pytest.approx(-0.5 - 0.8 * 0.5)
+    with pytest.raises(ValueError, match="the state is that of lars, the optimizer is sgd"):
+        ComponentOptimizer([one], spec("sgd", momentum=0.9)).load_state_dict(before.state_dict())
 
 
 def test_without_parameters_there_is_nothing_to_do():

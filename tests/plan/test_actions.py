@@ -77,6 +77,12 @@ def test_a_stage_lists_its_virtual_stages() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_golden_actions_come_back_from_their_text(path: Path) -> None:
+    text = "".join(line for line in path.read_text().splitlines(keepends=True) if not line.startswith("#"))
+    assert print_program(parse_program(text)) == text
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_golden_actions(path: Path) -> None:
     golden = parse_program(path.read_text(), file=str(path))
     schedule, _, counts = path.stem.rpartition("-")
@@ -96,8 +102,8 @@ def test_every_schedule_has_golden_actions() -> None:
         for schedule in (*LOCAL, "evaluation", "naive", "gpipe", "1f1b")
         for stages in (1, 2, 3, 4, 8)
     }
-    expected |= {"interleaved_1f1b-2x2", "interleaved_1f1b-4x2"}
-    expected |= {f"zero_bubble-{stages}" for stages in ("2", "4", "2x2", "4x2")}
+    expected |= {f"interleaved_1f1b-{stages}x2" for stages in (1, 2, 3, 4, 8)}
+    expected |= {f"zero_bubble-{stages}" for stages in ("1", "2", "3", "4", "8", "2x2", "4x2")}
     assert {path.stem for path in FILES} == expected
 
 

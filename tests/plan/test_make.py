@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from alray.errors import PlanError
 from alray.plan.costs import Costs
+from alray.plan.durations import evaluation_durations
 from alray.plan.make import make_plan
-from alray.plan.memory import stage_memory, stage_ranges
+from alray.plan.memory import memory_of, stage_ranges
 from alray.plan.plan import Memory, Plan
+from alray.plan.setting import Setting
 
 Make = Callable[..., Costs]
 
@@ -126,6 +129,17 @@ def test_evaluation(make_costs: Make) -> None:
     assert plan_of(make_costs()).evaluation_s == 0.0
 
 
+def test_without_a_label_chain_one_route_comes_down(make_costs: Make) -> None:
+    # 4 x 2 ms up and once 4 x 1 ms down; of two stages, a message of 4000 bytes down, not one for each depth.
+    costs = make_costs(output_bytes=4000, edge_s_per_byte=1e-6)
+    *lower, last = costs.components
+    costs = replace(costs, components=(*(replace(entry, ends_route=False) for entry in lower), last))
+    assert plan_of(costs, stages=1, evaluation_batches=1).evaluation_s == pytest.approx(12e-3)
+    durations = evaluation_durations(costs, [2, 2])
+    assert list(durations.down_s) == pytest.approx([4e-3])
+    assert list(durations.route_s) == pytest.approx([2e-3, 2e-3])
+
+
 def test_deadline(make_costs: Make) -> None:
     assert plan_of(make_costs()).deadline_s == 15.0
     # The first mini-batch is through at 20 + 75 = 95 ms; a hundred times that, twenty times over.
@@ -135,7 +149,8 @@ def test_deadline(make_costs: Make) -> None:
 def test_memory_of_a_stage(make_costs: Make) -> None:
     costs = make_costs(output_bytes=1000)
     assert stage_ranges([1, 2, 1]) == [range(0, 1), range(1, 3), range(3, 4)]
-    assert stage_memory(costs, range(1, 3), in_flight=4) == Memory(
+    setting = Setting("streamed", costs, 3, in_flight=4)
+    assert memory_of(setting, [1, 2, 1], 1) == Memory(
         parameters_bytes=4 * 500,
         gradients_bytes=4 * 500,
         optimizer_bytes=8 * 500,
@@ -143,7 +158,7 @@ def test_memory_of_a_stage(make_costs: Make) -> None:
         channel_bytes=5 * 1000 + 5 * 3000,  # five messages of component 0 coming, five of component 2 going
         snapshot_bytes=12 * 500,
     )
-    assert stage_memory(costs, range(0, 4), in_flight=4).channel_bytes == 0
+    assert memory_of(Setting("streamed", costs, 1, in_flight=4), [4], 0).channel_bytes == 0
 
 
 def test_a_plan_comes_back_from_its_json(make_costs: Make) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from alray.errors import PlanError
 from alray.plan.actions import parse, parse_program
 from alray.plan.bounds import step_bound
 from alray.plan.program import Program
+from alray.plan.schedules import SCHEDULES
 from alray.plan.simulate import Durations, simulate
 from alray.plan.timeline import Timeline
 
@@ -68,8 +70,10 @@ def test_golden_timelines(path: Path) -> None:
     assert draw(timeline) == drawing
 
 
-def test_golden_timelines_are_there() -> None:
-    assert len(FILES) >= 18
+@pytest.mark.parametrize("schedule", [*(name for name in SCHEDULES if name != "single"), "evaluation"])
+def test_every_schedule_has_golden_timelines(schedule: str) -> None:
+    programs = [re.search(rf"^program: {schedule} (\d+) ", path.read_text(), re.M) for path in FILES]
+    assert {int(found[1]) for found in programs if found} == {1, 2, 3, 4, 8}
 
 
 stage_times = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(0, 9)), min_size=2, max_size=6)

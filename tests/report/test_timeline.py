@@ -38,6 +38,9 @@ def test_the_trace_format(given: ModuleType, tmp_path: Path) -> None:
     events = trace(given.write_run(tmp_path / "run", plan, given.example_records(plan)))["traceEvents"]
     assert names(events, "process_name") == ["predicted", "measured"]
     assert names(events, "thread_name") == ["stage 0", "stage 1"] * 2
+    # The prediction is drawn under what was measured.
+    places = [(event["pid"], event["args"]["sort_index"]) for event in events if event["name"] == "process_sort_index"]
+    assert places == [(1, 2), (2, 1)]
     slices = [event for event in events if event["ph"] == "X"]
     assert {event["cat"] for event in slices} == {"compute", "message", "receive_wait"}
     for event in slices:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from alray.spec.messages import problems_of
-from alray.spec.models import Spec
+from alray.spec.models import Replicas, Spec
 from alray.spec.places import Places
 
 Complaints = Callable[..., list[str]]
@@ -203,11 +203,6 @@ BLOCKS = "vgg, stem, residual, embedding, lstm, transformer, linear, mlp"
         ),
         (
             "{epochs: 1}",
-            "{epochs: 1}\nreplicas: {count: 2}",
-            "x.yaml:11: replicas.count: 2 replicas are not part of this version of alray; leave it at 1",
-        ),
-        (
-            "{epochs: 1}",
             "{epochs: 1}\nresources: {device: gpu}",
             "x.yaml:11: resources.device: expected `auto`, `cpu` or `cuda`, got the text `gpu`",
         ),
@@ -266,7 +261,7 @@ run: {epochs: none}
         "use up to 100 letters, digits, `.`, `_` and `-`, a letter or digit first",
         "x.yaml:4: model.components[0].channels[1]: expected an integer, got the text `x`",
         "x.yaml:5: model.components[1]: expected a section, got 5; write such as {block: vgg}",
-        "x.yaml:6: optimizer.kind: unknown kind `adamm`; did you mean `adam`? known: sgd, adam, adamw",
+        "x.yaml:6: optimizer.kind: unknown kind `adamm`; did you mean `adam`? known: sgd, adam, adamw, lars",
         "x.yaml:7: pipeline.in_flight: must be at least 1, got 0",
         "x.yaml:8: run.epochs: expected an integer, got the text `none`",
     ]
@@ -281,6 +276,7 @@ PATHS: list[tuple[str | int, ...]] = [
     ("optimizer", "kind"), ("optimizer", "lr"), ("optimizer", "betas"), ("lr_schedule", "kind"),
     ("pipeline", "partition"), ("pipeline", "costs"), ("pipeline", "stages"),
     ("resources", "per_stage"), ("resources", "labels"), ("resources", "device"),
+    *[("replicas", key) for key in Replicas.model_fields], ("replicas", "compression", "kind"),
     ("run", "checkpoint"), ("run", "stop_at"), ("run", "epochs"), ("run", "precision"),
 ]  # fmt: skip
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -301,11 +297,19 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
             "supervised_contrastive",
             "synthetic",
             "torchvision",
+            "powersgd",
+            "random",
+            "8 steps",
         ]
     ),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["kind", "block", "every", "metric", "CPU", "forward_s", "x", ""]), inner)
+        | st.dictionaries(
+            st.sampled_from(
+                ["kind", "block", "every", "metric", "CPU", "forward_s", "average_every", "epochs", "x", ""]
+            ),
+            inner,
+        )
     ),
 )
 

@@ -68,7 +68,7 @@ def test_another_source_and_another_block(load: Load) -> None:
 
 def test_what_the_command_line_asked_for_is_never_dropped(complaints: Complaints, small: str) -> None:
     assert complaints(small, ["optimizer.eps=1", "optimizer.kind=sgd", "optimizer.lr=1"]) == [
-        "command line: optimizer.eps: unknown key; known: kind, lr, label_lr, weight_decay, clip_norm, "
+        "command line: optimizer.eps: unknown key; known: kind, lr, label_lr, weight_decay, clip_norm, accumulate, "
         "momentum, nesterov"
     ]
 
@@ -154,7 +154,7 @@ def test_an_alias_changes_in_one_place(load: Load, small: str) -> None:
         ),
         (
             ["optimizer.kind=sgdd"],
-            "command line: optimizer.kind: unknown kind `sgdd`; did you mean `sgd`? known: sgd, adam, adamw",
+            "command line: optimizer.kind: unknown kind `sgdd`; did you mean `sgd`? known: sgd, adam, adamw, lars",
         ),
         (
             ["run.stop_at.above=0.9"],

@@ -106,6 +106,30 @@ def test_a_record_is_due_every_second_and_at_the_end_of_warm_up(hands):
     assert not closed(clock, 21 + WARM_UP_STEPS).warm_up
 
 
+def test_profiled_mini_batches_and_those_behind_them_are_counted_in_no_figure(hands):
+    clock = Clock(started_wall_s=50.0, start_step=0, profiled=(range(20, 22),))
+    behind = 21 + WARM_UP_STEPS
+    due, left_out = [], []
+    for step in range(1, behind + 5):
+        one_step(clock, hands, step)
+        if clock.window_due(step):
+            due.append(step)
+            left_out.append(closed(clock, step).warm_up)
+        hands.now = round(hands.now, 6)
+    assert [step for step in due if step in (10, 19, behind)] == [10, 19, behind]
+    assert dict(zip(due, left_out, strict=True))[19] is False and dict(zip(due, left_out, strict=True))[behind] is True
+
+
+def test_what_raises_is_not_counted_and_stays_to_be_seen(hands):
+    clock = Clock(started_wall_s=50.0, start_step=0)
+    with pytest.raises(ZeroDivisionError), clock.measure("F", "1F0", 1):
+        hands.pass_by(0.5)
+        raise ZeroDivisionError
+    assert (clock.activity, clock.progress) == ("compute", 0)
+    clock.step_done()
+    assert closed(clock, 1).forward_s == 0.0
+
+
 def test_the_first_mini_batches_are_traced_and_a_few_at_every_doubling(hands):
     clock = Clock(started_wall_s=50.0, start_step=100)
     traced = [step - 100 for step in range(101, 401) if clock.traced(step)]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 import torch
 
 from alray.data.batches import TrainBatches
 from alray.plan.costs import Costs
-from alray.stage.costs import estimate_costs, given_costs, probe_costs
+from alray.stage.costs import estimate_costs, given_costs
+from alray.stage.probe import Surroundings, probe_costs
 
 CPU = torch.device("cpu")
 TIMES = {"forward_s", "backward_s", "update_s", "infer_s", "route_s"}
-METHODS = ["method.label_dim=5", "method={kind: backpropagation}"]
+METHODS = ["method.label_dim=5", "method={kind: backpropagation}", "method={kind: supervised_contrastive}"]
 DRAWING = """\
 from torch import nn
 
@@ -25,12 +27,12 @@ def block(input):
 
 @pytest.fixture(autouse=True)
 def short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("alray.stage.costs._PROBE_S", 0.0)
+    monkeypatch.setattr("alray.stage.timing.PROBE_S", 0.0)
 
 
-def probe(job, threads: int = 1) -> Costs:
+def probe(job, threads: int = 1, **changes: Any) -> Costs:
     with TrainBatches(job.data, seed=0, start_step=0, end_step=1, workers=0) as batches:
-        return probe_costs(job.network, next(batches), device=CPU, threads=threads, deterministic=True)
+        return probe_costs(job.network, next(batches), Surroundings(CPU, threads, deterministic=True, **changes))
 
 
 def estimate(job) -> Costs:
@@ -87,7 +89,7 @@ def test_optimizer_bytes_follow_the_optimizer(make_job, optimizer):
 def test_probing_leaves_the_process_as_it_was(make_job, monkeypatch, threads, fails):
     job = make_job("model.components.0={block: 'python:own_blocks.block'}", code=DRAWING)
     if fails:
-        monkeypatch.setattr("alray.stage.costs._time_edge", lambda nbytes: 1 / 0)
+        monkeypatch.setattr("alray.stage.probe._time_edge", lambda nbytes: 1 / 0)
     torch.set_num_threads(threads)
     torch.manual_seed(3)
 
@@ -128,3 +130,18 @@ def test_given_times_go_with_counted_sizes(make_job):
     assert sizes(given) == sizes(estimated)
     with pytest.raises(ValueError):
         given_costs(estimated, entries[:1])
+
+
+def test_supervised_contrastive_by_hand(make_job):
+    """A projection of 3 behind 4 channels on 4 x 4, then 4 classes behind 6 channels on 4 x 4; labels go along."""
+    first, second = estimate(make_job("method={kind: supervised_contrastive, projection_dim: 3}")).components
+    assert first.parameters == 2 * 4 * 9 + 8 + (64 * 3 + 3) + (3 * 3 + 3)
+    assert second.parameters == 4 * 6 * 9 + 12 + (96 * 4 + 4)
+    assert first.infer_bytes == 8 * 4 * 64 * 4 and first.output_bytes == first.infer_bytes + 8 * 8
+    assert second.route_bytes == 8 * 4 * 4
+    assert (first.ends_route, second.ends_route) == (False, True)
+
+
+def test_where_routes_end(make_job):
+    ends = [[entry.ends_route for entry in estimate(make_job(method)).components] for method in METHODS]
+    assert ends == [[True, True], [False, True], [False, True]]

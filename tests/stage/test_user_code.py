@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Iterator
@@ -124,7 +125,7 @@ def test_a_module_is_loaded_once(tmp_path):
 
 @pytest.mark.parametrize("name", ["json", "torch", "alray"])
 def test_a_name_that_python_or_a_library_needs_is_refused(tmp_path, name):
-    before = sys.modules.get(name)
+    before = importlib.import_module(name)
     code = UserCode(write(tmp_path, **{name: "Block = 1"}))
     assert complaint(code, f"python:{name}.Block") == (
         f"`python:{name}.Block`: `{name}` is also the name of a module of Python or of an installed package; "

@@ -27,7 +27,8 @@ def run_unpacked(
     own_reversed = torch.where(mask, lengths.unsqueeze(1) - 1 - places, places)
     rows = torch.arange(s.shape[0], device=s.device)
     padded = (~mask).unsqueeze(2).to(s.dtype)
-    finals_h, finals_c = [], []
+    finals_h: list[torch.Tensor] = []
+    finals_c: list[torch.Tensor] = []
     for layer in range(lstm.num_layers):
         outputs = []
         for direction in range(2 if lstm.bidirectional else 1):
