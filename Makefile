@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 export RAY_USAGE_STATS_ENABLED := 0
 export RAY_AUTH_MODE := disabled
 
-.PHONY: quickstart test install lint types floors unit bench schedules clean
+.PHONY: quickstart test install lint types floors unit bench schedules all-reduce clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -45,6 +45,9 @@ schedules: $(INSTALLED)
 	$(BIN)/python -m benchmarks.schedules
 	$(BIN)/python -m benchmarks.laws
 	$(BIN)/python -m benchmarks.uneven
+
+all-reduce: $(INSTALLED)
+	$(BIN)/python -m benchmarks.all_reduce
 
 clean:
 	rm -rf $(VENV) build *.egg-info

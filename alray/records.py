@@ -67,7 +67,7 @@ class StageRecord(_Record):
     evaluation_s: float
     step_times_s: list[float]  # from one completed mini-batch to the next; pauses for evaluation left out
     bytes_sent: dict[str, int]  # by edge, since this attempt started
-    share: int | None = None  # samples of each mini-batch this replica takes, where there are several
+    share: int | None = None  # samples of a mini-batch this replica takes from here on, where there are several
     all_reduce_bytes: int = 0  # sent to the other replicas, since this attempt started
     all_reduce_s: float = 0.0  # spent on that, beside computing or waited for, since this attempt started
     peak_memory_bytes: int | None
@@ -196,7 +196,7 @@ class Summary(BaseModel):
     parameters: int
     peak_memory_bytes: list[int | None]
     bytes_sent: dict[str, int]
-    shares: list[int] | None = None  # samples of a mini-batch each replica took last; null for one replica
+    shares: list[int] | None = None  # samples of a mini-batch each replica takes at the end; null for one replica
     all_reduce_bytes: int = 0  # between replicas, over all stages
     failures: list[Failure]
     report: str | None = None  # path of report.html

@@ -92,9 +92,7 @@ class StageActor:
         if meeting.stages is not None:
             joined = join(meeting.stages, assignment, self._stores.get("stages"), timeout_s)
         if meeting.replicas is not None:
-            joined_replicas = join_replicas(
-                meeting.replicas, assignment, self._stores.get("replicas"), timeout_s
-            )
+            joined_replicas = join_replicas(meeting.replicas, assignment, self._stores.get("replicas"), timeout_s)
         stage = assignment.build_stage(network, device)
         links = Links()
         if meeting.stages is not None and joined is not None:

@@ -12,6 +12,7 @@ from threading import Lock
 from alray.errors import AlrayError, StageError
 from alray.stage.assignment import Assignment
 from alray.stage.loop import StageLoop
+from alray.stage.memory_fault import is_out_of_memory, out_of_memory
 from alray.stage.reports import Report, StageStatus
 
 
@@ -82,6 +83,8 @@ def as_stage_error(fault: BaseException, assignment: Assignment) -> AlrayError:
     """The fault as one of alray's errors; what a user's code raised is named with its stage and components."""
     if isinstance(fault, AlrayError):
         return fault
+    if is_out_of_memory(fault):
+        return out_of_memory(fault, assignment.plan, assignment.stage)
     plan = assignment.plan.stage_plans[assignment.stage]
     text = str(fault).strip() or "no message"
     return StageError(

@@ -7,6 +7,7 @@ FAULTS_OF_USER_CODE: tuple[type[Exception], ...] = (
     BufferError,
     ImportError,
     LookupError,
+    MemoryError,
     NameError,
     OSError,
     RuntimeError,

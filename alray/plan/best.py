@@ -28,7 +28,7 @@ def best_partition(setting: Setting) -> Cut:
     over its limit in the cut that comes nearest to fitting.
     """
     check_parts(setting)
-    start = _nearest_to_fitting(setting) if setting.memory_limits else None
+    start = _fitting(setting) if setting.memory_limits else None
     if setting.num_parts == 1:
         return (len(setting.costs.components),)
     if setting.is_pipeline or not (setting.even_speed or setting.schedule == "streamed"):
@@ -70,8 +70,8 @@ def _stage_costs(setting: Setting) -> list[Matrix]:
     return [computing / speed + half[:, None] + half[None, :] for speed in speeds]
 
 
-def _nearest_to_fitting(setting: Setting) -> Cut:
-    """A cut within the memory limits; raises PlanError where there is none.
+def nearest_to_fitting(setting: Setting) -> Cut:
+    """A cut within the memory limits, or where there is none one that is not far over them.
 
     Without virtual stages the cut whose fullest stage is the least full, by dynamic programme. With them the same by
     trying, where there are few enough cuts; otherwise the one that spreads parameters and activations evenly.
@@ -79,31 +79,37 @@ def _nearest_to_fitting(setting: Setting) -> Cut:
     size, parts = len(setting.costs.components), setting.num_parts
     if setting.virtual_stages == 1:
         filled = [memory_matrix(setting, stage) / limit for stage, limit in enumerate(setting.memory_limits)]
-        cut = partition_intervals(filled, parts)
-    elif comb(size - 1, parts - 1) <= MOST_CUTS:
-        cut = min(every_cut(size, parts), key=lambda each: _fullest(setting, each))
-    else:
-        cut = partition_auto(
-            [
-                float(component.parameter_bytes + component.optimizer_bytes + component.activation_bytes)
-                for component in setting.costs.components
-            ],
-            parts,
-        )
-    over, stage = _fullest(setting, cut)
+        return partition_intervals(filled, parts)
+    if comb(size - 1, parts - 1) <= MOST_CUTS:
+        return min(every_cut(size, parts), key=lambda each: fullest_stage(setting, each))
+    return partition_auto(
+        [
+            float(component.parameter_bytes + component.optimizer_bytes + component.activation_bytes)
+            for component in setting.costs.components
+        ],
+        parts,
+    )
+
+
+def _fitting(setting: Setting) -> Cut:
+    """A cut within the memory limits; raises PlanError where there is none."""
+    size, parts = len(setting.costs.components), setting.num_parts
+    cut = nearest_to_fitting(setting)
+    over, stage = fullest_stage(setting, cut)
     if over > 1.0:
         need, limit = memory_of(setting, cut, stage).total_bytes, setting.memory_limits[stage]
         raise PlanError(
             f"no cut of {size} components into {parts} {'virtual ' if setting.virtual_stages > 1 else ''}stages fits "
             f"the memory of the devices: with {list(cut)}, which comes nearest, stage {stage} needs {need} bytes "
             f"and has {limit}",
-            mend="use more stages, a smaller mini-batch or larger devices",
+            mend="use more stages, a smaller mini-batch or larger devices, or set resources.memory_bytes where there is "
+            "more memory than it seems",
             key="pipeline.partition",
         )
     return cut
 
 
-def _fullest(setting: Setting, cut: Cut) -> tuple[float, int]:
+def fullest_stage(setting: Setting, cut: Cut) -> tuple[float, int]:
     """How full the fullest stage is, as a share of its limit, and which one that is."""
     return max(
         (memory_of(setting, cut, stage).total_bytes / limit, stage) for stage, limit in enumerate(setting.memory_limits)

@@ -105,11 +105,12 @@ def predict_step(setting: Setting, partition: Sequence[int]) -> Prediction:
 def _slower(setting: Setting, timeline: Timeline) -> list[float]:
     """How many times as long the computations of each virtual stage take while others compute beside it.
 
-    `Costs.contention` is that of all processors; with fewer at work it is nearer to 1 in proportion.
+    `Costs.contention` is that of all processors; with fewer at work it is nearer to 1 in proportion. Only what keeps a
+    processor busy gets slower: a block may also wait.
     """
     assert setting.cores is not None, "where each stage has a device of its own, none is in another's way"
     others = min(setting.stages * setting.replicas, setting.cores) - 1
-    more = setting.costs.contention - 1.0
+    more = (setting.costs.contention - 1.0) * setting.costs.processor_share
     return [1.0 + more * share for share in timeline.crowding(others)] * setting.virtual_stages
 
 

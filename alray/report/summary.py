@@ -193,7 +193,7 @@ def _last_of_stages(records: Sequence[Record]) -> list[StageRecord]:
 
 
 def _shares(records: Sequence[Record], plan: Plan) -> list[int] | None:
-    """Samples of a mini-batch each replica took last."""
+    """Samples of a mini-batch each replica takes at the end."""
     if plan.replicas == 1:
         return None
     shares = list(plan.shares)

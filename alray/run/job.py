@@ -20,6 +20,8 @@ from alray.plan.costs import Costs
 from alray.plan.make import make_plan
 from alray.plan.plan import Plan
 from alray.plan.shares import first_shares
+from alray.run.memory import stage_memory_limits
+from alray.run.micro_batches import with_micro_batches
 from alray.spec.micro_batches import PIPELINES, micro_batch_norm_fault
 from alray.spec.models import Spec
 from alray.stage import device as devices
@@ -58,6 +60,7 @@ class Job:
                 key="pipeline.stages",
                 mend=f"set pipeline.stages to at most {len(network)}",
             )
+        spec = with_micro_batches(spec, network)
         _require_whole_norms(spec, network)
         return cls(spec, code, data, facts, network)
 
@@ -183,6 +186,7 @@ class Job:
             micro_batches=spec.micro_batches,
             virtual_stages=spec.virtual_stages,
             shares=self._shares(replicas),
+            memory_limits=stage_memory_limits(spec, stages, replicas, self.device),
         )
 
     def _cores(self, one_process: bool) -> int | None:

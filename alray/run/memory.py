@@ -6,7 +6,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from alray.errors import PlanError
+from alray.spec.models import Spec
+from alray.stage import device as devices
 
 if TYPE_CHECKING:
     from alray.nn.network import Network
@@ -18,6 +22,27 @@ def machine_memory_bytes() -> int:
     limit = Path("/sys/fs/cgroup/memory.max")
     text = limit.read_text().strip() if limit.is_file() else "max"
     return min(physical, int(text)) if text.isdecimal() else physical
+
+
+def stage_memory_limits(spec: Spec, stages: int, replicas: int, device: torch.device) -> tuple[int, ...]:
+    """What each stage may hold, bytes.
+
+    `resources.memory_bytes` where the spec has it; else what the stage asks Ray for as `memory`; else its device's
+    memory, shared out evenly among the stages on it: on cuda that of the GPU the stage picks, on a CPU this machine's.
+    """
+    resources = spec.resources
+    if resources.memory_bytes is not None:
+        return (resources.memory_bytes,) * stages
+    asked = [bundle.get("memory") for bundle in resources.bundles(stages)]
+    theirs = _device_shares(stages, replicas, device)
+    return tuple(share if own is None else int(own) for own, share in zip(asked, theirs, strict=False))
+
+
+def _device_shares(stages: int, replicas: int, device: torch.device) -> list[int]:
+    if device.type != "cuda":
+        return [machine_memory_bytes() // (stages * replicas)] * stages
+    places = [devices.pick("cuda", local_index=stage) for stage in range(stages)]
+    return [torch.cuda.get_device_properties(own).total_memory // places.count(own) for own in places]
 
 
 def require_memory(network: Network, memory_bytes: int) -> None:

@@ -217,9 +217,7 @@ class CheckpointWriter:
         self._pending = executor.submit(self._write, snapshots, step, final, began, shares)
         executor.shutdown(wait=False)  # the thread ends with what it writes
 
-    def _write(
-        self, snapshots: list[Snapshot], step: int, final: bool, began: float, shares: tuple[int, ...]
-    ) -> None:
+    def _write(self, snapshots: list[Snapshot], step: int, final: bool, began: float, shares: tuple[int, ...]) -> None:
         folder = self._checkpoints / step_folder(step)
         files: list[ComponentFile] = []
         for snapshot in snapshots:

@@ -20,8 +20,7 @@ COMPUTE = frozenset("FBU")
 """Kinds of what `Clock.measure` measures in which a stage computes, and never gives way to another stage."""
 
 
-_COMPUTED = ("data", "F", "B", "U")
-_KINDS = (*_COMPUTED, "send_wait", "receive_wait")  # what time is added up by; all else is waiting
+_KINDS = ("data", "F", "B", "U", "send_wait", "receive_wait")  # what time is added up by; all else is waiting
 
 
 @dataclass
@@ -33,8 +32,8 @@ class _Window:
     spans: list[tuple[str, float, float]] = field(default_factory=list)  # text, began, ended
 
     @property
-    def computed_s(self) -> float:
-        return sum(self.seconds[kind] for kind in _COMPUTED)
+    def by_samples_s(self) -> float:
+        return self.seconds["data"] + self.seconds["F"] + self.seconds["B"]
 
 
 class _Measurement:
@@ -75,7 +74,7 @@ class Clock:
         self._pause_in_step = 0.0
         self._in_pause = False
         self._measured_s = 0.0
-        self._computed_before_s = 0.0  # until this window
+        self._by_samples_before_s = 0.0  # until this window
         self._between: str | None = None
         self.progress = 0
         self.activity = "starting"
@@ -138,9 +137,9 @@ class Clock:
         self._window.evaluation += seconds
 
     @property
-    def computed_s(self) -> float:
-        """Seconds spent on mini-batches in all, waiting and evaluation excluded."""
-        return self._computed_before_s + self._window.computed_s
+    def by_samples_s(self) -> float:
+        """Seconds spent so far on what grows with the samples of a mini-batch: getting them ready, F and B."""
+        return self._by_samples_before_s + self._window.by_samples_s
 
     @property
     def steps_in_window(self) -> int:
@@ -182,12 +181,12 @@ class Clock:
     ) -> StageRecord:
         """The record of the mini-batches since the last one."""
         ended = time.perf_counter()
-        self._computed_before_s = self.computed_s
+        self._by_samples_before_s = self.by_samples_s
         window, self._window = self._window, _Window()
         covered = max(0.0, ended - self._window_began - window.evaluation)
         self._window_began = ended
         data, forward, backward, update, send_wait, receive_wait = (window.seconds[kind] for kind in _KINDS)
-        compute = window.computed_s
+        compute = data + forward + backward + update
         return StageRecord(
             time_s=ended - self._zero,
             step=step,

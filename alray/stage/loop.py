@@ -76,7 +76,7 @@ class StageLoop:
             assignment.checkpoints, report, replica=assignment.replica, replication=replication
         )
         self._replication = replication
-        # Seconds of computing until the epoch, and until the mini-batch, under way.
+        # Seconds of computing, update excluded, until the epoch and until the mini-batch under way.
         self._epoch_began_s = self._step_began_s = 0.0
         self._actions = [] if assignment.pipelined else _listed(assignment.plan, assignment.stage)
         self.step = assignment.start.step
@@ -199,7 +199,7 @@ class StageLoop:
         profiled = (
             self._profiler.mini_batch(step, self._stage.components, self.clock) if self._profiler else nullcontext()
         )
-        self._step_began_s = self.clock.computed_s
+        self._step_began_s = self.clock.by_samples_s
         with profiled:
             if isinstance(self._stage, ScheduledStage):
                 yield from self._mini_batch_in_one_call(self._stage, step, tensors, message)
@@ -277,7 +277,7 @@ class StageLoop:
         spec, replica = self._assignment.spec, self._assignment.replica
         epoch = (step - 1) // self._assignment.data.steps_per_epoch
         factor = slowdown(spec.replicas.disturbance, replica, epoch, seed=spec.seed)
-        computed_s = self.clock.computed_s - self._step_began_s
+        computed_s = self.clock.by_samples_s - self._step_began_s
         slow_until = time.perf_counter() + (factor - 1.0) * computed_s
         with self.clock.measure("B", "disturbance", step):
             # In turns, the others go on meanwhile, as they would on devices of their own.
@@ -286,14 +286,17 @@ class StageLoop:
                 time.sleep(min(left_s, _SLOWED_LOOK_S))
 
     def _deal_shares(self) -> Turn:
-        """After an epoch, where shares follow the speed of the replicas."""
+        """After an epoch, where shares follow the speed of the replicas.
+
+        An update takes as long whatever the share, so it would only blur by how much shares have to change.
+        """
         replication, per_epoch = self._replication, self._assignment.data.steps_per_epoch
         if replication is None or not replication.deals_shares or self.step % per_epoch:
             return
-        computed_s = self.clock.computed_s - self._epoch_began_s
+        computed_s = self.clock.by_samples_s - self._epoch_began_s
         with self.clock.measure("all_reduce", f"shares {self.step}", self.step):
             yield from replication.deal(self.step // per_epoch, computed_s)
-        self._epoch_began_s = self.clock.computed_s
+        self._epoch_began_s = self.clock.by_samples_s
 
     def _samples(self, step: int) -> int:
         """Samples of a mini-batch, over all replicas."""
@@ -319,6 +322,8 @@ class StageLoop:
             step - 1,
             steps_per_epoch=assignment.data.steps_per_epoch,
             total_steps=assignment.total_steps,
+            batch_size=assignment.spec.data.batch_size,
+            accumulate=assignment.spec.optimizer.accumulate,
         )
 
     def _take_losses(self, step: int, losses: dict[int, Tensors], lr: float) -> None:

@@ -108,9 +108,7 @@ class Replication:
         if step % self._average_every:
             return
         for index, reducer in self._reducers.items():
-            reducer.start(
-                [parameter.detach() for parameter in self._parameters[index]], self.weight(self._batch_size)
-            )
+            reducer.start([parameter.detach() for parameter in self._parameters[index]], self.weight(self._batch_size))
         yield from self._reduced()
         for reducer in self._reducers.values():
             reducer.wait()

@@ -114,9 +114,15 @@ def _source(place: str) -> Path | None:
     return path if path.suffix == ".py" and "site-packages" not in path.parts else None
 
 
+@cache
+def _folders(path: Path) -> frozenset[Path]:
+    """Every folder that a file is in, near or far."""
+    return frozenset(path.parents)
+
+
 def _in_a_root(module: ModuleType) -> bool:
     path = _own_file(module)
-    return path is not None and not _roots.isdisjoint(path.parents)
+    return path is not None and not _roots.isdisjoint(_folders(path))
 
 
 def _places(spec: ModuleSpec | None) -> list[Path]:

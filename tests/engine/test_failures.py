@@ -57,7 +57,7 @@ class Striking(Watching):
             os.kill(self.victims[stage], self.sign)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_killed(workshop, longer_reference, local_ray, victims) -> None:
     watching = Striking(victims=victims, strikes=[(0, 2), (1, 20), (2, 40)])
     run = workshop.run("pipeline.partition=[1,2,1]", *LONG, inline=False, watching=watching)

@@ -31,6 +31,12 @@ def random_costs(costs: Costs, size: int, seed: int) -> Costs:
             update_s=numbers.randint(0, 5) * 1e-3,
             output_bytes=numbers.randint(0, 1000),
             activation_bytes=numbers.randint(1, 1000),
+            forward_peak_bytes=numbers.randint(1, 1500),
+            backward_peak_bytes=numbers.randint(1, 3000),
+            backward_fixed_bytes=numbers.randint(0, 400),
+            adding_peak_bytes=numbers.randint(1, 2500),
+            adding_fixed_bytes=numbers.randint(0, 300),
+            update_peak_bytes=numbers.randint(0, 1000),
         )
         for index in range(size)
     )
@@ -143,7 +149,8 @@ def test_where_nothing_fits_the_stage_and_its_need_are_told(
     assert str(caught.value) == (
         f"pipeline.partition: no cut of 4 components into {len(cut)} {kind} fits the memory of the devices: "
         f"with {list(cut)}, which comes nearest, stage 0 needs {need} bytes and has 100; "
-        "use more stages, a smaller mini-batch or larger devices"
+        "use more stages, a smaller mini-batch or larger devices, or set resources.memory_bytes where there is more "
+        "memory than it seems"
     )
 
 

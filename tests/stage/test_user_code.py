@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from alray.errors import SpecError
 from alray.stage.user_code import UserCode
@@ -125,13 +125,13 @@ def test_a_module_is_loaded_once(tmp_path):
 
 @pytest.mark.parametrize("name", ["json", "torch", "alray"])
 def test_a_name_that_python_or_a_library_needs_is_refused(tmp_path, name):
-    before = importlib.import_module(name)
+    before = sys.modules[name]
     code = UserCode(write(tmp_path, **{name: "Block = 1"}))
     assert complaint(code, f"python:{name}.Block") == (
         f"`python:{name}.Block`: `{name}` is also the name of a module of Python or of an installed package; "
         "give the file beside the spec another name"
     )
-    assert sys.modules.get(name) is before and json.loads("1") == 1
+    assert sys.modules[name] is before and json.loads("1") == 1
 
 
 def test_copy_used_takes_what_was_loaded_and_nothing_else(tmp_path):
@@ -151,8 +151,6 @@ def test_copy_used_takes_what_was_loaded_and_nothing_else(tmp_path):
 
 def test_running_in_the_specs_own_folder_copies_no_more(tmp_path, monkeypatch):
     """torch names files that are not there, such as `_ops.py`: relative to the current folder."""
-    import torch
-
     assert not Path(torch.ops.__file__).is_absolute()
     monkeypatch.chdir(tmp_path)
     code = UserCode(write(tmp_path, used_j="word = 1"))

@@ -1,0 +1,29 @@
+"""The compressions by the names a spec gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alray.channel.compression.compression import Compression
+from alray.channel.compression.half import BFloat16, Float16
+from alray.channel.compression.layout import Layout
+from alray.channel.compression.powersgd import PowerSGD
+from alray.channel.compression.top_k import TopK
+from alray.channel.compression.uncompressed import Uncompressed
+
+COMPRESSIONS: tuple[str, ...] = tuple(kind.kind for kind in (Uncompressed, Float16, BFloat16, PowerSGD, TopK))
+"""Values of `replicas.compression.kind`."""
+
+
+def make_compression(kind: str, layout: Layout, *, seed: int = 0, **settings: Any) -> Compression:
+    """A compression of gradients in this layout.
+
+    kind: one of `COMPRESSIONS`. seed: of PowerSGD's first Q, the same on every rank and another for every component.
+    settings: the keyword arguments of `PowerSGD` and of `TopK`; the other kinds have none.
+    """
+    match kind:
+        case PowerSGD.kind:
+            return PowerSGD(layout, seed=seed, **settings)
+        case TopK.kind:
+            return TopK(layout, **settings)
+    return {plain.kind: plain for plain in (Uncompressed, Float16, BFloat16)}[kind](**settings)

@@ -1,0 +1,88 @@
+"""LARS: layer-wise adaptive rate scaling, for large mini-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, overload
+
+import torch
+from torch import nn
+
+
+class Lars(torch.optim.Optimizer):
+    """LARS with momentum (You, Gitman & Ginsburg 2017, arXiv 1708.03888, algorithm 1).
+
+    With weights w and gradient g of one parameter tensor, rate r, momentum m, weight decay d, trust coefficient c:
+
+        local rate   a = c |w| / (|g| + d |w| + eps)          |.| is the Euclidean norm of the tensor
+        momentum     v = m v + r a (g + d w)                  so a rate that changes does not rescale the past
+        update       w = w - v
+
+    Weight decay is in the local rate and in the direction. Two things are not the paper's, but every implementation's:
+    parameters of one dimension or none (biases, scales of normalisation) have a = 1 and d = 0, since their norms say
+    little; and where all weights of a tensor are zero a = 1, since a = 0 would leave them there for ever.
+
+    There is one way of computing, tensor by tensor, on every device: neither `foreach` nor `fused`. Norms stay on the
+    device, so that no update waits for the host.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[nn.Parameter],
+        *,
+        lr: float,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        trust_coefficient: float = 1e-3,
+        eps: float = 1e-8,
+    ) -> None:
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "momentum": momentum,
+                "weight_decay": weight_decay,
+                "trust_coefficient": trust_coefficient,
+                "eps": eps,
+            },
+        )
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """One update of every parameter that has a gradient; `closure`, where given, computes the gradients first."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for weights in group["params"]:
+                if weights.grad is not None:
+                    self._update(weights, weights.grad, group)
+        return loss
+
+    def _update(self, weights: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> None:
+        direction = _adapted(weights, gradient, group) if weights.ndim > 1 else gradient
+        if group["momentum"] == 0:
+            weights.add_(direction, alpha=-group["lr"])
+            return
+        state = self.state[weights]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(weights)
+        velocity = state["momentum_buffer"]
+        velocity.mul_(group["momentum"]).add_(direction, alpha=group["lr"])
+        weights.sub_(velocity)
+
+
+def _adapted(weights: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
+    """a (g + d w): the direction of a weight tensor, at its local rate."""
+    decay = group["weight_decay"]
+    size, slope = torch.linalg.vector_norm(weights), torch.linalg.vector_norm(gradient)
+    rate = group["trust_coefficient"] * size / (slope + decay * size + group["eps"])
+    rate = torch.where(size > 0, rate, torch.ones_like(rate))
+    return gradient.add(weights, alpha=decay).mul_(rate)

@@ -1,0 +1,131 @@
+"""How many samples of each mini-batch every replica takes, fixed or by how fast it was (DBS).
+
+Dynamic batch size: Ye et al., "DBS: Dynamic Batch Size for Distributed Deep Neural Network Training", arXiv 2007.11831.
+The mini-batch keeps its size B; only how it is dealt changes, so that every replica computes for the same time. With
+gradients averaged by the weights k_i / B, whatever the shares k_i, their sum is the gradient of the mini-batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from alray.errors import PlanError
+
+Shares = tuple[int, ...]
+"""Samples of a mini-batch that each replica takes, in order of rank: each at least 1, together the mini-batch."""
+
+
+def first_shares(count: int, batch_size: int, given: Sequence[int] | None) -> Shares:
+    """The shares a run of `count` replicas begins with: those of the spec's `replicas.shares`, else even ones.
+
+    Raises PlanError where they cannot be shares of `batch_size` samples.
+    """
+    if given is None:
+        return even_shares(count, batch_size)
+    if len(given) != count or sum(given) != batch_size or min(given) < 1:
+        raise PlanError(
+            f"{list(given)} are not the shares of {count} replicas in a mini-batch of {batch_size} samples",
+            mend="give a positive number for each, which add up to data.batch_size",
+            key="replicas.shares",
+        )
+    return tuple(given)
+
+
+def even_shares(count: int, batch_size: int) -> Shares:
+    """Shares as equal as can be; where the batch does not divide, the first replicas take one sample more each.
+
+    That is the largest-remainder method with equal remainders. Raises PlanError where there are fewer samples than
+    replicas.
+    """
+    _require_samples(count, batch_size)
+    each, over = divmod(batch_size, count)
+    return tuple(each + (rank < over) for rank in range(count))
+
+
+def ideal_shares(shares: Sequence[int], compute_s: Sequence[float | None], batch_size: int) -> tuple[float, ...]:
+    """q_i: shares with which all replicas would have computed for the same time; they add up to `batch_size`.
+
+    shares: k_i, dealt until now. compute_s: t_i, seconds replica i spent computing with them, waiting for others
+    excluded. With d_i = k_i / B the share of the data and p_i = d_i / t_i the speed: r_i = p_i / sum p, q_i = r_i B
+    (arXiv 2007.11831, section 3).
+
+    A replica whose time is missing, None or zero (it has just come, or its clock saw nothing) keeps its share; the
+    others deal what is left among themselves by the same formula. Raises ValueError where the numbers are not shares
+    and times.
+    """
+    if len(shares) != len(compute_s) or sum(shares) != batch_size or min(shares, default=0) < 1:
+        raise ValueError(f"{list(shares)} with {len(compute_s)} times are not the shares of {batch_size} samples")
+    if any(time_s is not None and not (math.isfinite(time_s) and time_s >= 0) for time_s in compute_s):
+        raise ValueError(f"{list(compute_s)} are not seconds")
+    # In units of the shortest time: no speed overflows, and the largest does not vanish.
+    shortest_s = min((time_s for time_s in compute_s if time_s), default=1.0)
+    speeds = [
+        share / batch_size / (time_s / shortest_s) if time_s else None
+        for share, time_s in zip(shares, compute_s, strict=True)
+    ]
+    left = sum(share for share, speed in zip(shares, speeds, strict=True) if speed is not None)
+    total = math.fsum(speed for speed in speeds if speed is not None)
+    return tuple(
+        float(share) if speed is None else speed / total * left for share, speed in zip(shares, speeds, strict=True)
+    )
+
+
+def integer_shares(ideal: Sequence[float], batch_size: int) -> Shares:
+    """The integers k_i >= 1 with sum k_i = `batch_size` that minimise sum (k_i - q_i)^2; q_i is `ideal`.
+
+    Ties go to the lower ranks. Raises PlanError where there are fewer samples than
+    replicas, ValueError where a q_i is not finite.
+    """
+    _require_samples(len(ideal), batch_size)
+    if not all(map(math.isfinite, ideal)):
+        raise ValueError(f"{list(ideal)} are not shares")
+    shares = [max(1, math.floor(share)) for share in ideal]
+    # Why the result is the minimum. Let e_i = k_i - q_i. Throughout holds
+    #     (*)  e_i - e_j <= 1  for every i with k_i > 1 and every j.
+    # At the beginning k_i > 1 means e_i <= 0, and every e_j > -1. Adding one where e is smallest makes that e_j + 1,
+    # and e_j + 1 - e_m <= 1 for every m since e_j <= e_m; in the other pairs e_j only grew. Taking one where e is
+    # largest among the k_i > 1 makes that e_i - 1, and e_m - (e_i - 1) <= 1 for every k_m > 1 since e_m <= e_i; in the
+    # other pairs e_i only shrank.
+    # With the right sum, (*) is enough: let x be any other choice. Some x_i < k_i and some x_j > k_j, hence k_i > 1,
+    # x_i - q_i <= e_i - 1 and x_j - q_j >= e_j + 1. Moving one sample of x from j to i changes its sum of squares by
+    # 2 (x_i - q_i) + 1 - 2 (x_j - q_j) + 1 <= 2 (e_i - e_j) - 2 <= 0, and brings x nearer to k: after some such moves
+    # it is k, so k is no worse than x.
+    while (over := sum(shares) - batch_size) != 0:
+        excess = [share - wanted for share, wanted in zip(shares, ideal, strict=True)]
+        if over < 0:
+            shares[min(range(len(shares)), key=excess.__getitem__)] += 1
+        else:
+            shares[
+                max((rank for rank, share in enumerate(shares) if share > 1), key=lambda rank: (excess[rank], rank))
+            ] -= 1
+    return tuple(shares)
+
+
+def balanced_shares(shares: Sequence[int], compute_s: Sequence[float | None], batch_size: int) -> Shares:
+    """The shares of the next epoch, from those of the last one and the seconds each replica spent computing."""
+    return integer_shares(ideal_shares(shares, compute_s, batch_size), batch_size)
+
+
+def shares_of_part(shares: Sequence[int], samples: int) -> Shares:
+    """`shares` in proportion, for a mini-batch of fewer samples: the last one of an epoch where it is kept.
+
+    Raises PlanError where there are fewer samples than replicas.
+    """
+    whole = sum(shares)
+    return tuple(shares) if samples == whole else integer_shares([share * samples / whole for share in shares], samples)
+
+
+def rows_of(shares: Sequence[int], rank: int) -> slice:
+    """The rows of a mini-batch that a replica takes: replica 0 the first, and so on."""
+    first = sum(shares[:rank])
+    return slice(first, first + shares[rank])
+
+
+def _require_samples(count: int, batch_size: int) -> None:
+    if batch_size < count or count < 1:
+        raise PlanError(
+            f"{count} replicas cannot share a mini-batch of {batch_size} samples",
+            mend="use fewer replicas, a larger data.batch_size, or data.last_batch=drop",
+            key="replicas.count",
+        )

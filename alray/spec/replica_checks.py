@@ -1,0 +1,194 @@
+"""Checks across keys that are about replicas: one function each, as in `alray.spec.checks`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from alray.spec.compression import PowerSgd
+from alray.spec.disturbance import FixedDisturbance
+from alray.spec.finding import Check, Finding, is_pipeline
+from alray.spec.models import Spec
+from alray.spec.section import counted, listed
+
+_LEAST_START = 2  # of torch's hook with error feedback: DDP rebuilds its buckets in the first two mini-batches
+_SHARED_BY_DDP = ("none", "fp16", "bf16", "powersgd")
+
+
+def replicas_are_part_of_this_version(spec: Spec) -> Iterator[Finding]:
+    """What no engine of this version does yet."""
+    if spec.replicas.engine != "graph":
+        yield (
+            ("replicas", "engine"),
+            f"`{spec.replicas.engine}` is not part of this version of alray",
+            "leave it at graph",
+        )
+    if spec.replicas.sync_batch_norm:
+        yield ("replicas", "sync_batch_norm"), "it is not part of this version of alray", "leave it at false"
+
+
+def each_replica_has_a_sample(spec: Spec) -> Iterator[Finding]:
+    """No replica's share of a mini-batch is empty."""
+    count, batch_size = spec.replicas.count, spec.data.batch_size
+    if count > batch_size:
+        yield (
+            ("replicas", "count"),
+            f"{count} replicas cannot share a mini-batch of {counted(batch_size, 'sample')}",
+            f"use at most {batch_size}, or a larger data.batch_size",
+        )
+
+
+def shares_add_up(spec: Spec) -> Iterator[Finding]:
+    """Shares given as a list are one a replica, and together the mini-batch."""
+    shares, count, batch_size = spec.replicas.shares, spec.replicas.count, spec.data.batch_size
+    if shares is None:
+        return
+    if len(shares) != count:
+        yield (
+            ("replicas", "shares"),
+            f"{counted(len(shares), 'entry', 'entries')} for {counted(count, 'replica')}",
+            "give one per replica, or leave it out for even shares",
+        )
+    if sum(shares) != batch_size:
+        yield (
+            ("replicas", "shares"),
+            f"{list(shares)} adds up to {sum(shares)}, but data.batch_size is {batch_size}",
+            "give shares of the whole mini-batch, or leave it out for even shares",
+        )
+
+
+def dynamic_shares_are_not_given(spec: Spec) -> Iterator[Finding]:
+    """Shares are either given or found."""
+    if spec.replicas.balance == "dynamic_batch_size" and spec.replicas.shares is not None:
+        yield (
+            ("replicas", "shares"),
+            "`dynamic_batch_size` finds the shares, from even ones on",
+            "leave it out, or set replicas.balance to fixed",
+        )
+
+
+def dynamic_shares_suit_the_schedule(spec: Spec) -> Iterator[Finding]:
+    """Pipelines of backpropagation fix the shapes of their tensors when they are built."""
+    if spec.replicas.balance == "dynamic_batch_size" and is_pipeline(spec):
+        yield (
+            ("replicas", "balance"),
+            f"torch's pipelines hold the shapes of their tensors, so the shares of `{spec.schedule}` cannot change",
+            "leave it at fixed, or train by local losses or the schedule single",
+        )
+
+
+def unequal_shares_suit_the_rest(spec: Spec) -> Iterator[Finding]:
+    """Where every replica counts the same, or has tensors of the same shape, their shares are equal."""
+    if _equal_shares(spec):
+        return
+    if is_pipeline(spec):
+        need = f"the micro-batches of `{spec.schedule}` are the same on all replicas"
+    elif spec.replicas.engine == "ray_train":
+        need = "DDP gives every replica the same weight"
+    else:
+        return
+    count, batch_size, given = spec.replicas.count, spec.data.batch_size, spec.replicas.shares
+    which = f"not shares of {list(given)}" if given is not None else f"and {batch_size} samples are not {count} equal"
+    yield (
+        ("replicas", "count" if given is None else "shares"),
+        f"{need}: it needs equal shares, {which}" + (" shares" if given is None else ""),
+        f"use a data.batch_size that {count} divides" + (", and leave shares out" if given is not None else ""),
+    )
+
+
+def averaged_models_are_not_compressed(spec: Spec) -> Iterator[Finding]:
+    """Compression is of gradients; weights have no error feedback to make good what is lost."""
+    kind = spec.replicas.compression.kind
+    if spec.replicas.synchronise != "every_step" and kind != "none":
+        yield (
+            ("replicas", "compression"),
+            f"`{kind}` makes gradients smaller, and with model averaging only weights are sent",
+            "set replicas.compression to none, or synchronise to every_step",
+        )
+
+
+def ray_train_is_a_plain_baseline(spec: Spec) -> Iterator[Finding]:
+    """What Ray Train's TorchTrainer with DDP can do: backpropagation on one device a replica."""
+    replicas = spec.replicas
+    if replicas.engine != "ray_train":
+        return
+    wanted: list[tuple[bool, str, str]] = [
+        (spec.method.kind == "backpropagation", "method.kind", "backpropagation"),
+        (spec.schedule == "single" or spec.method.kind != "backpropagation", "pipeline.schedule", "single"),
+        (replicas.synchronise == "every_step", "replicas.synchronise", "every_step"),
+        (replicas.balance == "fixed", "replicas.balance", "fixed"),
+        (replicas.all_reduce == "backend", "replicas.all_reduce", "backend"),
+        (replicas.compression.kind in _SHARED_BY_DDP, "replicas.compression", listed(_SHARED_BY_DDP).replace("`", "")),
+        (replicas.disturbance is None, "replicas.disturbance", "null"),
+        (spec.optimizer.accumulate == 1, "optimizer.accumulate", "1"),
+    ]
+    for holds, key, value in wanted:
+        if not holds:
+            yield (
+                ("replicas", "engine"),
+                f"`ray_train` is plain DDP, with {key} {value}",
+                f"set {key} to {value.split(',')[0]}, or replicas.engine to graph",
+            )
+    compression = replicas.compression
+    if isinstance(compression, PowerSgd) and compression.start_iteration < _LEAST_START:
+        yield (
+            ("replicas", "compression", "start_iteration"),
+            f"torch's hook compresses from update {_LEAST_START} on at the earliest, got {compression.start_iteration}",
+            f"set it to {_LEAST_START} or more, or replicas.engine to graph",
+        )
+
+
+def micro_batches_divide_each_share(spec: Spec) -> Iterator[Finding]:
+    """Each replica cuts its own share into micro-batches (that they divide the mini-batch is told elsewhere)."""
+    count, micro_batches, batch_size = spec.replicas.count, spec.micro_batches, spec.data.batch_size
+    if not is_pipeline(spec) or count == 1 or batch_size % count or batch_size % micro_batches:
+        return
+    share = batch_size // count
+    if share % micro_batches:
+        yield (
+            ("pipeline", "micro_batches"),
+            f"a replica's share of {counted(share, 'sample')} cannot be cut into {micro_batches} equal micro-batches",
+            f"use a divisor of {share}, or another data.batch_size",
+        )
+
+
+def norms_are_shared_by_several(spec: Spec) -> Iterator[Finding]:
+    """Statistics over all replicas need more than one of them."""
+    if spec.replicas.sync_batch_norm and spec.replicas.count == 1:
+        yield ("replicas", "sync_batch_norm"), "there is one replica", "leave it out, or set replicas.count"
+
+
+def disturbed_replicas_exist(spec: Spec) -> Iterator[Finding]:
+    """Only a replica there is can be slowed."""
+    disturbance, count = spec.replicas.disturbance, spec.replicas.count
+    if not isinstance(disturbance, FixedDisturbance):
+        return
+    for worker in disturbance.workers:
+        if worker >= count:
+            yield (
+                ("replicas", "disturbance", "workers"),
+                f"there is no replica {worker} among {counted(count, 'replica')}",
+                f"they are counted from 0: name at most {count - 1}",
+            )
+            return
+
+
+def _equal_shares(spec: Spec) -> bool:
+    shares = spec.replicas.shares
+    if shares is None:
+        return spec.replicas.count > spec.data.batch_size or spec.data.batch_size % spec.replicas.count == 0
+    return len(set(shares)) == 1
+
+
+REPLICA_CHECKS: tuple[Check, ...] = (
+    replicas_are_part_of_this_version,
+    each_replica_has_a_sample,
+    shares_add_up,
+    dynamic_shares_are_not_given,
+    dynamic_shares_suit_the_schedule,
+    unequal_shares_suit_the_rest,
+    averaged_models_are_not_compressed,
+    ray_train_is_a_plain_baseline,
+    micro_batches_divide_each_share,
+    norms_are_shared_by_several,
+    disturbed_replicas_exist,
+)

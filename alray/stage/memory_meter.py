@@ -1,0 +1,56 @@
+"""What tensors take while code runs: counted by their storages, on any device, the meta device included."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+
+class MemoryMeter(TorchDispatchMode):
+    """Adds up the storages that operations make inside it, for as long as each of them lives.
+
+    Two tensors of one storage count once, a view counts nothing. What a kernel takes and gives back within one
+    operation is not seen, as little as by `torch.distributed._tools.mem_tracker`, which this agrees with; that one can
+    be asked for the peak of a whole program, this one for that of any part.
+    """
+
+    def __init__(self, ignored: Iterable[torch.Tensor] = ()) -> None:
+        """ignored: tensors from outside, which operations may give back and which are not counted."""
+        super().__init__()
+        self.held_bytes = 0
+        self.peak_bytes = 0
+        self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._ignored = {tensor.untyped_storage()._cdata for tensor in ignored}
+
+    def mark(self) -> int:
+        """Begin another peak; returns what is held now, bytes."""
+        self.peak_bytes = self.held_bytes
+        return self.held_bytes
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for value in tree_iter(result):
+            if isinstance(value, torch.Tensor):
+                self._count(value.untyped_storage())
+        return result
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        if key in self._storages or key in self._ignored:
+            return
+        size = storage.nbytes()
+
+        def gone(_: weakref.ref[torch.UntypedStorage]) -> None:
+            del self._storages[key]
+            self.held_bytes -= size
+
+        self._storages[key] = weakref.ref(storage, gone)
+        self.held_bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.held_bytes)

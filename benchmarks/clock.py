@@ -1,0 +1,150 @@
+"""What a stage's own clock costs: the same short training with it, and with one that does nothing.
+
+    python -m benchmarks.clock
+
+The two trainings of a pair run in this one process, without Ray, in turns of a mini-batch each, so that whatever else
+the machine does falls on both alike; they take the first turn in turn. The writing of the clock's records counts as its
+cost. The quickstart's small network with a stage for each of its components has the most to measure for the least work.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from alray.channel.in_process import Queue
+from alray.records import StageRecord, Writer
+from alray.run.job import Job
+from alray.spec.loading import load_spec
+from alray.stage import device as devices
+from alray.stage import loop as stage_loop
+from alray.stage.assignment import Assignment, Start
+from alray.stage.clock import Clock
+from alray.stage.leader import Control
+from alray.stage.links import Links
+from alray.stage.loop import StageLoop
+from alray.stage.reports import Report
+from alray.stage.user_code import UserCode
+from benchmarks.intervals import mean_interval
+from benchmarks.runs import write_results
+
+SPEC = Path(__file__).parents[1] / "specs" / "quickstart.yaml"
+PAIRS = 20
+STEPS = 100
+_OVERRIDES = ("pipeline.stages=4", "pipeline.partition=uniform")
+_NOTHING = nullcontext()
+
+
+class SilentClock(Clock):
+    """Measures nothing and makes no record."""
+
+    def measure(self, kind: str, text: str, step: int) -> AbstractContextManager[None]:  # type: ignore[override]
+        return _NOTHING
+
+    def pause(self, activity: str) -> AbstractContextManager[None]:  # type: ignore[override]
+        return _NOTHING
+
+    def step_done(self) -> None:
+        pass
+
+    def window_due(self, step: int) -> bool:
+        return False
+
+
+class Training:
+    """All stages of one training, in turns; the seconds it took so far."""
+
+    def __init__(self, assignments: Sequence[Assignment], writer: Writer, clock: type[Clock]) -> None:
+        edges = [Queue(f"{stage}->{stage + 1}", assignments[0].plan.in_flight) for stage in range(len(assignments) - 1)]
+        network = assignments[0].network()
+        self.seconds = 0.0
+        self._writer = writer
+        self._loops = []
+        with patch.object(stage_loop, "Clock", clock):
+            for stage, assignment in enumerate(assignments):
+                device = assignment.device()
+                self._loops.append(
+                    StageLoop(
+                        assignment,
+                        stage=assignment.build_stage(network, device),
+                        device=device,
+                        dtype=network.dtype,
+                        links=Links(
+                            from_below=edges[stage - 1].receiver() if stage > 0 else None,
+                            to_above=edges[stage].sender() if stage < len(edges) else None,
+                        ),
+                        control=Control(),
+                        report=self._take,
+                        baseline_bytes=0,
+                        measures_memory=False,
+                    )
+                )
+        self._turns = [loop.run() for loop in self._loops]
+
+    @property
+    def step(self) -> int:
+        """Mini-batches that are through all stages."""
+        return self._loops[-1].step
+
+    def turn(self) -> None:
+        """Every stage once: a mini-batch each, as soon as the pipeline is full."""
+        began = time.perf_counter()
+        for turn in self._turns:
+            next(turn)
+        self.seconds += time.perf_counter() - began
+
+    def _take(self, report: Report) -> None:
+        """As the driver does: records are written, losses are the same with and without a clock."""
+        if isinstance(report, StageRecord):
+            self._writer.write(report)
+
+
+def measure_pair(assignments: Sequence[Assignment], folder: Path, *, steps: int, clock_first: bool) -> dict[str, float]:
+    """Seconds a mini-batch of both trainings, from the first one on."""
+    writer = Writer(folder / "records.jsonl")
+    with_clock = Training(assignments, writer, Clock)
+    without = Training(assignments, writer, SilentClock)
+    first, second = (with_clock, without) if clock_first else (without, with_clock)
+    while with_clock.step < steps:
+        first.turn()
+        second.turn()
+        first, second = second, first
+    writer.close()
+    return {"with_s": with_clock.seconds / steps, "without_s": without.seconds / steps}
+
+
+def measure(spec: Path, overrides: Sequence[str], folder: Path, *, pairs: int, steps: int) -> dict[str, Any]:
+    """`pairs` pairs of trainings of `steps` mini-batches, and the interval of the ratio of their times."""
+    # No cut comes before the last turn is taken.
+    ends = [f"run={{steps: {2 * steps + 10}, evaluate_every: null, checkpoint: null}}"]
+    loaded = load_spec(spec, [*overrides, *ends])
+    job = Job.of(loaded.spec, UserCode(spec.resolve().parent, allow_elsewhere=False))
+    plan = job.plan(job.costs(probe=False), one_process=True)
+    assignments = job.assignments(plan, folder, time.time(), Start())
+    found = []
+    with devices.settled(loaded.spec.resources.threads, loaded.spec.run.deterministic, job.device):
+        for number in range(pairs):
+            gc.collect()
+            found.append(measure_pair(assignments, folder, steps=steps, clock_first=number % 2 == 0))
+            print(found[-1], file=sys.stderr, flush=True)  # noqa: T201
+    ratio = mean_interval([pair["with_s"] / pair["without_s"] for pair in found])
+    return {"spec": spec.name, "stages": plan.stages, "steps": steps, "pairs": found, "ratio": ratio._asdict()}
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        result = measure(SPEC, _OVERRIDES, Path(folder), pairs=PAIRS, steps=STEPS)
+    ratio = result["ratio"]
+    print(f"with the clock {ratio['mean']:.4f} times as long, 95 % interval {ratio['low']:.4f} to {ratio['high']:.4f}")  # noqa: T201
+    write_results("clock", result)
+
+
+if __name__ == "__main__":
+    main()

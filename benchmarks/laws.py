@@ -1,0 +1,52 @@
+"""The laws of the schedules of local losses, on sixteen stages that only sleep: F = 20 ms, B = 40 ms.
+
+    python -m benchmarks.laws
+
+The blocks have no parameters and sleep in proportion to rows, so sixteen stages fit on any machine; what is left beside
+their sleep is what alray itself takes. Writes benchmarks/results/laws.json and docs/schedules.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from alray.plan.bounds import FORMULAS, step_bound
+from benchmarks.repeats import Runner, described, settings
+from benchmarks.runs import summary_of, write_results
+from benchmarks.schedules_page import write_page
+
+SPEC = Path(__file__).with_name("sleeping.yaml")
+STAGES = 16
+FORWARD_S, BACKWARD_S = 0.020, 0.040
+STEPS = {"streamed": 120, "overlapped": 50, "parallel_backward": 50, "sequential": 30}
+"""Mini-batches of each run; the first ten of each are not counted."""
+ALLOWED = {"streamed": 0.03, "overlapped": 0.05, "parallel_backward": 0.05, "sequential": 0.05}
+"""How far from its law a schedule may be."""
+
+
+def law_s(schedule: str) -> float:
+    """Seconds of a mini-batch by the schedule's law, of the sleep alone."""
+    return step_bound(schedule, [FORWARD_S] * STAGES, [BACKWARD_S] * STAGES)
+
+
+def measure(*overrides: str, repeats: int, run: Runner = summary_of) -> dict[str, Any]:
+    """The figures of the four schedules, `repeats` runs of each."""
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in STEPS}
+    for _ in range(repeats):
+        for name, steps in STEPS.items():
+            summary = run(SPEC, f"pipeline.schedule={name}", f"run.steps={steps}", *overrides)
+            runs[name].append({key: summary[key] for key in ("step_time_s", "predicted_step_time_s", "weights_sha256")})
+            print(f"{name}: {described(runs[name][-1])}; law {1e3 * law_s(name):.0f} ms", flush=True)  # noqa: T201
+    laws = {name: {"formula": FORMULAS[name], "law_s": law_s(name), "allowed": ALLOWED[name]} for name in STEPS}
+    return {"spec": SPEC.name, "overrides": list(overrides), "stages": STAGES, "laws": laws, "runs": runs}
+
+
+def main() -> None:
+    given = settings(__doc__, repeats=3)
+    write_results("laws", measure(*given.overrides, repeats=given.repeats))
+    write_page()
+
+
+if __name__ == "__main__":
+    main()

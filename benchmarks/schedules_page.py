@@ -1,0 +1,165 @@
+"""Write docs/schedules.md from what the benchmarks of schedules wrote into benchmarks/results.
+
+python -m benchmarks.schedules_page
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.runs import RESULTS
+
+PAGE = Path(__file__).parents[1] / "docs" / "schedules.md"
+LOCAL_TARGET, PIPELINE_TARGET = 0.05, 0.10
+"""How far a prediction may be from the measured median: schedules of local losses, of backpropagation."""
+LOCAL = ("sequential", "parallel_backward", "overlapped", "streamed")
+
+
+def write_page() -> None:
+    """The page from all results there are."""
+    lines = [
+        "# Schedules, predicted and measured",
+        "",
+        "Written by `make schedules` from `benchmarks/results/*.json`. The runs of one repeat follow each other, and a",
+        "ratio compares runs of one repeat: absolute times depend on the machine and drift.",
+        "",
+    ]
+    for name, section in SECTIONS.items():
+        file = RESULTS / f"{name}.json"
+        if file.exists():
+            lines += section(json.loads(file.read_text(encoding="utf-8")))
+    PAGE.write_text("\n".join(lines), encoding="utf-8")
+
+
+def schedules(result: dict[str, Any]) -> list[str]:
+    """The table of all nine schedules."""
+    runs = result["runs"]
+    lines = [
+        "## All schedules on one network",
+        "",
+        f"`benchmarks/{result['spec']}`: eight Transformer components that cost the same, on two stages of one thread "
+        f"each; medians of {_repeats(runs)}. The first four train by Associated Learning, the others by "
+        "backpropagation. A run predicts its step before it trains. The bubble is the share of the stages' time in "
+        "which they do not compute.",
+        "",
+        "| schedule | step, ms | predicted, ms | predicted / measured | bubble | predicted bubble | target |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, entries in runs.items():
+        ratio = _ratio(entries)
+        allowed = LOCAL_TARGET if name in LOCAL else PIPELINE_TARGET
+        lines.append(
+            f"| `{name}` | {_ms(entries, 'step_time_s')} | {_ms(entries, 'predicted_step_time_s')} | **{ratio:.3f}** "
+            f"| {_percent(entries, 'bubble')} | {_percent(entries, 'predicted_bubble')} | {_within(ratio, allowed)} |"
+        )
+    sequential = _median(runs["sequential"], "step_time_s")
+    naive = _median(runs["naive"], "step_time_s")
+    best = min((name for name in runs if name not in (*LOCAL, "naive")), key=lambda n: _median(runs[n], "step_time_s"))
+    hashes = {entry["weights_sha256"] for name in LOCAL for entry in runs[name]}
+    weights = "the same weights, bit for bit" if len(hashes) == 1 else f"{len(hashes)} different sets of weights"
+    return [
+        *lines,
+        "",
+        f"`streamed` is **{sequential / _median(runs['streamed'], 'step_time_s'):.2f}** times as fast as `sequential`; "
+        f"of backpropagation's pipelines `{best}` is the fastest, "
+        f"**{naive / _median(runs[best], 'step_time_s'):.2f}** times as fast as `naive`. The schedules of local losses "
+        f"ended in {weights}.",
+        "",
+    ]
+
+
+def laws(result: dict[str, Any]) -> list[str]:
+    """The four schedules of local losses beside their laws."""
+    lines = [
+        "## The laws of the schedules",
+        "",
+        f"`benchmarks/{result['spec']}`: {result['stages']} stages whose blocks have no parameters and sleep in "
+        "proportion to rows, F = 20 ms and B = 40 ms at the full batch; "
+        f"medians of {_repeats(result['runs'])}. `sequential`, `parallel_backward` and `overlapped` end every "
+        "mini-batch at a barrier, so none of them can be faster than the way of a mini-batch through all stages.",
+        "",
+        "| schedule | law | law, ms | step, ms | measured / law | target |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, entries in result["runs"].items():
+        law = result["laws"][name]
+        ratio = _median(entries, "step_time_s") / law["law_s"]
+        lines.append(
+            f"| `{name}` | `{law['formula']}` | {1e3 * law['law_s']:.1f} | {_ms(entries, 'step_time_s')} "
+            f"| **{ratio:.3f}** | {_within(ratio, law['allowed'])} |"
+        )
+    steps = {name: _median(entries, "step_time_s") for name, entries in result["runs"].items()}
+    return [
+        *lines,
+        "",
+        f"On {result['stages']} stages `streamed` is **{steps['sequential'] / steps['streamed']:.1f}** times as fast "
+        f"as `sequential`, and `overlapped` **{steps['sequential'] / steps['overlapped']:.1f}** times.",
+        "",
+    ]
+
+
+def uneven(result: dict[str, Any]) -> list[str]:
+    """Every schedule with every cut of an uneven network, and what the plan chose."""
+    runs = result["runs"]
+    lines = [
+        "## Every schedule and cut of an uneven network",
+        "",
+        f"`benchmarks/{result['spec']}`: a VGG of four components that cost very different times, on one stage and on "
+        f"two; medians of {_repeats(runs)}, the fastest first.",
+        "",
+        "| schedule and cut | step, ms | predicted, ms | predicted / measured |",
+        "|---|---|---|---|",
+    ]
+    for name in sorted(runs, key=lambda name: _median(runs[name], "step_time_s")):
+        entries = runs[name]
+        lines.append(
+            f"| `{name}` | {_ms(entries, 'step_time_s')} | {_ms(entries, 'predicted_step_time_s')} "
+            f"| {_ratio(entries):.3f} |"
+        )
+    chosen = list(dict.fromkeys(result["chosen"]))
+    return [
+        *lines,
+        "",
+        f"The plans, made before each repeat, chose {', '.join(f'`{name}`' for name in chosen)}; the fastest was "
+        f"`{result['best']}`. The step of what was chosen is **{median(result['over_best']):.3f}** of the fastest "
+        f"one's (target: at most 1.03), and the even cut takes **{median(result['over_uniform']):.2f}** times as long "
+        "as it (target: at least 1.25).",
+        "",
+    ]
+
+
+def _repeats(runs: dict[str, Sequence[Any]]) -> str:
+    count = min(len(entries) for entries in runs.values())
+    return f"{count} repeat{'' if count == 1 else 's'}"
+
+
+def _median(entries: Sequence[dict[str, Any]], key: str) -> float:
+    return median(entry[key] for entry in entries)
+
+
+def _ratio(entries: Sequence[dict[str, Any]]) -> float:
+    return median(entry["predicted_step_time_s"] / entry["step_time_s"] for entry in entries)
+
+
+def _ms(entries: Sequence[dict[str, Any]], key: str) -> str:
+    return f"{1e3 * _median(entries, key):.1f}"
+
+
+def _percent(entries: Sequence[dict[str, Any]], key: str) -> str:
+    return f"{100 * _median(entries, key):.1f} %"
+
+
+def _within(ratio: float, allowed: float) -> str:
+    return f"within {100 * allowed:.0f} %: {'yes' if abs(ratio - 1.0) <= allowed else '**no**'}"
+
+
+SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {"schedules": schedules, "laws": laws, "uneven": uneven}
+"""Each result by its file's name, in the page's order."""
+
+
+if __name__ == "__main__":
+    write_page()

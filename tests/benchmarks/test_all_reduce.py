@@ -1,0 +1,54 @@
+"""The benchmark of all-reduces stays runnable: two ranks, one tiny size, and the page of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch.multiprocessing
+
+from benchmarks.all_reduce_costs import COSTS, Link
+from benchmarks.all_reduce_page import page
+from benchmarks.all_reduce_ranks import Job, measure, side_of
+
+
+def test_everything_is_measured_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    job = Job(ranks=(2,), compressed_ranks=(2,), sides=(8,), cell_s=0.0, trained_ranks=2, epochs=1, seeds=1)
+    torch.multiprocessing.spawn(measure, args=(job, tmp_path), nprocs=2)
+    result = json.loads((tmp_path / "all_reduce.json").read_text())
+    assert len(result["cells"]) == 5 * 5
+    assert all(cell["seconds"] > 0 for cell in result["cells"])
+    assert [entry["same_gradient"] for entry in result["ddp"]] == [True]
+    assert [entry["compression"] for entry in result["accuracy"]] == ["none", "fp16", "bf16", "powersgd", "top_k"]
+    assert all(entry["same_bits"] and entry["accuracy"] > 0.15 for entry in result["accuracy"])
+    whole = result["accuracy"][0]["bytes_per_step"]
+    assert whole == 4 * (64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10)
+    text = page({"cores": 2, "took_s": 1.0, **result})
+    assert "All gave the same gradient." in text and "the same bits in every run" in text
+    assert sum(line.startswith("| 256 B, `") for line in text.splitlines()) == 5
+
+
+def test_the_cost_model() -> None:
+    latency, bandwidth = Link(1.0, 0.0), Link(0.0, 1.0)
+    assert {name: cost(8, 1000, latency) for name, cost in COSTS.items()} == {
+        "backend": 14,
+        "ring": 14,
+        "halving_doubling": 6,
+        "tree": 6,
+        "star": 14,
+    }
+    assert {name: cost(8, 1000, bandwidth) for name, cost in COSTS.items()} == {
+        "backend": 1750,
+        "ring": 1750,
+        "halving_doubling": 1750,
+        "tree": 6000,
+        "star": 14000,
+    }
+    assert COSTS["halving_doubling"](5, 1000, Link(1.0, 1.0)) == 2 * 1001 + 4 + 1500
+    assert COSTS["tree"](5, 1000, bandwidth) == 6000
+
+
+def test_sizes_are_those_of_square_matrices() -> None:
+    assert [side_of(nbytes) for nbytes in (2**10, 2**26)] == [16, 4096]

@@ -1,0 +1,131 @@
+"""The benchmarks of schedules stay runnable: at tiny sizes, inline, and their page from figures made up here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alray.cli.main import execute
+from alray.spec.loading import load_spec
+from alray.spec.micro_batches import PIPELINES
+from alray.stage.user_code import UserCode
+from benchmarks import laws, schedules, schedules_page, uneven
+
+Run = Callable[..., dict[str, Any]]
+TINY = (
+    "data.shape=[4, 8]",
+    "data.batch_size=8",
+    "data.samples=40",
+    "model.components.0={block: transformer, dim: 8, heads: 2, feedforward: 16, repeat: 8}",
+    "run.steps=12",
+)
+
+
+@pytest.fixture
+def run_inline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> Run:
+    """As `benchmarks.runs.summary_of`, in this process and without Ray."""
+    monkeypatch.setattr("alray.stage.timing.PROBE_S", 0.0)
+    count = 0
+
+    def run(spec: Path, *overrides: str) -> dict[str, Any]:
+        nonlocal count
+        count += 1
+        capsys.readouterr()
+        place = ["--inline", "--json", "--run-dir", str(tmp_path / f"run-{count}")]
+        assert execute(["run", str(spec), *overrides, *place]) == 0
+        summary: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return summary
+
+    return run
+
+
+def test_all_nine_schedules_are_measured(run_inline: Run) -> None:
+    result = schedules.measure(*TINY, repeats=1, run=run_inline)
+    assert set(result["runs"]) == {*schedules_page.LOCAL, *PIPELINES}
+    for entries in result["runs"].values():
+        (entry,) = entries
+        assert entry["step_time_s"] > 0 and entry["predicted_step_time_s"] > 0 and 0 <= entry["bubble"] < 1
+    assert len({result["runs"][name][0]["weights_sha256"] for name in schedules_page.LOCAL}) == 1
+    json.dumps(result)
+    assert sum(line.startswith("| `") for line in schedules_page.schedules(result)) == 9
+
+
+def test_the_laws_are_measured(run_inline: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(laws, "STEPS", dict.fromkeys(laws.STEPS, 11))
+    quick = ("model.components.0.forward_ms=0.0", "model.components.0.backward_ms=0.0")
+    result = laws.measure(*quick, repeats=1, run=run_inline)
+    assert {name: law["law_s"] for name, law in result["laws"].items()} == pytest.approx(
+        {"streamed": 0.060, "overlapped": 0.360, "parallel_backward": 0.360, "sequential": 0.960}
+    )
+    assert sum(line.startswith("| `") for line in schedules_page.laws(result)) == 4
+
+
+def test_the_laws_are_those_of_the_spec() -> None:
+    spec = load_spec(laws.SPEC).spec
+    (entry,) = spec.model.components
+    assert spec.pipeline.stages == spec.model.num_components == laws.STAGES
+    # The sleep of a whole mini-batch, which has as many rows as the block's times are for.
+    fields = entry.model_extra or {}
+    assert fields["rows"] == spec.data.batch_size
+    assert (fields["forward_ms"], fields["backward_ms"]) == (1e3 * laws.FORWARD_S, 1e3 * laws.BACKWARD_S)
+    assert laws.law_s("overlapped") == laws.law_s("parallel_backward") == pytest.approx(0.360)
+
+
+def test_the_blocks_sleep_both_ways_in_proportion_to_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    block = UserCode(laws.SPEC.parent)("python:sleeping_blocks.Sleeping")((4,), forward_ms=20, backward_ms=40, rows=16)
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    block(torch.ones(8, 4)).sum().backward()
+    assert slept == pytest.approx([0.010, 0.020])
+    block.eval()(torch.ones(8, 4))
+    assert len(slept) == 2 and not list(block.parameters())
+
+
+def made_up(step_s: dict[str, float]) -> Run:
+    """A runner whose steps follow from schedule and cut."""
+
+    def run(spec: Path, *overrides: str) -> dict[str, Any]:
+        loaded = load_spec(spec, list(overrides)).spec  # the overrides are ones that a spec takes
+        name = uneven.name_of(loaded.schedule, tuple(loaded.pipeline.partition))
+        step = step_s.get(name, 0.2)
+        return {"step_time_s": step, "predicted_step_time_s": step * 0.98, "weights_sha256": "same"}
+
+    return run
+
+
+def test_every_cut_and_schedule_is_measured_and_the_choice_judged() -> None:
+    steps = {"streamed [1, 3]": 0.101, "overlapped [1, 3]": 0.100, "streamed [2, 2]": 0.150}
+    rows = [
+        {"schedule": "streamed", "stages": 3, "partition": [1, 1, 2]},  # more stages than are measured
+        {"schedule": "streamed", "stages": 2, "partition": [1, 3]},
+    ]
+    result = uneven.measure(repeats=2, run=made_up(steps), compare=lambda spec, *overrides: rows)
+    assert len(result["runs"]) == 1 + 4 * 3
+    assert (result["chosen"], result["best"]) == (["streamed [1, 3]"] * 2, "overlapped [1, 3]")
+    assert result["over_best"] == pytest.approx([1.01] * 2)
+    assert result["over_uniform"] == pytest.approx([0.150 / 0.101] * 2)
+    lines = schedules_page.uneven(result)
+    assert next(line for line in lines if line.startswith("| `")).startswith("| `overlapped [1, 3]` | 100.0 | 98.0 |")
+    assert "**1.010**" in lines[-2] and "**1.49**" in lines[-2]
+
+
+def test_a_prediction_that_is_off_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = {"step_time_s": 0.100, "bubble": 0.1, "predicted_bubble": 0.2, "weights_sha256": "same"}
+    runs = {name: [{**figures, "predicted_step_time_s": 0.093}] for name in schedules.SCHEDULES}
+    (tmp_path / "schedules.json").write_text(json.dumps({"spec": "eight.yaml", "runs": runs}), encoding="utf-8")
+    monkeypatch.setattr(schedules_page, "RESULTS", tmp_path)
+    monkeypatch.setattr(schedules_page, "PAGE", tmp_path / "schedules.md")
+    schedules_page.write_page()
+    page = (tmp_path / "schedules.md").read_text(encoding="utf-8")
+    assert "| `streamed` | 100.0 | 93.0 | **0.930** | 10.0 % | 20.0 % | within 5 %: **no** |" in page
+    assert "| `gpipe` | 100.0 | 93.0 | **0.930** | 10.0 % | 20.0 % | within 10 %: yes |" in page
+    assert "the same weights, bit for bit" in page
+    assert "law" not in page  # of what was not measured nothing is said

@@ -1,0 +1,48 @@
+"""compare: the tables in the terminal, the object of --json, and where the page goes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from alray.cli.main import execute
+
+
+def test_compare_prints_tables_and_writes_a_page(alray: Callable[..., Any], ended: Path, spec: Path) -> None:
+    other = Path("bp").resolve()
+    assert execute(["run", str(spec), "method=backpropagation", "--inline", "--run-dir", str(other)]) == 0
+    first = shutil.copytree(ended, Path("al").resolve())
+    said = alray("compare", first, other)
+    page = Path("compare.html")
+    assert (said.code, said.out.splitlines()[-1]) == (0, "curves in compare.html")
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    lines = said.out.splitlines()
+    (accuracies,) = [line for line in lines if "associated learning" in line and "finished" in line]
+    assert "streamed, 2" in accuracies
+    # Counted by hand in test_trained_commands; beside the route of depth 3 there are g and the other two bridges.
+    (costs,) = [line for line in lines if "265" in line.split()]
+    assert str(16 + 20 + 20 + 132 + 132) in costs.split()
+    (twin,) = [line for line in lines if "193" in line.split()]
+    assert "0" in twin.split()
+
+
+def test_compare_as_json(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
+    said = alray("compare", ended, "--json", "--output", tmp_path / "x.html").json
+    (group,) = said["groups"]
+    assert said["page"] == str(tmp_path / "x.html")
+    assert (group["method"], group["status"], group["effective_parameters"]) == ("associated_learning", "finished", 265)
+    assert [entry["depth"] for entry in group["per_depth"]] == [1, 2, 3]
+    assert group["test"]["deviation"] is None
+    assert group["runs"][0]["chosen"]["test"] == group["test"]["mean"]
+    assert group["single_step"]["rows"][-1]["measured"]["step_s"] > 0
+
+
+def test_compare_refuses_what_is_no_run(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
+    refused = alray("compare", ended, tmp_path, "--json")
+    (problem,) = refused.json["errors"]
+    assert refused.code == 2
+    assert problem["file"].startswith(str(tmp_path)) and problem["mend"]
+    unwritable = alray("compare", ended, "--output", tmp_path / "no" / "x.html", "--json")
+    assert (unwritable.code, unwritable.json["errors"][0]["file"]) == (2, str(tmp_path / "no" / "x.html"))

@@ -1,0 +1,252 @@
+"""An exported route says what its run says, without the run folder, its data or, as a graph, alray."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import onnxruntime
+import pytest
+import torch
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from alray.cli.main import execute
+from alray.data.batches import EvaluationBatches
+from alray.run.inference import TrainedNetwork
+from alray.run.route_header import HEADER, parse_header
+
+IMAGES = """\
+name: images
+data: {source: synthetic, shape: [3, 8, 8], classes: 4, samples: 60, batch_size: 12}
+model:
+  components:
+    - {block: "python:own_blocks.Doubled"}
+    - {block: residual, channels: 6, layers: 1, stride: 2}
+    - {block: vgg, channels: [5], pool: true}
+method: {kind: associated_learning, label_dim: 6}
+run: {epochs: 1}
+"""
+OWN_BLOCKS = """\
+from torch import nn
+
+
+class Doubled(nn.Module):
+    '''Writes on its input.'''
+
+    def __init__(self, input):
+        super().__init__()
+
+    def forward(self, s, mask=None):
+        return s.mul_(2.0)
+"""
+TEXT = """\
+name: text
+data: {source: text_csv, train: train.csv, batch_size: 6, text: {max_tokens: 9, vocabulary_size: 20}}
+model:
+  components:
+    - {block: embedding, dim: 8}
+    - {block: transformer, heads: 2, feedforward: 6, dropout: 0.2}
+    - {block: lstm, hidden: 5, hand_on_state: true}
+    - {block: lstm, hidden: 5, hand_on_state: true}
+method: {kind: associated_learning, label_dim: 6}
+run: {epochs: 1}
+"""
+LINES = ("the cat sat on the mat", "dogs run", "", "a cat and a dog ran to the mat and then they all sat down")
+
+
+def documents(folder: Path) -> None:
+    words = ["the", "a", "cat", "dog", "mat", "sat", "ran", "on", "to", "and", "dogs", "run"]
+    drawn = torch.Generator().manual_seed(0)
+    with (folder / "train.csv").open("w", newline="", encoding="utf-8") as file:
+        for number in range(48):
+            chosen = torch.randint(len(words), (2 + number % 7,), generator=drawn).tolist()
+            csv.writer(file, quoting=csv.QUOTE_ALL).writerow([number % 2 + 1, " ".join(words[at] for at in chosen)])
+
+
+def trained(folder: Path, text: str, *overrides: str) -> Path:
+    """A run folder whose data is gone."""
+    (folder / "x.yaml").write_text(text, encoding="utf-8")
+    (folder / "own_blocks.py").write_text(OWN_BLOCKS, encoding="utf-8")
+    documents(folder)
+    assert execute(["run", str(folder / "x.yaml"), *overrides, "--inline", "--run-dir", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("images"), IMAGES)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("text"), TEXT)
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    pixels = numpy.arange(12 * 10 * 3, dtype=numpy.uint8).reshape(12, 10, 3)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    return tmp_path / "a.png"
+
+
+def batch_of(run: Path) -> tuple[TrainedNetwork, list[torch.Tensor]]:
+    """The run's network, and a mini-batch of its data as a route takes it."""
+    network = TrainedNetwork(run, allow_code=False)
+    batch = next(iter(EvaluationBatches(network.job.data, "validation")))
+    return network, [batch.samples] if batch.mask is None else [batch.samples, batch.mask]
+
+
+def padded(tensors: list[torch.Tensor], length: int | None) -> list[torch.Tensor]:
+    """Rows made as long as a graph wants them; None: as they are."""
+    if length is None:
+        return tensors
+    return [torch.nn.functional.pad(tensor, (0, length - tensor.shape[1])) for tensor in tensors]
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_an_exported_file_of_pictures_predicts_as_the_run(
+    alray: Callable[..., Any], images: Path, picture: Path, tmp_path: Path, depth: int
+) -> None:
+    file = tmp_path / "moved" / "route.safetensors"
+    said = alray("export", images, "--format", "safetensors", "--depth", depth, "--output", file, "--json").json
+    assert (said["file"], said["depth"], said["inputs"]) == (str(file), depth, {"samples": ["N", 3, 8, 8]})
+    assert said["bytes"] == file.stat().st_size
+    shutil.copy(images / "code" / "own_blocks.py", file.parent)
+    of_run = alray("predict", images, picture, "--depth", depth, "--json").json
+    assert alray("predict", file, picture, "--json").json == of_run
+
+
+def test_an_exported_file_of_text_needs_neither_run_nor_data(
+    alray: Callable[..., Any], text: Path, tmp_path: Path
+) -> None:
+    of_run = alray("predict", text, *LINES, "--json").json
+    written = alray("export", text, "--format=safetensors").out.splitlines()
+    moved = tmp_path / "route.safetensors"
+    shutil.move(text / "export" / "route-4.safetensors", moved)
+    data = text.parent / "train.csv"
+    data.rename(data.with_suffix(".gone"))
+    try:
+        of_file = alray("predict", moved, *LINES, "--json").json
+    finally:
+        data.with_suffix(".gone").rename(data)
+    assert of_file == of_run
+    assert [entry["input"] for entry in of_file["predictions"]] == list(LINES)
+    assert written[-1] == "takes samples [N, T], mask [N, T]"
+
+
+@pytest.mark.parametrize("method", ["backpropagation", "supervised_contrastive"])
+def test_methods_without_a_label_chain(alray: Callable[..., Any], picture: Path, tmp_path: Path, method: str) -> None:
+    run = trained(tmp_path, IMAGES, f"method={method}")
+    assert alray("export", run, "--format", "safetensors").code == 0
+    shutil.copy(run / "code" / "own_blocks.py", run / "export")
+    file = run / "export" / "route-3.safetensors"
+    assert alray("predict", file, picture, "--json").json == alray("predict", run, picture, "--json").json
+    with safe_open(file, "pt") as opened:
+        assert not [name for name in opened.keys() if name.split(".")[0] not in ("f", "turn")]  # noqa: SIM118
+    refused = alray("export", run, "--format", "safetensors", "--depth", "2", "--json")
+    assert (refused.code, refused.json["errors"][0]["message"]) == (2, "there is no route of depth 2")
+
+
+@pytest.mark.parametrize(("which", "length", "depth"), [("images", None, 3), ("text", None, 2), ("text", 9, 4)])
+def test_a_graph_of_torch_gives_the_runs_scores(
+    request: pytest.FixtureRequest, alray: Callable[..., Any], tmp_path: Path, which: str, length: int, depth: int
+) -> None:
+    run = request.getfixturevalue(which)
+    file = tmp_path / "route.pt2"
+    said = alray("export", run, "--format", "torch_export", "--depth", depth, "--output", file, "--json").json
+    network, tensors = batch_of(run)
+    if which == "text":
+        assert said["inputs"]["mask"] == ["N", length or "T"]
+    extra = {f"{HEADER}.json": ""}
+    graph = torch.export.load(file, extra_files=extra).module()
+    assert parse_header(extra[f"{HEADER}.json"], "").classes == network.job.data.classes
+    with torch.no_grad():
+        for rows in (tensors, [tensor[:1] for tensor in tensors]):
+            expected = network.route(depth)(*[tensor.clone() for tensor in rows])
+            torch.testing.assert_close(graph(*padded(rows, length)), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("which", "length", "depth"), [("images", None, 3), ("text", None, 2), ("text", 9, 4)])
+def test_a_graph_of_onnx_gives_the_runs_scores(
+    request: pytest.FixtureRequest, alray: Callable[..., Any], tmp_path: Path, which: str, length: int, depth: int
+) -> None:
+    run = request.getfixturevalue(which)
+    file = tmp_path / "route.onnx"
+    assert alray("export", run, "--format", "onnx", "--depth", depth, "--output", file).code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["route.onnx"]
+    network, tensors = batch_of(run)
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    assert parse_header(session.get_modelmeta().custom_metadata_map[HEADER], "").depth == depth
+    assert [given.name for given in session.get_inputs()] == ["samples", "mask"][: len(tensors)]
+    for rows in (tensors, [tensor[:1] for tensor in tensors]):
+        given = padded(rows, length)
+        fed = {entry.name: tensor.numpy() for entry, tensor in zip(session.get_inputs(), given, strict=True)}
+        (scores,) = session.run(["scores"], fed)
+        with torch.no_grad():
+            expected = network.route(depth)(*[tensor.clone() for tensor in rows])
+        torch.testing.assert_close(torch.from_numpy(scores), expected, rtol=0, atol=1e-5)
+
+
+def test_a_missing_extra_is_named(
+    alray: Callable[..., Any], text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import importlib
+
+    found = importlib.import_module
+
+    def without(name: str, package: str | None = None) -> Any:
+        if name == "onnxscript":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return found(name, package)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    refused = alray("export", text, "--format", "onnx", "--depth", "1", "--output", tmp_path / "x.onnx", "--json")
+    (problem,) = refused.json["errors"]
+    assert (refused.code, problem["key"], problem["mend"]) == (2, "--format", "pip install 'alray[onnx]'")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_block_that_cannot_be_traced_is_told(alray: Callable[..., Any], tmp_path: Path) -> None:
+    run = trained(tmp_path, IMAGES)
+    code = run / "code" / "own_blocks.py"
+    code.write_text(
+        OWN_BLOCKS.replace("return", "assert s.is_meta or float(s.sum()) < 1e9\n        return"), encoding="utf-8"
+    )
+    refused = alray("export", run, "--format", "torch_export", "--json")
+    assert refused.code == 2
+    assert "cannot be made a graph" in refused.json["errors"][0]["message"]
+    assert "safetensors" in refused.json["errors"][0]["mend"]
+
+
+def test_requests_that_are_wrong(
+    alray: Callable[..., Any], images: Path, picture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def message(*arguments: str | Path) -> str:
+        said = alray(*arguments, "--json")
+        assert said.code == 2
+        return said.json["errors"][0]["message"]
+
+    assert message("export", images, "--format", "zip") == "`zip` is not a format"
+    assert "cannot be written" in message("export", images, "--format", "safetensors", "--output", picture / "x")
+    file = tmp_path / "route.safetensors"
+    alray("export", images, "--format", "safetensors", "--depth", "2", "--output", file)
+    (tmp_path / "own_blocks.py").write_text(OWN_BLOCKS, encoding="utf-8")
+    assert message("predict", file, picture, "--depth", "1") == "this file holds the route of depth 2 alone"
+    assert message("predict", file, tmp_path / "b.png") == "picture not found"
+    assert "neither a run folder nor a safetensors file" in message("predict", picture, picture)
+    with safe_open(file, "pt") as opened:
+        weights, header = {name: opened.get_tensor(name) for name in opened.keys()}, opened.metadata()[HEADER]  # noqa: SIM118
+    save_file(weights, file)
+    assert message("predict", file, picture) == "this safetensors file was not written by `alray export`"
+    save_file(weights, file, metadata={HEADER: json.dumps({**json.loads(header), "format": 2})})
+    assert "not a header that alray" in message("predict", file, picture)
+    weights.pop("h.0.0.weight")
+    save_file(weights, file, metadata={HEADER: header})
+    assert message("predict", file, picture).startswith("the weights do not fit the header")

@@ -1,0 +1,62 @@
+"""predict, of a network for text: lines and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alray.cli.main import execute
+
+TEXT = """\
+name: text
+data: {source: text_csv, train: train.csv, batch_size: 8, text: {max_tokens: 6}}
+model: {components: [{block: embedding, dim: 8}, {block: mlp, widths: [8]}]}
+method: {kind: associated_learning, label_dim: 4}
+optimizer: {kind: adam, lr: 3.0e-2}
+run: {epochs: 12}
+"""
+
+
+@pytest.fixture(scope="session")
+def trained_on_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that has learnt to tell fruit from tools."""
+    folder = tmp_path_factory.mktemp("text")
+    (folder / "classes.txt").write_text("fruit\ntool\n")
+    words = (("apple", "pear", "plum"), ("hammer", "saw", "drill"))
+    lines = [f'"{i % 2 + 1}","the {words[i % 2][i % 3]}","and a {words[i % 2][i // 2 % 3]}"\n' for i in range(120)]
+    (folder / "train.csv").write_text("".join(lines))
+    (folder / "text.yaml").write_text(TEXT)
+    assert execute(["run", str(folder / "text.yaml"), "--inline", "--run-dir", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+def test_lines_and_files(alray: Callable[..., Any], trained_on_text: Path, tmp_path: Path) -> None:
+    (tmp_path / "review.txt").write_text("A drill\nand a saw", encoding="utf-8")
+    inputs = ["the Apple and a pear", str(tmp_path / "review.txt"), "", "a" * 5000, "//plum//saw"]
+    said = alray("predict", trained_on_text, "--json", "--", *inputs)
+    assert said.code == 0
+    predictions = said.json["predictions"]
+    assert [prediction["input"] for prediction in predictions] == inputs
+    assert [prediction["label"] for prediction in predictions[:2]] == ["fruit", "tool"]
+    assert predictions[0]["score"] > 0.8
+    # Empty, and one unknown word: the same sample.
+    assert predictions[2]["score"] == predictions[3]["score"]
+    assert {prediction["depth"] for prediction in predictions} == {2}
+    shallow = alray("predict", trained_on_text, "the apple", "--depth", "1")
+    assert shallow.out.startswith("the apple: fruit (")
+
+
+def test_a_file_that_is_not_text(alray: Callable[..., Any], trained_on_text: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xff\xfe")
+    said = alray("predict", trained_on_text, tmp_path / "a.txt", "--json")
+    assert said.code == 2
+    (problem,) = said.json["errors"]
+    assert (problem["file"], problem["line"]) == (str(tmp_path / "a.txt"), 1)
+
+
+def test_the_help_says_how(alray: Callable[..., Any]) -> None:
+    said = " ".join(alray("predict", "--help").out.split())
+    assert "whatever is not a file is taken as text" in said

@@ -1,0 +1,138 @@
+"""The graph as plain processes: the same actors, rendezvous and edges as on Ray, without Ray placing them.
+
+A stage on Ray costs three seconds of a processor before its first mini-batch, one of these a few tenths. So what many
+runs of pipelines come to is tested here; that Ray runs the same code to the same bits is tested with a few.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from alray.graph.actor import Whereabouts
+from alray.graph.graph import Graph
+from alray.graph.ray_graph import RayGraph
+from alray.plan.plan import Plan
+from alray.run.engines import Engine
+from alray.stage.assignment import Assignment
+from alray.stage.reports import StageStatus
+
+POLL_S = 0.05
+
+
+class Stage:
+    """A process behind a connection, called as an actor is: `stage.method.remote(...)`, with itself as reference."""
+
+    def __init__(self, server: str, assignment: Assignment) -> None:
+        self.connection: Connection = Client(server)
+        self.connection.send(assignment)
+        self.pid: int = self.connection.recv()
+
+    def __getattr__(self, method: str) -> Method:
+        return Method(self, method)
+
+    def answer(self) -> Any:
+        """What the oldest call that was not asked for yet gave."""
+        return self.connection.recv()
+
+
+@dataclass(frozen=True)
+class Method:
+    stage: Stage
+    name: str
+
+    def remote(self, *arguments: Any) -> Stage:
+        self.stage.connection.send((self.name, arguments))
+        return self.stage
+
+
+class ProcessGraph(RayGraph):
+    """Stages as processes forked by a stage server; they meet as actors on one node do."""
+
+    def __init__(self, server: str) -> None:
+        """server: the server's socket."""
+        super().__init__([], run_token="")
+        self._server = server
+
+    def start(self, assignments: Sequence[Assignment]) -> None:
+        self._assignments = assignments
+        self._actors = [Stage(self._server, assignment) for assignment in assignments]
+        self._places = [Whereabouts("here", "127.0.0.1", stage.pid, 0.0, True) for stage in self._actors]
+        self._meet()
+
+    def _call(self, references: list[Stage]) -> list[Any]:
+        return [stage.answer() for stage in references]
+
+    def poll(self, timeout_s: float) -> list[StageStatus]:
+        time.sleep(min(timeout_s, POLL_S))
+        statuses = [
+            self._latest[place] if self._is_finished(place) else self._call([stage.poll.remote()])[0]
+            for place, stage in enumerate(self._actors)
+        ]
+        self._latest = {place: replace(status, reports=()) for place, status in enumerate(statuses)}
+        return statuses
+
+    def request_stop(self) -> None:
+        self._call([self._actors[0].request_stop.remote()])
+
+    def close(self) -> None:
+        ended = []
+        for stage in self._actors:
+            with suppress(psutil.NoSuchProcess, ProcessLookupError):
+                ended.append(psutil.Process(stage.pid))
+                os.kill(stage.pid, signal.SIGKILL)
+            stage.connection.close()
+        psutil.wait_procs(ended)
+
+
+class ProcessEngine(Engine):
+    """There is always room."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+
+    def graph(self, plan: Plan) -> Graph:
+        return ProcessGraph(self._server)
+
+    def room(self, stages: int, replicas: int) -> tuple[int, int]:
+        return stages, replicas
+
+
+@contextmanager
+def stage_server(folder: Path) -> Iterator[str]:
+    """A stage server, ready; gives its socket, in this folder."""
+    socket = folder / "stages"
+    process = subprocess.Popen([sys.executable, Path(__file__).with_name("stage_server.py"), socket])
+    try:
+        while not socket.exists():
+            assert process.poll() is None, "the stage server did not come up"
+            time.sleep(0.05)
+        yield str(socket)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def in_processes(server: str) -> Iterator[None]:
+    """Runs with `inline=False` are run in processes, not on Ray."""
+
+    @contextmanager
+    def engine(*job: Any, **options: Any) -> Iterator[Engine]:
+        yield ProcessEngine(server)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("alray.orchestrate.engine", engine)
+        yield

@@ -1,0 +1,107 @@
+"""Supervised contrastive learning keeps the promises of local losses, and learns."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from alray.errors import RequestError
+from alray.orchestrate import Finished, Options, evaluate_run, run_spec
+
+from .conftest import Asked, Watching, Workshop
+from .test_same_bits import same
+
+SCPL = "method={kind: supervised_contrastive, projection_dim: 6}"
+DEBIASED = "method={kind: supervised_contrastive, projection_dim: 6, debiased: 0.25}"
+KEEP = "data.last_batch=keep"
+
+DIGITS = """
+name: digits
+data: {source: digits, image_size: 16, batch_size: 64}
+model:
+  components:
+    - {block: vgg, channels: [16], pool: true}
+    - {block: vgg, channels: [32]}
+    - {block: vgg, channels: [32], pool: true}
+method: {kind: supervised_contrastive}
+pipeline: {stages: 3}
+run: {epochs: 4, evaluate_every: null}
+"""
+
+
+@pytest.fixture(scope="module")
+def contrastive(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """The tiny spec by supervised contrastive learning, sequential, on one stage: what its other runs must equal."""
+    workshop = Workshop(tmp_path_factory.mktemp("contrastive"))
+    return workshop.run(SCPL, KEEP, "pipeline.schedule=sequential", "pipeline.stages=1")
+
+
+@pytest.mark.parametrize(
+    ("partition", "schedule", "in_flight"),
+    [
+        ([4], "streamed", 4),
+        ([1, 3], "streamed", 1),
+        ([3, 1], "overlapped", 4),
+        ([2, 2], "parallel_backward", 2),
+        ([1, 2, 1], "sequential", 2),
+        ([1, 1, 1, 1], "streamed", 7),
+    ],
+    ids=str,
+)
+def test_inline(workshop, contrastive, partition, schedule, in_flight) -> None:
+    run = workshop.run(
+        SCPL,
+        KEEP,
+        f"pipeline.partition={partition}",
+        f"pipeline.schedule={schedule}",
+        f"pipeline.in_flight={in_flight}",
+    )
+    same(run, contrastive)
+    assert (run.summary.method, run.summary.partition) == ("supervised_contrastive", partition)
+
+
+def test_ray(workshop, contrastive, local_ray) -> None:
+    run = workshop.run(SCPL, KEEP, "pipeline.partition=[1,2,1]", inline=False)
+    same(run, contrastive)
+    assert run.summary.engine == "ray"
+
+
+def test_a_resumed_run_on_other_stages(workshop, contrastive) -> None:
+    workshop.run(SCPL, KEEP, "pipeline.partition=[2,2]", "run.epochs=1")
+    same(workshop.resume("run.epochs=3", "pipeline.partition=[1,1,2]"), contrastive)
+
+
+def test_the_debiased_loss_trains_otherwise(workshop, contrastive) -> None:
+    runs = [
+        workshop.run(DEBIASED, KEEP, f"pipeline.partition={partition}", name=f"debiased-{number}")
+        for number, partition in enumerate(([4], [2, 1, 1]))
+    ]
+    same(runs[1], runs[0])
+    assert runs[0].summary.weights_sha256 != contrastive.summary.weights_sha256
+
+
+def test_what_a_run_leaves_behind(workshop) -> None:
+    """Losses by component, one route at the full depth, and files that `evaluate` reads."""
+    finished = workshop.run(SCPL, "pipeline.partition=[1,3]", "run.epochs=1")
+    folder = workshop.folder / "run"
+    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    losses = [record["losses"] for record in records if record["kind"] == "step"]
+    assert losses
+    for of_step in losses:
+        assert {index: list(own) for index, own in of_step.items()} == {
+            **{str(index): ["contrastive"] for index in range(3)},
+            "3": ["cross_entropy"],
+        }
+    assert [entry.depth for entry in finished.summary.accuracy_per_depth] == [4]
+    accuracies = evaluate_run(folder, depth=None, allow_code=True).accuracies
+    assert [(entry.depth, entry.test) for entry in accuracies] == [(4, finished.summary.accuracy.test)]
+    with pytest.raises(RequestError, match="there is no route of depth 2"):
+        evaluate_run(folder, depth=2, allow_code=True)
+
+
+def test_digits_are_learned(tmp_path) -> None:
+    spec = tmp_path / "digits.yaml"
+    spec.write_text(DIGITS)
+    finished = run_spec(spec, [], Options(inline=True, run_dir=tmp_path / "run"), Watching(), Asked())
+    assert finished.summary.accuracy.test > 0.9

@@ -1,0 +1,78 @@
+"""Traces of chosen mini-batches where every stage is a process of its own, and what they leave alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alray.orchestrate import Finished, Options, run_spec
+
+from .conftest import Asked, Watching, Workshop
+from .test_same_bits import same
+
+
+@dataclass
+class Profiled:
+    """Runs the tiny spec with some mini-batches traced."""
+
+    workshop: Workshop
+
+    def run(self, *overrides: str, steps: tuple[range, ...], inline: bool, name: str) -> Finished:
+        options = Options(inline=inline, run_dir=self.workshop.folder / name, profile=steps)
+        return run_spec(self.workshop.spec, list(overrides), options, Watching(), Asked())
+
+
+@pytest.fixture
+def profiled(workshop: Workshop) -> Profiled:
+    return Profiled(workshop)
+
+
+def ranges(run: Finished, stage: int) -> list[str]:
+    """Names of the ranges of one stage's trace, in order of their beginning."""
+    events: list[dict[str, Any]] = json.loads(
+        (Path(run.summary.run_dir) / "profile" / f"stage-{stage}.json").read_text()
+    )["traceEvents"]
+    found = [event for event in events if event.get("cat") == "user_annotation"]
+    return [event["name"] for event in sorted(found, key=lambda event: (event["ts"], -event["dur"]))]
+
+
+@pytest.mark.parametrize("schedule", ["streamed", "parallel_backward", "overlapped"])
+def test_inline_a_trace_holds_all_stages_and_the_bits_are_the_same(profiled, reference, schedule) -> None:
+    choice = ("pipeline.partition=[1,2,1]", f"pipeline.schedule={schedule}")
+    run = profiled.run(*choice, steps=(range(4, 7), range(9, 10)), inline=True, name="run")
+    same(run, reference)
+    named = ranges(run, 0)
+    for stage in range(3):
+        assert [name for name in named if name.startswith(f"{stage}U")] == [f"{stage}U{k}" for k in (3, 4, 5, 8)]
+    for component in range(4):
+        assert named.count(f"backward component {component}") == 4
+    assert len(list((Path(run.summary.run_dir) / "profile").iterdir())) == 1
+
+
+def test_on_ray_every_stage_has_a_trace_and_the_bits_are_the_same(profiled, reference, local_ray) -> None:
+    run = profiled.run("pipeline.partition=[3,1]", steps=(range(20, 22),), inline=False, name="run")
+    same(run, reference)
+    assert [name for name in ranges(run, 1) if name[0] == "1"] == ["1F19", "1B19", "1U19", "1F20", "1B20", "1U20"]
+    assert [name for name in ranges(run, 0) if name.startswith("forward")] == [
+        f"forward component {component}" for component in (0, 1, 2)
+    ] * 2
+
+
+def test_a_pipeline_of_backpropagation_is_followed_back_for_every_micro_batch(profiled, local_ray) -> None:
+    choice = ("method=backpropagation", "pipeline.schedule=1f1b", "pipeline.partition=[2,2]")
+    cut = ("pipeline.micro_batches=2", "pipeline.micro_batch_norm=accept", "run.epochs=1")
+    run = profiled.run(*choice, *cut, steps=(range(3, 4),), inline=False, name="run")
+    last = [name for name in ranges(run, 1) if name[0] == "1" or name.startswith(("forward", "backward", "update"))]
+    forward = ["forward component 2", "forward component 3", "forward component 3, head"]
+    backward = ["backward component 3, head", "backward component 3", "backward component 2"]
+    assert last == [
+        *("1F2", *forward, "1B2", *backward),
+        *("1F2.1", *forward, "1B2.1", *backward),
+        *("1U2", "update component 2", "update component 3"),
+    ]
+    below = [name for name in ranges(run, 0) if name.startswith("backward")]
+    assert below == ["backward component 1", "backward component 0"] * 2

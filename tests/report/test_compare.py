@@ -1,0 +1,232 @@
+"""Runs side by side: what is one row, what is chosen, and what is said of runs that have not all of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from alray.errors import CheckpointError
+from alray.records import DepthAccuracy, EvaluationRecord
+from alray.report.compare import Comparison, Spread, compare_runs, spread
+from alray.report.compare_curves import depth_curves, training_curves
+from alray.report.compare_page import write_comparison
+from alray.report.compare_rows import accuracy_rows, bag_rows, cost_rows, depth_rows
+from alray.report.summary import summarise
+from alray.spec.yaml_text import write_yaml
+
+IMAGES = {"source": "digits", "batch_size": 64}
+TEXT = {"source": "docstrings", "batch_size": 64, "text": {"max_tokens": 9}}
+AL_PARTS = {"f": 600, "b": 100, "g": 100, "h": 200}
+SCPL_PARTS = {"f": 600, "p": 400}
+
+Add = Callable[..., Path]
+
+
+@pytest.fixture
+def add(given: ModuleType, tmp_path: Path) -> Add:
+    """`add(folder, ...)`: a run folder of two components; (validation, test) of each evaluation, an epoch apart."""
+
+    def write(
+        folder: str,
+        *accuracies: tuple[float | None, float],
+        seed: int = 0,
+        status: str | None = "finished",
+        method: str = "associated_learning",
+        data: dict[str, Any] = IMAGES,
+        blocks: tuple[str, str] = ("embedding", "vgg"),
+        **spec: Any,
+    ) -> Path:
+        plan = given.example_plan((1, 1), method=method)
+        of_method = AL_PARTS if method == "associated_learning" else SCPL_PARTS
+        parts = (of_method, {"f": 600, "head": 400}) if of_method is SCPL_PARTS else (of_method, of_method)
+        components = tuple(
+            replace(component, parts=part) for component, part in zip(plan.costs.components, parts, strict=True)
+        )
+        plan = replace(plan, costs=replace(plan.costs, components=components))
+        records = [given.event("started", 0, 0.0), given.planned(plan, 0, 0.01)]
+        for epoch, (validation, test) in enumerate(accuracies, start=1):
+            step = epoch * given.PER_EPOCH
+            records += [given.staged(step, epoch * 2.0, stage, peak=1000 * (stage + 1)) for stage in range(2)]
+            depths = [
+                DepthAccuracy(depth=1, validation=0.25 * epoch, test=0.2 * epoch),
+                DepthAccuracy(depth=2, validation=validation, test=test),
+            ]
+            if method != "associated_learning":
+                depths = depths[1:]
+            fields = {"validation": validation, "test": test, "per_depth": depths, "duration_s": 0.1}
+            records.append(EvaluationRecord(**given.at(step, epoch * 2.0 + seed), **fields))
+        summary = None
+        if status is not None:
+            if status == "failed":
+                records.append(given.event("failed", 20, 9.0, "stage 1 died"))
+            facts = {"version": "0", "name": "net", "run_dir": folder, "seed": seed, "threads": 1, "engine": "ray"}
+            summary = summarise(
+                records, plan, status=status, duration_s=10.0 + seed, weights_sha256=None, parameters=2000, **facts
+            )
+        path = given.write_run(tmp_path / folder, plan, records, summary=summary)
+        document = {
+            "name": "net",
+            "seed": seed,
+            "data": data,
+            "model": {"components": [{"block": block, "repeat": 1} for block in blocks]},
+            "method": {"kind": method},
+            "pipeline": {"schedule": "auto"},
+            **spec,
+        }
+        (path / "spec.yaml").write_text(write_yaml(document))
+        return path
+
+    return write
+
+
+def test_runs_that_differ_by_their_seed_are_one_row(add: Add) -> None:
+    runs = [
+        add("a", (0.5, 0.9), (0.8, 0.6), (0.7, 0.7), seed=0),
+        add("b", (0.9, 0.8), seed=1),
+        add("c", (0.4, 0.4), seed=0, method="backpropagation"),
+    ]
+    comparison = compare_runs(runs)
+    first, second = comparison.groups
+    assert [run.seed for run in first.runs] == [0, 1]
+    # Chosen on validation: 0.8 then 0.9, whatever the test accuracies are.
+    assert first.accuracy("test") == Spread(pytest.approx(0.7), pytest.approx(0.1414, abs=1e-4), 2)
+    assert first.accuracy("test", 1) == Spread(pytest.approx(0.3), pytest.approx(0.1414, abs=1e-4), 2)
+    assert second.accuracy("test") == Spread(0.4, None, 1)
+    assert [group.label for group in comparison.groups] == ["net, associated learning", "net, backpropagation"]
+    assert comparison.differences == {"method.kind": ("associated_learning", "backpropagation")}
+    assert accuracy_rows(comparison).rows[0][3:] == (
+        *("0 1", "finished", "10 to 20", "0.8500 ± 0.0707", "0.7000 ± 0.1414"),
+    )
+    assert depth_rows(comparison).rows == (
+        ("net, associated learning", "0.3000 ± 0.1414", "0.7000 ± 0.1414"),
+        ("net, backpropagation", "–", "0.4000"),
+    )
+
+
+def test_effective_parameters_are_those_inference_uses(add: Add) -> None:
+    runs = [
+        add("al", (0.5, 0.5)),
+        add("scpl", (0.5, 0.5), method="supervised_contrastive"),
+    ]
+    al, scpl = (group.runs[0] for group in compare_runs(runs).groups)
+    # f and h of both components and the last bridge; f of both and the head.
+    assert (al.effective_parameters, al.affiliate_parameters) == (2 * 800 + 100, 2000 - 1700)
+    assert (scpl.effective_parameters, scpl.affiliate_parameters) == (1600, 400)
+    assert cost_rows(compare_runs(runs)).rows[0][1:4] == ("1,700", "300", "2.00 kB")
+
+
+def test_a_run_that_did_not_end_is_shown_and_not_counted(add: Add) -> None:
+    runs = [
+        add("a", (0.8, 0.8), seed=0),
+        add("b", (0.2, 0.2), seed=1, status="failed"),
+        add("c", (0.1, 0.1), seed=2, status=None),
+        add("d", seed=0, status=None, name="other"),
+    ]
+    comparison = compare_runs(runs)
+    first, second = comparison.groups
+    assert (first.status, first.accuracy("test")) == ("1 failed, 1 finished, 1 unfinished", Spread(0.8, None, 1))
+    assert (second.status, second.accuracy("test"), second.label) == ("unfinished", None, "other")
+    assert accuracy_rows(comparison).rows[1][-3:] == ("–", "–", "–")
+
+
+def test_the_bag_of_embeddings_stands_beside_text(add: Add) -> None:
+    text = {"data": TEXT}
+    runs = [
+        add("al", (0.5, 0.7), **text),
+        add("bp", (0.5, 0.7), method="backpropagation", **text),
+        add("other", (0.5, 0.7), blocks=("python:x.Y", "vgg"), **text),
+    ]
+    comparison = compare_runs(runs)
+    (row,) = bag_rows(comparison).rows
+    assert row == ("net, associated learning, components embedding() vgg()", "0.2000", "0.7000")
+    without = [note for note in comparison.notes if "bag-of-embeddings" in note]
+    assert len(without) == 2
+    assert "one route, the whole network" in without[0]
+    assert "no `embedding` as its first component" in without[1]
+    labels = [curve.label for curve in training_curves(comparison, "steps")]
+    assert labels.count(f"{row[0]}: bag of embeddings") == 1
+    assert not bag_rows(compare_runs([add("images", (0.5, 0.7))])).rows
+
+
+def test_curves_are_means_where_every_run_was_evaluated(add: Add) -> None:
+    comparison = compare_runs([add("a", (0.5, 0.1), (0.7, 0.2), seed=0), add("b", (0.7, 0.3), seed=1)])
+    for axis, at in (("steps", 10.0), ("samples", 640.0), ("seconds", 2.5)):
+        (curve,) = training_curves(comparison, axis)
+        assert curve.points == ((at, pytest.approx(0.6)),)
+        assert curve.band == ((at, 0.5, 0.7),)
+    (depths,) = depth_curves(comparison)
+    assert [point[0] for point in depths.points] == [1.0, 2.0]
+    assert depths.points[1][1] == pytest.approx(0.25)
+
+
+def test_what_must_be_said_is_said(add: Add) -> None:
+    runs = [add("a", (None, 0.5), (None, 0.4)), add("b", (None, 0.5))]
+    comparison = compare_runs(runs)
+    assert comparison.notes == [
+        "net: a seed is there more than once, so the spread is too small",
+        "net: no validation set, so its last evaluation counts, not its best",
+    ]
+    assert comparison.groups[0].runs[0].accuracy("test") == 0.4
+
+
+def test_labels_tell_apart_by_as_few_values_as_it_takes(add: Add) -> None:
+    runs = [
+        add(
+            f"{lr}-{stages}",
+            (0.5, 0.5),
+            optimizer={"lr": lr, "kind": "adam"},
+            pipeline={"stages": stages},
+            run={"epochs": 3 * stages},
+        )
+        for lr in (0.1, 0.01)
+        for stages in (1, 2)
+    ]
+    assert [group.label for group in compare_runs(runs).groups] == [
+        "net, stages 1, lr 0.1",
+        "net, stages 2, lr 0.1",
+        "net, stages 1, lr 0.01",
+        "net, stages 2, lr 0.01",
+    ]
+
+
+def test_the_page_is_whole_without_a_network(add: Add, tmp_path: Path) -> None:
+    runs = [
+        add("a", (0.5, 0.9), (0.8, 0.6), seed=0, name="<b>"),
+        add("b", (0.9, 0.8), seed=1, name="<b>"),
+        add("c", (0.4, 0.4), method="backpropagation", status="failed"),
+    ]
+    page = write_comparison(compare_runs(runs), tmp_path / "compare.html").read_text(encoding="utf-8")
+    assert not re.findall(r"""(?:src|href)\s*=|https?://|<script|<b>,|@import""", page)
+    for heading in ("Accuracy", "Accuracy per depth", "The single step", "What differs in the specs", "Every run"):
+        assert f"<h2>{heading}</h2>" in page
+    for axis in ("steps", "samples", "seconds"):
+        assert f"Validation accuracy against {axis}" in page
+    assert "stage 1 died" in page
+    assert page.count('<polygon class="band') == 4
+    assert not [path.name for path in tmp_path.iterdir() if path.suffix == ".partial"]
+
+
+def test_a_comparison_of_runs_without_any_evaluation(add: Add, tmp_path: Path) -> None:
+    comparison = compare_runs([add("a", status=None)])
+    page = write_comparison(comparison, tmp_path / "compare.html").read_text(encoding="utf-8")
+    assert "No run made an evaluation." in page
+    assert Comparison.as_json(comparison)["groups"][0]["test"] is None
+
+
+def test_a_folder_that_is_no_run_is_refused(add: Add, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError) as refused:
+        compare_runs([add("a", (0.5, 0.5)), tmp_path])
+    assert refused.value.problems[0].mend
+    with pytest.raises(CheckpointError, match="no such run folder"):
+        compare_runs([tmp_path / "nothing"])
+
+
+def test_spread_is_of_what_was_measured() -> None:
+    assert spread([None, None]) is None
+    assert spread([1.0, None, 3.0]) == Spread(2.0, pytest.approx(2.0**0.5), 2)
