@@ -106,7 +106,7 @@ def resume_run(
     start = start_from(run_dir, manifest) if manifest is not None else Start()
     require_steps(options.profile, done=start.step, total=job.total_steps)
     _warn_of_another_device(job, manifest, observer)
-    (run_dir / "spec.yaml").write_text(dump_spec(spec), encoding="utf-8")
+    (run_dir / "spec.yaml").write_text(dump_spec(job.spec), encoding="utf-8")
     spent_s = max((record.time_s for record in read(run_dir / "records.jsonl")), default=0.0)
     return _run(job, run_dir, start, options, observer, interrupts, spent_s=spent_s)
 

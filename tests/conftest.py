@@ -31,6 +31,12 @@ OWN_BLOCKS = "own_blocks.py"
 """Where `make_job` and `make_network` put a test's own blocks: `python:own_blocks.Name`."""
 
 
+@pytest.fixture(scope="session")
+def docstrings_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache of the data source `docstrings` for all tests: it is made once, in ten seconds."""
+    return tmp_path_factory.mktemp("docstrings")
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """One thread, as in a run, and a search path for modules that is put back."""

@@ -76,7 +76,7 @@ def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:
         costs=planned.costs,
         stages=sorted({*range(1, most + 1), planned.stages}),
         in_flight=planned.in_flight,
-        micro_batches=spec.pipeline.micro_batches,
+        micro_batches=None if spec.pipeline.micro_batches is None else planned.micro_batches,
         virtual_stages=spec.pipeline.virtual_stages,
         replicas=planned.replicas,
         cores=planned.cores,

@@ -21,7 +21,16 @@ from alray.spec.micro_batches import PIPELINES
 NUM_DRAWN = 6
 """Mini-batches in the chart: the filling of the pipeline, and enough after it to see the rhythm."""
 
-_MEMORY = ("parameters", "gradients", "optimizer", "activations", "channel", "snapshot", "total")
+_MEMORY = {
+    "parameters": ("parameters",),
+    "gradients": ("gradients",),
+    "optimizer": ("optimizer",),
+    "activations": ("activations", "temporary"),
+    "channel": ("channel", "batch"),
+    "snapshot": ("snapshot",),
+    "total": ("total",),
+}
+"""Columns, and the parts of a stage's memory that each adds up."""
 _STYLES = {
     "F": "blue",
     "B": "dark_orange3",
@@ -122,7 +131,8 @@ def _memory(plan: Plan) -> Table:
     for heading in _MEMORY:
         table.add_column(heading, justify="right")
     for stage in plan.stage_plans:
-        table.add_row(str(stage.stage), *(size(getattr(stage.memory, f"{part}_bytes")) for part in _MEMORY))
+        sums = (sum(getattr(stage.memory, f"{part}_bytes") for part in parts) for parts in _MEMORY.values())
+        table.add_row(str(stage.stage), *(size(nbytes) for nbytes in sums))
     return table
 
 

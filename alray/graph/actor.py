@@ -20,6 +20,7 @@ from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
 from alray.stage.links import Links
 from alray.stage.loop import StageLoop
+from alray.stage.memory_used import memory_baseline
 from alray.stage.profiler import prepare_recording, profiling
 from alray.stage.reports import StageStatus
 
@@ -84,7 +85,6 @@ class StageActor:
         spec = assignment.spec
         devices.settle(spec.resources.threads, spec.run.deterministic)
         device = assignment.device()
-        baseline = devices.resident_bytes()
         network = assignment.network()
         # A backstop only: the driver, which hears every stage, ends a graph long before.
         timeout_s = max(300.0, 10.0 * assignment.plan.deadline_s)
@@ -93,6 +93,8 @@ class StageActor:
             joined = join(meeting.stages, assignment, self._stores.get("stages"), timeout_s)
         if meeting.replicas is not None:
             joined_replicas = join_replicas(meeting.replicas, assignment, self._stores.get("replicas"), timeout_s)
+        assignment.load_code()
+        baseline = memory_baseline(device)
         stage = assignment.build_stage(network, device)
         links = Links()
         if meeting.stages is not None and joined is not None:

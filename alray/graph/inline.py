@@ -20,6 +20,7 @@ from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
 from alray.stage.links import Links
 from alray.stage.loop import StageLoop
+from alray.stage.memory_used import memory_baseline
 from alray.stage.profiler import Profiler, prepare_recording, profiling
 from alray.stage.reports import StageStatus
 
@@ -95,7 +96,7 @@ class InlineGraph(Graph):
         for place, assignment in enumerate(self._assignments):
             self._turn_of = place
             device = assignment.device()
-            baseline = devices.resident_bytes()
+            baseline = memory_baseline(device)
             stage = assignment.build_stage(network, device)
             replication = None
             if groups:

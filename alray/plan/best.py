@@ -102,8 +102,8 @@ def _fitting(setting: Setting) -> Cut:
             f"no cut of {size} components into {parts} {'virtual ' if setting.virtual_stages > 1 else ''}stages fits "
             f"the memory of the devices: with {list(cut)}, which comes nearest, stage {stage} needs {need} bytes "
             f"and has {limit}",
-            mend="use more stages, a smaller mini-batch or larger devices, or set resources.memory_bytes where there is "
-            "more memory than it seems",
+            mend="use more stages, a smaller mini-batch or larger devices, or set resources.memory_bytes where there "
+            "is more memory than it seems",
             key="pipeline.partition",
         )
     return cut

@@ -119,6 +119,11 @@ class Assignment:
         """Whether gradients travel between this stage and others."""
         return self.plan.schedule in PIPELINES and self.plan.stages > 1
 
+    def load_code(self) -> None:
+        """Import what only some stages need, before the memory of this one is measured."""
+        if self.pipelined:
+            import alray.stage.pipelined  # noqa: F401
+
     def build_stage(self, network: Network, device: torch.device) -> Stage:
         """The stage with its components, loaded from the checkpoint it starts from.
 

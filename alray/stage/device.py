@@ -100,22 +100,3 @@ def environment(device: torch.device) -> dict[str, Any]:
         "device": device_name(device),
         "cores": len(os.sched_getaffinity(0)),
     }
-
-
-def peak_memory_bytes(device: torch.device, baseline_bytes: int) -> int:
-    """Most memory this process held above `baseline_bytes`: by torch's allocator on a GPU, resident on a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return max(0, _status_bytes("VmHWM") - baseline_bytes)
-
-
-def resident_bytes() -> int:
-    """What this process holds now."""
-    return _status_bytes("VmRSS")
-
-
-def _status_bytes(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1]) * 1024
-    return 0

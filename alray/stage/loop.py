@@ -26,7 +26,6 @@ from alray.plan.plan import Plan
 from alray.plan.schedules import step_actions
 from alray.records import DepthAccuracy, EvaluationRecord
 from alray.spec.micro_batches import PIPELINES
-from alray.stage import device as devices
 from alray.stage.assignment import Assignment
 from alray.stage.checkpoint import CheckpointWriter
 from alray.stage.clock import Clock
@@ -34,6 +33,7 @@ from alray.stage.evaluation import Evaluator, batch_tensors
 from alray.stage.inference import Inference
 from alray.stage.leader import Control, Leader
 from alray.stage.links import Links
+from alray.stage.memory_used import peak_memory_bytes
 from alray.stage.profiler import Profiler
 from alray.stage.replication import Replication
 from alray.stage.reports import Losses, Report
@@ -396,7 +396,7 @@ class StageLoop:
     def _close_window(self) -> None:
         place = self._place()
         del place["time_s"]
-        memory = devices.peak_memory_bytes(self._device, self._baseline_bytes) if self._measures_memory else None
+        memory = peak_memory_bytes(self._device, self._baseline_bytes) if self._measures_memory else None
         self._report(
             self.clock.close_window(
                 stage=self._assignment.stage,

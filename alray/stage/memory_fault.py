@@ -6,7 +6,8 @@ import re
 
 import torch
 
-from alray.errors import StageError
+from alray.errors import RunError, StageError
+from alray.nn.network import Network
 from alray.plan.plan import Plan
 from alray.spec.micro_batches import PIPELINES
 
@@ -32,13 +33,21 @@ def asked_bytes(fault: BaseException) -> int | None:
 def out_of_memory(fault: BaseException, plan: Plan, stage: int) -> StageError:
     """The error of a stage that ran out of memory: what it needs, asked for and predicted, and what helps."""
     own = plan.stage_plans[stage]
-    asked = asked_bytes(fault)
-    for_what = f"it asked for {_size(asked)} at once" if asked is not None else f"{type(fault).__name__}"
     activations = own.memory.activations_bytes + own.memory.temporary_bytes
     return StageError(
-        f"stage {stage} (components {own.first} to {own.last}) ran out of memory: {for_what}; predicted it needs "
-        f"{_size(own.memory.total_bytes)} in all, {_size(activations)} of it for activations",
+        f"stage {stage} (components {own.first} to {own.last}) ran out of memory: {_asked(fault)}; the plan "
+        f"predicts {_size(own.memory.total_bytes)} in all, {_size(activations)} of it activations",
         mend=mend_for(plan.schedule),
+    )
+
+
+def out_of_memory_in_probe(fault: BaseException, network: Network, index: int) -> RunError:
+    """The error where one component alone, tried on the first mini-batch, finds no memory."""
+    return RunError(
+        f"component {index} (block `{network.links[index].name}`) ran out of memory on the first mini-batch: "
+        f"{_asked(fault)}",
+        key=f"model.components[{index}]",
+        mend="use a smaller data.batch_size, a smaller component, or a device with more memory",
     )
 
 
@@ -46,6 +55,11 @@ def mend_for(schedule: str) -> str:
     """What makes a stage of this schedule need less."""
     cut = "raise pipeline.micro_batches (or set it to auto), " if schedule in PIPELINES else ""
     return f"{cut}use more stages, a smaller data.batch_size, or a device with more memory"
+
+
+def _asked(fault: BaseException) -> str:
+    asked = asked_bytes(fault)
+    return f"it asked for {_size(asked)} at once" if asked is not None else f"{type(fault).__name__}: {fault}"
 
 
 def _size(nbytes: int) -> str:

@@ -27,6 +27,7 @@ from alray.nn.network import Network
 from alray.plan.actions import Action, Kind
 from alray.plan.plan import Plan
 from alray.stage.clock import Clock
+from alray.stage.memory_fault import is_out_of_memory
 from alray.stage.stage import (
     ScheduledStage,
     backpropagation_components,
@@ -137,6 +138,8 @@ class PipelinedStage(ScheduledStage):
         except _Fault as fault:
             raise fault.raised from None
         except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
             raise lost_neighbour(f"of stage {self._stage} in the pipeline", error) from error
         if not self.holds_loss:
             return {}

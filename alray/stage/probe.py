@@ -22,6 +22,7 @@ from alray.stage.contention import companions, measure_contention
 from alray.stage.costs import estimate_costs
 from alray.stage.evaluation import batch_tensors
 from alray.stage.exercise import Exercise
+from alray.stage.memory_fault import is_out_of_memory, out_of_memory_in_probe
 from alray.stage.pipeline_costs import MicroBatchTimes, time_messages, time_micro_batch
 from alray.stage.timing import Timed, time_parts
 
@@ -111,6 +112,8 @@ def _probe(
             samples = len(incoming["labels"]) // surroundings.micro_batches
             micro_batch = time_micro_batch(component, incoming, samples)
     except FAULTS_OF_USER_CODE as error:
+        if is_out_of_memory(error):
+            raise out_of_memory_in_probe(error, network, index) from error
         raise RunError(
             f"component {index} (block `{network.links[index].name}`) raised {type(error).__name__}: {error}",
             key=f"model.components[{index}]",

@@ -128,8 +128,8 @@ def test_a_package_without_source_files(tmp_path: Path, libraries: tuple[Library
     assert not (tmp_path / "cache").exists()
 
 
-def test_the_real_set_is_a_task_with_room_above_it(tmp_path: Path) -> None:
-    source = Docstrings(cache=tmp_path)
+def test_the_real_set_is_a_task_with_room_above_it(docstrings_cache: Path) -> None:
+    source = Docstrings(cache=docstrings_cache)
     train, test = source.open("train"), source.open("test")
     assert source.classes == ("standard_library", "numpy", "scipy", "scikit_learn")
     labels = torch.tensor([*train.labels, *test.labels])

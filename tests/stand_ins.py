@@ -1,0 +1,171 @@
+"""Small data in the real formats and layouts, so that every committed spec can be opened where its data is not."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy
+from PIL import Image
+
+from alray.spec.models import ImageFolder, Spec, TextCsv, TextFolder, TinyImagenet, Torchvision
+
+WORDS = tuple(f"word{number}" for number in range(400))
+
+Overrides = tuple[str, ...]
+"""As on the command line: where a data set's stand-in lies."""
+
+
+def write_stand_ins(folder: Path, docstrings_cache: Path) -> Mapping[str, Overrides]:
+    """A stand-in for every data set that a spec under specs/ names; by that name, the overrides that point to it.
+
+    Each has at least one mini-batch of the spec's own size left after the validation split.
+    """
+    return {
+        "FashionMNIST": fashion_mnist(folder / "fashion-mnist", num_train=320, num_test=40),
+        "CIFAR10": cifar10(folder, num_per_file=30),
+        "CIFAR100": cifar100(folder, num_train=150, num_test=100),
+        "tiny-imagenet-200": tiny_imagenet(folder / "tiny-imagenet-200", num_train_per_class=1),
+        "ag_news": text_csv(folder / "ag_news", num_classes=4, num_train=300, columns=3),
+        "dbpedia": text_csv(folder / "dbpedia", num_classes=14, num_train=300, columns=3),
+        "aclImdb": imdb(folder / "aclImdb", num_train_per_class=150),
+        "dogs_vs_cats": dogs_vs_cats(folder / "dogs_vs_cats", num_train_per_class=1150),
+        "docstrings": (f"data.cache={docstrings_cache}",),
+    }
+
+
+def data_set_of(spec: Spec) -> str:
+    """The data set a spec wants, by the name of its stand-in; the name of its source where it needs none."""
+    data = spec.data
+    if isinstance(data, Torchvision):
+        return data.dataset
+    if isinstance(data, TinyImagenet):
+        return data.root.name
+    if isinstance(data, TextCsv | TextFolder | ImageFolder):
+        return data.train.parent.name
+    return data.source
+
+
+def fashion_mnist(root: Path, *, num_train: int, num_test: int) -> Overrides:
+    """IDX files: a big-endian header of magic number and sizes, then bytes."""
+    root.mkdir(parents=True)
+    numbers = numpy.random.default_rng(0)
+    for prefix, count in (("train", num_train), ("t10k", num_test)):
+        images = numbers.integers(0, 256, (count, 28, 28), dtype=numpy.uint8)
+        labels = numpy.arange(count, dtype=numpy.uint8) % 10
+        for name, values in ((f"{prefix}-images-idx3-ubyte", images), (f"{prefix}-labels-idx1-ubyte", labels)):
+            header = bytes((0, 0, 8, values.ndim)) + struct.pack(f">{values.ndim}I", *values.shape)
+            (root / name).write_bytes(header + values.tobytes())
+    return (f"data.root={root}",)
+
+
+def cifar10(root: Path, *, num_per_file: int) -> Overrides:
+    """Five pickles of training pictures and one of test pictures, planes red, green, blue."""
+    folder = root / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+    for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+        labels = [index % 10 for index in range(num_per_file)]
+        _pickle(folder / name, {"data": _planes(num_per_file), "labels": labels})
+    _pickle(folder / "batches.meta", {"label_names": _classes(10)})
+    return (f"data.root={root}", "data.download=false")
+
+
+def cifar100(root: Path, *, num_train: int, num_test: int) -> Overrides:
+    """One pickle of training pictures and one of test pictures, with fine labels."""
+    folder = root / "cifar-100-python"
+    folder.mkdir(parents=True)
+    for name, count in (("train", num_train), ("test", num_test)):
+        _pickle(folder / name, {"data": _planes(count), "fine_labels": [index % 100 for index in range(count)]})
+    _pickle(folder / "meta", {"fine_label_names": _classes(100)})
+    return (f"data.root={root}", "data.download=false")
+
+
+def tiny_imagenet(root: Path, *, num_train_per_class: int) -> Overrides:
+    """200 classes by WordNet number; one picture on disk, named many times."""
+    wnids = [f"n{number:08d}" for number in range(200)]
+    original = _picture(root / "original.JPEG", 64, 64)
+    for wnid in wnids:
+        for index in range(num_train_per_class):
+            _same_file(original, root / "train" / wnid / "images" / f"{wnid}_{index}.JPEG")
+    lines = []
+    for index, wnid in enumerate(wnids):
+        _same_file(original, root / "val" / "images" / f"val_{index}.JPEG")
+        lines.append(f"val_{index}.JPEG\t{wnid}\t0\t0\t62\t62\n")
+    (root / "wnids.txt").write_text("\n".join(wnids) + "\n")
+    (root / "val" / "val_annotations.txt").write_text("".join(lines))
+    return (f"data.root={root}",)
+
+
+def text_csv(folder: Path, *, num_classes: int, num_train: int, columns: int, num_test: int = 40) -> Overrides:
+    """AG News's and DBpedia's files: class from 1, then columns of text in quotes; some texts are empty."""
+    folder.mkdir(parents=True)
+    numbers = numpy.random.default_rng(0)
+    for split, count in (("train", num_train), ("test", num_test)):
+        rows = []
+        for index in range(count):
+            label = index % num_classes
+            texts = [_document(numbers, label, index % 9) for _ in range(columns - 1)]
+            rows.append(",".join(f'"{value}"' for value in (label + 1, *texts)) + "\n")
+        (folder / f"{split}.csv").write_text("".join(rows), encoding="utf-8")
+    return (f"data.train={folder / 'train.csv'}", f"data.test={folder / 'test.csv'}")
+
+
+def imdb(folder: Path, *, num_train_per_class: int, num_test_per_class: int = 20) -> Overrides:
+    """aclImdb as it unpacks: reviews named number_rating.txt, those without a class in `unsup`."""
+    numbers = numpy.random.default_rng(0)
+    for split, count in (("train", num_train_per_class), ("test", num_test_per_class)):
+        for label, name in enumerate(("neg", "pos", *(("unsup",) if split == "train" else ()))):
+            (folder / split / name).mkdir(parents=True)
+            for index in range(count):
+                file = folder / split / name / f"{index}_{9 * label + 1}.txt"
+                file.write_text(_document(numbers, label, 12) + "<br /><br />It's over.", encoding="utf-8")
+        (folder / split / "labeledBow.feat").write_text("")
+    return (f"data.train={folder / 'train'}", f"data.test={folder / 'test'}")
+
+
+def dogs_vs_cats(folder: Path, *, num_train_per_class: int, num_test_per_class: int = 10) -> Overrides:
+    """Photographs of any size and mode, named cat.0.jpg and so on, with the leftovers of a file browser between."""
+    for split, count in (("train", num_train_per_class), ("test", num_test_per_class)):
+        for animal, tint in (("cat", 90), ("dog", 160)):
+            originals = [
+                _picture(folder / f"{split}-{animal}-{number}.jpg", 40 + 8 * number, 56, tint=tint, mode=mode)
+                for number, mode in enumerate(("RGB", "L", "RGB"))
+            ]
+            for index in range(count):
+                _same_file(originals[index % 3], folder / split / f"{animal}s" / f"{animal}.{index}.jpg")
+            (folder / split / f"{animal}s" / "Thumbs.db").write_bytes(b"\xd0\xcf")
+    return (f"data.train={folder / 'train'}", f"data.test={folder / 'test'}")
+
+
+def _planes(count: int) -> numpy.ndarray:
+    return numpy.random.default_rng(0).integers(0, 256, (count, 3 * 32 * 32), dtype=numpy.uint8)
+
+
+def _pickle(path: Path, value: object) -> None:
+    path.write_bytes(pickle.dumps(value))
+
+
+def _classes(count: int) -> Sequence[str]:
+    return [f"class_{number}" for number in range(count)]
+
+
+def _picture(path: Path, width: int, height: int, *, tint: int = 128, mode: str = "RGB") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = numpy.random.default_rng(len(path.name)).integers(tint - 80, tint + 80, (height, width, 3))
+    Image.fromarray(noise.astype(numpy.uint8)).convert(mode).save(path, format="JPEG")
+    return path
+
+
+def _same_file(original: Path, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.link(original, path)
+
+
+def _document(numbers: numpy.random.Generator, label: int, length: int) -> str:
+    """Words of which those below 40 * (label + 1) and above 40 * label are the likelier."""
+    own = 20 * label + numbers.integers(0, 20, length)
+    any_of = numbers.integers(0, len(WORDS), length)
+    return " ".join(WORDS[word] for word in numpy.where(numbers.random(length) < 0.5, own, any_of))
