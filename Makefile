@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 export RAY_USAGE_STATS_ENABLED := 0
 export RAY_AUTH_MODE := disabled
 
-.PHONY: quickstart test install lint types floors unit bench schedules all-reduce clean
+.PHONY: quickstart test install lint types floors unit bench schedules all-reduce replicas accuracy clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -48,6 +48,14 @@ schedules: $(INSTALLED)
 
 all-reduce: $(INSTALLED)
 	$(BIN)/python -m benchmarks.all_reduce
+
+replicas: $(INSTALLED)
+	$(BIN)/python -m benchmarks.replicas
+	$(BIN)/python -m benchmarks.balance
+	$(BIN)/python -m benchmarks.tables
+
+accuracy: $(INSTALLED)
+	$(BIN)/python -m benchmarks.accuracy
 
 clean:
 	rm -rf $(VENV) build *.egg-info

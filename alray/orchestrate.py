@@ -19,7 +19,7 @@ from alray.records import DepthAccuracy, Summary, read, write_json
 from alray.report.make import make_report
 from alray.report.summary import summarise
 from alray.run.driver import Driver, Interrupts, Observer, Outcome
-from alray.run.engines import Engine, engine
+from alray.run.engines import Engine, engine, engine_name
 from alray.run.export import ENDINGS, Exported, Format, export_route
 from alray.run.exported import ExportedRoute
 from alray.run.folder import latest_manifest, make_run_dir, mark
@@ -82,6 +82,7 @@ def run_spec(
 ) -> Finished:
     """Run a spec from its beginning, in a run folder of its own."""
     job = _load(spec_file, overrides, options.allow_code, observer)
+    engine_name(job.spec, inline=options.inline)  # raises, before there is a run folder, where it cannot run so
     require_steps(options.profile, done=0, total=job.total_steps)
     run_dir = make_run_dir(job.spec.name, options.run_dir)
     (run_dir / "spec.yaml").write_text(dump_spec(job.spec), encoding="utf-8")
@@ -103,6 +104,8 @@ def resume_run(
     manifest = latest_manifest(run_dir)
     code = UserCode(run_dir / "code", allow_elsewhere=options.allow_code)
     job = Job.of(spec, code, trained=manifest is not None)
+    _tell(job, observer)
+    engine_name(job.spec, inline=options.inline)
     start = start_from(run_dir, manifest) if manifest is not None else Start()
     require_steps(options.profile, done=start.step, total=job.total_steps)
     _warn_of_another_device(job, manifest, observer)
@@ -115,7 +118,15 @@ def _load(spec_file: Path, overrides: list[str], allow_code: bool, observer: Obs
     loaded = load_spec(spec_file, overrides)
     for note in loaded.notes:
         observer.note(note)
-    return Job.of(loaded.spec, UserCode(loaded.file.resolve().parent, allow_elsewhere=allow_code))
+    job = Job.of(loaded.spec, UserCode(loaded.file.resolve().parent, allow_elsewhere=allow_code))
+    _tell(job, observer)
+    return job
+
+
+def _tell(job: Job, observer: Observer) -> None:
+    """What one should know of a job before it runs."""
+    for note in job.notes:
+        observer.note(note)
 
 
 def _run(
@@ -138,7 +149,7 @@ def _run(
     write_json(run_dir / "plan.json", plan.as_json())
     write_json(
         run_dir / "environment.json",
-        {**surroundings, "engine": "inline" if options.inline else "ray", "command": sys.argv},
+        {**surroundings, "engine": engine_name(job.spec, inline=options.inline), "command": sys.argv},
     )
     started_wall_s = time.time() - spent_s
     recorder = Recorder(
@@ -212,7 +223,7 @@ def _report(job: Job, plan: Plan, run_dir: Path, outcome: Outcome, options: Opti
         run_dir=str(run_dir),
         seed=job.spec.seed,
         threads=job.spec.resources.threads,
-        engine="inline" if options.inline else "ray",
+        engine=engine_name(job.spec, inline=options.inline),
         duration_s=duration_s,
         weights_sha256=sha256,
         parameters=sum(component.parameters for component in plan.costs.components),

@@ -16,6 +16,9 @@ from alray.errors import CheckpointError
 
 VERSION = 1
 
+EngineName = Literal["ray", "ray_train", "inline"]
+"""What ran a plan: alray's actors on Ray, Ray Train's workers with torch's DDP, or one process."""
+
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
@@ -176,7 +179,7 @@ class Summary(BaseModel):
     threads: int
     method: str
     schedule: str
-    engine: Literal["ray", "inline"]
+    engine: EngineName
     stages: int
     replicas: int
     partition: list[int]

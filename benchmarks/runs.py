@@ -6,8 +6,12 @@ import json
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from alray.records import Record, read
+from alray.run.folder import manifests
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -17,6 +21,23 @@ def summary_of(spec: Path, *overrides: str, inline: bool = False) -> dict[str, A
     with tempfile.TemporaryDirectory() as folder:
         where = ["--run-dir", str(Path(folder) / "run")] + (["--inline"] if inline else [])
         return _answer("run", str(spec), *overrides, *where)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a run left: its summary, all its records, and the manifests of its checkpoints, oldest first."""
+
+    summary: dict[str, Any]
+    records: list[Record]
+    manifests: list[dict[str, Any]]
+
+
+def recorded(spec: Path, *overrides: str) -> Recorded:
+    """`summary_of` with the rest of the run folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        run_dir = Path(folder) / "run"
+        summary = _answer("run", str(spec), *overrides, "--run-dir", str(run_dir))
+        return Recorded(summary, list(read(run_dir / "records.jsonl")), manifests(run_dir))
 
 
 def comparison_of(spec: Path, *overrides: str) -> list[dict[str, Any]]:

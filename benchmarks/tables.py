@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.replica_tables import dynamic_batch_size, throughput
 from benchmarks.runs import RESULTS
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -69,6 +70,9 @@ def main() -> None:
     lines += streamed(json.loads((RESULTS / "streamed.json").read_text(encoding="utf-8")))
     if (RESULTS / "clock.json").exists():
         lines += clock(json.loads((RESULTS / "clock.json").read_text(encoding="utf-8")))
+    for name, section in (("replicas", throughput), ("balance", dynamic_batch_size)):
+        if (RESULTS / f"{name}.json").exists():
+            lines += section(json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8")))
     PAGE.write_text("\n".join(lines), encoding="utf-8")
 
 

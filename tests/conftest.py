@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from .stand_ins import Overrides, write_stand_ins
 
 if TYPE_CHECKING:
     from alray.nn.network import Network
@@ -35,6 +37,20 @@ OWN_BLOCKS = "own_blocks.py"
 def docstrings_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One cache of the data source `docstrings` for all tests: it is made once, in ten seconds."""
     return tmp_path_factory.mktemp("docstrings")
+
+
+@pytest.fixture(scope="session")
+def stand_in_files(tmp_path_factory: pytest.TempPathFactory, docstrings_cache: Path) -> Mapping[str, Overrides]:
+    """Written once; a test takes `stand_ins`."""
+    return write_stand_ins(tmp_path_factory.mktemp("stand_ins"), docstrings_cache)
+
+
+@pytest.fixture
+def stand_ins(stand_in_files: Mapping[str, Overrides], monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Overrides]:
+    """What `on_stand_in` opens a committed spec with."""
+    # torchvision reads no file of CIFAR that has another MD5 than the real one.
+    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda path, md5=None: Path(path).is_file())
+    return stand_in_files
 
 
 @pytest.fixture

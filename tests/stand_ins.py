@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy
 from PIL import Image
 
-from alray.spec.models import ImageFolder, Spec, TextCsv, TextFolder, TinyImagenet, Torchvision
+from alray.spec.loading import LoadedSpec, load_spec
+from alray.spec.models import DataSection, ImageFolder, TextCsv, TextFolder, TinyImagenet, Torchvision
 
-WORDS = tuple(f"word{number}" for number in range(400))
+NUM_WORDS = 30_000
+"""Different words of a training set of text, its validation split left out: as many as the vocabularies hold."""
 
 Overrides = tuple[str, ...]
 """As on the command line: where a data set's stand-in lies."""
@@ -37,9 +39,18 @@ def write_stand_ins(folder: Path, docstrings_cache: Path) -> Mapping[str, Overri
     }
 
 
-def data_set_of(spec: Spec) -> str:
+def on_stand_in(file: Path, stand_ins: Mapping[str, Overrides], *overrides: str) -> LoadedSpec:
+    """The spec of a file with overrides, its data a stand-in where it wants any.
+
+    Texts that an LSTM reads are cut shorter: its shapes and its costs are found word by word.
+    """
+    spec = load_spec(file).spec
+    shorter = ["data.text.max_tokens=24"] if any(entry.block == "lstm" for entry in spec.model.components) else []
+    return load_spec(file, [*overrides, *shorter, *stand_ins.get(_data_set_of(spec.data), ())])
+
+
+def _data_set_of(data: DataSection) -> str:
     """The data set a spec wants, by the name of its stand-in; the name of its source where it needs none."""
-    data = spec.data
     if isinstance(data, Torchvision):
         return data.dataset
     if isinstance(data, TinyImagenet):
@@ -100,28 +111,25 @@ def tiny_imagenet(root: Path, *, num_train_per_class: int) -> Overrides:
 
 
 def text_csv(folder: Path, *, num_classes: int, num_train: int, columns: int, num_test: int = 40) -> Overrides:
-    """AG News's and DBpedia's files: class from 1, then columns of text in quotes; some texts are empty."""
+    """AG News's and DBpedia's files: class from 1, then columns of text in quotes."""
     folder.mkdir(parents=True)
-    numbers = numpy.random.default_rng(0)
     for split, count in (("train", num_train), ("test", num_test)):
         rows = []
         for index in range(count):
-            label = index % num_classes
-            texts = [_document(numbers, label, index % 9) for _ in range(columns - 1)]
-            rows.append(",".join(f'"{value}"' for value in (label + 1, *texts)) + "\n")
+            texts = [f"Title {index}" for _ in range(columns - 2)] + [_document(index, num_train)]
+            rows.append(",".join(f'"{value}"' for value in (index % num_classes + 1, *texts)) + "\n")
         (folder / f"{split}.csv").write_text("".join(rows), encoding="utf-8")
     return (f"data.train={folder / 'train.csv'}", f"data.test={folder / 'test.csv'}")
 
 
 def imdb(folder: Path, *, num_train_per_class: int, num_test_per_class: int = 20) -> Overrides:
     """aclImdb as it unpacks: reviews named number_rating.txt, those without a class in `unsup`."""
-    numbers = numpy.random.default_rng(0)
     for split, count in (("train", num_train_per_class), ("test", num_test_per_class)):
         for label, name in enumerate(("neg", "pos", *(("unsup",) if split == "train" else ()))):
             (folder / split / name).mkdir(parents=True)
             for index in range(count):
-                file = folder / split / name / f"{index}_{9 * label + 1}.txt"
-                file.write_text(_document(numbers, label, 12) + "<br /><br />It's over.", encoding="utf-8")
+                review = _document(2 * index + label, 2 * num_train_per_class) + "<br /><br />It's over."
+                (folder / split / name / f"{index}_{9 * label + 1}.txt").write_text(review, encoding="utf-8")
         (folder / split / "labeledBow.feat").write_text("")
     return (f"data.train={folder / 'train'}", f"data.test={folder / 'test'}")
 
@@ -164,8 +172,8 @@ def _same_file(original: Path, path: Path) -> None:
     os.link(original, path)
 
 
-def _document(numbers: numpy.random.Generator, label: int, length: int) -> str:
-    """Words of which those below 40 * (label + 1) and above 40 * label are the likelier."""
-    own = 20 * label + numbers.integers(0, 20, length)
-    any_of = numbers.integers(0, len(WORDS), length)
-    return " ".join(WORDS[word] for word in numpy.where(numbers.random(length) < 0.5, own, any_of))
+def _document(index: int, num_documents: int) -> str:
+    """Document `index` of a training set: words that no other has, enough that nine tenths of them fill the
+    vocabulary."""
+    num_words = -(-NUM_WORDS * 10 // (9 * num_documents))
+    return " ".join(f"word{number}" for number in range(index * num_words, (index + 1) * num_words))

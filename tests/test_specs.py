@@ -10,26 +10,14 @@ import pytest
 
 from alray.plan.predict import predicted_timeline
 from alray.run.job import Job
-from alray.spec.loading import load_spec
 from alray.stage.user_code import UserCode
 
-from .stand_ins import Overrides, data_set_of, write_stand_ins
+from .stand_ins import Overrides, on_stand_in
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted(file for folder in ("specs", "benchmarks") for file in (ROOT / folder).rglob("*.yaml"))
 NAMES = [file.relative_to(ROOT).as_posix() for file in FILES]
 NUM_BATCHES = 8
-
-
-@pytest.fixture(scope="module")
-def stand_ins(tmp_path_factory: pytest.TempPathFactory, docstrings_cache: Path) -> Mapping[str, Overrides]:
-    return write_stand_ins(tmp_path_factory.mktemp("stand_ins"), docstrings_cache)
-
-
-@pytest.fixture(autouse=True)
-def cifar_without_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torchvision reads no file of CIFAR that has another MD5 than the real one."""
-    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda path, md5=None: Path(path).is_file())
 
 
 def test_there_are_specs() -> None:
@@ -38,8 +26,7 @@ def test_there_are_specs() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_planned_and_simulated(name: str, stand_ins: Mapping[str, Overrides], one_thread: None) -> None:
-    loaded = load_spec(ROOT / name)
-    loaded = load_spec(ROOT / name, stand_ins.get(data_set_of(loaded.spec), ()))
+    loaded = on_stand_in(ROOT / name, stand_ins)
     job = Job.of(loaded.spec, UserCode(loaded.file.parent))
     plan = job.plan(job.costs(probe=False))
     assert (plan.stages, plan.schedule) == (loaded.spec.pipeline.stages, loaded.spec.schedule)

@@ -13,8 +13,9 @@ import psutil
 import ray
 import torch.distributed as dist
 
+from alray.errors import PlanError
 from alray.graph.graph import Outbox, status_of
-from alray.graph.rendezvous import Meeting, host_store, join, join_replicas, links_of
+from alray.graph.rendezvous import Meeting, host_store, join, join_replicas, links_of, replica_sums
 from alray.stage import device as devices
 from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
@@ -38,12 +39,22 @@ class Whereabouts:
     sees_run_dir: bool
 
 
+def require_run_dir(assignment: Assignment, place: Whereabouts) -> None:
+    """Raise PlanError where the node of a stage does not see the run folder."""
+    if not place.sees_run_dir:
+        raise PlanError(
+            f"{assignment.title} is on {place.host}, which does not see the run folder {assignment.run_dir}",
+            mend="put the run folder on storage that all nodes share, with --run-dir",
+        )
+
+
 class StageActor:
     """One stage of one replica. Its methods answer at once; the loop is a thread of its own."""
 
-    def __init__(self, assignment: Assignment, run_token: str) -> None:
+    def __init__(self, assignment: Assignment, run_token: str, device_index: int | None = None) -> None:
+        """device_index: of the stage's device among those its process sees; None: as the assignment says."""
         self._assignment = assignment
-        self._run_token = run_token
+        self._run_token, self._device_index = run_token, device_index
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"stage-{assignment.stage}")
         self._outcome: Future[None] = Future()
         self._outbox = Outbox()
@@ -84,7 +95,7 @@ class StageActor:
         self._redirect_output()
         spec = assignment.spec
         devices.settle(spec.resources.threads, spec.run.deterministic)
-        device = assignment.device()
+        device = assignment.device(self._device_index)
         network = assignment.network()
         # A backstop only: the driver, which hears every stage, ends a graph long before.
         timeout_s = max(300.0, 10.0 * assignment.plan.deadline_s)
@@ -95,7 +106,10 @@ class StageActor:
             joined_replicas = join_replicas(meeting.replicas, assignment, self._stores.get("replicas"), timeout_s)
         assignment.load_code()
         baseline = memory_baseline(device)
-        stage = assignment.build_stage(network, device)
+        norms = None
+        if joined_replicas is not None and assignment.shares_norms:
+            norms = replica_sums(joined_replicas[1], assignment, timeout_s)
+        stage = assignment.build_stage(network, device, norms=norms)
         links = Links()
         if meeting.stages is not None and joined is not None:
             group, store = joined
@@ -103,7 +117,7 @@ class StageActor:
         replication = None
         if joined_replicas is not None:
             group, store = joined_replicas
-            replication = assignment.replication(stage.components, group, store, in_turns=False, timeout_s=timeout_s)
+            replication = assignment.replication(stage, group, store, in_turns=False, timeout_s=timeout_s)
         with profiling(assignment.profile, assignment.trace, stages=1, device=device) as profiler:
             self._loop = StageLoop(
                 assignment,

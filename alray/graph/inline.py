@@ -100,9 +100,7 @@ class InlineGraph(Graph):
             stage = assignment.build_stage(network, device)
             replication = None
             if groups:
-                replication = assignment.replication(
-                    stage.components, groups[place], store, in_turns=True, timeout_s=_GROUP_S
-                )
+                replication = assignment.replication(stage, groups[place], store, in_turns=True, timeout_s=_GROUP_S)
             self._loops.append(
                 StageLoop(
                     assignment,

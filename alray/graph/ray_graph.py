@@ -15,9 +15,10 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from alray.errors import PlanError, StageError
-from alray.graph.actor import StageActor, Whereabouts
+from alray.graph.actor import StageActor, Whereabouts, require_run_dir
 from alray.graph.cluster import Bundle, has_room
 from alray.graph.graph import Graph
+from alray.graph.processes import end_processes
 from alray.graph.rendezvous import Meeting, Place
 from alray.stage.assignment import Assignment
 from alray.stage.reports import StageStatus
@@ -27,7 +28,6 @@ _LOOKING_S = 2.0
 _STARTING_S = 120.0
 _ANSWERING_S = 0.05  # an answer takes a millisecond; one that takes longer is heard at the next poll
 _LEAVING_S = 2.0
-_ENDING_S = 10.0
 
 
 class RayGraph(Graph):
@@ -118,12 +118,7 @@ class RayGraph(Graph):
 
     def _require_shared_run_dir(self) -> None:
         for assignment, place in zip(self._assignments, self._places, strict=True):
-            if not place.sees_run_dir:
-                raise PlanError(
-                    f"stage {assignment.stage} is on {place.host}, which does not see the run folder "
-                    f"{assignment.run_dir}",
-                    mend="put the run folder on storage that all nodes share, with --run-dir",
-                )
+            require_run_dir(assignment, place)
 
     def poll(self, timeout_s: float) -> list[StageStatus]:
         # The stages are given the time to themselves; then they are asked, so that what is heard is not that old.
@@ -207,16 +202,7 @@ class RayGraph(Graph):
         self._wait_for_leaving(here)
         for actor in self._actors:
             ray.kill(actor, no_restart=True)
-        ended = []
-        for where in self._places:
-            # A stopped process does not hear Ray; on this node the signal reaches it all the same.
-            if where.node == here:
-                with suppress(psutil.NoSuchProcess):
-                    process = psutil.Process(where.pid)
-                    if process.create_time() == where.created_s:  # not another one that got the number since
-                        process.kill()
-                        ended.append(process)
-        psutil.wait_procs(ended, timeout=_ENDING_S)
+        end_processes(self._places)
         if self._group is not None:
             remove_placement_group(self._group)
         self._actors, self._places, self._group = [], [], None

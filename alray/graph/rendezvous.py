@@ -15,7 +15,9 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from alray.channel.link import Receiver, Sender
+from alray.channel.all_reduce.backend import Backend
+from alray.channel.host_barrier import HostBarrier, HostBarrierMember, Pipes
+from alray.channel.link import Barrier, Receiver, Sender
 from alray.channel.point_to_point import GroupBarrier, PointToPointReceiver, PointToPointSender
 from alray.channel.shared_memory import Ring, SharedMemoryReceiver, SharedMemorySender
 from alray.nn.network import Network
@@ -76,13 +78,24 @@ def join_replicas(
     return group, store
 
 
-def replica_group(store: dist.Store, assignment: Assignment, timeout_s: float) -> dist.ProcessGroup:
+def replica_sums(store: dist.Store, assignment: Assignment, timeout_s: float) -> Backend:
+    """Sums over the replicas of a stage in the middle of its computations. Collective, as `replica_group`.
+
+    Of a process group of their own: that of the gradients is used by another thread at the same time.
+    """
+    return Backend(replica_group(store, assignment, timeout_s, "norms"), timeout_s=timeout_s)
+
+
+def replica_group(
+    store: dist.Store, assignment: Assignment, timeout_s: float, purpose: str = "gradients"
+) -> dist.ProcessGroup:
     """One rank for each replica of a stage. Collective: each of them calls it, in a process or a thread of its own.
 
-    It stands beside the default group, which is that of the replica's own stages.
+    It stands beside the default group, which is that of the replica's own stages. purpose: what it is for, one group
+    for each.
     """
     group = dist.ProcessGroupGloo(
-        dist.PrefixStore(f"replicas of stage {assignment.stage}", store),
+        dist.PrefixStore(f"{purpose} of stage {assignment.stage}", store),
         assignment.replica,
         assignment.plan.replicas,
         timedelta(seconds=timeout_s),
@@ -108,12 +121,10 @@ def links_of(
 ) -> Links:
     """The ends of this stage's edges. Collective: every stage of the replica calls it."""
     plan, stage = assignment.plan, assignment.stage
-    barrier_group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
-    assert isinstance(barrier_group, dist.ProcessGroup), "every stage belongs to the barrier"
     mine = plan.stage_plans[stage]
     below, above = stage - 1, stage + 1
     ends = _Ends(assignment, device, group, store, place.one_host, timeout_s)
-    links = Links(barrier=GroupBarrier(barrier_group, timeout_s))
+    links = Links(barrier=_barrier(assignment, store, place, timeout_s))
     # Senders first: a shared memory is made by its sender and waited for by its receiver.
     if stage > 0:
         links.to_below = ends.sender(below, _DOWN, assignment.down_capacity_bytes(network, mine.first))
@@ -130,6 +141,19 @@ def links_of(
     if closes_ring and stage == 0:
         links.from_last = ends.receiver(last, _ROUND, assignment.up_capacity_bytes(network, mine.last))
     return links
+
+
+def _barrier(assignment: Assignment, store: dist.Store, place: Place, timeout_s: float) -> Barrier:
+    """Collective: every stage of the replica calls it."""
+    if not place.one_host:
+        group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
+        assert isinstance(group, dist.ProcessGroup), "every stage belongs to the barrier"
+        return GroupBarrier(group, timeout_s)
+    if assignment.stage > 0:
+        return HostBarrierMember(Pipes.of_text(store.get("barrier").decode()), timeout_s)
+    barrier = HostBarrier(assignment.plan.stages, timeout_s)
+    store.set("barrier", barrier.pipes.as_text())
+    return barrier
 
 
 @dataclass(frozen=True)

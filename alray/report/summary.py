@@ -12,6 +12,7 @@ from alray.records import (
     Accuracy,
     Best,
     DepthAccuracy,
+    EngineName,
     EvaluationRecord,
     EventRecord,
     Failure,
@@ -33,7 +34,7 @@ class Facts(TypedDict):
     run_dir: str
     seed: int
     threads: int
-    engine: Literal["ray", "inline"]
+    engine: EngineName
     duration_s: float
     weights_sha256: str | None
     parameters: int

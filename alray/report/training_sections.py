@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from alray.records import DepthAccuracy, EvaluationRecord
+from alray.records import DepthAccuracy, EngineName, EvaluationRecord
 from alray.report.curves import accuracy_curves, loss_curves
 from alray.report.folder import RunFolder
 from alray.report.line_chart import line_chart
@@ -12,6 +12,11 @@ from alray.report.summary import Figures
 from alray.report.text import Markup, accuracy, count, meter, seconds, share, size, table
 
 _STEPS = "mini-batches completed"
+_ENGINES: dict[EngineName, str] = {
+    "ray": "Ray actors",
+    "ray_train": "Ray Train with torch's DDP",
+    "inline": "in one process (inline)",
+}
 
 
 def headline(run: RunFolder, figures: Figures) -> str:
@@ -25,7 +30,7 @@ def headline(run: RunFolder, figures: Figures) -> str:
     ]
     if run.summary:
         parts.append(f"seed {run.summary.seed}")
-        parts.append("in one process (inline)" if run.summary.engine == "inline" else "Ray actors")
+        parts.append(_ENGINES[run.summary.engine])
     return (
         f'<h1>{escape(run.name)}</h1><p class="sub"><span class="status {status}">{escape(said)}</span> · '
         f"{escape(' · '.join(parts))}</p>{_tiles(run, figures)}{_weights(run)}"

@@ -1,4 +1,4 @@
-"""The two engines that can run a plan: Ray actors, or this one process."""
+"""The engines that can run a plan: Ray actors, Ray Train's workers, or this one process."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from alray.errors import RequestError
 from alray.graph.graph import Graph
 from alray.graph.inline import InlineGraph
 from alray.plan.plan import Plan
+from alray.records import EngineName
 from alray.run.job import Job
 from alray.spec.micro_batches import PIPELINES
+from alray.spec.models import Spec
 
 
 class Engine(ABC):
@@ -66,6 +69,54 @@ class RayEngine(Engine):
         return next((each for each in fewer if has_room(self._job.bundles(*each), labels)), none)
 
 
+class TrainEngine(Engine):
+    """Workers of Ray Train on a connected cluster: one stage, whose replicas DDP counts all the same."""
+
+    def __init__(self, job: Job, run_token: str) -> None:
+        self._job, self._run_token = job, run_token
+
+    def graph(self, plan: Plan) -> Graph:
+        from alray.graph.train_graph import TrainGraph
+
+        return TrainGraph(
+            self._job.bundles(plan.stages, plan.replicas),
+            run_token=self._run_token,
+            labels=self._job.spec.resources.labels,
+        )
+
+    def room(self, stages: int, replicas: int) -> tuple[int, int]:
+        from alray.graph.cluster import has_room
+
+        labels, batch_size = self._job.spec.resources.labels, self._job.spec.data.batch_size
+        for count in range(replicas, 0, -1):
+            if batch_size % count == 0 and has_room(self._job.bundles(stages, count), labels):
+                return stages, count
+        return 0, 0
+
+
+def engine_name(spec: Spec, *, inline: bool) -> EngineName:
+    """What runs a spec, as records and reports call it.
+
+    Raises RequestError where it cannot run in one process.
+    """
+    if not inline:
+        return "ray_train" if spec.replicas.engine == "ray_train" else "ray"
+    if spec.replicas.engine == "ray_train":
+        raise RequestError(
+            "`ray_train` is Ray Train's own processes, and none of them is this one",
+            key="--inline",
+            mend="leave out --inline, or set replicas.engine to graph",
+        )
+    if spec.replicas.sync_batch_norm and spec.replicas.count > 1:
+        raise RequestError(
+            "batch statistics over the replicas are a sum in the middle of F, for which replicas in one process, that "
+            "take turns, would wait for ever",
+            key="--inline",
+            mend="leave out --inline, or set replicas.sync_batch_norm to false",
+        )
+    return "inline"
+
+
 @contextmanager
 def engine(
     job: Job, *, inline: bool, address: str | None, run_token: str, note: Callable[[str], None]
@@ -86,4 +137,4 @@ def engine(
     with connect(address, bundles, job.spec.resources.labels) as cluster:
         for warning in cluster.warnings:
             note(warning)
-        yield RayEngine(job, run_token)
+        yield TrainEngine(job, run_token) if job.spec.replicas.engine == "ray_train" else RayEngine(job, run_token)

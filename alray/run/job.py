@@ -69,6 +69,19 @@ class Job:
         return devices.pick(self.spec.resources.resolved_device)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What one should know of this job before it runs, a sentence each."""
+        replicas = self.spec.replicas
+        normalises = any(link.normalises_batches for link in self.network.links)
+        if replicas.count > 1 and normalises and not replicas.sync_batch_norm:
+            return (
+                "batch normalisation takes its statistics per replica, over its share of the mini-batch: "
+                f"{replicas.count} replicas do not train quite what one process would; "
+                "replicas.sync_batch_norm=true takes them over all replicas",
+            )
+        return ()
+
+    @property
     def total_steps(self) -> int:
         """Length of the run in mini-batches."""
         run = self.spec.run

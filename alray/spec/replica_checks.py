@@ -14,18 +14,6 @@ _LEAST_START = 2  # of torch's hook with error feedback: DDP rebuilds its bucket
 _SHARED_BY_DDP = ("none", "fp16", "bf16", "powersgd")
 
 
-def replicas_are_part_of_this_version(spec: Spec) -> Iterator[Finding]:
-    """What no engine of this version does yet."""
-    if spec.replicas.engine != "graph":
-        yield (
-            ("replicas", "engine"),
-            f"`{spec.replicas.engine}` is not part of this version of alray",
-            "leave it at graph",
-        )
-    if spec.replicas.sync_batch_norm:
-        yield ("replicas", "sync_batch_norm"), "it is not part of this version of alray", "leave it at false"
-
-
 def each_replica_has_a_sample(spec: Spec) -> Iterator[Finding]:
     """No replica's share of a mini-batch is empty."""
     count, batch_size = spec.replicas.count, spec.data.batch_size
@@ -120,6 +108,7 @@ def ray_train_is_a_plain_baseline(spec: Spec) -> Iterator[Finding]:
         (replicas.compression.kind in _SHARED_BY_DDP, "replicas.compression", listed(_SHARED_BY_DDP).replace("`", "")),
         (replicas.disturbance is None, "replicas.disturbance", "null"),
         (spec.optimizer.accumulate == 1, "optimizer.accumulate", "1"),
+        (spec.data.last_batch == "drop", "data.last_batch", "drop"),
     ]
     for holds, key, value in wanted:
         if not holds:
@@ -157,6 +146,16 @@ def norms_are_shared_by_several(spec: Spec) -> Iterator[Finding]:
         yield ("replicas", "sync_batch_norm"), "there is one replica", "leave it out, or set replicas.count"
 
 
+def shared_norms_suit_the_rest(spec: Spec) -> Iterator[Finding]:
+    """Statistics over all replicas are those of one network, which replicas that train apart are not."""
+    if spec.replicas.sync_batch_norm and spec.replicas.synchronise != "every_step":
+        yield (
+            ("replicas", "sync_batch_norm"),
+            "replicas that train apart have no statistics in common",
+            "leave it at false, or set replicas.synchronise to every_step",
+        )
+
+
 def disturbed_replicas_exist(spec: Spec) -> Iterator[Finding]:
     """Only a replica there is can be slowed."""
     disturbance, count = spec.replicas.disturbance, spec.replicas.count
@@ -180,7 +179,6 @@ def _equal_shares(spec: Spec) -> bool:
 
 
 REPLICA_CHECKS: tuple[Check, ...] = (
-    replicas_are_part_of_this_version,
     each_replica_has_a_sample,
     shares_add_up,
     dynamic_shares_are_not_given,
@@ -190,5 +188,6 @@ REPLICA_CHECKS: tuple[Check, ...] = (
     ray_train_is_a_plain_baseline,
     micro_batches_divide_each_share,
     norms_are_shared_by_several,
+    shared_norms_suit_the_rest,
     disturbed_replicas_exist,
 )

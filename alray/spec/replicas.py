@@ -53,7 +53,7 @@ class Replicas(Section):
     """Data parallelism: every replica takes its share of each mini-batch."""
 
     count: PositiveInt = 1
-    """Number of replicas. This version has one."""
+    """Number of replicas."""
     all_reduce: AllReduce = "backend"
     """How gradients are added up over the replicas. `backend`: by gloo or NCCL. The sums are the same but
     for rounding; messages and bytes differ."""
@@ -64,7 +64,7 @@ class Replicas(Section):
     the time each replica spent computing (Ye et al., arXiv 2007.11831)."""
     engine: Literal["graph", "ray_train"] = "graph"
     """`graph`: alray's own. `ray_train`: backpropagation on one stage by Ray Train's TorchTrainer and torch's DDP, to
-    compare with."""
+    compare with: not with `--inline`, and what PowerSGD keeps is not in its checkpoints."""
     synchronise: Annotated[
         Annotated[AverageEvery, Tag("section")] | Annotated[Literal["every_step"], Tag("name")],
         Discriminator(ByShape((dict, AverageEvery), "section", "name")),
@@ -73,8 +73,8 @@ class Replicas(Section):
     """`every_step`: gradients are averaged in each update, so that n replicas train as one would. A section: weights
     are averaged now and then, which is another mathematics."""
     sync_batch_norm: bool = False
-    """Whether batch normalisation takes its statistics over all replicas. Default: each replica over its own
-    share of the mini-batch."""
+    """Whether batch normalisation takes its statistics over all replicas, which then wait for each other in F and B:
+    not with `--inline`. Default: each replica over its own share of the mini-batch."""
     disturbance: Disturbance | None = None
     """Slows replicas on purpose. null: none."""
     shares: Counts | None = None

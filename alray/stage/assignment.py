@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,17 @@ from alray.channel.message import packed_bytes
 from alray.data.dataset import Data, open_data
 from alray.nn.component import Component
 from alray.nn.network import Network
+from alray.nn.replica_norm import Replicas, share_norms
 from alray.nn.shape import Shape
 from alray.plan.plan import Plan
+from alray.seeds import derive_seed
 from alray.spec.micro_batches import PIPELINES
 from alray.spec.models import Spec
 from alray.stage import device as devices
 from alray.stage.checkpoint import load_component, load_replica_state, step_folder
+from alray.stage.reduction import ReducedReplication
 from alray.stage.replication import Replication
-from alray.stage.stage import Stage, make_stage
+from alray.stage.stage import Stage, backpropagation_components, make_stage
 from alray.stage.user_code import UserCode
 
 
@@ -108,8 +111,10 @@ class Assignment:
     def open_data(self) -> Data:
         return open_training_data(self.spec, self.user_code())
 
-    def device(self) -> torch.device:
-        return devices.pick(self.spec.resources.resolved_device, local_index=self.stage)
+    def device(self, local_index: int | None = None) -> torch.device:
+        """local_index: among the devices this process sees; None: that of the stage."""
+        index = self.stage if local_index is None else local_index
+        return devices.pick(self.spec.resources.resolved_device, local_index=index)
 
     def network(self) -> Network:
         return network_of(self.spec, self.data, self.user_code(), trained=self.start.folder is not None)
@@ -119,15 +124,28 @@ class Assignment:
         """Whether gradients travel between this stage and others."""
         return self.plan.schedule in PIPELINES and self.plan.stages > 1
 
+    @property
+    def data_parallel(self) -> bool:
+        """Whether torch's DDP averages the gradients of the replicas."""
+        return self.spec.replicas.engine == "ray_train"
+
+    @property
+    def shares_norms(self) -> bool:
+        """Whether batch normalisation takes its statistics over the replicas of the stage."""
+        return self.spec.replicas.sync_batch_norm and self.plan.replicas > 1
+
     def load_code(self) -> None:
         """Import what only some stages need, before the memory of this one is measured."""
         if self.pipelined:
-            import alray.stage.pipelined  # noqa: F401
+            import alray.stage.pipelined
+        if self.data_parallel:
+            import alray.stage.data_parallel  # noqa: F401
 
-    def build_stage(self, network: Network, device: torch.device) -> Stage:
+    def build_stage(self, network: Network, device: torch.device, *, norms: Replicas | None = None) -> Stage:
         """The stage with its components, loaded from the checkpoint it starts from.
 
-        One that is `pipelined` needs the default process group of its replica.
+        One that is `pipelined` needs the default process group of its replica, one that is `data_parallel` that of all
+        replicas. norms: the replicas over which batch normalisation takes its statistics, where it does.
         """
         plan = self.plan.stage_plans[self.stage]
         components = [network.component(index, device) for index in plan.components]
@@ -135,7 +153,19 @@ class Assignment:
             hashes = dict(self.start.hashes)
             for component in components:
                 load_component(component, self.start.folder, hashes)
+        if norms is not None:
+            for component in components:
+                share_norms(component, norms)
         smoothing = getattr(self.spec.method, "label_smoothing", 0.0)
+        if self.data_parallel:
+            from alray.stage.data_parallel import DataParallelStage
+
+            return DataParallelStage(
+                backpropagation_components(components),
+                label_smoothing=smoothing,
+                compression=self.spec.replicas.compression,
+                seed=derive_seed(self.spec.seed, "compression"),
+            )
         if not self.pipelined:
             return make_stage(components, label_smoothing=smoothing, micro_batches=self.plan.micro_batches)
         # Imported where it is needed: it takes long, and most stages do without.
@@ -153,24 +183,31 @@ class Assignment:
 
     def replication(
         self,
-        components: Sequence[Component],
+        stage: Stage,
         group: dist.ProcessGroup,
         store: dist.Store,
         *,
         in_turns: bool,
         timeout_s: float,
     ) -> Replication:
-        """This stage among its likes in the other replicas, its state loaded from the checkpoint it starts from.
+        """A stage made here among its likes in the other replicas, its state loaded from the checkpoint it starts from.
 
         A checkpoint of fewer replicas has none for some: those begin afresh.
         """
-        replication = Replication(
+        if self.data_parallel:
+            from alray.stage.data_parallel import DataParallelReplication, DataParallelStage
+
+            assert isinstance(stage, DataParallelStage)
+            return DataParallelReplication(
+                self.spec, self.plan, stage=stage, replica=self.replica, shares=self.shares, store=store
+            )
+        replication = ReducedReplication(
             self.spec,
             self.plan,
             stage=self.stage,
             replica=self.replica,
             shares=self.shares,
-            components=components,
+            components=stage.components,
             group=group,
             store=store,
             in_turns=in_turns,
@@ -178,7 +215,7 @@ class Assignment:
         )
         if self.start.folder is not None:
             hashes = dict(self.start.hashes)
-            for component in components:
+            for component in stage.components:
                 state = load_replica_state(component.index, self.replica, self.start.folder, hashes)
                 if state:
                     replication.load_state_dict(component.index, state)

@@ -206,6 +206,7 @@ class StageLoop:
             else:
                 assert isinstance(self._stage, SteppedStage)
                 yield from self._mini_batch_by_actions(self._stage, step, tensors, message)
+        yield from self._average_weights(step)
         self.step = step
         self.clock.step_done()
         yield from self._deal_shares()
@@ -271,6 +272,13 @@ class StageLoop:
             self._replication.start(component, samples)
         with self.clock.measure("all_reduce", f"all_reduce {step - 1}", step):
             yield from self._replication.finish()
+
+    def _average_weights(self, step: int) -> Turn:
+        """After U, where replicas train apart and now and then take the mean of their weights."""
+        if self._replication is None or not self._replication.averages_weights:
+            return
+        with self.clock.measure("all_reduce", f"average {step - 1}", step):
+            yield from self._replication.average_weights(step)
 
     def _be_slowed(self, step: int) -> Turn:
         """As if the device were slower by the factor that `replicas.disturbance` gives for this replica and epoch."""

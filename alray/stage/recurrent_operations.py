@@ -24,7 +24,8 @@ def recurrent_operations() -> Iterator[None]:
 
 class _Packing(TorchFunctionMode):
     """What a batch packs to hangs on its lengths. Here all rows are full but one, which is one place shorter: the most
-    that rows of different lengths can be (where all are alike, torch goes another way)."""
+    that rows of different lengths can be. (Where the rows of a batch are all alike, torch goes another way on a CPU,
+    oneDNN's, and keeps about twice as much.)"""
 
     def __torch_function__(
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -1,34 +1,34 @@
-"""What the replicas of a stage do together: gradients averaged, cuts agreed on, shares of the mini-batch dealt.
+"""What the replicas of a stage have to agree on: cuts, shares of the mini-batch, and that gradients are averaged.
 
-Gradients go over a process group of the replicas of one stage, in a thread of its own; the few numbers that replicas
-have to agree on go over the run's store. Operations that may have to wait are generators (see `alray.channel.link`).
+The few numbers go over the run's store; how gradients are averaged differs (`alray.stage.reduction`,
+`alray.stage.data_parallel`). Operations that may have to wait are generators (see `alray.channel.link`).
 """
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
 
-from alray.channel.all_reduce.registry import ALL_REDUCES
-from alray.channel.compression.layout import Layout
-from alray.channel.compression.registry import make_compression
-from alray.channel.gradient_reducer import GradientReducer, communication_thread
 from alray.channel.link import Waiting
 from alray.nn.component import Component
 from alray.plan.plan import Plan
 from alray.plan.shares import balanced_shares, shares_of_part
-from alray.seeds import derive_seed
 from alray.spec.models import Spec
 from alray.stage.clock import AmongReplicas
 
-_LOOK_S = 2.0e-4
+LOOK_S = 2.0e-4
+"""How often replicas that take turns look whether what they wait for has come."""
 
 
-class Replication:
+class Replication(ABC):
     """One stage of one replica among its likes."""
+
+    averages_weights: bool
+    """Whether replicas train apart, and take the mean of their weights now and then."""
 
     def __init__(
         self,
@@ -38,14 +38,11 @@ class Replication:
         stage: int,
         replica: int,
         shares: Sequence[int],
-        components: Sequence[Component],
-        group: dist.ProcessGroup,
         store: dist.Store,
         in_turns: bool,
-        timeout_s: float,
     ) -> None:
-        """shares: samples of a mini-batch each replica takes at first; group: one rank for each replica of this stage;
-        store: of all stages of all replicas; in_turns: whether they share this thread, so that waiting must not block.
+        """shares: samples of a mini-batch each replica takes at first; store: of all stages of all replicas;
+        in_turns: whether they share this thread, so that waiting must not block.
         """
         self.replica, self.count = replica, plan.replicas
         self.shares = tuple(shares)
@@ -56,22 +53,6 @@ class Replication:
         self._average_every = 1 if synchronise == "every_step" else synchronise.num_steps
         self.averages_weights = self._average_every > 1
         self.deals_shares = spec.replicas.balance == "dynamic_batch_size"
-        thread = communication_thread()
-        self._parameters = {
-            component.index: [parameter for parameter in component.parameters() if parameter.requires_grad]
-            for component in components
-        }
-        self._reducers: dict[int, GradientReducer] = {}
-        for index, parameters in self._parameters.items():
-            layout = Layout.of(parameters)
-            settings = spec.replicas.compression.model_dump()
-            seed = derive_seed(spec.seed, "compression", index) % 2**63
-            self._reducers[index] = GradientReducer(
-                layout,
-                over=ALL_REDUCES[spec.replicas.all_reduce](group, timeout_s=timeout_s),
-                compression=make_compression(layout=layout, seed=seed, **settings),
-                thread=thread,
-            )
 
     def own_samples(self, samples: int) -> int:
         """Of a mini-batch of so many samples, how many are this replica's."""
@@ -81,42 +62,29 @@ class Replication:
         """This replica's share, of 1, of a mini-batch of so many samples."""
         return self.own_samples(samples) / samples
 
+    @abstractmethod
     def account(self) -> AmongReplicas:
         """For the record: this replica's share, bytes sent and time spent so far."""
-        reducers = self._reducers.values()
-        return AmongReplicas(
-            share=self.shares[self.replica],
-            bytes_sent=sum(reducer.bytes_sent for reducer in reducers),
-            communication_s=sum(reducer.communication_s for reducer in reducers),
-        )
 
+    @abstractmethod
     def start(self, component: Component, samples: int) -> None:
-        """Begin to average a component's gradients of a mini-batch of so many samples, over all replicas, as one flat
-        reduction in parameter order."""
-        gradients = [parameter.grad for parameter in self._parameters[component.index]]
-        self._reducers[component.index].start(gradients, self.weight(samples))
+        """Begin to average a component's gradients of a mini-batch of so many samples, over all replicas."""
 
+    @abstractmethod
     def finish(self) -> Waiting[None]:
         """Wait until every gradient is the average of all replicas', and put it in its place."""
-        yield from self._reduced()
-        for index, reducer in self._reducers.items():
-            for parameter, gradient in zip(self._parameters[index], reducer.wait(), strict=True):
-                parameter.grad = gradient
 
+    @abstractmethod
     def average_weights(self, step: int) -> Waiting[None]:
-        """Model averaging: at every `average_every`-th mini-batch, weights become the mean of all replicas'."""
-        if step % self._average_every:
-            return
-        for index, reducer in self._reducers.items():
-            reducer.start([parameter.detach() for parameter in self._parameters[index]], self.weight(self._batch_size))
-        yield from self._reduced()
-        for reducer in self._reducers.values():
-            reducer.wait()
+        """Model averaging, after mini-batch `step`: where it is due, weights become the mean of all replicas'."""
 
-    def _reduced(self) -> Waiting[None]:
-        while self._in_turns and not all(reducer.done for reducer in self._reducers.values()):
-            yield
-            time.sleep(_LOOK_S)
+    @abstractmethod
+    def state_dict(self, index: int) -> dict[str, torch.Tensor]:
+        """What the compression of a component's gradients keeps from step to step on this replica."""
+
+    @abstractmethod
+    def load_state_dict(self, index: int, state: dict[str, torch.Tensor]) -> None:
+        """Take over what `state_dict` gave."""
 
     def announce(self, what: str, value: int) -> None:
         """Replica 0 says a number; `what` names it, once in the life of a graph."""
@@ -154,13 +122,6 @@ class Replication:
     def _get(self, key: str) -> Waiting[bytes]:
         while self._in_turns and not self._store.check([key]):
             yield
-            time.sleep(_LOOK_S)
+            time.sleep(LOOK_S)
         value: bytes = self._store.get(key)
         return value
-
-    def state_dict(self, index: int) -> dict[str, torch.Tensor]:
-        """What the compression of a component's gradients keeps from step to step on this replica."""
-        return self._reducers[index].state_dict()
-
-    def load_state_dict(self, index: int, state: dict[str, torch.Tensor]) -> None:
-        self._reducers[index].load_state_dict(state)

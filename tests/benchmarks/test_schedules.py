@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from alray.cli.main import execute
+from alray.records import StageRecord
 from alray.spec.loading import load_spec
 from alray.spec.micro_batches import PIPELINES
 from alray.stage.user_code import UserCode
 from benchmarks import laws, schedules, schedules_page, uneven
+from benchmarks.runs import Recorded
 
 Run = Callable[..., dict[str, Any]]
 TINY = (
@@ -59,7 +61,22 @@ def test_all_nine_schedules_are_measured(run_inline: Run) -> None:
 def test_the_laws_are_measured(run_inline: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(laws, "STEPS", dict.fromkeys(laws.STEPS, 11))
     quick = ("model.components.0.forward_ms=0.0", "model.components.0.backward_ms=0.0")
-    result = laws.measure(*quick, repeats=1, run=run_inline)
+    clocks = [
+        StageRecord(
+            time_s=1.0, step=20, epoch=1.0, samples=320, stage=stage, replica=0, steps=10, warm_up=False,
+            forward_s=0.21, backward_s=0.4, update_s=0.01, compute_s=0.62, send_wait_s=0.0, receive_wait_s=0.0,
+            idle_s=0.0, evaluation_s=0.0, step_times_s=[], bytes_sent={}, peak_memory_bytes=None,
+        )
+        for stage in range(laws.STAGES)
+    ]  # fmt: skip
+
+    def left(spec: Path, *overrides: str) -> Recorded:
+        return Recorded(run_inline(spec, *overrides), clocks, [])
+
+    result = laws.measure(*quick, repeats=1, run=left)
+    assert {name: entries[0]["clocks_law_s"] for name, entries in result["runs"].items()} == pytest.approx(
+        {"streamed": 0.062, "overlapped": 0.377, "parallel_backward": 0.377, "sequential": 0.992}
+    )
     assert {name: law["law_s"] for name, law in result["laws"].items()} == pytest.approx(
         {"streamed": 0.060, "overlapped": 0.360, "parallel_backward": 0.360, "sequential": 0.960}
     )

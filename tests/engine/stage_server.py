@@ -12,15 +12,23 @@ import sys
 from multiprocessing.connection import Connection, Listener
 
 import torch._inductor.config  # with all of torch._dynamo, which every optimizer loads
+import torch.distributed as dist
 import torch.distributed.pipelining  # noqa: F401 - what a pipeline's stage loads
 
 from alray.graph.actor import StageActor
+from alray.stage.assignment import Assignment
 
 
 def serve(connection: Connection) -> None:
     """Be the actor of the assignment that comes first; then answer calls, (method, arguments), until the end."""
-    actor = StageActor(connection.recv(), "")
+    assignment: Assignment = connection.recv()
+    actor = StageActor(assignment, "")
     connection.send(os.getpid())
+    if assignment.data_parallel:  # as Ray Train does before it calls its training function
+        meeting = assignment.run_dir / f"meeting-{assignment.start.step}"
+        dist.init_process_group(
+            "gloo", init_method=meeting.as_uri(), rank=assignment.replica, world_size=assignment.plan.replicas
+        )
     while True:
         try:
             method, arguments = connection.recv()

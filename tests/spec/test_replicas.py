@@ -16,7 +16,7 @@ from alray.spec.checks import CHECKS
 from alray.spec.loading import dump_spec, load_spec
 from alray.spec.models import Replicas, Spec
 from alray.spec.places import key_text
-from alray.spec.replica_checks import REPLICA_CHECKS, replicas_are_part_of_this_version
+from alray.spec.replica_checks import REPLICA_CHECKS
 from alray.spec.schema import json_schema
 from alray.spec.yaml_text import read_yaml
 
@@ -42,11 +42,10 @@ def replicas(**values: Any) -> Replicas:
 
 
 def found(spec: Spec) -> list[str]:
-    """What all checks find but the one that refuses replicas altogether."""
+    """What all checks find."""
     return [
         f"{key_text(path)}: {message}; {mend}"
         for check in CHECKS
-        if check is not replicas_are_part_of_this_version
         for path, message, mend in check(spec)
     ]
 
@@ -135,15 +134,6 @@ def test_overrides_of_compression(small: str, write: Callable[[str], Path]) -> N
     assert compression("replicas: {compression: {kind: powersgd, rank: 4}}", "replicas.compression.kind=fp16") == (
         models.Fp16(kind="fp16")
     )
-
-
-def test_what_is_not_part_of_this_version() -> None:
-    """Whatever it is, it is said by one check, with the key and a mend."""
-    spec = spec_with(**BACKPROPAGATION, replicas={"engine": "ray_train"})
-    findings = list(replicas_are_part_of_this_version(spec))
-    assert findings
-    for path, message, mend in findings:
-        assert path[0] == "replicas" and "not part of this version" in message and mend.startswith("leave it")
 
 
 @pytest.mark.parametrize(
@@ -306,6 +296,17 @@ def test_one_wrong_value(small: str, complaints: Callable[..., list[str]], writt
             ],
         ),
         (
+            {
+                **BACKPROPAGATION,
+                "data": {"source": "digits", "batch_size": 64, "last_batch": "keep"},
+                "replicas": {"count": 2, "engine": "ray_train"},
+            },
+            [
+                "replicas.engine: `ray_train` is plain DDP, with data.last_batch drop; "
+                "set data.last_batch to drop, or replicas.engine to graph"
+            ],
+        ),
+        (
             {**BACKPROPAGATION, "replicas": {"count": 3, "engine": "ray_train"}},
             [
                 "replicas.count: DDP gives every replica the same weight: it needs equal shares, "
@@ -315,6 +316,13 @@ def test_one_wrong_value(small: str, complaints: Callable[..., list[str]], writt
         (
             {"replicas": {"sync_batch_norm": True}},
             ["replicas.sync_batch_norm: there is one replica; leave it out, or set replicas.count"],
+        ),
+        (
+            {"replicas": {"count": 2, "sync_batch_norm": True, "synchronise": {"average_every": "8 steps"}}},
+            [
+                "replicas.sync_batch_norm: replicas that train apart have no statistics in common; "
+                "leave it at false, or set replicas.synchronise to every_step"
+            ],
         ),
         (
             {"replicas": {"count": 2, "disturbance": {"workers": [0, 2], "factor": 2, "epochs": [1, 3]}}},

@@ -1,0 +1,150 @@
+"""The graph as workers of Ray Train's TorchTrainer: one stage, its replicas joined by torch's DDP."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
+from alray.errors import PlanError, StageError
+from alray.graph.actor import Whereabouts
+from alray.graph.cluster import Bundle, has_room
+from alray.graph.graph import Graph
+from alray.graph.processes import end_processes
+from alray.graph.trainer import STORAGE, Heard, TrainerActor
+from alray.stage.assignment import Assignment
+from alray.stage.reports import StageStatus
+
+_PLACING_S = 300.0
+_LOOKING_S = 0.2
+_ANSWERING_S = 0.05  # an answer takes a millisecond; one that takes longer is heard at the next poll
+_ENDING_S = 20.0  # what Ray Train takes to end its own actors
+_METHODS_AT_ONCE = 2  # of the trainer's actor: `fit`, and what the driver calls; and one for each worker
+
+
+class TrainGraph(Graph):
+    """Ray Train starts, watches and ends the workers, and restarts none: the driver makes a new graph instead."""
+
+    def __init__(self, bundles: Sequence[Bundle], *, run_token: str, labels: Mapping[str, str] | None = None) -> None:
+        """As `RayGraph`; all bundles are alike."""
+        self._bundles, self._run_token, self._labels = list(bundles), run_token, dict(labels or {})
+        self._assignments: Sequence[Assignment] = ()
+        self._trainer: Any = None
+        self._fitting: Any = None
+        self._asked: Any = None
+        self._latest = Heard()
+        self._taken: dict[int, StageStatus] = {}
+
+    def start(self, assignments: Sequence[Assignment]) -> None:
+        self._assignments = assignments
+        first = assignments[0]
+        self._trainer = (
+            ray.remote(TrainerActor)
+            .options(
+                name=f"{self._run_token}-trainer",
+                num_cpus=0,
+                max_concurrency=_METHODS_AT_ONCE + len(assignments),
+                max_restarts=0,
+                max_task_retries=0,
+            )
+            .remote(
+                self._bundles[0],
+                self._labels,
+                first.run_dir / STORAGE,
+                max(300.0, 10.0 * first.plan.deadline_s),  # a backstop, as in `StageActor`
+            )
+        )
+        self._fitting = self._trainer.fit.remote(list(assignments), self._run_token)
+        self._wait_for_workers()
+
+    def _wait_for_workers(self) -> None:
+        """Others may use the cluster, so room is waited for; but not on nodes that are no longer there."""
+        deadline = time.monotonic() + _PLACING_S
+        while len(self._latest.statuses) < len(self._assignments):
+            time.sleep(_LOOKING_S)
+            self._hear()
+            if self._latest.ended:
+                raise self._ended()
+            if not has_room(self._bundles, self._labels):
+                raise StageError(f"the cluster has lost nodes: {len(self._bundles)} replicas have no room on it")
+            if time.monotonic() > deadline:
+                raise PlanError(
+                    f"the cluster gave no room for {len(self._bundles)} replicas within {_PLACING_S:.0f} s",
+                    mend="wait until others have finished, or ask for less",
+                    key="resources.per_stage",
+                )
+
+    def poll(self, timeout_s: float) -> list[StageStatus]:
+        time.sleep(max(0.0, timeout_s - _ANSWERING_S))
+        self._hear()
+        heard = self._latest
+        dead = heard.fate.dead if heard.fate is not None else {}
+        statuses = []
+        for assignment in self._assignments:
+            replica = assignment.replica
+            status = self._taken.pop(replica, None) or replace(heard.statuses[replica], reports=())
+            if replica in dead and not status.finished:
+                where = heard.places[replica]
+                error = StageError(f"{assignment.title} died (process {where.pid} on {where.host})")
+                status = replace(status, finished=True, dead=True, error=error, detail=dead[replica])
+            elif not status.finished:
+                status = replace(status, silent_s=heard.silent_s[replica])
+            statuses.append(status)
+        unfinished = [place for place, status in enumerate(statuses) if not status.finished]
+        if heard.ended and unfinished and not any(status.error for status in statuses):
+            place = unfinished[0]
+            statuses[place] = replace(statuses[place], finished=True, dead=True, error=self._ended())
+        return as_waiting(statuses)
+
+    def _hear(self) -> None:
+        """Ask the trainer, unless it still owes an answer."""
+        if self._asked is None:
+            self._asked = self._trainer.take.remote()
+        ready, _ = ray.wait([self._asked], timeout=_ANSWERING_S)
+        if not ready:
+            return
+        asked, self._asked = self._asked, None
+        try:
+            self._latest = ray.get(asked)
+        except (RayActorError, RayTaskError) as error:
+            raise StageError(f"the process of Ray Train's trainer died: {error}") from error
+        for replica, status in self._latest.statuses.items():
+            before = self._taken.get(replica)
+            reports = (before.reports if before is not None else ()) + status.reports
+            self._taken[replica] = replace(status, reports=reports)
+
+    def _ended(self) -> StageError:
+        fate = self._latest.fate
+        said = fate.message.splitlines()[-1] if fate is not None and fate.message else "without a word"
+        return StageError(f"Ray Train ended before its workers did: {said}", mend="see the logs of Ray on the node")
+
+    def request_stop(self) -> None:
+        self._trainer.request_stop.remote()
+
+    def close(self) -> None:
+        if self._trainer is None:
+            return
+        places: list[Whereabouts] = list(self._latest.places.values())
+        if all(status.finished and status.error is None for status in self._latest.statuses.values()):
+            ray.wait([self._fitting], timeout=_ENDING_S)  # its workers have nothing left to do: it ends by itself
+        ray.kill(self._trainer, no_restart=True)
+        end_processes(places)
+        self._trainer = None
+        shutil.rmtree(self._assignments[0].run_dir / STORAGE, ignore_errors=True)
+
+
+def as_waiting(statuses: Sequence[StageStatus]) -> list[StageStatus]:
+    """Where DDP makes a replica wait for another, that looks like computing; it is none while another does not compute.
+
+    So one that waits while another evaluates, or gets its data, is not taken for one that is stuck.
+    """
+    others_wait = any(status.activity != "compute" for status in statuses)
+    return [
+        replace(status, activity="all_reduce") if others_wait and status.activity == "compute" else status
+        for status in statuses
+    ]

@@ -1,0 +1,142 @@
+"""The four families by each method on laptop data, over several seeds; docs/accuracy.md.
+
+    python -m benchmarks.accuracy [--only NAME] [--seeds N] [--folder DIR] [--jobs N]
+
+Runs every spec of specs/laptop that is named below by Associated Learning, backpropagation and supervised contrastive
+learning, each on one stage in a process of its own, and writes benchmarks/results/accuracy.json and the page from the
+run folders that are there then. Finished runs of the same spec are left as they are, so that the command can be
+stopped and given again. With `--seeds 0` nothing is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from alray.records import Summary
+from alray.report.compare import ComparedRun
+from alray.spec.loading import dump_spec, load_spec
+from benchmarks.accuracy_page import METHODS, NETWORKS, write_page
+from benchmarks.runs import write_results
+
+ROOT = Path(__file__).parents[1]
+SPECS = ROOT / "specs" / "laptop"
+FOLDER = ROOT / "runs" / "accuracy"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run: a spec, a method and a seed."""
+
+    network: str
+    method: str
+    seed: int
+    folder: Path
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.network}-{self.method}-{self.seed}"
+
+    @property
+    def run_dir(self) -> Path:
+        return self.folder / self.name
+
+    @property
+    def spec(self) -> Path:
+        return SPECS / f"{self.network}.yaml"
+
+    @property
+    def arguments(self) -> list[str]:
+        """Overrides of the spec. A method's bare name replaces the whole section, so it goes first."""
+        method = [f"method={self.method}"] if self.method != "associated_learning" else []
+        return [*method, f"seed={self.seed}", "pipeline.stages=1", "run.checkpoint=null", *self.overrides]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its folder holds a finished run of this very spec."""
+        summary, spec = self.run_dir / "summary.json", self.run_dir / "spec.yaml"
+        if not summary.exists() or not spec.exists():
+            return False
+        if Summary.model_validate_json(summary.read_text(encoding="utf-8")).status != "finished":
+            return False
+        return spec.read_text(encoding="utf-8") == dump_spec(load_spec(self.spec, self.arguments).spec)
+
+    def run(self) -> bool:
+        """Run it unless it is done; what it prints goes to a file beside its folder. Whether it is done then."""
+        if self.is_done:
+            return True
+        if self.run_dir.exists():
+            shutil.rmtree(self.run_dir)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "alray", "run", str(self.spec), *self.arguments]
+        with (self.folder / f"{self.name}.log").open("w", encoding="utf-8") as log:
+            subprocess.run(
+                [*command, "--inline", "--run-dir", str(self.run_dir)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                check=False,
+            )
+        told = "done" if self.is_done else f"not done, see {log.name}"
+        print(f"{self.name}: {told}", flush=True)  # noqa: T201
+        return self.is_done
+
+
+def trials(folder: Path, networks: Iterable[str], seeds: int, overrides: Sequence[str] = ()) -> list[Trial]:
+    """All runs, the methods of one network and seed one after another."""
+    return [
+        Trial(network, method, seed, folder, tuple(overrides))
+        for network in networks
+        for seed in range(seeds)
+        for method in METHODS
+    ]
+
+
+def figures(folder: Path) -> dict[str, Any]:
+    """What the finished runs below `folder` reached, by network, method and seed: shares of 0..1 at the evaluation
+    that validation chose, of the whole network and of the route of each depth."""
+    found: dict[str, Any] = {}
+    for network in NETWORKS:
+        for method in METHODS:
+            for run_dir in sorted(folder.glob(f"{network}-{method}-*/")):
+                run = ComparedRun(run_dir)
+                if run.status != "finished" or run.chosen is None:
+                    continue
+                found.setdefault(network, {}).setdefault(method, {})[str(run.seed)] = {
+                    "step": run.chosen.step,
+                    "validation": run.chosen.validation,
+                    "test": run.chosen.test,
+                    "test_per_depth": {str(entry.depth): entry.test for entry in run.chosen.per_depth},
+                    "parameters": run.parameters,
+                    "effective_parameters": run.effective_parameters,
+                }
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=NETWORKS, metavar="NAME", help="run this spec's runs alone")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N - 1 (default 3)")
+    parser.add_argument("--folder", type=Path, default=FOLDER, metavar="DIR", help="of the run folders")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="runs at a time (default 2)")
+    given = parser.parse_args()
+    wanted = trials(given.folder, given.only or NETWORKS, given.seeds)
+    with ThreadPoolExecutor(given.jobs) as pool:
+        done = list(pool.map(Trial.run, wanted))
+    write_results("accuracy", figures(given.folder))
+    write_page()
+    if not all(done):
+        raise SystemExit(f"{done.count(False)} of {len(done)} runs are not done")
+
+
+if __name__ == "__main__":
+    main()

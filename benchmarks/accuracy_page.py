@@ -1,0 +1,161 @@
+"""Write docs/accuracy.md from what the benchmark of accuracy wrote into benchmarks/results.
+
+python -m benchmarks.accuracy_page
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from benchmarks.runs import RESULTS
+
+PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
+NETWORKS = {
+    "vgg_digits": "VGG, digits",
+    "vgg_fashion_mnist": "VGG, Fashion-MNIST",
+    "resnet_digits": "ResNet, digits",
+    "resnet_fashion_mnist": "ResNet, Fashion-MNIST",
+    "lstm_docstrings": "LSTM, docstrings",
+    "transformer_docstrings": "Transformer, docstrings",
+}
+"""Specs of specs/laptop, and how the page calls them."""
+METHODS = {"associated_learning": "AL", "backpropagation": "BP", "supervised_contrastive": "SCPL"}
+ALLOWED_POINTS = 2.0
+"""How far below its twin by backpropagation Associated Learning may stay."""
+SEEDS = 3
+
+Runs = dict[str, dict[str, Any]]
+"""Of one network by one method: by seed, the figures of its run."""
+
+
+def write_page() -> None:
+    """The page from the results there are."""
+    result = json.loads((RESULTS / "accuracy.json").read_text(encoding="utf-8"))
+    PAGE.write_text(page(result), encoding="utf-8")
+
+
+def page(result: dict[str, dict[str, Runs]]) -> str:
+    """The page's text from figures by network, method and seed."""
+    lines = [
+        "# Accuracy of the four families on laptop data",
+        "",
+        "Written by `make accuracy` from the run folders of `specs/laptop/*.yaml`, each spec trained by Associated",
+        "Learning (AL), by backpropagation (BP: the same encoders and one head) and by supervised contrastive local",
+        "losses (SCPL).",
+        "",
+        "Test accuracy in percent: the mean over seeds ± the sample standard deviation. Of each run the evaluation with",
+        "the best validation accuracy counts; the test set chooses nothing. A seed changes initial weights, the order",
+        "of samples, and which of them are kept aside for validation.",
+        "",
+        "## Whole networks",
+        "",
+        *_whole(result),
+        "",
+        "AL - BP is the mean over the seeds that both have, in points (hundredths of the test set).",
+        "",
+        "## Routes of each depth",
+        "",
+        "AL can stop at any depth: the route of depth n uses the first n components only. BP and SCPL have one",
+        "classifier, behind the last component.",
+        "",
+        *_depths(result),
+        *_bags(result),
+        *_missing(result),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _whole(result: dict[str, dict[str, Runs]]) -> list[str]:
+    lines = [
+        "| network, data | seeds | AL | BP | SCPL | AL - BP, points | at most 2 below BP |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for network, title in NETWORKS.items():
+        of = result.get(network)
+        if not of:
+            continue
+        seeds = sorted({int(seed) for runs in of.values() for seed in runs})
+        cells = [_shown(_tests(of.get(method, {}))) for method in METHODS]
+        points = differences(of.get("associated_learning", {}), of.get("backpropagation", {}))
+        verdict = "–" if not points else "yes" if fmean(points) >= -ALLOWED_POINTS else "**no**"
+        lines.append(
+            f"| {title} | {' '.join(map(str, seeds))} | {' | '.join(cells)} | {_shown(points, signed=True)} | {verdict} |"
+        )
+    return lines
+
+
+def differences(first: Runs, second: Runs) -> list[float]:
+    """Test accuracy of the first less that of the second, in points, of every seed that both have."""
+    return [100 * (first[seed]["test"] - second[seed]["test"]) for seed in sorted(first) if seed in second]
+
+
+def _depths(result: dict[str, dict[str, Runs]]) -> list[str]:
+    deepest = max((depth for of in result.values() for depth in _depths_of(of)), default=0)
+    columns = range(1, deepest + 1)
+    lines = [
+        f"| network, data | method | {' | '.join(f'depth {depth}' for depth in columns)} |",
+        f"|---|---|{'---|' * deepest}",
+    ]
+    for network, title in NETWORKS.items():
+        for method, short in METHODS.items():
+            runs = result.get(network, {}).get(method)
+            if runs:
+                cells = (_shown(_at(runs, depth), nothing="") for depth in columns)
+                lines.append(f"| {title} | {short} | {' | '.join(cells)} |")
+    return lines
+
+
+def _bags(result: dict[str, dict[str, Runs]]) -> list[str]:
+    """On text the first component alone is a classifier of the mean of word vectors."""
+    told = []
+    for network, title in NETWORKS.items():
+        runs = result.get(network, {}).get("associated_learning")
+        if runs and network.endswith("docstrings"):
+            above = [100 * (run["test"] - run["test_per_depth"]["1"]) for run in runs.values()]
+            told.append(
+                f"- {title}: **bag of embeddings** {_shown(_at(runs, 1))}; the whole network by AL is "
+                f"{_shown(above, signed=True)} points from it."
+            )
+    if not told:
+        return []
+    return ["", "On text the route of depth 1 reads the mean of the word vectors and no order of words:", "", *told]
+
+
+def _missing(result: dict[str, dict[str, Runs]]) -> list[str]:
+    """Runs that have not finished yet, of the seeds there should be."""
+    lacking = [
+        f"{title} by {short} ({' '.join(seeds)})"
+        for network, title in NETWORKS.items()
+        for method, short in METHODS.items()
+        if (seeds := [str(seed) for seed in range(SEEDS) if str(seed) not in result.get(network, {}).get(method, {})])
+    ]
+    return ["", f"Not there yet (seeds): {', '.join(lacking)}."] if lacking else []
+
+
+def _depths_of(of: dict[str, Runs]) -> Iterable[int]:
+    return (int(depth) for runs in of.values() for run in runs.values() for depth in run["test_per_depth"])
+
+
+def _tests(runs: Runs) -> list[float]:
+    return [100 * run["test"] for run in runs.values()]
+
+
+def _at(runs: Runs, depth: int) -> list[float]:
+    return [100 * run["test_per_depth"][str(depth)] for run in runs.values() if str(depth) in run["test_per_depth"]]
+
+
+def _shown(values: list[float], *, signed: bool = False, nothing: str = "–") -> str:
+    """Mean ± sample standard deviation, of a single value the value alone."""
+    if not values:
+        return nothing
+    form: Callable[[float], str] = (lambda value: f"{value:+.2f}") if signed else (lambda value: f"{value:.2f}")
+    mean = form(fmean(values))
+    return mean if len(values) == 1 else f"{mean} ± {stdev(values):.2f}"
+
+
+if __name__ == "__main__":
+    write_page()

@@ -1,0 +1,68 @@
+"""Replica throughput: two replicas by alray, by a plain script with torch's DDP, and by Ray Train's TorchTrainer.
+
+    python -m benchmarks.replicas
+
+Each repeat runs all three one after another, so that a ratio compares neighbours in time: the same network, mini-batch
+and optimizer, gloo, one thread each. Writes benchmarks/results/replicas.json; `python -m benchmarks.tables` makes the
+page.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.repeats import Runner, settings
+from benchmarks.runs import summary_of, write_results
+
+SPEC = Path(__file__).with_name("replicas.yaml")
+REPLICAS = 2
+
+
+def plain_ddp(spec: Path, *overrides: str) -> float:
+    """Seconds of a mini-batch of `benchmarks.plain_ddp`, in processes of its own; ends the program where it fails."""
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(REPLICAS)]
+    command = [sys.executable, *launch, "-m", "benchmarks.plain_ddp", str(spec), *overrides]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+    return float(json.loads(done.stdout.splitlines()[-1])["step_time_s"])
+
+
+def measure(
+    *overrides: str, repeats: int, run: Runner = summary_of, ddp: Callable[..., float] = plain_ddp
+) -> dict[str, Any]:
+    """Seconds of a mini-batch of all three, `repeats` times, and the medians of the ratios within each repeat."""
+    found = []
+    for _ in range(repeats):
+        found.append(
+            {
+                "graph_s": run(SPEC, *overrides)["step_time_s"],
+                "plain_ddp_s": ddp(SPEC, *overrides),
+                "ray_train_s": run(SPEC, "replicas.engine=ray_train", *overrides)["step_time_s"],
+            }
+        )
+        print(found[-1], flush=True)  # noqa: T201
+    return {
+        "spec": SPEC.name,
+        "overrides": list(overrides),
+        "repeats": found,
+        "over_plain_ddp": median(entry["plain_ddp_s"] / entry["graph_s"] for entry in found),
+        "over_ray_train": median(entry["ray_train_s"] / entry["graph_s"] for entry in found),
+    }
+
+
+def main() -> None:
+    given = settings(__doc__, repeats=5)
+    write_results("replicas", measure(*given.overrides, repeats=given.repeats))
+
+
+if __name__ == "__main__":
+    main()

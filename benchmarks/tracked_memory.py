@@ -1,0 +1,115 @@
+"""The memory a stage takes while it trains, counted by torch's MemTracker in one process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed._tools.mem_tracker import MemTracker
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from alray.nn.encoder import Tensors
+from alray.nn.network import Network
+from alray.plan.plan import Plan
+from alray.spec.micro_batches import PIPELINES
+from alray.stage.clock import Clock
+from alray.stage.pipelined import PipelinedStage
+from alray.stage.stage import SteppedStage, make_stage
+
+_CPU = torch.device("cpu")
+_STEPS = 3  # the first makes the optimizer's state; every later one holds the most
+
+
+def tracked_peak_bytes(network: Network, plan: Plan, stage: int) -> int:
+    """The most that the tensors of one stage take over three mini-batches: everything but the buffers of alray's own
+    edges and a checkpoint's copy.
+
+    A stage of a pipeline runs in torch's own schedule, over a process group that moves nothing.
+    """
+    own = plan.stage_plans[stage]
+    components = [network.component(index, _CPU) for index in own.components]
+    incoming = _mini_batch(network, plan, own.first)
+    pipelined = plan.schedule in PIPELINES and plan.stages > 1
+    tracker = _tracker()
+    # What comes over an edge lies in a buffer of that edge.
+    tracker.track_external(*components, *(incoming.values() if stage == 0 else ()))
+    clock = Clock(started_wall_s=time.time(), start_step=0)
+    with _group(stage, plan.stages) if pipelined else tracker:
+        if pipelined:
+            scheduled = PipelinedStage(
+                plan,
+                stage,
+                components,
+                network=network,
+                device=_CPU,
+                batch_size=plan.costs.batch_size,
+                label_smoothing=0.0,
+            )
+            if stage > 0:
+                del incoming["s"]
+            with tracker:
+                for step in range(1, _STEPS + 1):
+                    scheduled.train(incoming, step, clock)
+                    scheduled.update(1e-3, 1e-3)
+        else:
+            stepped = make_stage(components, micro_batches=plan.micro_batches)
+            for step in range(1, _STEPS + 1):
+                _train(stepped, incoming, step, plan.micro_batches)
+    return int(tracker.get_tracker_snapshot("peak")[_CPU]["Total"])
+
+
+def _train(stage: SteppedStage, incoming: Tensors, step: int, micro_batches: int) -> None:
+    """As `alray.stage.loop` does: what was passed on is held until the next mini-batch."""
+    for _ in range(micro_batches):
+        passed_on = stage.forward(incoming, step)
+        stage.backward()
+    stage.update(1e-3, 1e-3)
+    del passed_on
+
+
+def _mini_batch(network: Network, plan: Plan, first: int) -> Tensors:
+    """An input of component `first`; where rows have lengths, those of each micro-batch differ."""
+    samples = plan.costs.batch_size
+    incoming = network.incoming(first, samples, _CPU)
+    if "mask" in incoming:
+        incoming["mask"][:: samples // plan.micro_batches, -1] = False
+    if incoming["s"].is_floating_point():
+        incoming["s"].normal_()
+    if plan.method == "associated_learning" and first > 0:
+        incoming["t"] = torch.randn(samples, network.spec.method.label_dim)
+    incoming["labels"] = torch.zeros(samples, dtype=torch.int64)
+    return incoming
+
+
+@contextmanager
+def _group(rank: int, size: int) -> Iterator[None]:
+    dist.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+class _NoModules:
+    """In the place of the tracker's hooks on modules, which tell parts of its total apart. They hold a module's outputs
+    for as long as a loss is held that came of them, and a pipeline holds those of all its micro-batches."""
+
+    is_bw = False
+
+    def register_user_hooks(self, *hooks: Any) -> None: ...
+
+    def clear_user_hooks(self) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def _tracker() -> MemTracker:
+    tracker = MemTracker()
+    tracker._mod_tracker = _NoModules()
+    return tracker

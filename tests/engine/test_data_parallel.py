@@ -1,0 +1,86 @@
+"""torch's DDP over a stage's network: in plain processes, and once by Ray Train, as one process on the whole
+mini-batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from alray.errors import RequestError
+from alray.graph.train_graph import TrainGraph
+from alray.graph.trainer import STORAGE
+from alray.records import read
+
+from .conftest import Watching, Workshop
+from .test_replicas import ADAM, BP, SGD, SPEC, distance, replicas
+from .test_sync_batch_norm import SHARED
+from .test_sync_batch_norm import SPEC as NORMALISED
+
+DDP = [*BP, "replicas.engine=ray_train"]
+
+
+@pytest.fixture
+def replicated(tmp_path: Path) -> Workshop:
+    workshop = Workshop(tmp_path)
+    workshop.spec.write_text(SPEC)
+    return workshop
+
+
+@pytest.mark.parametrize("setting", [SGD, ADAM], ids=["sgd", "adam"])
+def test_equals_one_process_and_goes_on(replicated, processes, setting) -> None:
+    overrides, tolerance = setting
+    one = replicated.run(*overrides, *BP, name="one")
+    replicated.run(*overrides, *DDP, *replicas(2), "run.steps=5", inline=False)
+    run = replicated.resume("run.steps=10", inline=False)
+    assert distance(run, one) <= tolerance
+    assert run.summary.accuracy == one.summary.accuracy
+
+
+def test_with_statistics_over_all_replicas(replicated, processes) -> None:
+    replicated.spec.write_text(NORMALISED)
+    one = replicated.run(*ADAM[0], *BP, name="one")
+    run = replicated.run(*ADAM[0], *DDP, *replicas(2), SHARED, inline=False)
+    assert distance(run, one) <= ADAM[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "least", "most"),
+    [("fp16", 0.5, 0.5), ("bf16", 0.5, 0.5), ("{kind: powersgd, rank: 1, start_iteration: 3}", 0.3, 0.8)],
+)
+def test_compressions_send_less(replicated, processes, kind, least, most) -> None:
+    exact = replicated.run(*SGD[0], *DDP, *replicas(2), inline=False, name="exact")
+    run = replicated.run(*SGD[0], *DDP, *replicas(2, f"replicas.compression={kind}"), inline=False)
+    assert 0.0 < distance(run, exact) < 0.3, "something is lost, and not everything"
+    assert least <= run.summary.all_reduce_bytes / exact.summary.all_reduce_bytes <= most
+
+
+def test_not_in_one_process(replicated) -> None:
+    with pytest.raises(RequestError, match="--inline: `ray_train` is Ray Train's own processes"):
+        replicated.run(*DDP, *replicas(2))
+    assert not (replicated.folder / "run").exists()
+
+
+@pytest.mark.timeout(180)
+def test_by_ray_train(replicated, local_ray, monkeypatch) -> None:
+    """The run folder is as any other, and nothing of Ray Train is left."""
+    places = []
+    close = TrainGraph.close
+    monkeypatch.setattr(
+        TrainGraph, "close", lambda self: (places.extend(self._latest.places.values()), close(self))[1]
+    )
+    one = replicated.run(*SGD[0], *BP, name="one")
+    watching = Watching()
+    run = replicated.run(*SGD[0], *DDP, *replicas(2), inline=False, watching=watching)
+    assert distance(run, one) <= SGD[1]
+    summary, folder = run.summary, Path(run.summary.run_dir)
+    assert (summary.engine, summary.replicas, summary.shares, summary.steps) == ("ray_train", 2, [32, 32], 10)
+    assert summary.accuracy == one.summary.accuracy
+    assert summary.all_reduce_bytes == 2 * 10 * 4 * summary.parameters
+    assert {record.kind for record in read(folder / "records.jsonl")} == {
+        "plan", "event", "step", "stage", "evaluation", "checkpoint"
+    }  # fmt: skip
+    assert "Ray Train with torch&#x27;s DDP" in run.report.read_text(encoding="utf-8")
+    assert len(places) == 2 and not any(psutil.pid_exists(place.pid) for place in places)
+    assert not (folder / STORAGE).exists()

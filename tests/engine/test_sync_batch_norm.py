@@ -1,0 +1,75 @@
+"""With batch statistics over the replicas, they train what one process trains on the whole mini-batch, buffers too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from alray.errors import RequestError
+from alray.run.folder import manifests
+
+from .conftest import Watching, Workshop
+from .test_replicas import ADAM, BP, SGD, distance, replicas
+
+SPEC = """
+name: norms
+seed: 3
+data: {source: synthetic, shape: [2, 6, 6], classes: 4, samples: 400, batch_size: 64, validation_fraction: 0.2}
+model:
+  components:
+    - {block: vgg, channels: [4]}
+    - {block: residual, channels: 6, layers: 1, stride: 2}
+    - {block: linear, width: 12, activation: tanh}
+method: {kind: associated_learning, label_dim: 12}
+pipeline: {costs: [{forward_s: 1, backward_s: 1, update_s: 0}, {forward_s: 1, backward_s: 1, update_s: 0},
+                   {forward_s: 1, backward_s: 1, update_s: 0}]}
+run: {steps: 10, evaluate_every: 4 steps, checkpoint: {every: 5 steps, keep: 50}}
+"""
+SHARED = "replicas.sync_batch_norm=true"
+
+
+@pytest.fixture
+def normalised(tmp_path: Path) -> Workshop:
+    workshop = Workshop(tmp_path)
+    workshop.spec.write_text(SPEC)
+    return workshop
+
+
+@pytest.mark.parametrize("setting", [SGD, ADAM], ids=["sgd", "adam"])
+@pytest.mark.parametrize("method", [[], BP], ids=["al", "bp"])
+def test_equal_one_process_on_the_whole_mini_batch(normalised, processes, method, setting) -> None:
+    overrides, tolerance = [*method, *setting[0]], setting[1]
+    one = normalised.run(*overrides, name="one")
+    for layout in (replicas(2), replicas(3, "replicas.shares=[5, 17, 42]")):
+        run = normalised.run(*overrides, *layout, SHARED, inline=False, name=f"shared-{len(layout)}")
+        assert distance(run, one) <= tolerance, layout
+        assert run.summary.accuracy == one.summary.accuracy
+
+
+def test_a_grid_with_shares_that_follow_and_a_resume(normalised, processes) -> None:
+    overrides = [*ADAM[0], *replicas(2, "replicas.balance=dynamic_batch_size"), SHARED, "pipeline.partition=[1,2]"]
+    overrides.append("replicas.disturbance={workers: [1], factor: 8.0, epochs: [1, 9]}")
+    one = normalised.run(*ADAM[0], name="one")
+    normalised.run(*overrides, "run.steps=5", inline=False)
+    run = normalised.resume("run.steps=10", inline=False)
+    assert distance(run, one) <= ADAM[1]
+    assert all(manifest["shares"][0] > 40 for manifest in manifests(Path(run.summary.run_dir)))
+
+
+def test_statistics_of_their_own_are_told(normalised) -> None:
+    watching = Watching()
+    one = normalised.run(*ADAM[0], name="one", watching=watching)
+    assert not watching.notes
+    run = normalised.run(*ADAM[0], *replicas(2), watching=watching)
+    assert watching.notes == [
+        "batch normalisation takes its statistics per replica, over its share of the mini-batch: 2 replicas do not "
+        "train quite what one process would; replicas.sync_batch_norm=true takes them over all replicas"
+    ]
+    assert distance(run, one) > 1e-3
+
+
+def test_not_in_one_process(normalised) -> None:
+    with pytest.raises(RequestError, match="--inline: batch statistics over the replicas are a sum in the middle of F"):
+        normalised.run(*replicas(2), SHARED)
+    assert not (normalised.folder / "run").exists()

@@ -1,0 +1,157 @@
+"""The eight networks of the thesis as their spec files say them: every parameter counted, and one step taken."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from alray.data.batches import TrainBatches
+from alray.nn.component import Component
+from alray.nn.encoder import Tensors
+from alray.run.job import Job
+from alray.stage.stage import make_stage
+from alray.stage.user_code import UserCode
+
+from .stand_ins import Overrides, on_stand_in
+
+FOLDER = Path(__file__).parents[1] / "specs" / "al"
+BACKPROPAGATION = "# Its twin by backpropagation: "
+CONTRASTIVE = "# By contrastive local losses: "
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Trainable scalars of each encoder, and of all bridges, of g and h of the components behind the first."""
+
+    f: tuple[int, ...]
+    b: int
+    g: int
+    h: int
+    label_dim: int
+    classes: int
+    head: int
+    """Of the twin's classifier."""
+
+
+VGG_F = (299_136, 1_771_008, 2_360_320, 2_360_320)
+RESNET_F = (1_856, 147_968, 591_104, 2_361_856, 9_442_304)
+EMBEDDING = 30_000 * 300
+TRANSFORMER_F = (EMBEDDING, *[517_156] * 3)
+# 2 directions x 4 gates x 256 x (input + state + 2 biases).
+LSTM_F = (EMBEDDING, *(2 * 4 * 256 * (width + 256 + 2) for width in (300, 512, 512)))
+
+
+def vgg(classes: int) -> Counts:
+    head = (2048 * 2500 + 2500) + (2500 * classes + classes)
+    return Counts(VGG_F, 111_350_800, 3 * 490_700, 3 * 490_700, 700, classes, head)
+
+
+def resnet(classes: int) -> Counts:
+    return Counts(RESNET_F, 191_924_500, 4 * 490_700, 4 * 490_700, 700, classes, 512 * classes + classes)
+
+
+def transformer(classes: int) -> Counts:
+    return Counts(TRANSFORMER_F, 4 * 38_528, 3 * 16_512, 3 * 16_512, 128, classes, 300 * classes + classes)
+
+
+def lstm(classes: int) -> Counts:
+    bridges = 38_528 + 3 * (256 * 128 + 128)
+    return Counts(LSTM_F, bridges, 3 * 16_512, 3 * 16_512, 128, classes, 256 * classes + classes)
+
+
+NETWORKS = {
+    "vgg_tiny_imagenet": vgg(200),
+    "vgg_cifar10": vgg(10),
+    "resnet_tiny_imagenet": resnet(200),
+    "resnet_cifar100": resnet(100),
+    "transformer_agnews": transformer(4),
+    "transformer_dbpedia": transformer(14),
+    "lstm_agnews": lstm(4),
+    "lstm_imdb": lstm(2),
+}
+
+
+METHODS = {
+    "associated_learning": None,
+    "backpropagation": "# Its twin by backpropagation: ",
+    "supervised_contrastive": "# By contrastive local losses: ",
+}
+"""How the line of a spec's header begins that has the overrides for it."""
+
+
+def job_of(name: str, method: str, stand_ins: Mapping[str, Overrides]) -> Job:
+    file = FOLDER / f"{name}.yaml"
+    overrides = ["data.batch_size=2", "data.workers=0"]
+    begins = METHODS[method]
+    if begins is not None:
+        lines = file.read_text(encoding="utf-8").splitlines()
+        (found,) = (line.removeprefix(begins) for line in lines if line.startswith(begins))
+        overrides += shlex.split(found)
+    loaded = on_stand_in(file, stand_ins, *overrides)
+    assert loaded.spec.method.kind == method
+    return Job.of(loaded.spec, UserCode(file.parent))
+
+
+def check_counts(job: Job, expected: Counts) -> None:
+    """Of the network as the spec says it, on the meta device."""
+    parts = [job.network.component(index, "meta").part_parameters() for index in range(len(job.network))]
+    assert tuple(part["f"] for part in parts) == expected.f
+    if job.spec.method.kind == "backpropagation":
+        assert sum(sum(part.values()) - part["f"] for part in parts) == expected.head
+    elif job.spec.method.kind == "associated_learning":
+        assert sum(part["b"] for part in parts) == expected.b
+        assert parts[0]["g"] == expected.classes * expected.label_dim + expected.label_dim
+        assert parts[0]["h"] == expected.label_dim * expected.classes + expected.classes
+        assert sum(part["g"] for part in parts[1:]) == expected.g
+        assert sum(part["h"] for part in parts[1:]) == expected.h
+
+
+def first_batch(job: Job) -> Tensors:
+    with TrainBatches(job.data, seed=job.spec.seed, start_step=0, end_step=1, workers=0) as batches:
+        batch = next(batches)
+    assert len(batch.samples) == 2
+    mask = {} if batch.mask is None else {"mask": batch.mask}
+    return {"s": batch.samples, "labels": batch.labels, **mask}
+
+
+def one_step(components: list[Component], incoming: Tensors) -> tuple[Tensors, dict[int, Tensors]]:
+    """F, B and U; every gradient is looked at."""
+    stage = make_stage(components)
+    outgoing = stage.forward(incoming, 1)
+    losses = stage.backward()
+    stage.update(1e-4, 1e-4)
+    for component in components:
+        for name, parameter in component.named_parameters():
+            assert parameter.grad is not None, name
+            assert torch.isfinite(parameter.grad).all(), name
+    return outgoing, losses
+
+
+def test_these_are_all() -> None:
+    assert {file.stem for file in FOLDER.glob("*.yaml")} == set(NETWORKS)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_it_is_the_network_of_the_thesis_and_takes_a_step(
+    name: str, method: str, stand_ins: Mapping[str, Overrides], one_thread: None
+) -> None:
+    """Of local losses a component at a time: the bridges of one network together hold up to 192 million parameters."""
+    job = job_of(name, method, stand_ins)
+    check_counts(job, NETWORKS[name])
+    network, losses = job.network, {}
+    incoming = first_batch(job)
+    if method == "backpropagation":
+        _, losses = one_step([network.component(index, "cpu") for index in range(len(network))], incoming)
+        assert set(losses) == {len(network) - 1}
+    else:
+        for index in range(len(network)):
+            incoming, own = one_step([network.component(index, "cpu")], incoming)
+            losses |= own
+        assert set(losses) == set(range(len(network)))
+    assert all(torch.isfinite(loss) for own in losses.values() for loss in own.values())
