@@ -39,6 +39,7 @@ unit: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.streamed
 	$(BIN)/python -m benchmarks.clock
+	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.tables
 
 schedules: $(INSTALLED)

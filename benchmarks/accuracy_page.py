@@ -47,9 +47,9 @@ def page(result: dict[str, dict[str, Runs]]) -> str:
         "Learning (AL), by backpropagation (BP: the same encoders and one head) and by supervised contrastive local",
         "losses (SCPL).",
         "",
-        "Test accuracy in percent: the mean over seeds ± the sample standard deviation. Of each run the evaluation with",
-        "the best validation accuracy counts; the test set chooses nothing. A seed changes initial weights, the order",
-        "of samples, and which of them are kept aside for validation.",
+        "Test accuracy in percent: the mean over seeds ± the sample standard deviation. Of each run the evaluation",
+        "with the best validation accuracy counts; the test set chooses nothing. A seed changes initial weights, the",
+        "order of samples, and which of them are kept aside for validation.",
         "",
         "## Whole networks",
         "",
@@ -79,12 +79,11 @@ def _whole(result: dict[str, dict[str, Runs]]) -> list[str]:
         if not of:
             continue
         seeds = sorted({int(seed) for runs in of.values() for seed in runs})
-        cells = [_shown(_tests(of.get(method, {}))) for method in METHODS]
+        cells = " | ".join(_shown(_tests(of.get(method, {}))) for method in METHODS)
         points = differences(of.get("associated_learning", {}), of.get("backpropagation", {}))
+        shown = _shown(points, signed=True)
         verdict = "–" if not points else "yes" if fmean(points) >= -ALLOWED_POINTS else "**no**"
-        lines.append(
-            f"| {title} | {' '.join(map(str, seeds))} | {' | '.join(cells)} | {_shown(points, signed=True)} | {verdict} |"
-        )
+        lines.append(f"| {title} | {' '.join(map(str, seeds))} | {cells} | {shown} | {verdict} |")
     return lines
 
 

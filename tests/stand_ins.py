@@ -27,7 +27,7 @@ def write_stand_ins(folder: Path, docstrings_cache: Path) -> Mapping[str, Overri
     Each has at least one mini-batch of the spec's own size left after the validation split.
     """
     return {
-        "FashionMNIST": fashion_mnist(folder / "fashion-mnist", num_train=320, num_test=40),
+        "FashionMNIST": fashion_mnist(folder / "fashion-mnist", num_train=4600, num_test=40),
         "CIFAR10": cifar10(folder, num_per_file=30),
         "CIFAR100": cifar100(folder, num_train=150, num_test=100),
         "tiny-imagenet-200": tiny_imagenet(folder / "tiny-imagenet-200", num_train_per_class=1),

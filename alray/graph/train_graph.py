@@ -28,7 +28,11 @@ _METHODS_AT_ONCE = 2  # of the trainer's actor: `fit`, and what the driver calls
 
 
 class TrainGraph(Graph):
-    """Ray Train starts, watches and ends the workers, and restarts none: the driver makes a new graph instead."""
+    """Ray Train starts, watches and ends the workers, and restarts none: the driver makes a new graph instead.
+
+    On a cluster that is attached to, one actor of Ray's own stays, which all its libraries share: the
+    `AutoscalingCoordinator`.
+    """
 
     def __init__(self, bundles: Sequence[Bundle], *, run_token: str, labels: Mapping[str, str] | None = None) -> None:
         """As `RayGraph`; all bundles are alike."""
@@ -130,7 +134,8 @@ class TrainGraph(Graph):
         if self._trainer is None:
             return
         places: list[Whereabouts] = list(self._latest.places.values())
-        if all(status.finished and status.error is None for status in self._latest.statuses.values()):
+        statuses = self._latest.statuses.values()
+        if statuses and all(status.finished and status.error is None for status in statuses):
             ray.wait([self._fitting], timeout=_ENDING_S)  # its workers have nothing left to do: it ends by itself
         ray.kill(self._trainer, no_restart=True)
         end_processes(places)

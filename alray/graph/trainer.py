@@ -1,4 +1,4 @@
-"""Ray Train's TorchTrainer around the stages of a data-parallel run: its trainer in an actor, a stage in each worker."""
+"""Ray Train's TorchTrainer around the stages of data parallelism: the trainer in an actor, a stage in each worker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from alray.stage.reports import StageStatus
 STORAGE = "ray-train"
 """Folder, in the run's, where Ray Train keeps its own state for as long as it runs."""
 
-_TELL_S = 0.1
+_TELL_S = 0.2
 _HEALTH_CHECK_S = 0.5
 _QUIET = {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": str(_HEALTH_CHECK_S),  # how soon it notices an end or a death

@@ -18,7 +18,7 @@ from alray.errors import PlanError
 _BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
-class Replicas(Protocol):
+class ReplicaSums(Protocol):
     """The replicas of a stage, all of which make the same calls in the same order."""
 
     def sum(self, tensor: torch.Tensor) -> None:
@@ -28,7 +28,7 @@ class Replicas(Protocol):
         """The flat tensors of all replicas, as rows."""
 
 
-def share_norms(module: nn.Module, over: Replicas) -> None:
+def share_norms(module: nn.Module, over: ReplicaSums) -> None:
     """Have every batch normalisation in a module take its statistics over all replicas, in place.
 
     Parameters and buffers stay the same tensors under the same names. Raises PlanError for one with a forward pass of
@@ -51,7 +51,7 @@ class ReplicaBatchNorm(_BatchNorm):
     statistics are updated alike on all replicas. In evaluation it is torch's own.
     """
 
-    def __init__(self, norm: _BatchNorm, over: Replicas) -> None:
+    def __init__(self, norm: _BatchNorm, over: ReplicaSums) -> None:
         """norm: whose parameters, buffers and settings it takes over."""
         if type(norm).forward is not _BatchNorm.forward:
             raise PlanError(
@@ -108,7 +108,7 @@ class _Moments:
     weight: float
 
 
-def _moments(s: torch.Tensor, over: Replicas) -> _Moments:
+def _moments(s: torch.Tensor, over: ReplicaSums) -> _Moments:
     """Of `[N, C, ...]`: each replica's mean and sum of squared deviations, put together as Chan et al. 1979 do, which
     cancels nothing where the mean is large."""
     axes = _axes(s)
@@ -144,7 +144,7 @@ class _Normalise(torch.autograd.Function):
         bias: torch.Tensor | None,
         moments: _Moments,
         eps: float,
-        over: Replicas,
+        over: ReplicaSums,
     ) -> torch.Tensor:
         mean, variance = moments.mean.to(s.dtype), moments.variance.to(s.dtype)
         ctx.save_for_backward(s, weight)

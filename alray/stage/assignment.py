@@ -12,9 +12,8 @@ import torch.distributed as dist
 
 from alray.channel.message import packed_bytes
 from alray.data.dataset import Data, open_data
-from alray.nn.component import Component
 from alray.nn.network import Network
-from alray.nn.replica_norm import Replicas, share_norms
+from alray.nn.replica_norm import ReplicaSums, share_norms
 from alray.nn.shape import Shape
 from alray.plan.plan import Plan
 from alray.seeds import derive_seed
@@ -141,7 +140,7 @@ class Assignment:
         if self.data_parallel:
             import alray.stage.data_parallel  # noqa: F401
 
-    def build_stage(self, network: Network, device: torch.device, *, norms: Replicas | None = None) -> Stage:
+    def build_stage(self, network: Network, device: torch.device, *, norms: ReplicaSums | None = None) -> Stage:
         """The stage with its components, loaded from the checkpoint it starts from.
 
         One that is `pipelined` needs the default process group of its replica, one that is `data_parallel` that of all

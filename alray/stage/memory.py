@@ -182,15 +182,15 @@ def _without_memory(component: Component, device: torch.device) -> Iterator[None
         return
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     recurrent = [module for module in component.modules() if isinstance(module, nn.RNNBase)]
-    for module in recurrent:
-        module._flat_weight_refs.clear()  # what is referred to weakly cannot be swapped
+    for layer in recurrent:
+        layer._flat_weight_refs.clear()  # what is referred to weakly cannot be swapped
     for parameter in component.parameters():
         torch.utils.swap_tensors(parameter, _fake(parameter, mode, device))
     for module in component.modules():
         for name, buffer in module.named_buffers(recurse=False):
             module._buffers[name] = _fake(buffer, mode, device)
-    for module in recurrent:
-        module._flat_weight_refs = [ref(weight) for weight in module._flat_weights]
+    for layer in recurrent:
+        layer._flat_weight_refs = [None if weight is None else ref(weight) for weight in layer._flat_weights]
     with mode, recurrent_operations() if recurrent else nullcontext(), torch.device(device):
         yield
 

@@ -67,9 +67,7 @@ def test_by_ray_train(replicated, local_ray, monkeypatch) -> None:
     """The run folder is as any other, and nothing of Ray Train is left."""
     places = []
     close = TrainGraph.close
-    monkeypatch.setattr(
-        TrainGraph, "close", lambda self: (places.extend(self._latest.places.values()), close(self))[1]
-    )
+    monkeypatch.setattr(TrainGraph, "close", lambda self: (places.extend(self._latest.places.values()), close(self))[1])
     one = replicated.run(*SGD[0], *BP, name="one")
     watching = Watching()
     run = replicated.run(*SGD[0], *DDP, *replicas(2), inline=False, watching=watching)

@@ -29,7 +29,7 @@ def need(setting: Setting, cut: tuple[int, ...], micro_batches: int) -> int:
         ("gpipe", 1, 8, [1, 2, 4, 8]),
         ("gpipe", 3, 12, [3, 4, 6, 12]),
         ("1f1b", 2, 8, [2, 4, 8]),
-        ("interleaved_1f1b", 2, 12, [2, 4, 6, 12]),
+        ("interleaved_1f1b", 2, 12, [2, 3, 4, 6, 12]),
         ("1f1b", 4, 6, [6]),
         ("gpipe", 5, 8, [8]),
         ("gpipe", 5, 3, []),

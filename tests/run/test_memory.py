@@ -1,19 +1,74 @@
-"""Memory limits of stages, micro-batches that follow them, and a run that finds no memory."""
+"""Memory limits of stages, and micro-batches that follow them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from alray.cli.place import Quiet  # the observer of `--json`
 from alray.errors import PlanError, SpecError
-from alray.orchestrate import Options, run_spec
 from alray.run.memory import machine_memory_bytes, stage_memory_limits
-from alray.spec.loading import load_spec
 
-BY_BACKPROPAGATION = "method={kind: backpropagation}"
+CPU = torch.device("cpu")
+BY_GPIPE = "method={kind: backpropagation}"
+
+
+def gpipe(*, stages: int = 1, norm: str = "accept", micro_batches: str = "auto") -> str:
+    return f"pipeline={{schedule: gpipe, stages: {stages}, micro_batches: {micro_batches}, micro_batch_norm: {norm}}}"
+
+
+@pytest.mark.parametrize(
+    ("resources", "replicas", "expected"),
+    [
+        ("resources={memory_bytes: 1000}", 1, (1000, 1000)),
+        ("resources={per_stage: {CPU: 1, memory: 5000}}", 1, (5000, 5000)),
+        ("resources={per_stage: [{CPU: 1, memory: 5000}, {CPU: 1, memory: 7000}]}", 1, (5000, 7000)),
+        ("resources={memory_bytes: 10, per_stage: {memory: 5000}}", 1, (10, 10)),
+        ("resources.threads=1", 1, (machine_memory_bytes() // 2,) * 2),
+        ("resources.threads=1", 3, (machine_memory_bytes() // 6,) * 2),
+    ],
+)
+def test_limits_of_stages(
+    load_small: Callable[..., Any], resources: str, replicas: int, expected: tuple[int, ...]
+) -> None:
+    spec = load_small("pipeline.stages=2", resources).spec
+    assert stage_memory_limits(spec, 2, replicas, CPU) == expected
+
+
+def need(job: Any) -> int:
+    return max(own.memory.total_bytes for own in job.plan(job.costs(probe=False)).stage_plans)
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_auto_is_the_largest_micro_batch_that_fits(make_job: Callable[..., Any], stages: int) -> None:
+    needs = {number: need(make_job(BY_GPIPE, gpipe(stages=stages, micro_batches=str(number)))) for number in (2, 4, 8)}
+    assert needs[2] > needs[4] > needs[8]
+    for number in (4, 8):
+        job = make_job(BY_GPIPE, gpipe(stages=stages), f"resources.memory_bytes={needs[number]}")
+        assert job.spec.pipeline.micro_batches == job.spec.micro_batches == number
+        assert job.plan(job.costs(probe=False)).micro_batches == number
+    roomy = make_job(BY_GPIPE, gpipe(stages=stages), "resources.memory_bytes=1000000000")
+    assert roomy.spec.micro_batches == stages
+    with pytest.raises(PlanError, match=r"pipeline\.micro_batches: even in 8 micro-batches, of 1 sample each, stage"):
+        make_job(BY_GPIPE, gpipe(stages=stages), f"resources.memory_bytes={needs[8] // 2}")
+
+
+def test_batch_normalisation_is_refused_where_auto_cuts(make_job: Callable[..., Any]) -> None:
+    with pytest.raises(SpecError, match="batch normalisation"):
+        make_job(BY_GPIPE, gpipe(stages=2, norm="refuse"))
+    # On one stage it may be that nothing is cut.
+    assert make_job(BY_GPIPE, gpipe(norm="refuse")).spec.micro_batches == 1
+    tight = need(make_job(BY_GPIPE, gpipe(micro_batches="4")))
+    with pytest.raises(PlanError, match="each of the 4 micro-batches would be normalised"):
+        make_job(BY_GPIPE, gpipe(norm="refuse"), f"resources.memory_bytes={tight}")
+
+
+def test_where_no_cut_fits_the_plan_says_so(make_job: Callable[..., Any]) -> None:
+    job = make_job("pipeline.stages=2", "resources.memory_bytes=1000")
+    with pytest.raises(PlanError) as caught:
+        job.plan(job.costs(probe=False))
+    (problem,) = caught.value.problems
+    assert "stage 1 needs" in problem.message and "and has 1000" in problem.message
+    assert problem.key == "pipeline.partition" and "resources.memory_bytes" in (problem.mend or "")

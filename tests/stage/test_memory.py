@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from benchmarks.tracked_memory import tracked_peak_bytes
 CPU = torch.device("cpu")
 
 
-@lru_cache(maxsize=None)
+@cache
 def counted(name: str, method: str) -> tuple[Network, Costs]:
     network = network_of(name, method, SMALL)
     return network, costs_of(network, SMALL)

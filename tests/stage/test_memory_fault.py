@@ -11,7 +11,9 @@ import torch
 from alray.stage.memory_fault import asked_bytes, is_out_of_memory, out_of_memory
 
 CPU_TEXT = "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
-CUDA_TEXT = "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1 is free."
+CUDA_TEXT = (
+    "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1 is free."
+)
 
 
 @pytest.mark.parametrize(

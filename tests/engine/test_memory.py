@@ -1,0 +1,86 @@
+"""Runs that find no memory, and runs that keep within theirs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from alray.errors import RunError, StageError
+
+from .conftest import Workshop
+
+HUNGRY = '''
+import torch
+from torch import nn
+
+
+class Hungry(nn.Module):
+    """Asks for a petabyte in its forward number `at`, and in every one behind it."""
+
+    def __init__(self, input, at):
+        super().__init__()
+        self.at, self.calls = at, 0
+        self.conv = nn.Conv2d(input[0], 4, 1)
+
+    def forward(self, s, mask=None):
+        self.calls += 1
+        if self.calls >= self.at and s.device.type == "cpu":
+            torch.empty(2**50, dtype=torch.uint8)
+        return self.conv(s)
+'''
+COST = "{forward_s: 0.001, backward_s: 0.001, update_s: 0.001}"
+COSTS = f"pipeline.costs=[{COST}, {COST}]"
+"""Given, so that nothing is probed."""
+
+
+@pytest.fixture
+def hungry(workshop: Workshop) -> Workshop:
+    (workshop.folder / "hungry.py").write_text(HUNGRY)
+    return workshop
+
+
+def components(at: int) -> str:
+    return f'model.components=[{{block: vgg, channels: [4]}}, {{block: "python:hungry.Hungry", at: {at}}}]'
+
+
+@pytest.mark.parametrize("inline", [True, False], ids=["inline", "ray"])
+def test_a_stage_that_finds_no_memory_ends_the_run(hungry: Workshop, inline: bool) -> None:
+    """On the second stage, in its third mini-batch; it is not tried again."""
+    finished = hungry.run(components(at=3), COSTS, "pipeline.partition=[1, 1]", inline=inline)
+    error = finished.error
+    assert isinstance(error, StageError)
+    (problem,) = error.problems
+    assert problem.message.startswith(
+        "stage 1 (components 1 to 1) ran out of memory: it asked for 1,125.9 TB at once; the plan predicts "
+    )
+    assert problem.mend == "use more stages, a smaller data.batch_size, or a device with more memory"
+    assert finished.summary.status == "failed"
+    assert len(finished.summary.failures) == 1
+    assert "DefaultCPUAllocator" in (hungry.folder / "run" / "logs" / "stage-1.log").read_text()
+
+
+def test_the_probe_that_finds_no_memory(hungry: Workshop) -> None:
+    with pytest.raises(RunError) as caught:
+        hungry.run(components(at=1), "pipeline.costs=null")
+    (problem,) = caught.value.problems
+    assert problem.key == "model.components[1]"
+    assert problem.message == (
+        "component 1 (block `python:hungry.Hungry`) ran out of memory on the first mini-batch: "
+        "it asked for 1,125.9 TB at once"
+    )
+
+
+def test_the_number_of_micro_batches_found_is_that_of_the_run(workshop: Workshop) -> None:
+    """It is in the run folder's spec, and gives the weights that it gives when it is asked for."""
+    by_gpipe = ("method={kind: backpropagation}", "pipeline.schedule=gpipe", "pipeline.micro_batch_norm=accept")
+    by_gpipe += ("run.epochs=1",)
+    asked = workshop.run(*by_gpipe, "pipeline.micro_batches=4", name="asked")
+    plan = json.loads((workshop.folder / "asked" / "plan.json").read_text())
+    limit = plan["stage_plans"][0]["memory"]["total_bytes"]
+    found = workshop.run(*by_gpipe, "pipeline.micro_batches=auto", f"resources.memory_bytes={limit}", name="found")
+    spec = yaml.safe_load((Path(found.summary.run_dir) / "spec.yaml").read_text())
+    assert spec["pipeline"]["micro_batches"] == 4
+    assert found.summary.weights_sha256 == asked.summary.weights_sha256

@@ -1,0 +1,34 @@
+"""The baseline on photographs of cats and dogs trains from the folder users download, here a small one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from alray.cli.main import execute
+
+from .stand_ins import Overrides
+
+SPEC = Path(__file__).parents[1] / "specs" / "baselines" / "sync_sgd_dogs_vs_cats.yaml"
+
+
+def test_synchronous_sgd_on_dogs_and_cats(
+    tmp_path: Path, stand_ins: Mapping[str, Overrides], capsys: pytest.CaptureFixture[str], one_thread: None
+) -> None:
+    """Two workers instead of eight, smaller mini-batches; everything else is as in the spec."""
+    small = ["replicas.count=2", "data.batch_size=64", "data.image_size=16", "run.steps=40"]
+    rate = "lr_schedule.reference_batch_size=32"  # twice the rate after the warm-up, which is longer than the run
+    place = ["--inline", "--json", "--run-dir", str(tmp_path / "run")]
+    assert execute(["run", str(SPEC), *stand_ins["dogs_vs_cats"], *small, rate, *place]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["status"], summary["replicas"], summary["steps"]) == ("finished", 2, 40)
+    assert summary["accuracy"]["test"] > 0.9  # the dogs of the stand-in are brighter
+    records = [json.loads(line) for line in (tmp_path / "run" / "records.jsonl").read_text().splitlines()]
+    rates = [record["lr"] for record in records if record["kind"] == "step"]
+    assert rates[0] == pytest.approx(0.1) and 0.1 < rates[-1] < 0.2 and rates == sorted(rates)
+    stages = [record for record in records if record["kind"] == "stage"]
+    assert {record["replica"] for record in stages} == {0, 1}
+    assert all(record["all_reduce_bytes"] > 0 for record in stages if not record["warm_up"])
