@@ -199,7 +199,7 @@ class Summary(BaseModel):
     parameters: int
     peak_memory_bytes: list[int | None]
     bytes_sent: dict[str, int]
-    shares: list[int] | None = None  # samples of a mini-batch each replica takes at the end; null for one replica
+    shares: list[int] = Field(default_factory=list)  # samples of a mini-batch each replica takes at the end
     all_reduce_bytes: int = 0  # between replicas, over all stages
     failures: list[Failure]
     report: str | None = None  # path of report.html

@@ -98,7 +98,8 @@ class StageActor:
         device = assignment.device(self._device_index)
         network = assignment.network()
         # A backstop only: the driver, which hears every stage, ends a graph long before.
-        timeout_s = max(300.0, 10.0 * assignment.plan.deadline_s)
+        # Other replicas wait out the evaluations of the first one.
+        timeout_s = max(300.0, 10.0 * (assignment.plan.deadline_s + assignment.plan.evaluation_s))
         joined = joined_replicas = None
         if meeting.stages is not None:
             joined = join(meeting.stages, assignment, self._stores.get("stages"), timeout_s)

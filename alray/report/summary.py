@@ -63,7 +63,7 @@ class Figures:
     accuracy_per_depth: list[DepthAccuracy]
     peak_memory_bytes: list[int | None]
     bytes_sent: dict[str, int]
-    shares: list[int] | None
+    shares: list[int]
     all_reduce_bytes: int
     failures: list[Failure]
 
@@ -193,10 +193,8 @@ def _last_of_stages(records: Sequence[Record]) -> list[StageRecord]:
     return found
 
 
-def _shares(records: Sequence[Record], plan: Plan) -> list[int] | None:
+def _shares(records: Sequence[Record], plan: Plan) -> list[int]:
     """Samples of a mini-batch each replica takes at the end."""
-    if plan.replicas == 1:
-        return None
     shares = list(plan.shares)
     for record in _last_of_stages(records):
         if record.share is not None and record.replica < plan.replicas:

@@ -186,9 +186,9 @@ def test_stop_at_is_agreed_on(replicated) -> None:
 def test_on_ray(replicated, local_ray, victims) -> None:  # noqa: F811
     """A grid of three replicas of one stage, killed on the way; the bits of one process."""
     overrides = [*SGD[0], *replicas(3, "replicas.all_reduce=ring", "replicas.shares=[5, 17, 42]")]
-    overrides += ["run={steps: 3000, checkpoint: {every: 300 steps}}"]
+    overrides += ["run={steps: 1000, checkpoint: {every: 150 steps}}"]
     inline = replicated.run(*overrides, name="inline")
-    watching = Striking(victims=victims, strikes=[(1, 400)])
+    watching = Striking(victims=victims, strikes=[(1, 200)])
     run = replicated.run(*overrides, inline=False, watching=watching)
     assert watching.struck, "the run was over before the replica was killed"
     assert run.error is None, run.error
