@@ -93,10 +93,11 @@ class InlineGraph(Graph):
         plan = self._assignments[0].plan
         links = [end for _ in range(plan.replicas) for end in _links(plan.stages, plan.in_flight)]
         groups, store = self._replica_groups()
+        alone = len(self._assignments) == 1
         for place, assignment in enumerate(self._assignments):
             self._turn_of = place
             device = assignment.device()
-            baseline = memory_baseline(device)
+            baseline = memory_baseline(device) if alone else 0  # a whole collection: not for nothing
             stage = assignment.build_stage(network, device)
             replication = None
             if groups:
@@ -111,7 +112,7 @@ class InlineGraph(Graph):
                     control=self._control,
                     report=self._outboxes[place].put,
                     baseline_bytes=baseline,
-                    measures_memory=len(self._assignments) == 1,
+                    measures_memory=alone,
                     profiler=profiler,
                     replication=replication,
                 )

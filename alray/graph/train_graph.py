@@ -12,11 +12,10 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from alray.errors import PlanError, StageError
-from alray.graph.actor import Whereabouts
 from alray.graph.cluster import Bundle, has_room
 from alray.graph.graph import Graph
 from alray.graph.processes import end_processes
-from alray.graph.trainer import STORAGE, Heard, TrainerActor
+from alray.graph.trainer import STORAGE, Fate, Heard, TrainerActor
 from alray.stage.assignment import Assignment
 from alray.stage.reports import StageStatus
 
@@ -60,7 +59,8 @@ class TrainGraph(Graph):
                 self._bundles[0],
                 self._labels,
                 first.run_dir / STORAGE,
-                max(300.0, 10.0 * first.plan.deadline_s),  # a backstop, as in `StageActor`
+                # A backstop, as in `StageActor`.
+                max(300.0, 10.0 * (first.plan.deadline_s + first.plan.evaluation_s)),
             )
         )
         self._fitting = self._trainer.fit.remote(list(assignments), self._run_token)
@@ -115,32 +115,47 @@ class TrainGraph(Graph):
         asked, self._asked = self._asked, None
         try:
             self._latest = ray.get(asked)
-        except (RayActorError, RayTaskError) as error:
-            raise StageError(f"the process of Ray Train's trainer died: {error}") from error
+        except RayActorError as error:
+            fate = Fate(f"the process of its trainer died: {_last_line(error)}", {})
+            self._latest = replace(self._latest, fate=fate, ended=True)
+            return
         for replica, status in self._latest.statuses.items():
             before = self._taken.get(replica)
             reports = (before.reports if before is not None else ()) + status.reports
             self._taken[replica] = replace(status, reports=reports)
 
     def _ended(self) -> StageError:
-        fate = self._latest.fate
-        said = fate.message.splitlines()[-1] if fate is not None and fate.message else "without a word"
+        said = "without a word"
+        if self._latest.fate is not None:
+            said = _last_line(self._latest.fate.message)
+        else:
+            try:
+                ray.get(self._fitting)
+            except (RayActorError, RayTaskError) as error:
+                said = _last_line(error)
         return StageError(f"Ray Train ended before its workers did: {said}", mend="see the logs of Ray on the node")
 
     def request_stop(self) -> None:
-        self._trainer.request_stop.remote()
+        self._trainer.give.remote("stop")
 
     def close(self) -> None:
+        """End the workers first, so that Ray Train ends by itself and gives back their room; then its trainer."""
         if self._trainer is None:
             return
-        places: list[Whereabouts] = list(self._latest.places.values())
-        statuses = self._latest.statuses.values()
-        if statuses and all(status.finished and status.error is None for status in statuses):
-            ray.wait([self._fitting], timeout=_ENDING_S)  # its workers have nothing left to do: it ends by itself
+        if self._latest.places:
+            if not all(status.finished for status in self._latest.statuses.values()):
+                self._trainer.give.remote("end")
+                end_processes(list(self._latest.places.values()))
+            ray.wait([self._fitting], timeout=_ENDING_S)
         ray.kill(self._trainer, no_restart=True)
-        end_processes(places)
+        end_processes(list(self._latest.places.values()))
         self._trainer = None
         shutil.rmtree(self._assignments[0].run_dir / STORAGE, ignore_errors=True)
+
+
+def _last_line(said: object) -> str:
+    """What Ray's messages come to stands in their last line."""
+    return (str(said).strip().splitlines() or ["no message"])[-1]
 
 
 def as_waiting(statuses: Sequence[StageStatus]) -> list[StageStatus]:
@@ -148,7 +163,7 @@ def as_waiting(statuses: Sequence[StageStatus]) -> list[StageStatus]:
 
     So one that waits while another evaluates, or gets its data, is not taken for one that is stuck.
     """
-    others_wait = any(status.activity != "compute" for status in statuses)
+    others_wait = any(status.activity != "compute" and not status.finished for status in statuses)
     return [
         replace(status, activity="all_reduce") if others_wait and status.activity == "compute" else status
         for status in statuses

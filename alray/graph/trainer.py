@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 import ray
 import torch.distributed as dist
@@ -16,7 +16,7 @@ from ray.exceptions import RayActorError
 from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError, get_context
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from alray.errors import ChannelError
+from alray.errors import ChannelError, RunError
 from alray.graph.actor import StageActor, Whereabouts, require_run_dir
 from alray.graph.rendezvous import Meeting, Place
 from alray.stage.assignment import Assignment
@@ -24,6 +24,9 @@ from alray.stage.reports import StageStatus
 
 STORAGE = "ray-train"
 """Folder, in the run's, where Ray Train keeps its own state for as long as it runs."""
+
+Order = Literal["go_on", "stop", "end"]
+"""What the driver asks the workers for: to stop after a mini-batch and its checkpoint, or to end at once."""
 
 _TELL_S = 0.2
 _HEALTH_CHECK_S = 0.5
@@ -68,18 +71,28 @@ class TrainerActor:
         self._lock = Lock()
         self._heard = Heard()
         self._heard_at: dict[int, float] = {}
-        self._stop_requested = False
+        self._order: Order = "go_on"
 
     def fit(self, assignments: Sequence[Assignment], run_token: str) -> None:
         """Train to the end, however it ends."""
         os.environ |= _QUIET
+        fate = None
+        try:
+            self._trainer(assignments, run_token).fit()
+        except TrainingFailedError as error:
+            fate = _fate(error)
+        finally:
+            with self._lock:
+                self._heard.fate, self._heard.ended = fate, True
+
+    def _trainer(self, assignments: Sequence[Assignment], run_token: str) -> TorchTrainer:
         config = {
             "assignments": list(assignments),
             "run_token": run_token,
             "trainer": ray.get_runtime_context().current_actor,
         }
         uses_gpu = self._bundle.get("GPU", 0.0) > 0
-        trainer = TorchTrainer(
+        return TorchTrainer(
             train_worker,
             train_loop_config=config,
             torch_config=TorchConfig(backend="nccl" if uses_gpu else "gloo", timeout_s=int(self._timeout_s)),
@@ -93,16 +106,9 @@ class TrainerActor:
                 name="workers", storage_path=str(self._storage), failure_config=FailureConfig(max_failures=0)
             ),
         )
-        fate = None
-        try:
-            trainer.fit()
-        except TrainingFailedError as error:
-            fate = _fate(error)
-        with self._lock:
-            self._heard.fate, self._heard.ended = fate, True
 
-    def tell(self, status: StageStatus, place: Whereabouts) -> bool:
-        """A worker's status, from the worker; returns whether it is asked to stop."""
+    def tell(self, status: StageStatus, place: Whereabouts) -> Order:
+        """A worker's status, from the worker; returns what it is asked for."""
         with self._lock:
             before = self._heard.statuses.get(status.replica)
             if before is not None:
@@ -110,7 +116,7 @@ class TrainerActor:
             self._heard.statuses[status.replica] = status
             self._heard.places[status.replica] = place
             self._heard_at[status.replica] = time.monotonic()
-            return self._stop_requested
+            return self._order
 
     def take(self) -> Heard:
         """What was heard, for the driver; reports are handed out once."""
@@ -125,8 +131,9 @@ class TrainerActor:
             self._heard.statuses = {replica: replace(status, reports=()) for replica, status in heard.statuses.items()}
         return heard
 
-    def request_stop(self) -> None:
-        self._stop_requested = True
+    def give(self, order: Order) -> None:
+        """Ask all workers for this."""
+        self._order = order
 
 
 def train_worker(config: dict[str, Any]) -> None:
@@ -143,7 +150,10 @@ def train_worker(config: dict[str, Any]) -> None:
     actor.start(_meeting(actor, context, place))
     while True:
         status = actor.poll()
-        if ray.get(config["trainer"].tell.remote(status, place)):
+        order: Order = ray.get(config["trainer"].tell.remote(status, place))
+        if order == "end":
+            raise RunError("the run was ended")
+        if order == "stop":
             actor.request_stop()
         if status.finished and status.error is None:
             return

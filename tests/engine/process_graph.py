@@ -114,7 +114,8 @@ class ProcessEngine(Engine):
 def stage_server(folder: Path) -> Iterator[str]:
     """A stage server, ready; gives its socket, in this folder."""
     socket = folder / "stages"
-    process = subprocess.Popen([sys.executable, Path(__file__).with_name("stage_server.py"), socket])
+    command = [sys.executable, Path(__file__).with_name("stage_server.py"), socket]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE)  # which ends with this process, however that ends
     try:
         while not socket.exists():
             assert process.poll() is None, "the stage server did not come up"
@@ -122,7 +123,7 @@ def stage_server(folder: Path) -> Iterator[str]:
         yield str(socket)
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 @contextmanager

@@ -1,15 +1,19 @@
 """A process that has loaded what a stage needs, and forks one stage for each connection: `stage_server.py SOCKET`.
 
-Loading torch takes a process some two seconds of a processor; a fork takes milliseconds.
+Loading torch takes a process some two seconds of a processor; a fork takes milliseconds. The server ends when its
+standard input does.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import select
 import signal
+import socket
 import sys
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Connection
+from pathlib import Path
 
 import torch._inductor.config  # with all of torch._dynamo, which every optimizer loads
 import torch.distributed as dist
@@ -40,9 +44,15 @@ def serve(connection: Connection) -> None:
 def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the stages
     gc.freeze()  # or every stage's collections would copy what it shares with this process
-    with Listener(sys.argv[1]) as listener:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{sys.argv[1]}.soon")
+        listener.listen()
+        Path(f"{sys.argv[1]}.soon").rename(sys.argv[1])  # there as soon as it can be connected to
         while True:
-            connection = listener.accept()
+            ready, _, _ = select.select([listener, sys.stdin], [], [])
+            if sys.stdin in ready:
+                return  # its other end is gone, and with it whoever started this process
+            connection = Connection(listener.accept()[0].detach())
             if os.fork() == 0:
                 serve(connection)
             connection.close()

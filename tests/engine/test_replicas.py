@@ -37,13 +37,14 @@ import torch
 class Slow(torch.nn.Module):
     """Takes its time for every sample, on a busy machine as on an idle one."""
 
-    def __init__(self, input):
+    def __init__(self, input, sample_s=5e-4):
         super().__init__()
         self.linear = torch.nn.Linear(input.elements, 24)
+        self.sample_s = sample_s
 
     def forward(self, s, mask=None):
         if s.device.type != "meta":
-            time.sleep(5e-4 * len(s))
+            time.sleep(self.sample_s * len(s))
         return torch.tanh(self.linear(s.flatten(1)))
 '''
 SGD = (["optimizer={kind: sgd, lr: 0.1, momentum: 0.9}"], 1e-5)
@@ -186,10 +187,12 @@ def test_stop_at_is_agreed_on(replicated) -> None:
 def test_on_ray(replicated, local_ray, victims) -> None:  # noqa: F811
     """A grid of three replicas of one stage, killed on the way; the bits of one process."""
     overrides = [*SGD[0], *replicas(3, "replicas.all_reduce=ring", "replicas.shares=[5, 17, 42]")]
-    overrides += ["run={steps: 1000, checkpoint: {every: 150 steps}}"]
-    inline = replicated.run(*overrides, name="inline")
-    watching = Striking(victims=victims, strikes=[(1, 200)])
-    run = replicated.run(*overrides, inline=False, watching=watching)
+    overrides += ["run={steps: 120, checkpoint: {every: 30 steps}}"]
+    (replicated.folder / "slow.py").write_text(SLOW)
+    block = "model.components.0={block: 'python:slow.Slow', sample_s: %g}"
+    inline = replicated.run(*overrides, block % 0, name="inline")
+    watching = Striking(victims=victims, strikes=[(1, 40)])
+    run = replicated.run(*overrides, block % 5e-4, inline=False, watching=watching)
     assert watching.struck, "the run was over before the replica was killed"
     assert run.error is None, run.error
     (failure,) = run.summary.failures

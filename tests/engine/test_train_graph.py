@@ -84,11 +84,11 @@ def test_reports_are_handed_out_once_and_none_is_lost(tmp_path) -> None:
     place = Whereabouts("node", "host", 7, 0.0, True)
     losses = [Losses(step, {0: {"cross_entropy": 1.0}}, 0.1, 0.0) for step in (1, 2, 3)]
     for one in losses[:2]:
-        assert not trainer.tell(status(1, step=one.step, reports=(one,)), place)
+        assert trainer.tell(status(1, step=one.step, reports=(one,)), place) == "go_on"
     taken = trainer.take()
     assert taken.statuses[1].reports == tuple(losses[:2]) and taken.statuses[1].step == 2
     assert taken.silent_s[1] >= 0.0 and not taken.ended
     assert trainer.take().statuses[1].reports == ()
-    trainer.request_stop()
-    assert trainer.tell(status(1, step=3, reports=(losses[2],)), place)
+    trainer.give("stop")
+    assert trainer.tell(status(1, step=3, reports=(losses[2],)), place) == "stop"
     assert trainer.take().statuses[1].reports == (losses[2],)
