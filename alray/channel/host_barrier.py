@@ -8,10 +8,10 @@ others open them through the descriptors of stage 0, and nothing is left behind 
 from __future__ import annotations
 
 import os
-import select
 from collections.abc import Generator
 from dataclasses import dataclass
 
+from alray.channel.host_pipe import open_of, read_within
 from alray.channel.link import Barrier
 from alray.errors import ChannelError
 
@@ -79,21 +79,19 @@ class HostBarrierMember(Barrier):
 
 def _open(pid: int, descriptor: int, flags: int) -> int:
     try:
-        return os.open(f"/proc/{pid}/fd/{descriptor}", flags)
+        return open_of(pid, descriptor, flags)
     except OSError as error:
         raise _gone() from error
 
 
 def _read(descriptor: int, most: int, timeout_s: float) -> bytes:
     """Some bytes, as soon as there are any."""
-    watched = select.poll()
-    watched.register(descriptor, select.POLLIN)
-    if not watched.poll(timeout_s * 1e3):
-        raise ChannelError("barrier: a stage is silent", mend="see what happened to the other stages")
-    content = os.read(descriptor, most)
-    if not content:
-        raise _gone()
-    return content
+    try:
+        return read_within(descriptor, most, timeout_s)
+    except TimeoutError as error:
+        raise ChannelError("barrier: a stage is silent", mend="see what happened to the other stages") from error
+    except BrokenPipeError as error:
+        raise _gone() from error
 
 
 def _gone() -> ChannelError:

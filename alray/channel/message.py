@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -110,7 +111,7 @@ def pack(message: Message, buffer: torch.Tensor, *, edge: str) -> int:
             f"the edge was laid out for {buffer.numel()}",
             mend="a block gave a larger output than it did on the meta device; its output shape must be fixed",
         )
-    buffer[: 8 * len(header)].view(torch.int64).copy_(torch.tensor(header))
+    struct.pack_into(f"{len(header)}q", buffer.numpy().data, 0, *header)
     for tensor, start, nbytes in places:
         buffer[start : start + nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
     return offset
@@ -121,17 +122,18 @@ def unpack(buffer: torch.Tensor, *, edge: str) -> Message:
 
     Sizes come from the header alone, so what a longer message left behind in the buffer is never seen.
     """
-    words = buffer[:HEADER_BYTES].view(torch.int64).tolist()
-    if words[0] != _MAGIC:
+    content = buffer.numpy().data
+    magic, kind, step, flags, count, num_tensors = struct.unpack_from(f"{_FIXED}q", content)
+    if magic != _MAGIC:
         raise ChannelError(
             f"edge {edge}: what arrived is not an alray message",
             mend="the stages of one run must be of one version of alray",
         )
-    _, kind, step, flags, count, num_tensors = words[:_FIXED]
+    words = struct.unpack_from(f"{num_tensors * _ENTRY}q", content, 8 * _FIXED)
     tensors: dict[str, torch.Tensor] = {}
     offset = HEADER_BYTES
     for index in range(num_tensors):
-        entry = words[_FIXED + index * _ENTRY : _FIXED + (index + 1) * _ENTRY]
+        entry = words[index * _ENTRY : (index + 1) * _ENTRY]
         dtype, shape = _DTYPES[entry[1]], tuple(entry[3 : 3 + entry[2]])
         nbytes = math.prod(shape) * dtype.itemsize
         tensors[_NAMES[entry[0]]] = buffer[offset : offset + nbytes].view(dtype).view(shape)

@@ -180,11 +180,8 @@ class _Ends:
             )
         sender = SharedMemorySender(
             edge=edge,
-            peer=peer,
-            tag=tag,
             capacity_bytes=capacity_bytes,
             in_flight=self.assignment.plan.in_flight,
-            group=self.group,
             timeout_s=self.timeout_s,
         )
         self.store.set(f"ring {tag} {edge}", sender.ring.as_text())
@@ -205,11 +202,8 @@ class _Ends:
             )
         return SharedMemoryReceiver(
             edge=edge,
-            peer=peer,
-            tag=tag,
             ring=Ring.of_text(self.store.get(f"ring {tag} {edge}").decode()),
             device=self.device,
-            group=self.group,
             timeout_s=self.timeout_s,
         )
 

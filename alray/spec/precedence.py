@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from alray.spec.choice import Choice
+from alray.spec.micro_batches import PIPELINES
 from alray.spec.pipeline import SCHEDULES
 from alray.spec.places import Path, Places, key_text
 from alray.spec.run import LENGTHS
@@ -59,9 +60,10 @@ def _method(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
     kind = Choice("kind", default="associated_learning")(document.get("method"))
     if kind not in SCHEDULES:
         return
-    if _value(document, "pipeline", "schedule") not in (None, "auto", *SCHEDULES[kind]):
+    schedule = _value(document, "pipeline", "schedule")
+    if schedule not in (None, "auto", *SCHEDULES[kind]):
         yield ("pipeline", "schedule"), f"it is not one for {kind}"
-    if kind == "backpropagation":
+    if kind == "backpropagation" and schedule not in PIPELINES:  # one of them was asked for: it wants the stages
         if _value(document, "pipeline", "stages") not in (None, 1):
             yield ("pipeline", "stages"), "backpropagation runs on one stage"
         partition = _value(document, "pipeline", "partition")

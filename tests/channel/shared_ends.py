@@ -18,7 +18,7 @@ IN_FLIGHT = {"lengths": 1, "autograd": 2, "bound": 3, "both ways": 1, "too large
 class SharedEnds(two_ends.Ends):
     """Ends over shared memory; the sender makes the ring, and the store tells where it is.
 
-    Ends live as long as their process, as a stage's do: gloo would be left with receives into memory that is gone.
+    Ends live as long as their process, as a stage's do.
     """
 
     kept: ClassVar[list[Any]] = []
@@ -26,11 +26,8 @@ class SharedEnds(two_ends.Ends):
     def sender(self, *, capacity: int = two_ends.CAPACITY, tag: int | None = None) -> SharedMemorySender:
         sender = SharedMemorySender(
             edge=f"{self.rank}->{1 - self.rank}",
-            peer=1 - self.rank,
-            tag=tag or self.tag,
             capacity_bytes=capacity,
             in_flight=IN_FLIGHT[self.name],
-            group=self.group,
             timeout_s=20.0,
         )
         self.store.set(f"{self.name}/{tag or self.tag}/ring", sender.ring.as_text())
@@ -41,11 +38,8 @@ class SharedEnds(two_ends.Ends):
         assert in_flight == IN_FLIGHT[self.name]
         receiver = SharedMemoryReceiver(
             edge=f"{1 - self.rank}->{self.rank}",
-            peer=1 - self.rank,
-            tag=tag or self.tag,
             ring=Ring.of_text(self.store.get(f"{self.name}/{tag or self.tag}/ring").decode()),
             device=torch.device("cpu"),
-            group=group or self.group,
             timeout_s=timeout_s,
         )
         self.kept.append(receiver)

@@ -6,13 +6,17 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from alray.channel.shared_memory import Ring, SharedMemoryReceiver
+from alray.channel.message import HEADER_BYTES, Kind, Message
+from alray.channel.shared_memory import Ring, SharedMemoryReceiver, SharedMemorySender
 from alray.errors import ChannelError
 
 SENT, RECEIVED = 0, 1
@@ -69,14 +73,105 @@ def test_memory_that_may_not_be_opened_is_told():
     with pytest.raises(ChannelError) as caught:
         SharedMemoryReceiver(
             edge="0->1",
-            peer=0,
-            tag=1,
-            ring=Ring(pid=2**22 - 1, descriptor=5, slot_bytes=4096, num_slots=2),
+            ring=Ring(pid=2**22 - 1, memory=5, filled=6, free=7, slot_bytes=4096, num_slots=2),
             device=torch.device("cpu"),
-            group=None,
             timeout_s=1.0,
         )
     assert str(caught.value) == (
         f"edge 0->1: the memory of process {2**22 - 1} cannot be shared: No such file or directory; "
         "stages of one node must run in one container, as one user"
     )
+
+
+_RECEIVES_ONE = """
+import sys, time, torch
+from alray.channel.shared_memory import Ring, SharedMemoryReceiver
+end = SharedMemoryReceiver(edge="0->1", ring=Ring.of_text(sys.argv[1]), device=torch.device("cpu"), timeout_s=20.0)
+for _ in end.receive(): pass
+print("received", flush=True)
+time.sleep(60)
+"""
+_SENDS_ONE = """
+import sys, time
+from alray.channel.message import HEADER_BYTES, Kind, Message
+from alray.channel.shared_memory import SharedMemorySender
+end = SharedMemorySender(edge="0->1", capacity_bytes=HEADER_BYTES, in_flight=1, timeout_s=20.0)
+for _ in end.send(Message(Kind.TRAIN, 1)): pass
+print(end.ring.as_text(), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def other() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts the other end of an edge in a process of its own."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(script: str, *arguments: str) -> subprocess.Popen[str]:
+        started.append(subprocess.Popen([sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def _sender(timeout_s: float) -> SharedMemorySender:
+    return SharedMemorySender(edge="0->1", capacity_bytes=HEADER_BYTES, in_flight=1, timeout_s=timeout_s)
+
+
+def _send(sender: SharedMemorySender, step: int) -> None:
+    for _ in sender.send(Message(Kind.TRAIN, step)):
+        raise AssertionError("an edge between processes blocks")
+
+
+def test_a_receiver_that_is_killed_is_told_to_the_sender_that_waits_for_it(other) -> None:
+    sender = _sender(20.0)
+    _send(sender, 1)
+    receiver = other(_RECEIVES_ONE, sender.ring.as_text())
+    assert receiver.stdout.readline() == "received\n"
+    _send(sender, 2)
+    threading.Timer(0.2, receiver.kill).start()
+    began = time.monotonic()
+    with pytest.raises(ChannelError, match=r"^edge 0->1: the neighbour is gone; see what happened to its stage$"):
+        _send(sender, 3)  # both slots are the receiver's
+    assert time.monotonic() - began < 10.0
+    with pytest.raises(ChannelError, match="gone"):
+        _send(sender, 3)
+
+
+def test_a_sender_that_is_killed_is_told_to_the_receiver_after_what_it_sent(other) -> None:
+    sender = other(_SENDS_ONE)
+    ring = Ring.of_text(sender.stdout.readline())
+    receiver = SharedMemoryReceiver(edge="0->1", ring=ring, device=torch.device("cpu"), timeout_s=20.0)
+    threading.Timer(0.2, sender.kill).start()
+    with pytest.raises(StopIteration) as received:
+        next(receiver.receive())
+    message = received.value.value
+    assert (message.kind, message.step) == (Kind.TRAIN, 1)
+    with pytest.raises(ChannelError, match=r"^edge 0->1: the neighbour is gone; see"):
+        next(receiver.receive())
+    with pytest.raises(ChannelError, match=r"^edge 0->1: the neighbour is gone; see"):
+        receiver.release(message)
+
+
+def test_a_silent_neighbour_is_told_apart(other) -> None:
+    sender = _sender(0.3)
+    receiver = other(_RECEIVES_ONE, sender.ring.as_text())
+    for step in (1, 2):
+        _send(sender, step)
+    assert receiver.stdout.readline() == "received\n"
+    with pytest.raises(ChannelError, match=r"^edge 0->1: the neighbour is silent; see"):
+        for _ in range(2):  # the first may find the word that the receiver is there
+            _send(sender, 3)
+
+
+def test_a_receiver_hears_nothing_from_a_silent_sender(other) -> None:
+    sender = other(_SENDS_ONE)
+    ring = Ring.of_text(sender.stdout.readline())
+    receiver = SharedMemoryReceiver(edge="0->1", ring=ring, device=torch.device("cpu"), timeout_s=0.3)
+    with pytest.raises(StopIteration):
+        next(receiver.receive())
+    with pytest.raises(ChannelError, match=r"^edge 0->1: the neighbour is silent; see"):
+        next(receiver.receive())

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from alray.spec.loading import LoadedSpec, load_spec
+from alray.spec.micro_batches import PIPELINES
 from alray.spec.models import Backpropagation, Cosine, Head, OwnBlock, Sgd, Synthetic
 
 Complaints = Callable[..., list[str]]
@@ -108,6 +109,15 @@ def test_backpropagation_sets_the_pipeline_of_local_losses_aside(load: Load, sma
         "pipeline.partition of the file is set aside: backpropagation runs on one stage",
         "optimizer.label_lr of the file is set aside: backpropagation has no label chain",
     ]
+
+
+@pytest.mark.parametrize("schedule", PIPELINES)
+def test_a_pipeline_of_backpropagation_asked_for_keeps_the_stages(load: Load, small: str, schedule: str) -> None:
+    text = small.replace("{stages: 2}", "{schedule: streamed, partition: uniform, stages: 2}")
+    text = text.replace("channels: [4]", "channels: [4], repeat: 3")  # enough components for the virtual stages
+    asked = ("method=backpropagation", f"pipeline.schedule={schedule}", "pipeline.micro_batch_norm=accept")
+    loaded = load(*asked, text=text)
+    assert (loaded.spec.schedule, loaded.spec.pipeline.stages, loaded.notes) == (schedule, 2, [])
 
 
 def test_back_to_local_losses(load: Load, small: str) -> None:
