@@ -13,7 +13,6 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass
 
@@ -76,7 +75,7 @@ class SharedMemorySender(Sender):
         os.ftruncate(memory, slot_bytes * self.ring.num_slots)
         self._capacity_bytes = capacity_bytes
         self._slots = _slots(memory, self.ring)
-        self._free = deque(range(self.ring.num_slots))
+        self._free = list(range(self.ring.num_slots))  # the one given back last serves first: it is in the caches
 
     def _take_back(self) -> None:
         """Take the slots that were given back; waits for the first."""
@@ -98,9 +97,9 @@ class SharedMemorySender(Sender):
             self._take_back()
         while not self._free:
             self._take_back()
-        slot = self._free[0]
+        slot = self._free[-1]
         nbytes = pack(message, self._slots[slot][: self._capacity_bytes], edge=self.edge)
-        self._free.popleft()
+        self._free.pop()
         try:
             os.write(self._filled, _SLOT.pack(slot))
         except BrokenPipeError as error:

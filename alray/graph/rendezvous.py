@@ -20,11 +20,13 @@ from alray.channel.host_barrier import HostBarrier, HostBarrierMember, Pipes
 from alray.channel.link import Barrier, Receiver, Sender
 from alray.channel.point_to_point import GroupBarrier, PointToPointReceiver, PointToPointSender
 from alray.channel.shared_memory import Ring, SharedMemoryReceiver, SharedMemorySender
+from alray.channel.wire import Wire
 from alray.nn.network import Network
 from alray.stage.assignment import Assignment
 from alray.stage.links import Links
 
-_UP, _DOWN, _ROUND = 1, 2, 3  # tags: a stream of messages each way, and one from the last stage to the first
+# Tags: a stream of messages each way, one from the last stage to the first, and those that torch's pipelines order.
+_UP, _DOWN, _ROUND, _WIRE = 1, 2, 3, 4
 
 
 @dataclass(frozen=True)
@@ -134,13 +136,28 @@ def links_of(
     closes_ring = plan.virtual_stages > 1
     if closes_ring and stage == last:
         links.to_first = ends.sender(0, _ROUND, assignment.up_capacity_bytes(network, mine.last))
+    wired = _wired(assignment) if place.one_host else []
+    nbytes, messages = assignment.wire_capacity(network) if wired else (0, 0)
+    wire_senders = {peer: ends.sender(peer, _WIRE, nbytes, waiting=messages) for peer in wired}
     if stage > 0:
         links.from_below = ends.receiver(below, _UP, assignment.up_capacity_bytes(network, mine.first - 1))
     if above < plan.stages:
         links.from_above = ends.receiver(above, _DOWN, assignment.down_capacity_bytes(network, mine.last + 1))
     if closes_ring and stage == 0:
         links.from_last = ends.receiver(last, _ROUND, assignment.up_capacity_bytes(network, mine.last))
+    links.wires = {peer: Wire(sender, ends.receiver(peer, _WIRE, nbytes)) for peer, sender in wire_senders.items()}
     return links
+
+
+def _wired(assignment: Assignment) -> list[int]:
+    """The stages that exchange outputs and gradients with this one, where torch orders its messages."""
+    if not assignment.pipelined:
+        return []
+    plan, stage = assignment.plan, assignment.stage
+    peers = {stage - 1, stage + 1}
+    if plan.virtual_stages > 1:  # the last stage's outputs go on to the first one
+        peers = {peer % plan.stages for peer in peers}
+    return sorted(peer for peer in peers if 0 <= peer < plan.stages and peer != stage)
 
 
 def _barrier(assignment: Assignment, store: dist.Store, place: Place, timeout_s: float) -> Barrier:
@@ -167,7 +184,8 @@ class _Ends:
     one_host: bool
     timeout_s: float
 
-    def sender(self, peer: int, tag: int, capacity_bytes: int) -> Sender:
+    def sender(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int | None = None) -> Sender:
+        """waiting: messages that may wait on one host; None: the plan's mini-batches in flight."""
         edge = f"{self.assignment.stage}->{peer}"
         if not self.one_host:
             return PointToPointSender(
@@ -181,7 +199,7 @@ class _Ends:
         sender = SharedMemorySender(
             edge=edge,
             capacity_bytes=capacity_bytes,
-            in_flight=self.assignment.plan.in_flight,
+            in_flight=self.assignment.plan.in_flight if waiting is None else waiting,
             timeout_s=self.timeout_s,
         )
         self.store.set(f"ring {tag} {edge}", sender.ring.as_text())

@@ -60,8 +60,6 @@ class Costs:
     data_s: float = 0.0  # stage 0 takes this to get a mini-batch ready
     edge_latency_s: float = 2.0e-4  # of one message
     edge_s_per_byte: float = 5.0e-10  # packing, moving and unpacking
-    pipeline_latency_s: float = 2.0e-4  # the same of a message in a pipeline of backpropagation
-    pipeline_s_per_byte: float = 5.0e-10
     action_overhead_s: float = 2.0e-4  # of each computation on a micro-batch, whatever its size
     split_backward: float = 1.0  # how many times as long a backward in two parts takes, both together
     input_gradient_share: float = 0.5  # of a backward in two parts: the one the stage below waits for

@@ -69,7 +69,7 @@ def action_durations(setting: Setting, partition: Sequence[int]) -> Durations:
     of_input = [0.0] + [costs.input_gradient_share * seconds for seconds in split[1:]]
     of_weights = [backward[0]] + [(1.0 - costs.input_gradient_share) * seconds for seconds in split[1:]]
     lower = [own.stop - 1 for own in stage_ranges(partition)[:-1]]
-    message = costs.pipeline_s_per_byte * share if setting.stages > 1 else 0.0
+    message = costs.edge_s_per_byte * share if setting.stages > 1 else 0.0
     up = [costs.components[index].output_bytes * message for index in lower]
     return replace(
         whole,
@@ -79,7 +79,6 @@ def action_durations(setting: Setting, partition: Sequence[int]) -> Durations:
         weight_gradient_s=[seconds + overhead for seconds in of_weights],
         up_s=up,
         down_s=up,
-        latency_s=costs.pipeline_latency_s,
     )
 
 

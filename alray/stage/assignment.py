@@ -246,6 +246,15 @@ class Assignment:
             sizes.append(samples * self.data.sample[0])  # the mask
         return packed_bytes(sizes)
 
+    def wire_capacity(self, network: Network) -> tuple[int, int]:
+        """Bytes of the largest message of a pipeline that torch orders, and how many of them may wait at once: no more
+        than a mini-batch has, outputs and gradients of every virtual stage, so that a send never waits."""
+        plan = self.plan
+        ends = [run[-1] for stage in plan.stage_plans for run in stage.runs]
+        samples = self.shares[self.replica] // plan.micro_batches
+        largest = max(network.links[end].output.sample_bytes for end in ends)
+        return packed_bytes([samples * largest]), 2 * plan.micro_batches * plan.virtual_stages
+
     def down_capacity_bytes(self, network: Network, above: int) -> int:
         """Largest message that can travel down from the stage that begins with component `above`."""
         samples = self.spec.data.batch_size

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from statistics import median
 
 MOST_COMPANIONS = 7  # each holds torch in memory and takes seconds to start
-_PAIRS = 5
+_PAIRS = 9
 
 
 class Companions:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from alray.channel.link import Barrier, Receiver, Sender
+from alray.channel.wire import Wire
 
 
 @dataclass
@@ -21,6 +22,8 @@ class Links:
     barrier: Barrier | None = None
     to_first: Sender | None = None
     from_last: Receiver | None = None
+    wires: dict[int, Wire] = field(default_factory=dict)
+    """For a stage whose messages torch orders: by the number of the other stage; none where they go over its group."""
 
     @property
     def senders(self) -> tuple[Sender, ...]:

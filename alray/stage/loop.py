@@ -71,6 +71,8 @@ class StageLoop:
         self._assignment = assignment
         self._stage, self._device, self._dtype = stage, device, dtype
         self._links, self._control, self._report = links, control, report
+        if isinstance(stage, ScheduledStage):
+            stage.connect(links.wires)
         self._baseline_bytes, self._measures_memory = baseline_bytes, measures_memory
         self._writer = CheckpointWriter(
             assignment.checkpoints, report, replica=assignment.replica, replication=replication

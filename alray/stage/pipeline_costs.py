@@ -1,4 +1,4 @@
-"""What a pipeline of backpropagation adds to a component's costs: micro-batches, split backwards, messages over gloo.
+"""What a pipeline of backpropagation adds to a component's costs: micro-batches and split backwards.
 
 A micro-batch does not take its share of a mini-batch: each operation has an overhead, and smaller tensors lie nearer to
 the processor. A split backward (Qi et al. 2023, "Zero Bubble Pipeline Parallelism", section 2) walks the graph twice.
@@ -7,26 +7,17 @@ So both are measured, at the size of the spec's micro-batches.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
-from statistics import median
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 from torch.nn import functional
 
 from alray.nn.component import BackpropagationComponent
 from alray.nn.encoder import Tensors, in_default_strides
-from alray.stage.timing import time_parts
-
-_MESSAGES = 20
-_GROUP_S = 30.0
-_SMALL_BYTES = 1024
+from alray.stage.timing import Timing, time_parts
 
 
 @dataclass(frozen=True)
@@ -39,12 +30,13 @@ class MicroBatchTimes:
     weight_gradients_s: float
 
 
-def time_micro_batch(component: BackpropagationComponent, incoming: Tensors, samples: int) -> MicroBatchTimes:
+def time_micro_batch(
+    component: BackpropagationComponent, incoming: Tensors, samples: int, timing: Timing
+) -> MicroBatchTimes:
     """Times of the first `samples` samples of `incoming`."""
     own = {name: tensor[:samples] for name, tensor in incoming.items()}
     whole, split = _Whole(component, own), _Split(component, own)
-    on_cuda = own["s"].is_cuda
-    timed = time_parts({"forward_s": whole.forward, "backward_s": whole.backward}, on_cuda=on_cuda).medians
+    timed = time_parts({"forward_s": whole.forward, "backward_s": whole.backward}, timing).medians
     halves = {"input_gradient_s": 0.0, "weight_gradients_s": 0.0}
     if component.index > 0:
         parts: dict[str, Callable[[], None]] = {
@@ -52,7 +44,7 @@ def time_micro_batch(component: BackpropagationComponent, incoming: Tensors, sam
             "input_gradient_s": split.input_gradient,
             "weight_gradients_s": split.weight_gradients,
         }
-        halves = time_parts(parts, on_cuda=on_cuda).medians
+        halves = time_parts(parts, timing).medians
     for optimizer in component.optimizers().values():
         optimizer.zero_grad()
     return MicroBatchTimes(
@@ -102,37 +94,3 @@ class _Split(_Whole):
         stage_backward_weight(self.component.parameters(), self._groups)
         self._groups = []
         self.input = self.output = None
-
-
-def time_messages(nbytes: int) -> tuple[float, float]:
-    """Latency of a message over gloo between two ends on this machine, and seconds a byte takes on its way.
-
-    nbytes: what a message of the pipeline holds. Two threads send it to and fro.
-    """
-    store = dist.HashStore()
-    size = max(nbytes, 64 * _SMALL_BYTES)
-    times: dict[int, float] = {}
-    echo = threading.Thread(target=_exchange, args=(store, 1, size, {}), name="alray-echo", daemon=True)
-    echo.start()
-    _exchange(store, 0, size, times)
-    echo.join()
-    per_byte_s = max(0.0, times[size] - times[_SMALL_BYTES]) / (size - _SMALL_BYTES)
-    return times[_SMALL_BYTES], per_byte_s
-
-
-def _exchange(store: dist.Store, rank: int, size: int, times: dict[int, float]) -> None:
-    """One end: sends to the other and waits for the answer; half of the time there and back goes into `times`."""
-    group: Any = dist.ProcessGroupGloo(store, rank, 2, timedelta(seconds=_GROUP_S))
-    for nbytes in (_SMALL_BYTES, size):
-        message = torch.zeros(nbytes, dtype=torch.uint8)
-        seconds = []
-        for _ in range(_MESSAGES):
-            started = time.perf_counter()
-            if rank == 0:
-                group.send([message], 1, 0).wait()
-                group.recv([message], 1, 0).wait()
-            else:
-                group.recv([message], 0, 0).wait()
-                group.send([message], 0, 0).wait()
-            seconds.append((time.perf_counter() - started) / 2)
-        times[nbytes] = median(seconds)

@@ -2,15 +2,15 @@
 
 One call a mini-batch runs torch's schedule on this stage. The order of its computations is the one in
 `alray.plan.pipelines`, and a test holds both together. Messages are laid out once, from shapes that are known, so that
-no stage asks another what to expect. Tensors travel through host memory, over gloo, as they do on alray's own edges
-between hosts: two stages may share one GPU.
+no stage asks another what to expect. Tensors travel through host memory, as they do on alray's own edges: over those
+between stages of one host, over gloo between hosts. Two stages may share one GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,7 @@ from torch.distributed.pipelining import PipelineStage, schedules
 from torch.nn import functional
 
 from alray.channel.point_to_point import lost_neighbour
+from alray.channel.wire import Wire
 from alray.errors import StageError
 from alray.nn.component import BackpropagationComponent, Component
 from alray.nn.encoder import Tensors
@@ -145,6 +146,10 @@ class PipelinedStage(ScheduledStage):
             return {}
         return {self._links[-1].index: {"cross_entropy": torch.stack([loss.detach() for loss in losses]).mean()}}
 
+    def connect(self, wires: Mapping[int, Wire]) -> None:
+        for end in self._ends:
+            end.wires = wires
+
     def bytes_sent(self) -> dict[str, int]:
         """Bytes of outputs and gradients sent so far, by edge."""
         total: dict[str, int] = {}
@@ -240,6 +245,7 @@ class _End(PipelineStage):
         )
         part.gives = gives.shape
         self.bytes_to: dict[int, int] = {}
+        self.wires: Mapping[int, Wire] = {}
         self._part, self._batch = part, batch
 
     def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **named: Any) -> Any:
@@ -265,12 +271,27 @@ class _End(PipelineStage):
             raise _Fault(error.__cause__ if isinstance(error.__cause__, Exception) else error) from None
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        return self._counted(super().get_fwd_send_ops(fwd_chunk_id))
+        return self._sends(super().get_fwd_send_ops(fwd_chunk_id))
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        return self._counted(super().get_bwd_send_ops(bwd_chunk_id))
+        return self._sends(super().get_bwd_send_ops(bwd_chunk_id))
 
-    def _counted(self, operations: list[dist.P2POp]) -> list[dist.P2POp]:
+    def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        return self._receives(super().get_fwd_recv_ops(fwd_chunk_id))
+
+    def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        return self._receives(super().get_bwd_recv_ops(bwd_chunk_id))
+
+    def _sends(self, operations: list[dist.P2POp]) -> list[dist.P2POp]:
         for operation in operations:
             self.bytes_to[operation.peer] = self.bytes_to.get(operation.peer, 0) + operation.tensor.nbytes
+            if self.wires:
+                operation.op = cast(Any, self.wires[operation.peer].send)
+        return operations
+
+    def _receives(self, operations: list[dist.P2POp]) -> list[dist.P2POp]:
+        # torch calls `op` with the tensor and the peer, and waits for what it returns.
+        for operation in operations:
+            if self.wires:
+                operation.op = cast(Any, self.wires[operation.peer].receive)
         return operations

@@ -23,8 +23,8 @@ from alray.stage.costs import estimate_costs
 from alray.stage.evaluation import batch_tensors
 from alray.stage.exercise import Exercise
 from alray.stage.memory_fault import is_out_of_memory, out_of_memory_in_probe
-from alray.stage.pipeline_costs import MicroBatchTimes, time_messages, time_micro_batch
-from alray.stage.timing import Timed, time_parts
+from alray.stage.pipeline_costs import MicroBatchTimes, time_micro_batch
+from alray.stage.timing import Timed, Timing, time_parts
 
 _WORK_S = 0.03  # what is compared with and without others beside it takes at least this
 
@@ -36,7 +36,7 @@ class Surroundings:
     device: torch.device
     threads: int  # of a stage
     deterministic: bool
-    pipeline: bool = False  # whether outputs and gradients travel as torch's pipelines send them
+    pipeline: bool = False  # whether torch's pipelines order its work
     micro_batches: int = 1  # equal parts of a mini-batch
     others: int = 0  # stages that compute beside one, on processors of this machine
 
@@ -59,7 +59,12 @@ def probe_costs(network: Network, batch: Batch, surroundings: Surroundings) -> C
         with devices.settled(threads, surroundings.deterministic, device):
             for index, name in enumerate(names):
                 if name not in kinds:
-                    kind, exercise = _probe(network, index, incoming, surroundings)
+                    timing = Timing(
+                        kinds=len(set(names)),
+                        other_bytes=_bytes_of_others(counted, index),
+                        on_cuda=device.type == "cuda",
+                    )
+                    kind, exercise = _probe(network, index, incoming, surroundings, timing)
                     if work is None or kind.train_s > max(known.train_s for known in kinds.values()):
                         work = exercise
                     kinds[name] = kind
@@ -99,18 +104,17 @@ class _Kind:
 
 
 def _probe(
-    network: Network, index: int, incoming: Tensors, surroundings: Surroundings
+    network: Network, index: int, incoming: Tensors, surroundings: Surroundings, timing: Timing
 ) -> tuple[_Kind, Callable[[], float]]:
     """The times of component `index`, and a piece of its work, to be done again."""
     micro_batch = None
-    on_cuda = surroundings.device.type == "cuda"
     try:
         component = network.component(index, surroundings.device)
         exercise = Exercise(component, incoming)
-        timed = time_parts(exercise.parts, on_cuda=on_cuda)
+        timed = time_parts(exercise.parts, timing)
         if surroundings.micro_batches > 1 and isinstance(component, BackpropagationComponent):
             samples = len(incoming["labels"]) // surroundings.micro_batches
-            micro_batch = time_micro_batch(component, incoming, samples)
+            micro_batch = time_micro_batch(component, incoming, samples, timing)
     except FAULTS_OF_USER_CODE as error:
         if is_out_of_memory(error):
             raise out_of_memory_in_probe(error, network, index) from error
@@ -120,6 +124,15 @@ def _probe(
             mend="it was tried on the first mini-batch; mend the block, or the spec's fields for it",
         ) from error
     return _Kind(timed, exercise.passed_on, micro_batch), lambda: _processor_s(exercise)
+
+
+def _bytes_of_others(counted: Costs, index: int) -> int:
+    """What all components but one work on in a mini-batch."""
+    return sum(
+        other.parameter_bytes + other.gradient_bytes + other.optimizer_bytes + other.activation_bytes
+        for place, other in enumerate(counted.components)
+        if place != index
+    )
 
 
 def _processor_s(exercise: Exercise) -> float:
@@ -148,10 +161,7 @@ def _with_times(component: ComponentCosts, kind: _Kind, surroundings: Surroundin
 
 
 def _with_pipeline(costs: Costs, measured: list[_Kind], surroundings: Surroundings) -> Costs:
-    """With the messages of a pipeline, and with backwards in two parts where micro-batches were measured."""
-    largest = max(component.output_bytes for component in costs.components)
-    latency_s, s_per_byte = time_messages(largest // surroundings.micro_batches)
-    costs = replace(costs, pipeline_latency_s=latency_s, pipeline_s_per_byte=s_per_byte)
+    """With backwards in two parts, where micro-batches were measured."""
     split = [kind.micro_batch for kind in measured if kind.micro_batch and kind.micro_batch.input_gradient_s > 0]
     if not split:
         return costs

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch.nn import functional
 
+from alray.channel.wire import Wire
 from alray.nn.component import BackpropagationComponent, Component, LocalComponent
 from alray.nn.encoder import Tensors, in_default_strides
 from alray.stage.clock import Clock
@@ -56,6 +57,10 @@ class ScheduledStage(Stage, ABC):
 
     virtual_stages: int
     """Runs of components held, apart from each other."""
+
+    @abstractmethod
+    def connect(self, wires: Mapping[int, Wire]) -> None:
+        """Have messages go over these wires, by the number of the other stage, and not over the process group."""
 
     @abstractmethod
     def train(self, incoming: Tensors, step: int, clock: Clock) -> dict[int, Tensors]:

@@ -53,8 +53,6 @@ def make_costs() -> Callable[..., Costs]:
             components=components,
             edge_latency_s=edge_latency_s,
             edge_s_per_byte=edge_s_per_byte,
-            pipeline_latency_s=edge_latency_s,
-            pipeline_s_per_byte=edge_s_per_byte,
             action_overhead_s=action_overhead_s,
         )
 

@@ -15,8 +15,9 @@ from alray.plan.durations import action_durations
 from alray.plan.setting import Setting
 from alray.stage.contention import Companions, companions, measure_contention
 from alray.stage.exercise import Exercise
-from alray.stage.pipeline_costs import time_messages, time_micro_batch
+from alray.stage.pipeline_costs import time_micro_batch
 from alray.stage.probe import Surroundings, probe_costs
+from alray.stage.timing import Timing
 
 CPU = torch.device("cpu")
 BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept")
@@ -63,14 +64,13 @@ def test_only_pipelines_are_measured_as_such(make_job, method):
     costs = probe(make_job(*method))
     assert all(entry.forward_fixed_s == entry.backward_fixed_s == 0.0 for entry in costs.components)
     assert (costs.split_backward, costs.input_gradient_share, costs.contention) == (1.0, 0.5, 1.0)
-    assert costs.pipeline_s_per_byte == Costs.pipeline_s_per_byte
 
 
 def test_a_micro_batch_is_timed_and_leaves_no_gradient(make_job):
     job = make_job(*BACKPROPAGATION)
     for index in range(2):
         component = job.network.component(index, "cpu")
-        times = time_micro_batch(component, incoming(job, index, 8), 2)
+        times = time_micro_batch(component, incoming(job, index, 8), 2, Timing())
         assert times.forward_s > 0 and times.backward_s > 0
         # The first component's input needs no gradient: there are no two parts.
         assert (times.input_gradient_s > 0) == (times.weight_gradients_s > 0) == (index > 0)
@@ -108,11 +108,6 @@ def test_components_that_are_alike_are_measured_once(make_job, monkeypatch):
     costs = probe(job)
     assert measured == [0, 1, 3]
     assert costs.components[1] == costs.components[2]
-
-
-def test_messages_take_time():
-    latency_s, per_byte_s = time_messages(1 << 22)
-    assert latency_s > 0 and 0 <= per_byte_s < 1e-6
 
 
 class Beside(Companions):
