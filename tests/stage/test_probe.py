@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -127,7 +128,7 @@ class Beside(Companions):
 @pytest.mark.parametrize(("beside_s", "contention"), [(1.1, 1.1), (0.9, 1.0)])
 def test_contention_is_the_ratio_of_work_beside_others_and_alone(beside_s, contention):
     beside = Beside()
-    alone = iter([1.0, 2.0, 4.0, 1.0, 1.0])
+    alone = itertools.cycle([1.0, 2.0, 4.0, 1.0, 1.0])
     pace = [1.0]
 
     def work() -> float:
