@@ -62,7 +62,7 @@ def predict(
         typer.Argument(
             metavar="INPUT",
             help="Image files. Of a network for text: files of one document each, or lines of text in quotes (whatever "
-            "is not a file is taken as text).",
+            "is not a file is taken as text, but for one word that ends in .txt).",
             show_default=False,
         ),
     ],

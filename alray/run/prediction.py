@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import torch
 
 from alray.data.text_file import read_text
+
+_FILE_NAME = re.compile(r"\S+\.txt", re.IGNORECASE)
+"""One word with the ending of a text file. The name of a file that is not there must not pass for a document."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,11 @@ def prediction_of(given: str, scores: torch.Tensor, classes: Sequence[str], dept
 def document(given: str) -> str:
     """The document an input stands for: what the file of that name holds, or else the input itself.
 
-    Raises DataError where a file of that name is not text.
+    Raises DataError where a file of that name is not text, and where what can only be the name of a file is none.
     """
-    return read_text(Path(given)) if _is_file(given) else given
+    if _is_file(given) or _FILE_NAME.fullmatch(given):
+        return read_text(Path(given))
+    return given
 
 
 def _is_file(given: str) -> bool:

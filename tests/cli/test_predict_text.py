@@ -57,6 +57,19 @@ def test_a_file_that_is_not_text(alray: Callable[..., Any], trained_on_text: Pat
     assert (problem["file"], problem["line"]) == (str(tmp_path / "a.txt"), 1)
 
 
+def test_the_name_of_a_file_that_is_not_there_is_no_text(
+    alray: Callable[..., Any], trained_on_text: Path, tmp_path: Path
+) -> None:
+    said = alray("predict", trained_on_text, tmp_path / "reveiw.txt", "--json")
+    assert said.code == 2
+    (problem,) = said.json["errors"]
+    assert (problem["file"], problem["message"]) == (
+        str(tmp_path / "reveiw.txt"),
+        "cannot be read: No such file or directory",
+    )
+    assert alray("predict", trained_on_text, "see review.txt").code == 0
+
+
 def test_the_help_says_how(alray: Callable[..., Any]) -> None:
     said = " ".join(alray("predict", "--help").out.split())
-    assert "whatever is not a file is taken as text" in said
+    assert "whatever is not a file is taken as text" in said and "ends in .txt" in said
