@@ -40,6 +40,7 @@ class ComponentCosts:
     # Of forward_s and backward_s, what each micro-batch takes whatever its size; below 0 where small ones are faster.
     forward_fixed_s: float = 0.0
     backward_fixed_s: float = 0.0
+    reduce_s: float = 0.0  # between B and U, where there are replicas: their gradients become one
 
     @property
     def train_s(self) -> float:

@@ -45,12 +45,16 @@ def stage_durations(costs: Costs, partition: Sequence[int], stage_speed: Sequenc
 def action_durations(setting: Setting, partition: Sequence[int]) -> Durations:
     """Of one action each: in pipelines a computation or message of one micro-batch.
 
+    An update begins with the gradients of all replicas becoming one.
     A micro-batch takes what each takes whatever its size, and its share of the rest of the mini-batch. A gradient is as
     large as the output it belongs to. Of a backward in two parts, torch leaves all to the second one on the first
     virtual stage, for which nobody waits.
     """
     costs, speed = setting.costs, setting.stage_speed
     whole = stage_durations(costs, partition, speed)
+    if setting.replicas > 1:
+        reduce = _totals(costs, partition, (), lambda component: component.reduce_s)
+        whole = replace(whole, update_s=[u + r for u, r in zip(whole.update_s, reduce, strict=True)])
     if not setting.is_pipeline:
         return whole
     share = 1.0 / setting.micro_batches

@@ -24,6 +24,7 @@ from alray.stage.evaluation import batch_tensors
 from alray.stage.exercise import Exercise
 from alray.stage.memory_fault import is_out_of_memory, out_of_memory_in_probe
 from alray.stage.pipeline_costs import MicroBatchTimes, time_micro_batch
+from alray.stage.reduction_costs import time_reduction
 from alray.stage.timing import Timed, Timing, time_parts
 
 _WORK_S = 0.03  # what is compared with and without others beside it takes at least this
@@ -97,6 +98,7 @@ class _Kind:
     timed: Timed
     passed_on: Tensors
     micro_batch: MicroBatchTimes | None
+    reduce_s: float
 
     @property
     def train_s(self) -> float:
@@ -123,7 +125,8 @@ def _probe(
             key=f"model.components[{index}]",
             mend="it was tried on the first mini-batch; mend the block, or the spec's fields for it",
         ) from error
-    return _Kind(timed, exercise.passed_on, micro_batch), lambda: _processor_s(exercise)
+    reduce_s = time_reduction(component, network.spec.replicas)
+    return _Kind(timed, exercise.passed_on, micro_batch, reduce_s), lambda: _processor_s(exercise)
 
 
 def _bytes_of_others(counted: Costs, index: int) -> int:
@@ -148,7 +151,7 @@ def _processor_s(exercise: Exercise) -> float:
 
 
 def _with_times(component: ComponentCosts, kind: _Kind, surroundings: Surroundings) -> ComponentCosts:
-    times: dict[str, Any] = dict(kind.timed.medians)
+    times: dict[str, Any] = {**kind.timed.medians, "reduce_s": kind.reduce_s}
     component = replace(component, **times)
     if kind.micro_batch is None:
         return component

@@ -111,6 +111,16 @@ def test_components_that_are_alike_are_measured_once(make_job, monkeypatch):
     assert costs.components[1] == costs.components[2]
 
 
+def test_the_reduction_over_replicas_is_measured_and_comes_before_the_update(make_job):
+    job = make_job(*BACKPROPAGATION, "replicas={count: 2, all_reduce: ring}")
+    costs = probe(job)
+    assert all(component.reduce_s > 0 for component in costs.components)
+    both, one = (Setting("single", costs, stages=1, in_flight=1, replicas=count) for count in (2, 1))
+    added = action_durations(both, [2]).update_s[0] - action_durations(one, [2]).update_s[0]
+    assert added == pytest.approx(sum(component.reduce_s for component in costs.components))
+    assert all(component.reduce_s == 0 for component in probe(make_job(*BACKPROPAGATION)).components)
+
+
 class Beside(Companions):
     """Companions that only remember whether they work."""
 
