@@ -83,7 +83,8 @@ def laws(result: dict[str, Any]) -> list[str]:
         "mini-batch at a barrier, so none of them can be faster than the way of a mini-batch through all stages.",
         "",
         "The law is taken twice: of the sleep alone, and of F and B as the stages' own clocks had them in the same "
-        "run, which beside the sleep hold what a component of Associated Learning computes for its labels, and U.",
+        "run, which beside the sleep hold what a component of Associated Learning computes for its labels, and U: some "
+        "2 ms behind a sleep, when caches are cold. The target is for the second one; what is left are the messages.",
         "",
         "| schedule | law | of the sleep, ms | of the clocks, ms | step, ms | step / sleep | step / clocks | target |",
         "|---|---|---|---|---|---|---|---|",
