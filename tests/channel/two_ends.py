@@ -218,6 +218,7 @@ def no_buffer_send(ends: Ends) -> None:
     sender = ends.sender()
     for step in range(2):
         done(sender.send(Message(Kind.TRAIN, step)))
+    done(sender.flush())  # what is on its way is lost with its sender
 
 
 def no_buffer_receive(ends: Ends) -> str:
