@@ -18,14 +18,12 @@ from alray.channel.message import CutFlag, Kind, Message
 from alray.data.batches import Batch, TrainBatches
 from alray.data.dataset import Data
 from alray.errors import NonFiniteLoss
+from alray.nn.component import Component
 from alray.nn.encoder import Tensors
-from alray.plan.actions import Kind as ActionKind
 from alray.plan.disturbance import slowdown
 from alray.plan.learning_rate import learning_rate
-from alray.plan.plan import Plan
-from alray.plan.schedules import step_actions
 from alray.records import DepthAccuracy, EvaluationRecord
-from alray.spec.micro_batches import PIPELINES
+from alray.stage.action_list import action_list
 from alray.stage.assignment import Assignment
 from alray.stage.checkpoint import CheckpointWriter
 from alray.stage.clock import Clock
@@ -73,6 +71,16 @@ class StageLoop:
         self._links, self._control, self._report = links, control, report
         if isinstance(stage, ScheduledStage):
             stage.connect(links.wires)
+        # Where a replica is slowed on purpose, that comes between B and the averaging.
+        self._averages_in_backward = (
+            replication is not None
+            and not replication.averages_weights
+            and assignment.spec.replicas.disturbance is None
+            and isinstance(stage, SteppedStage)
+        )
+        if self._averages_in_backward:
+            assert isinstance(stage, SteppedStage)
+            stage.tell_of_gradients(self._start_averaging)
         self._baseline_bytes, self._measures_memory = baseline_bytes, measures_memory
         self._writer = CheckpointWriter(
             assignment.checkpoints, report, replica=assignment.replica, replication=replication
@@ -80,7 +88,7 @@ class StageLoop:
         self._replication = replication
         # Seconds of computing, update excluded, until the epoch and until the mini-batch under way.
         self._epoch_began_s = self._step_began_s = 0.0
-        self._actions = [] if assignment.pipelined else _listed(assignment.plan, assignment.stage)
+        self._actions = [] if assignment.pipelined else action_list(assignment.plan, assignment.stage)
         self.step = assignment.start.step
         self._profiler = profiler
         self.clock = Clock(started_wall_s=assignment.started_wall_s, start_step=self.step, profiled=assignment.profile)
@@ -264,16 +272,21 @@ class StageLoop:
                     yield from links.barrier.wait()
 
     def _replicate(self, step: int) -> Turn:
-        """Between B and U: be slowed where the spec says so, and average gradients over the replicas."""
+        """Between B and U: be slowed where the spec says so, and wait for the average of all gradients."""
         if self._assignment.spec.replicas.disturbance is not None:
             yield from self._be_slowed(step)
         if self._replication is None or self._replication.averages_weights:
             return
-        samples = self._samples(step)
-        for component in self._stage.components:
-            self._replication.start(component, samples)
+        if not self._averages_in_backward:
+            for component in self._stage.components:
+                self._start_averaging(component)
         with self.clock.measure("all_reduce", f"all_reduce {step - 1}", step):
             yield from self._replication.finish()
+
+    def _start_averaging(self, component: Component) -> None:
+        """Average its gradients of the mini-batch under way over the replicas, while the stage goes on."""
+        assert self._replication is not None
+        self._replication.start(component, self._samples(self.step + 1))
 
     def _average_weights(self, step: int) -> Turn:
         """After U, where replicas train apart and now and then take the mean of their weights."""
@@ -427,18 +440,3 @@ class StageLoop:
 
     def _to_device(self, batch: Batch) -> Tensors:
         return batch_tensors(batch, self._device, self._dtype)
-
-
-def _listed(plan: Plan, stage: int) -> list[tuple[ActionKind, str, str]]:
-    """The actions of one mini-batch: kind, and what is before and behind the mini-batch's number in its text.
-
-    A pipeline on one stage has nobody to wait for: each micro-batch goes forward and back before the next one.
-    """
-    if plan.schedule not in PIPELINES:
-        actions = step_actions(plan.schedule, stage, plan.stages, 0)
-        return [(action.kind, f"{action.stage}{action.kind}", "") for action in actions]
-    listed: list[tuple[ActionKind, str, str]] = []
-    for number in range(plan.micro_batches):
-        behind = f".{number}" if number else ""
-        listed += [("F", "0F", behind), ("B", "0B", behind)]
-    return [*listed, ("U", "0U", "")]

@@ -12,6 +12,7 @@ from alray.channel.wire import Wire
 from alray.nn.component import BackpropagationComponent, Component, LocalComponent
 from alray.nn.encoder import Tensors, in_default_strides
 from alray.stage.clock import Clock
+from alray.stage.gradients_ready import GradientsReady, Ready
 
 
 class Stage(ABC):
@@ -42,6 +43,13 @@ class Stage(ABC):
 
 class SteppedStage(Stage, ABC):
     """A stage that does F and B as the schedule's list of actions says; its components are contiguous."""
+
+    def tell_of_gradients(self, ready: Ready) -> None:
+        """Have `ready` called within every B from here on, in an order that is the same on all replicas, with each
+        component whose gradients are complete; not in one with a loss that is not finite.
+
+        A stage whose gradients are averaged in B itself has nothing to tell.
+        """
 
     @abstractmethod
     def forward(self, incoming: Tensors, step: int) -> Tensors:
@@ -81,6 +89,10 @@ class LocalLossStage(SteppedStage):
     def __init__(self, components: list[LocalComponent]) -> None:
         self.components = list(components)
         self._local = components
+        self._ready: Ready | None = None
+
+    def tell_of_gradients(self, ready: Ready) -> None:
+        self._ready = ready
 
     def forward(self, incoming: Tensors, step: int) -> Tensors:
         for component in self._local:
@@ -88,7 +100,12 @@ class LocalLossStage(SteppedStage):
         return incoming
 
     def backward(self) -> dict[int, Tensors]:
-        return {component.index: component.backward_step() for component in self._local}
+        losses = {}
+        for component in self._local:
+            losses[component.index] = component.backward_step()
+            if self._ready is not None and all(map(torch.isfinite, losses[component.index].values())):
+                self._ready(component)
+        return losses
 
     def update(self, lr: float, label_lr: float) -> None:
         for component in self._local:
@@ -139,6 +156,10 @@ class BackpropagationStage(SteppedStage):
         self._micro_batches = micro_batches
         self._pending: torch.Tensor | None = None
         self._losses: list[torch.Tensor] = []
+        self._gradients_ready: GradientsReady | None = None
+
+    def tell_of_gradients(self, ready: Ready) -> None:
+        self._gradients_ready = GradientsReady(self._links, ready)
 
     def forward(self, incoming: Tensors, step: int) -> Tensors:
         """F of the next micro-batch of `incoming`, the whole mini-batch."""
@@ -154,8 +175,11 @@ class BackpropagationStage(SteppedStage):
         loss, self._pending = self._pending, None
         if not self._losses:
             zero_gradients(self._links)
-        loss.backward()
         self._losses.append(loss.detach())
+        ready = self._gradients_ready
+        if ready is not None and self._micro_batches == 1 and torch.isfinite(loss):
+            ready.begin()
+        loss.backward()
         if len(self._losses) < self._micro_batches:
             return {}
         if self._micro_batches > 1:
@@ -163,6 +187,8 @@ class BackpropagationStage(SteppedStage):
                 for parameter in component.parameters():
                     if parameter.grad is not None:
                         parameter.grad.div_(self._micro_batches)
+        if ready is not None and all(map(torch.isfinite, self._losses)):
+            ready.finish()
         mean, self._losses = torch.stack(self._losses).mean(), []
         return {self._links[-1].index: {"cross_entropy": mean}}
 
