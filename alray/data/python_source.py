@@ -1,17 +1,19 @@
-"""A data source that is a user's own class, named in a spec as `python:package.module.Class`."""
+"""Data sources that are a user's own class, named in a spec as `python:package.module.Class`."""
 
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 from torch import Tensor
 
 from alray.data.resize import resize
 from alray.data.source import Normalisation, SampleSet, Source, SplitName
+from alray.data.text_source import TextSet, TextSource
 from alray.errors import DataError
 
 
@@ -30,52 +32,98 @@ class ResizedSet:
         return resize(sample, (self.size, self.size)), label
 
 
-class PythonSource(Source):
-    """Wraps an object with `classes` and `open(split)`; it may have `normalisation` and `read_image(path)`.
+class OwnObject:
+    """What the user's class made, checked as far as one can without opening it: `classes` and `open(split)`.
 
     `open("test")` may return None. Loader workers get its sets pickled, and import their module.
     """
 
-    def __init__(self, reference: str, made: type, fields: Mapping[str, Any], *, image_size: int | None) -> None:
-        """made: the class that `reference` names; its constructor gets `fields`."""
+    def __init__(self, reference: str, made: type, fields: Mapping[str, Any]) -> None:
+        """made: the class that `reference` names; its constructor gets `fields`. Raises DataError."""
         self._reference = reference
-        self._size = image_size
         if not callable(getattr(made, "open", None)):
-            raise self._wrong("has no method open(split)")
+            raise self.wrong("has no method open(split)")
         try:
             inspect.signature(made).bind(**fields)
         except TypeError as error:
-            raise self._wrong(f"does not take these fields: {error}") from error
-        self._inner = made(**fields)
-        classes = getattr(self._inner, "classes", None)
+            raise self.wrong(f"does not take these fields: {error}") from error
+        self.inner = made(**fields)
+        classes = getattr(self.inner, "classes", None)
         if not isinstance(classes, tuple | list) or not classes or not all(isinstance(c, str) for c in classes):
-            raise self._wrong(f"needs `classes`, names of the classes, and has {classes!r}")
-        self._classes = tuple(classes)
-        self.normalisation = getattr(self._inner, "normalisation", None)
-        if not isinstance(self.normalisation, Normalisation | None):
-            raise self._wrong("needs a `normalisation` of type alray.data.dataset.Normalisation, or None")
+            raise self.wrong(f"needs `classes`, names of the classes, and has {classes!r}")
+        self.classes = tuple(classes)
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._classes
+    def open(self, split: SplitName) -> Any:
+        """What its own `open` returns: None, or what has a length and can be indexed."""
+        samples = self.inner.open(split)
+        if samples is not None and not (hasattr(samples, "__len__") and hasattr(samples, "__getitem__")):
+            raise self.wrong(f"open({split!r}) returned {type(samples).__name__}, which is not a sized, indexable set")
+        return samples
 
-    def open(self, split: SplitName) -> SampleSet | None:
-        samples = self._inner.open(split)
-        if samples is None:
-            return None
-        if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__"):
-            raise self._wrong(f"open({split!r}) returned {type(samples).__name__}, which is not a sized, indexable set")
-        return samples if self._size is None else ResizedSet(samples, self._size)
-
-    def read_image(self, path: Path) -> Tensor:
-        if not callable(getattr(self._inner, "read_image", None)):
-            return super().read_image(path)
-        sample = self._inner.read_image(path)
-        return sample if self._size is None else resize(sample, (self._size, self._size))
-
-    def _wrong(self, why: str) -> DataError:
+    def wrong(self, why: str) -> DataError:
+        """The error that says what the user's class lacks."""
         return DataError(
             f"`{self._reference}` {why}",
             key="data.source",
             mend="a data source has `classes`, open(split), and a constructor that takes the spec's keys",
         )
+
+
+class PythonSource(Source):
+    """Pictures or vectors of a user's own; the object may have `normalisation` and `read_image(path)`."""
+
+    def __init__(self, own: OwnObject, *, image_size: int | None) -> None:
+        self._own = own
+        self._size = image_size
+        self.normalisation = getattr(own.inner, "normalisation", None)
+        if not isinstance(self.normalisation, Normalisation | None):
+            raise own.wrong("needs a `normalisation` of type alray.data.dataset.Normalisation, or None")
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self._own.classes
+
+    def open(self, split: SplitName) -> SampleSet | None:
+        samples: SampleSet | None = self._own.open(split)
+        return samples if samples is None or self._size is None else ResizedSet(samples, self._size)
+
+    def read_image(self, path: Path) -> Tensor:
+        if not callable(getattr(self._own.inner, "read_image", None)):
+            return super().read_image(path)
+        sample: Tensor = self._own.inner.read_image(path)
+        return sample if self._size is None else resize(sample, (self._size, self._size))
+
+
+class PythonTextSource(TextSource):
+    """Documents of a user's own: entries of its sets are pairs of a text and a label."""
+
+    def __init__(self, own: OwnObject) -> None:
+        self._own = own
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self._own.classes
+
+    def open(self, split: SplitName) -> TextSet | None:
+        samples = self._own.open(split)
+        if samples is None:
+            return None
+        texts, labels = [], []
+        for place in range(len(samples)):
+            match samples[place]:
+                case (str(text), SupportsIndex() as label):
+                    texts.append(text)
+                    labels.append(operator.index(label))
+                case entry:
+                    raise self._own.wrong(
+                        f"has {_brief(entry)} as entry {place} of split `{split}`; "
+                        "where data.text is given, every entry is a pair of a text and an integer label"
+                    )
+        return TextSet(texts, labels)
+
+
+def _brief(entry: object) -> str:
+    """What an entry is, without what is in it."""
+    if isinstance(entry, tuple | list):
+        return f"({', '.join(type(part).__name__ for part in entry)})"
+    return type(entry).__name__

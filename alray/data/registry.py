@@ -99,10 +99,11 @@ def _docstrings(data_spec: spec.Docstrings) -> TextSource:
     return Docstrings(cache=data_spec.cache)
 
 
-def _own(data_spec: spec.OwnData, load: Callable[[str], Any]) -> Source:
-    from alray.data.python_source import PythonSource
+def _own(data_spec: spec.OwnData, load: Callable[[str], Any]) -> Source | TextSource:
+    from alray.data.python_source import OwnObject, PythonSource, PythonTextSource
 
-    return PythonSource(data_spec.source, load(data_spec.source), data_spec.fields, image_size=data_spec.image_size)
+    own = OwnObject(data_spec.source, load(data_spec.source), data_spec.fields)
+    return PythonSource(own, image_size=data_spec.image_size) if data_spec.text is None else PythonTextSource(own)
 
 
 #: The sources a spec can name; the modules behind them are imported only when they are asked for.

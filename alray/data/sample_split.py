@@ -135,7 +135,9 @@ def require_tensor(sample: object, what: str) -> None:
         raise DataError(
             f"{what} is of type {type(sample).__name__}, not a torch tensor",
             key="data",
-            mend="the source's sets return (tensor, integer label)",
+            mend="where samples are documents, give data.text, such as `text: {}`"
+            if isinstance(sample, str)
+            else "the source's sets return (tensor, integer label)",
         )
 
 

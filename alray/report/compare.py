@@ -113,7 +113,7 @@ class ComparedRun:
 
     @property
     def is_text(self) -> bool:
-        return "text" in self.spec["data"]
+        return self.spec["data"].get("text") is not None
 
     def as_json(self) -> dict[str, Any]:
         record = self.chosen

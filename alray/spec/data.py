@@ -219,6 +219,18 @@ class OwnData(OwnCode, DataSection):
 
     source: Reference
     """The class, as `python:package.module.Class`."""
+    text: Text | None = None
+    """How documents become rows of word numbers, where the class has documents. null: it has pictures or vectors."""
+
+    @field_validator("text")
+    @classmethod
+    def _documents(cls, value: Text | None, info: ValidationInfo) -> Text | None:
+        for field in ("augment", "image_size"):
+            if value is not None and info.data.get(field) not in (None, "none"):
+                raise refusal(
+                    f"`{field}` is for pictures, and samples with a `text` are documents", f"leave out {field}"
+                )
+        return value
 
 
 Data = Annotated[

@@ -126,3 +126,61 @@ def test_a_source_that_cannot_read_pictures(own_module: Callable[[str], None]) -
         "data.source: this data source does not say how a picture becomes a sample; "
         "give the source a method read_image(path) that returns a sample"
     )
+
+
+LETTERS = """
+class Letters:
+    classes = ["vowels", "consonants"]
+
+    def __init__(self, entries):
+        self.entries = [tuple(entry) for entry in entries]
+
+    def open(self, split):
+        return self.entries if split == "train" else None
+"""
+
+
+def test_documents_of_ones_own(own_module: Callable[[str], None]) -> None:
+    own_module(LETTERS)
+    entries = [["a e i", 0], ["b c d f g", 1], ["o u a", 0], ["b d", 1]]
+    data = opened("Letters", entries=entries, text={"max_tokens": 4})
+    assert (data.num_train, data.classes) == (4, ("vowels", "consonants"))
+    assert data.vocabulary is not None
+    samples, labels = data.train.take([0, 1])
+    assert labels.tolist() == [0, 1]
+    assert samples.tolist() == [
+        [*data.read_text("a e i").tolist(), 0],
+        data.read_text("b c d f").tolist(),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "what"),
+    [
+        (["a", "b"], "(str, str)"),
+        (["a"], "(str)"),
+        ([1, 1], "(int, int)"),
+    ],
+)
+def test_entries_that_are_no_documents(own_module: Callable[[str], None], entry: Any, what: str) -> None:
+    own_module(LETTERS)
+    assert refused("Letters", entries=[["a", 0], entry], text={}) == (
+        f"data.source: `python:own_data.Letters` has {what} as entry 1 of split `train`; where data.text is given, "
+        f"every entry is a pair of a text and an integer label; {MEND}"
+    )
+
+
+def test_a_label_outside_the_classes(own_module: Callable[[str], None]) -> None:
+    own_module(LETTERS)
+    entries = [["a", 0], ["b", 1], ["c", 2], ["d", 1]]
+    assert "document 2 of split `train` has label 2, and there are 2 classes" in refused(
+        "Letters", entries=entries, text={}
+    )
+
+
+def test_documents_without_text_among_the_keys(own_module: Callable[[str], None]) -> None:
+    own_module(LETTERS)
+    assert refused("Letters", entries=[["a", 0]] * 8) == (
+        "data: sample 0 of split `train` is of type str, not a torch tensor; "
+        "where samples are documents, give data.text, such as `text: {}`"
+    )

@@ -94,6 +94,11 @@ def test_what_is_dumped_is_read_again(load: Callable[[str], Any], tmp_path: Path
         ("source: docstrings, text: {max_tokens: 0}", "data.text.max_tokens", ""),
         ("source: digits, text: {max_tokens: 3}", "data.text", "unknown key"),
         ("source: text_csv", "data.train", ""),
+        (
+            "source: 'python:words.Own', text: {}, image_size: 8",
+            "data.text",
+            "`image_size` is for pictures, and samples with a `text` are documents; leave out image_size",
+        ),
     ],
 )
 def test_what_is_refused(load: Callable[[str], Any], data: str, key: str, message: str) -> None:
