@@ -145,7 +145,6 @@ def _run(
         require_memory(job.network, machine_memory_bytes())
     costs = job.costs(probe=True, one_process=options.inline)
     plan = job.plan(costs, one_process=options.inline)
-    observer.planned(plan)
     write_json(run_dir / "plan.json", plan.as_json())
     write_json(
         run_dir / "environment.json",
@@ -162,11 +161,14 @@ def _run(
         observe=observer.record,
     )
     try:
-        if start.step or spent_s:
-            recorder.event("resumed", f"going on from mini-batch {start.step}", step=start.step)
-        else:
-            recorder.event("started", f"{plan.method}, {plan.schedule}, partition {list(plan.partition)}", step=0)
         with engine(job, inline=options.inline, address=options.address, run_token=token, note=observer.note) as made:
+            plan = _on_devices(job, costs, plan, made, observer)
+            write_json(run_dir / "plan.json", plan.as_json())
+            observer.planned(plan)
+            if start.step or spent_s:
+                recorder.event("resumed", f"going on from mini-batch {start.step}", step=start.step)
+            else:
+                recorder.event("started", f"{plan.method}, {plan.schedule}, partition {list(plan.partition)}", step=0)
             driver = Driver(
                 run_dir=run_dir,
                 plan=plan,
@@ -187,14 +189,26 @@ def _run(
     return _report(job, driver.plan, run_dir, outcome, options, time.time() - started_wall_s)
 
 
+def _on_devices(job: Job, costs: Costs, plan: Plan, made: Engine, observer: Observer) -> Plan:
+    """The plan made anew for the devices that its stages are given, where they are not like this machine's."""
+    found = made.find(plan, costs, observer.note)
+    if found is None:
+        return plan
+    fitted = job.plan_for(costs, plan.stages, plan.replicas, found)
+    if found.stage_speed:
+        speeds = ", ".join(f"{speed:.2f}" for speed in found.stage_speed)
+        observer.note(f"beside this machine, the devices of the stages have speeds of {speeds}")
+    return fitted
+
+
 def _replan(job: Job, costs: Costs, made: Engine, before: Plan, run_dir: Path, observer: Observer) -> Plan:
     """The plan for what is left of the cluster: fewer replicas or stages where a node went."""
     stages, replicas = made.room(before.stages, before.replicas)
-    if (stages, replicas) == (before.stages, before.replicas):
-        return before
     if stages == 0:
         raise RunError("no node is left that could hold a stage", mend="bring nodes back, then `alray resume` the run")
-    plan = job.plan_for(costs, stages, replicas)
+    as_before = (stages, replicas) == (before.stages, before.replicas)
+    plan = before if as_before else job.plan_for(costs, stages, replicas)
+    plan = _on_devices(job, costs, plan, made, observer)
     if replicas != before.replicas:
         observer.note(
             f"there is room for {replicas} of {before.replicas} replicas: "

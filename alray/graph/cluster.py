@@ -106,6 +106,11 @@ def has_room(bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None)
     return True
 
 
+def num_nodes(labels: Mapping[str, str] | None = None) -> int:
+    """How many nodes are alive that carry these labels."""
+    return len(_nodes(labels))
+
+
 def _nodes(labels: Mapping[str, str] | None) -> list[dict[str, float]]:
     """Resources of the nodes that are alive and carry these labels."""
     import ray

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -11,20 +11,16 @@ from typing import Any
 import psutil
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from alray.errors import PlanError, StageError
+from alray.errors import StageError
 from alray.graph.actor import StageActor, Whereabouts, require_run_dir
-from alray.graph.cluster import Bundle, has_room
 from alray.graph.graph import Graph
+from alray.graph.placement import Placement
 from alray.graph.processes import end_processes
 from alray.graph.rendezvous import Meeting, Place
 from alray.stage.assignment import Assignment
 from alray.stage.reports import StageStatus
 
-_PLACING_S = 300.0
-_LOOKING_S = 2.0
 _STARTING_S = 120.0
 _ANSWERING_S = 0.05  # an answer takes a millisecond; one that takes longer is heard at the next poll
 _LEAVING_S = 2.0
@@ -33,14 +29,10 @@ _LEAVING_S = 2.0
 class RayGraph(Graph):
     """Stages as actors. Ray never restarts one and never replays a call: the driver builds a new graph instead."""
 
-    def __init__(self, bundles: Sequence[Bundle], *, run_token: str, labels: Mapping[str, str] | None = None) -> None:
-        """bundles: what each stage needs, replica by replica; run_token: what the run folder's `.run` file holds;
-        labels: what a node must carry to hold a stage.
-        """
-        self._labels = dict(labels or {})
-        self._bundles = list(bundles)
-        self._run_token = run_token
-        self._group: PlacementGroup | None = None
+    def __init__(self, place: Callable[[], Placement], *, run_token: str) -> None:
+        """place: gives the stages room, replica by replica; run_token: what the run folder's `.run` file holds."""
+        self._place, self._run_token = place, run_token
+        self._placement: Placement | None = None
         self._actors: list[Any] = []
         self._assignments: Sequence[Assignment] = ()
         self._places: list[Whereabouts] = []
@@ -51,41 +43,19 @@ class RayGraph(Graph):
 
     def start(self, assignments: Sequence[Assignment]) -> None:
         self._assignments = assignments
-        self._group = placement_group(
-            [_ray_bundle(bundle) for bundle in self._bundles],
-            strategy="PACK",
-            bundle_label_selector=[self._labels] * len(self._bundles) if self._labels else None,
-        )
-        self._wait_for_room(self._group)
+        self._placement = self._place()
         remote = ray.remote(StageActor)
         for place, assignment in enumerate(assignments):
-            bundle = self._bundles[place]
             actor = remote.options(
                 name=f"{self._run_token}-replica-{assignment.replica}-stage-{assignment.stage}",
-                num_cpus=bundle.get("CPU", 0.0),
-                num_gpus=bundle.get("GPU", 0.0),
-                resources={name: amount for name, amount in bundle.items() if name not in ("CPU", "GPU")},
                 max_restarts=0,
                 max_task_retries=0,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=place),
+                **self._placement.options(place),
             ).remote(assignment, self._run_token)
             self._actors.append(actor)
         self._places = self._call([actor.whereabouts.remote() for actor in self._actors])
         self._require_shared_run_dir()
         self._meet()
-
-    def _wait_for_room(self, group: PlacementGroup) -> None:
-        """Others may use the cluster, so room is waited for; but not on nodes that are no longer there."""
-        deadline = time.monotonic() + _PLACING_S
-        while not group.wait(timeout_seconds=_LOOKING_S):
-            if not has_room(self._bundles, self._labels):
-                raise StageError(f"the cluster has lost nodes: {len(self._bundles)} stages have no room on it")
-            if time.monotonic() > deadline:
-                raise PlanError(
-                    f"the cluster gave no room for {len(self._bundles)} stages within {_PLACING_S:.0f} s",
-                    mend="wait until others have finished, or ask for less",
-                    key="resources.per_stage",
-                )
 
     def _meet(self) -> None:
         """Have stages 0 open the stores, and every stage begin."""
@@ -203,11 +173,7 @@ class RayGraph(Graph):
         for actor in self._actors:
             ray.kill(actor, no_restart=True)
         end_processes(self._places)
-        if self._group is not None:
-            remove_placement_group(self._group)
-        self._actors, self._places, self._group = [], [], None
+        if self._placement is not None:
+            self._placement.release()
+        self._actors, self._places, self._placement = [], [], None
         self._polls.clear()
-
-
-def _ray_bundle(bundle: Bundle) -> Bundle:
-    return {name: amount for name, amount in bundle.items() if amount > 0} or {"CPU": 0.001}

@@ -5,15 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from alray.errors import RequestError
+from alray.errors import RequestError, StageError
 from alray.graph.graph import Graph
 from alray.graph.inline import InlineGraph
+from alray.plan.costs import Costs
+from alray.plan.found import Found, settled_speeds
 from alray.plan.plan import Plan
 from alray.records import EngineName
 from alray.run.job import Job
 from alray.spec.micro_batches import PIPELINES
 from alray.spec.models import Spec
+from alray.stage.speed import train_seconds
+
+if TYPE_CHECKING:
+    from alray.graph.placement import Placement
 
 
 class Engine(ABC):
@@ -22,6 +29,13 @@ class Engine(ABC):
     @abstractmethod
     def graph(self, plan: Plan) -> Graph:
         """A graph for this plan, not started."""
+
+    @abstractmethod
+    def find(self, plan: Plan, costs: Costs, note: Callable[[str], None]) -> Found | None:
+        """What the devices are that the next graph of this plan will be on; None where they are as it was made for.
+
+        costs: as they were measured here; note: hears what could not be found out.
+        """
 
     @abstractmethod
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
@@ -37,6 +51,9 @@ class InlineEngine(Engine):
     def graph(self, plan: Plan) -> Graph:
         return InlineGraph()
 
+    def find(self, plan: Plan, costs: Costs, note: Callable[[str], None]) -> Found | None:
+        return None
+
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         return stages, replicas
 
@@ -46,15 +63,43 @@ class RayEngine(Engine):
 
     def __init__(self, job: Job, run_token: str) -> None:
         self._job, self._run_token = job, run_token
+        self._kept: Placement | None = None
 
     def graph(self, plan: Plan) -> Graph:
         from alray.graph.ray_graph import RayGraph
 
-        return RayGraph(
-            self._job.bundles(plan.stages, plan.replicas),
-            run_token=self._run_token,
-            labels=self._job.spec.resources.labels,
-        )
+        return RayGraph(lambda: self._placement(plan), run_token=self._run_token)
+
+    def _placement(self, plan: Plan) -> Placement:
+        """Room for a plan: what was kept since its devices were looked at, if that is for as many stages."""
+        from alray.graph.placement import Placement
+
+        bundles = self._job.bundles(plan.stages, plan.replicas)
+        kept, self._kept = self._kept, None
+        if kept is not None and kept.bundles == tuple(bundles):
+            return kept
+        if kept is not None:
+            kept.release()
+        return Placement.of(bundles, self._job.spec.resources.labels)
+
+    def find(self, plan: Plan, costs: Costs, note: Callable[[str], None]) -> Found | None:
+        from alray.graph.cluster import num_nodes
+
+        resources = self._job.spec.resources
+        if num_nodes(resources.labels) == 1 and isinstance(resources.per_stage, dict):
+            return None
+        try:
+            self._kept = placement = self._placement(plan)
+        except StageError:
+            return None  # nodes went meanwhile: the graph, which wants the same room, will say so and be made again
+        cores = None if self._job.device.type == "cuda" else placement.cores
+        if resources.stage_speed != "auto" or self._job.spec.pipeline.costs is not None:
+            return Found(cores=cores)
+        here_s = train_seconds(costs)
+        seconds = placement.train_seconds(self._job.speed_trial(), plan.stages, note)
+        speeds = [1.0 if each is None else here_s / each for each in seconds]
+        # A stage is as slow as the slowest of its replicas.
+        return Found(settled_speeds([min(speeds[stage :: plan.stages]) for stage in range(plan.stages)]), cores)
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         from alray.graph.cluster import has_room
@@ -83,6 +128,9 @@ class TrainEngine(Engine):
             run_token=self._run_token,
             labels=self._job.spec.resources.labels,
         )
+
+    def find(self, plan: Plan, costs: Costs, note: Callable[[str], None]) -> Found | None:
+        return None  # one stage, which is as fast as it is
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         from alray.graph.cluster import has_room

@@ -17,6 +17,7 @@ from alray.data.dataset import Data
 from alray.errors import PlanError
 from alray.nn.network import Network
 from alray.plan.costs import Costs
+from alray.plan.found import Found
 from alray.plan.make import make_plan
 from alray.plan.plan import Plan
 from alray.plan.shares import first_shares
@@ -28,6 +29,7 @@ from alray.stage import device as devices
 from alray.stage.assignment import Assignment, DataFacts, Start, network_of, open_training_data
 from alray.stage.costs import estimate_costs, given_costs
 from alray.stage.probe import Surroundings, probe_costs
+from alray.stage.speed import SpeedTrial
 from alray.stage.user_code import UserCode
 
 _DATA_REPEATS = 10
@@ -163,11 +165,23 @@ class Job:
             return self._plan(costs, 1, "auto", one_process)
         return self._plan(costs, self.spec.pipeline.stages, self.spec.pipeline.partition, one_process)
 
-    def plan_for(self, costs: Costs, stages: int, replicas: int) -> Plan:
-        """The plan on another number of stages, cut anew, or of replicas, their shares dealt anew. Another number of
-        stages leaves the weights the same; another number of replicas rounds the sums of gradients otherwise."""
+    def plan_for(self, costs: Costs, stages: int, replicas: int, found: Found | None = None) -> Plan:
+        """The plan on another number of stages, cut anew, or of replicas, their shares dealt anew, or on devices that
+        were found to be other ones. Another number of stages leaves the weights the same; another number of replicas
+        rounds the sums of gradients otherwise."""
         partition = self.spec.pipeline.partition if stages == self.spec.pipeline.stages else "auto"
-        return self._plan(costs, stages, partition, one_process=False, replicas=replicas)
+        return self._plan(costs, stages, partition, one_process=False, replicas=replicas, found=found)
+
+    def speed_trial(self) -> SpeedTrial:
+        """What measures the components on another device, on the mini-batch they were measured on here."""
+        batch, _ = self._time_data()
+        return SpeedTrial(self.spec, self.facts, self.code.root, self.code.allow_elsewhere, batch, stage=0)
+
+    def _speeds(self, stages: int, found: Found) -> tuple[float, ...]:
+        given = self.spec.resources.stage_speed
+        if given == "auto":
+            return found.stage_speed
+        return given if len(given) == stages else ()
 
     def _shares(self, replicas: int) -> tuple[int, ...]:
         """Samples of a mini-batch for each replica at the beginning."""
@@ -181,8 +195,9 @@ class Job:
         partition: str | Sequence[int],
         one_process: bool,
         replicas: int | None = None,
+        found: Found | None = None,
     ) -> Plan:
-        spec = self.spec
+        spec, found = self.spec, found or Found()
         replicas = spec.replicas.count if replicas is None else replicas
         return make_plan(
             method=spec.method.kind,
@@ -192,7 +207,8 @@ class Job:
             partition=partition,
             in_flight=spec.pipeline.in_flight,
             costs=costs,
-            cores=self._cores(one_process),
+            cores=found.cores or self._cores(one_process),
+            stage_speed=() if one_process else self._speeds(stages, found),
             steps_per_epoch=self.facts.steps_per_epoch,
             total_steps=self.total_steps,
             evaluation_batches=self._evaluation_batches(),

@@ -15,6 +15,7 @@ _FREE = (
     "pipeline.",
     "resources.per_stage",
     "resources.labels",
+    "resources.stage_speed",
     "data.workers",
     "run.checkpoint",
     "run.evaluate_every",

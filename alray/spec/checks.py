@@ -233,6 +233,17 @@ def one_bundle_per_stage(spec: Spec) -> Iterator[Finding]:
         )
 
 
+def one_speed_per_stage(spec: Spec) -> Iterator[Finding]:
+    """Speeds are those of the stages' devices."""
+    speeds, stages = spec.resources.stage_speed, spec.pipeline.stages
+    if speeds != "auto" and len(speeds) != stages:
+        yield (
+            ("resources", "stage_speed"),
+            f"{counted(len(speeds), 'speed')} for {counted(stages, 'stage')}",
+            "give one per stage, or auto",
+        )
+
+
 def cuda_stages_have_a_gpu(spec: Spec) -> Iterator[Finding]:
     """Ray hides every GPU from a stage that did not ask for one."""
     if spec.resources.device != "cuda":
@@ -334,6 +345,7 @@ CHECKS: tuple[Check, ...] = (
     scaled_rates_have_a_reference,
     one_cost_per_component,
     one_bundle_per_stage,
+    one_speed_per_stage,
     cuda_stages_have_a_gpu,
     stop_metric_is_measured,
     pools_leave_an_image,

@@ -26,7 +26,7 @@ class Resources(Section):
     """What the run uses of a machine or cluster."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where stages compute. `auto`: cuda where `per_stage` asks for a GPU, else cpu."""
+    """Where stages compute. `auto`: cuda for stages that ask for a GPU in `per_stage`, cpu for others."""
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     """Threads of one stage; the same number holds without Ray."""
     per_stage: Annotated[
@@ -41,13 +41,27 @@ class Resources(Section):
     what `per_stage` asks for as `memory`, else on cuda the device's memory, on cpu the machine's over the stages."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels that a node must have to hold a stage."""
+    stage_speed: Annotated[
+        Annotated[Literal["auto"], Tag("word")]
+        | Annotated[tuple[PositiveFloat, ...], Field(strict=False, min_length=1), Tag("list")],
+        Discriminator(ByShape((list, tuple), "list", "word")),
+    ] = "auto"
+    """How fast each stage's device is beside the one `alray` is started on, one number a stage: the plan divides times
+    by it. `auto`: measured where stages lie on other nodes or other devices, unless `pipeline.costs` are given."""
 
     @property
     def resolved_device(self) -> Literal["cpu", "cuda"]:
-        """The device with `auto` decided."""
+        """The device with `auto` decided: cuda where any stage is on one."""
+        return "cuda" if "cuda" in map(self._device_of, self.bundles(1)) else "cpu"
+
+    def device_of(self, stage: int) -> Literal["cpu", "cuda"]:
+        """The kind of device of a stage: `per_stage` may ask for a GPU for some stages alone."""
+        return self._device_of(self.bundles(stage + 1)[stage])
+
+    def _device_of(self, bundle: dict[str, float]) -> Literal["cpu", "cuda"]:
         if self.device != "auto":
             return self.device
-        return "cuda" if any("GPU" in bundle for bundle in self.bundles(1)) else "cpu"
+        return "cuda" if "GPU" in bundle else "cpu"
 
     def bundles(self, stages: int) -> list[dict[str, float]]:
         """What each of `stages` stages asks for, in order."""

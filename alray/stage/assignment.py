@@ -113,7 +113,7 @@ class Assignment:
     def device(self, local_index: int | None = None) -> torch.device:
         """local_index: among the devices this process sees; None: that of the stage."""
         index = self.stage if local_index is None else local_index
-        return devices.pick(self.spec.resources.resolved_device, local_index=index)
+        return devices.pick(self.spec.resources.device_of(self.stage), local_index=index)
 
     def network(self) -> Network:
         return network_of(self.spec, self.data, self.user_code(), trained=self.start.folder is not None)

@@ -8,7 +8,7 @@ import pytest
 
 from alray.errors import PlanError, RequestError
 from alray.graph.cluster import require_room
-from alray.orchestrate import Options, run_spec
+from alray.orchestrate import Options, plan_spec, run_spec
 
 from .conftest import LONG, Asked, Watching
 from .test_same_bits import same
@@ -95,3 +95,60 @@ def test_a_node_that_goes(workshop, longer_reference, cluster, local_ray) -> Non
     assert run.summary.partition == [4]
     assert "there is room for 1 of 2 stages: partition [4] from here on" in watching.notes
     assert 1 <= len(run.summary.failures) <= 3
+
+
+SLOW_HERE = '''
+import os
+import time
+
+import torch
+from torch import nn
+
+
+class Slow(nn.Module):
+    """Takes as long as its node says."""
+
+    def __init__(self, input):
+        super().__init__()
+        self.linear = nn.Linear(input[0], input[0])
+
+    def forward(self, s, mask=None):
+        time.sleep(0.004 * float(os.environ.get("SLOWNESS", "1")))
+        return self.linear(s)
+'''
+
+
+@pytest.mark.timeout(120)
+def test_a_slower_node_is_measured_and_given_less(workshop, cluster, local_ray) -> None:
+    """Two nodes, a stage on each; on one of them blocks take three times as long."""
+    (workshop.folder / "slow_here.py").write_text(SLOW_HERE)
+    overrides = [
+        "data.shape=[8]",
+        'model.components=[{block: "python:slow_here.Slow", repeat: 7}]',
+        "pipeline.costs=null",
+        "pipeline.stages=2",
+        "resources.per_stage={CPU: 4}",
+        "run.epochs=1",
+    ]
+    node = cluster.add_node(num_cpus=4, env_vars={"SLOWNESS": "3"})
+    watching = Watching()
+    try:
+        run = workshop.run(*overrides, inline=False, watching=watching)
+    finally:
+        cluster.remove_node(node)
+    (plan,) = watching.plans
+    fast, slow = sorted(plan.stage_speed, reverse=True)
+    assert fast == 1.0 and 0.25 < slow < 0.45
+    cut = dict(zip(plan.stage_speed, plan.partition, strict=True))
+    assert (cut[slow], cut[fast]) == (2, 5)
+    assert plan.cores == 8
+    assert "beside this machine, the devices of the stages have speeds of" in " ".join(watching.notes)
+    same(run, workshop.run(*overrides, name="inline"))
+
+
+def test_speeds_that_are_given(workshop, local_ray) -> None:
+    """A slower device gets fewer components, in the plan alone and in the run."""
+    overrides = ["pipeline.stages=2", "resources.stage_speed=[1, 0.25]"]
+    _, plan = plan_spec(workshop.spec, overrides, probe=False, allow_code=False, observer=Watching())
+    assert (plan.partition, plan.stage_speed) == ((3, 1), (1.0, 0.25))
+    assert workshop.run(*overrides, inline=False).summary.partition == [3, 1]

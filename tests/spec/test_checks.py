@@ -93,6 +93,11 @@ COST = "{forward_s: 1, backward_s: 1, update_s: 0}"
         ),
         (
             "{epochs: 1}",
+            "{epochs: 1}\nresources: {stage_speed: [1.0, 0.5, 1.0]}",
+            "x.yaml:11: resources.stage_speed: 3 speeds for 2 stages; give one per stage, or auto",
+        ),
+        (
+            "{epochs: 1}",
             "{epochs: 1}\nresources: {device: cuda, per_stage: [{GPU: 1}, {CPU: 1}]}",
             "x.yaml:11: resources.device: stage 1 is to compute on cuda, but asks for no GPU; "
             "add GPU: 1 to resources.per_stage, or choose cpu",

@@ -1,0 +1,117 @@
+"""Room for stages on a Ray cluster, and how fast the devices are that it was given on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, NodeDiedError, RayTaskError, WorkerCrashedError
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from alray.errors import PlanError, StageError
+from alray.graph.cluster import Bundle, has_room
+from alray.stage.speed import SpeedTrial
+
+_PLACING_S = 300.0
+_LOOKING_S = 2.0
+_TRIAL_S = 300.0
+
+_Kind = tuple[str, tuple[str, ...]]  # a node, and what a bundle asks for there beside processors and memory
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Bundles that were given room, in order, and the node each lies on."""
+
+    bundles: tuple[Bundle, ...]
+    group: PlacementGroup
+    nodes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, bundles: Sequence[Bundle], labels: Mapping[str, str]) -> Placement:
+        """Waits for room. Raises StageError where nodes went meanwhile, PlanError where others leave none."""
+        group = placement_group(
+            [_ray_bundle(bundle) for bundle in bundles],
+            strategy="PACK",
+            bundle_label_selector=[dict(labels)] * len(bundles) if labels else None,
+        )
+        _wait_for_room(group, bundles, labels)
+        nodes = placement_group_table(group)["bundles_to_node_id"]
+        return cls(tuple(bundles), group, tuple(nodes[place] for place in range(len(bundles))))
+
+    def options(self, place: int) -> dict[str, Any]:
+        """Ray's options for a task or an actor in this bundle."""
+        bundle = self.bundles[place]
+        return {
+            "num_cpus": bundle.get("CPU", 0.0),
+            "num_gpus": bundle.get("GPU", 0.0),
+            "resources": {name: amount for name, amount in bundle.items() if name not in ("CPU", "GPU")},
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=place),
+        }
+
+    @property
+    def cores(self) -> int:
+        """Processors of all nodes that bundles lie on."""
+        return sum(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["NodeID"] in self.nodes)
+
+    def release(self) -> None:
+        """Give the room back."""
+        remove_placement_group(self.group)
+
+    def train_seconds(self, trial: SpeedTrial, stages: int, note: Callable[[str], None]) -> list[float | None]:
+        """Seconds that the trial takes in each bundle; None on the device that this process measured on itself.
+
+        Bundles are those of `stages` stages, replica by replica. Devices of one kind on one node are measured once,
+        those of several nodes at the same time. What cannot be measured is None too, and noted.
+        """
+        first = {self._kind(place): place for place in reversed(range(len(self.bundles)))}
+        here = ray.get_runtime_context().get_node_id()
+        on_cuda = trial.spec.resources.resolved_device == "cuda"
+        first.pop((here, ("GPU",) if on_cuda else ()), None)
+        seconds: dict[_Kind, float | None] = {}
+        while left := [kind for kind in first if kind not in seconds]:
+            at_once = {node: (node, wants) for node, wants in left}  # one on each node
+            running = {kind: self._begin(first[kind], trial, first[kind] % stages) for kind in at_once.values()}
+            for kind, reference in running.items():
+                seconds[kind] = None
+                try:
+                    seconds[kind] = ray.get(reference, timeout=_TRIAL_S)
+                except (GetTimeoutError, NodeDiedError, RayTaskError, WorkerCrashedError) as error:
+                    reason = str(error).strip().splitlines()[-1]
+                    stage = first[kind] % stages
+                    note(f"the speed of stage {stage}'s device is not known, and counts as 1: {reason}")
+        return [seconds.get(self._kind(place)) for place in range(len(self.bundles))]
+
+    def _begin(self, place: int, trial: SpeedTrial, stage: int) -> Any:
+        """The trial of a stage, begun in a bundle."""
+        remote = ray.remote(_train_seconds).options(max_retries=0, **self.options(place))
+        return remote.remote(replace(trial, stage=stage))
+
+    def _kind(self, place: int) -> _Kind:
+        return self.nodes[place], tuple(sorted(set(self.bundles[place]) - {"CPU", "memory"}))
+
+
+def _train_seconds(trial: SpeedTrial) -> float:
+    return trial.train_seconds()
+
+
+def _wait_for_room(group: PlacementGroup, bundles: Sequence[Bundle], labels: Mapping[str, str]) -> None:
+    """Others may use the cluster, so room is waited for; but not on nodes that are no longer there."""
+    deadline = time.monotonic() + _PLACING_S
+    while not group.wait(timeout_seconds=_LOOKING_S):
+        if not has_room(bundles, labels):
+            raise StageError(f"the cluster has lost nodes: {len(bundles)} stages have no room on it")
+        if time.monotonic() > deadline:
+            raise PlanError(
+                f"the cluster gave no room for {len(bundles)} stages within {_PLACING_S:.0f} s",
+                mend="wait until others have finished, or ask for less",
+                key="resources.per_stage",
+            )
+
+
+def _ray_bundle(bundle: Bundle) -> Bundle:
+    return {name: amount for name, amount in bundle.items() if amount > 0} or {"CPU": 0.001}
