@@ -30,12 +30,12 @@ class Engine(ABC):
     def graph(self, plan: Plan) -> Graph:
         """A graph for this plan, not started."""
 
-    @abstractmethod
     def find(self, plan: Plan, costs: Costs, note: Callable[[str], None]) -> Found | None:
         """What the devices are that the next graph of this plan will be on; None where they are as it was made for.
 
         costs: as they were measured here; note: hears what could not be found out.
         """
+        return None
 
     @abstractmethod
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
@@ -50,9 +50,6 @@ class InlineEngine(Engine):
 
     def graph(self, plan: Plan) -> Graph:
         return InlineGraph()
-
-    def find(self, plan: Plan, costs: Costs, note: Callable[[str], None]) -> Found | None:
-        return None
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         return stages, replicas
@@ -128,9 +125,6 @@ class TrainEngine(Engine):
             run_token=self._run_token,
             labels=self._job.spec.resources.labels,
         )
-
-    def find(self, plan: Plan, costs: Costs, note: Callable[[str], None]) -> Found | None:
-        return None  # one stage, which is as fast as it is
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         from alray.graph.cluster import has_room
