@@ -49,7 +49,8 @@ class Placement:
         return {
             "num_cpus": bundle.get("CPU", 0.0),
             "num_gpus": bundle.get("GPU", 0.0),
-            "resources": {name: amount for name, amount in bundle.items() if name not in ("CPU", "GPU")},
+            "memory": int(bundle.get("memory", 0)),
+            "resources": {name: amount for name, amount in bundle.items() if name not in ("CPU", "GPU", "memory")},
             "scheduling_strategy": PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=place),
         }
 

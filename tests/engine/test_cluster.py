@@ -152,3 +152,11 @@ def test_speeds_that_are_given(workshop, local_ray) -> None:
     _, plan = plan_spec(workshop.spec, overrides, probe=False, allow_code=False, observer=Watching())
     assert (plan.partition, plan.stage_speed) == ((3, 1), (1.0, 0.25))
     assert workshop.run(*overrides, inline=False).summary.partition == [3, 1]
+
+
+@pytest.mark.parametrize("engine", [[], ["method=backpropagation", "replicas={count: 2, engine: ray_train}"]])
+def test_memory_is_asked_for_by_its_name(workshop, cluster, engine: list[str], tmp_path) -> None:
+    overrides = ["run.epochs=1", "resources.per_stage={CPU: 1, memory: 1000000}", *engine]
+    assert attached(workshop, cluster.address, *overrides).error is None
+    with pytest.raises(PlanError, match="of 1 CPU and 1e\\+15 memory each can never be placed"):
+        attached(workshop, cluster.address, "resources.per_stage={CPU: 1, memory: 1.0e+15}", name="much")
