@@ -10,7 +10,7 @@ sleep in proportion to their rows, in which nothing but the shares tells. Writes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -39,15 +39,18 @@ CASES: dict[str, tuple[str, ...]] = {
     "undisturbed": (),
 }
 WAYS = ("fixed", "dynamic_batch_size")
+TIMES = {"undisturbed": 3}
+"""How often a case is run in one repeat, if more than once: what shares cost undisturbed is small beside the noise."""
 
 
 def measure(*overrides: str, repeats: int, run: Callable[..., Recorded] = recorded) -> dict[str, Any]:
     """The figures of all cases, `repeats` runs of each way of sharing."""
     runs: dict[str, dict[str, list[dict[str, Any]]]] = {case: {way: [] for way in WAYS} for case in CASES}
     for _ in range(repeats):
-        for case, own in CASES.items():
-            for way in WAYS:
-                figures = figures_of(run(SPEC, f"replicas.balance={way}", *own, *overrides))
+        for case in chain.from_iterable([name] * TIMES.get(name, 1) for name in CASES):
+            # Every other pair the other way round, so that a machine that gets slower favours neither.
+            for way in WAYS if len(runs[case]["fixed"]) % 2 == 0 else reversed(WAYS):
+                figures = figures_of(run(SPEC, f"replicas.balance={way}", *CASES[case], *overrides))
                 runs[case][way].append(figures)
                 epochs = ", ".join(f"{epoch_s:.2f}" for epoch_s in figures["epoch_s"])
                 print(f"{case}, {way}: epochs of {epochs} s", flush=True)  # noqa: T201

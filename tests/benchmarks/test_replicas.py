@@ -85,7 +85,7 @@ def test_a_run_is_told_by_epochs(run_inline: Run) -> None:
     assert len(figures["epoch_s"]) == 2 and min(figures["epoch_s"]) > 0.0
     steps = [record for record in done.records if isinstance(record, StepRecord)]
     assert sum(figures["epoch_s"]) == pytest.approx(steps[-1].time_s - steps[len(steps) // 3 - 1].time_s)
-    assert len(figures["shares"]) == 3 and all(sum(shares) == 64 for shares in figures["shares"])
+    assert len(figures["shares"]) == 3 and all(sum(shares) == 128 for shares in figures["shares"])
     assert 0.0 <= figures["accuracy"] <= 1.0
 
 
