@@ -53,6 +53,7 @@ all-reduce: $(INSTALLED)
 replicas: $(INSTALLED)
 	$(BIN)/python -m benchmarks.replicas
 	$(BIN)/python -m benchmarks.balance
+	$(BIN)/python -m benchmarks.large_batch
 	$(BIN)/python -m benchmarks.tables
 
 accuracy: $(INSTALLED)

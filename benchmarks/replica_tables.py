@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import balance
+from benchmarks import large_batch as large_batches
 
 DDP_TARGET, TORCH_TRAINER_TARGET = 0.97, 1.0
 FASTER_TARGET, FASTER_SLEEPING_TARGET, COST_TARGET, ACCURACY_TARGET = 1.7, 1.9, 0.02, 0.01
@@ -76,6 +77,27 @@ def dynamic_batch_size(result: dict[str, Any]) -> list[str]:
         f"{_met(abs(apart) <= ACCURACY_TARGET)}).",
         "",
     ]
+
+
+def large_batch(result: dict[str, Any]) -> list[str]:
+    """Large mini-batches with and without warm-up, beside a small one."""
+    runs = result["runs"]
+    epochs = len(next(iter(runs.values()))[0]["accuracies"])
+    shown = [epoch for epoch in (1, 2, 3, 6, 9, 12) if epoch < epochs] + [epochs]
+    lines = [
+        "## Large mini-batches",
+        "",
+        f"`make replicas` trained `specs/laptop/{result['spec']}` on two replicas: as it is (the rate scaled with the "
+        "mini-batch, after a warm-up), without the warm-up, with the rate of the small mini-batch, and with the small "
+        f"mini-batch. Test accuracy in percent after an epoch, means over {len(runs['small'])} seeds.",
+        "",
+        "| way | samples a mini-batch | mini-batches | " + " | ".join(f"epoch {epoch}" for epoch in shown) + " |",
+        "|---" * (3 + len(shown)) + "|",
+    ]
+    for way, entries in runs.items():
+        cells = [f"{100 * large_batches.mean_accuracy(entries, epoch - 1):.1f}" for epoch in shown]
+        lines.append(f"| {way} | {entries[0]['batch_size']} | {entries[0]['steps']} | " + " | ".join(cells) + " |")
+    return [*lines, ""]
 
 
 def _met(holds: bool) -> str:

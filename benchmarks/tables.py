@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.replica_tables import dynamic_batch_size, throughput
+from benchmarks.replica_tables import dynamic_batch_size, large_batch, throughput
 from benchmarks.runs import RESULTS
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -92,7 +92,12 @@ def main() -> None:
     lines += streamed(json.loads((RESULTS / "streamed.json").read_text(encoding="utf-8")))
     if (RESULTS / "clock.json").exists():
         lines += clock(json.loads((RESULTS / "clock.json").read_text(encoding="utf-8")))
-    for name, section in (("memory", memory), ("replicas", throughput), ("balance", dynamic_batch_size)):
+    for name, section in (
+        ("memory", memory),
+        ("replicas", throughput),
+        ("balance", dynamic_batch_size),
+        ("large_batch", large_batch),
+    ):
         if (RESULTS / f"{name}.json").exists():
             lines += section(json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8")))
     PAGE.write_text("\n".join(lines), encoding="utf-8")

@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 
 from alray.cli.main import execute
-from alray.records import StepRecord, read
+from alray.records import EvaluationRecord, StepRecord, read
 from alray.run.folder import manifests
 from alray.spec.loading import load_spec
-from benchmarks import balance, plain_ddp, replica_tables, replicas
+from benchmarks import balance, large_batch, plain_ddp, replica_tables, replicas
 from benchmarks.runs import Recorded
 
 Run = Callable[..., Recorded]
@@ -126,3 +126,28 @@ def test_throughput_is_told() -> None:
     assert "| 1 | 100.0 | 98.0 | 99.0 |" in text
     assert "**0.980** of the plain script's (target: at least 0.97: yes)" in text
     assert "**0.990** of Ray Train's (target: at least 1.0: **no**)" in text
+
+
+def test_large_mini_batches_are_told_by_epoch() -> None:
+    def run(spec: Path, *overrides: str) -> Recorded:
+        large = not any(word.startswith("data.batch_size") for word in overrides)
+        warm = "lr_schedule.warmup_epochs=0" not in overrides
+        records = [
+            EvaluationRecord(
+                step=epoch,
+                samples=epoch,
+                epoch=epoch,
+                time_s=epoch,
+                test=0.5 + 0.1 * epoch + 0.05 * warm,
+                per_depth=[],
+                duration_s=0.0,
+            )
+            for epoch in (1, 2)
+        ]
+        return Recorded({"steps": 26 if large else 842, "shares": [2048, 2048] if large else [64, 64]}, records, [])
+
+    result = large_batch.measure(repeats=2, run=run)
+    assert large_batch.mean_accuracy(result["runs"]["large, rate scaled, warm-up"], 1) == pytest.approx(0.75)
+    page = "\n".join(replica_tables.large_batch(result))
+    assert "| small | 128 | 842 | 65.0 | 75.0 |" in page
+    assert "| large, rate scaled | 4096 | 26 | 60.0 | 70.0 |" in page
