@@ -247,13 +247,14 @@ class StageLoop:
         """The schedule's list of actions; the message's buffer is given back after U."""
         clock, links = self.clock, self._links
         passed_on: Tensors = {}
-        lr, label_lr = self._rates(step)
+        lr = label_lr = 0.0
         for kind, before, behind in self._actions:
             text = f"{before}{step - 1}{behind}"
             if kind == "F":
                 with clock.measure("F", text, step):
                     passed_on = stage.forward(tensors, step)
             elif kind == "B":
+                lr, label_lr = self._rates(step)  # not earlier: the next stage waits for F
                 with clock.measure("B", text, step):
                     losses = stage.backward()
                     if losses:
