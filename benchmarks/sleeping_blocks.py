@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 
-
 _AWAKE_S = 1.5e-4
 
 
