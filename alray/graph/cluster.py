@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from alray.errors import PlanError, RequestError
+from alray.errors import PlanError, RequestError, StageError
 
 Bundle = dict[str, float]
 
 _LISTENING_S = 5.0
+_PLACING_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,26 @@ def has_room(bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None)
     except PlanError:
         return False
     return True
+
+
+def wait_for_room(
+    look: Callable[[], bool], bundles: Sequence[Bundle], labels: Mapping[str, str] | None, *, whose: str
+) -> None:
+    """Others may use the cluster, so room is waited for; but not on nodes that are no longer there.
+
+    look: takes a moment and tells whether there is room; whose: what the bundles are for, in the plural. Raises
+    StageError where nodes went, PlanError where it takes too long.
+    """
+    deadline = time.monotonic() + _PLACING_S
+    while not look():
+        if not has_room(bundles, labels):
+            raise StageError(f"the cluster has lost nodes: {len(bundles)} {whose} have no room on it")
+        if time.monotonic() > deadline:
+            raise PlanError(
+                f"the cluster gave no room for {len(bundles)} {whose} within {_PLACING_S:.0f} s",
+                mend="wait until others have finished, or ask for less",
+                key="resources.per_stage",
+            )
 
 
 def num_nodes(labels: Mapping[str, str] | None = None) -> int:

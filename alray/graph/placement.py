@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,11 +11,9 @@ from ray.exceptions import GetTimeoutError, NodeDiedError, RayTaskError, WorkerC
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from alray.errors import PlanError, StageError
-from alray.graph.cluster import Bundle, has_room
+from alray.graph.cluster import Bundle, wait_for_room
 from alray.stage.speed import SpeedTrial
 
-_PLACING_S = 300.0
 _LOOKING_S = 2.0
 _TRIAL_S = 300.0
 
@@ -39,7 +36,7 @@ class Placement:
             strategy="PACK",
             bundle_label_selector=[dict(labels)] * len(bundles) if labels else None,
         )
-        _wait_for_room(group, bundles, labels)
+        wait_for_room(lambda: group.wait(timeout_seconds=_LOOKING_S), bundles, labels, whose="stages")
         nodes = placement_group_table(group)["bundles_to_node_id"]
         return cls(tuple(bundles), group, tuple(nodes[place] for place in range(len(bundles))))
 
@@ -98,20 +95,6 @@ class Placement:
 
 def _train_seconds(trial: SpeedTrial) -> float:
     return trial.train_seconds()
-
-
-def _wait_for_room(group: PlacementGroup, bundles: Sequence[Bundle], labels: Mapping[str, str]) -> None:
-    """Others may use the cluster, so room is waited for; but not on nodes that are no longer there."""
-    deadline = time.monotonic() + _PLACING_S
-    while not group.wait(timeout_seconds=_LOOKING_S):
-        if not has_room(bundles, labels):
-            raise StageError(f"the cluster has lost nodes: {len(bundles)} stages have no room on it")
-        if time.monotonic() > deadline:
-            raise PlanError(
-                f"the cluster gave no room for {len(bundles)} stages within {_PLACING_S:.0f} s",
-                mend="wait until others have finished, or ask for less",
-                key="resources.per_stage",
-            )
 
 
 def _ray_bundle(bundle: Bundle) -> Bundle:

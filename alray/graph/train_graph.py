@@ -11,15 +11,14 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
-from alray.errors import PlanError, StageError
-from alray.graph.cluster import Bundle, has_room
+from alray.errors import StageError
+from alray.graph.cluster import Bundle, wait_for_room
 from alray.graph.graph import Graph
 from alray.graph.processes import end_processes
 from alray.graph.trainer import STORAGE, Fate, Heard, TrainerActor
 from alray.stage.assignment import Assignment
 from alray.stage.reports import StageStatus
 
-_PLACING_S = 300.0
 _LOOKING_S = 0.2
 _ANSWERING_S = 0.05  # an answer takes a millisecond; one that takes longer is heard at the next poll
 _ENDING_S = 20.0  # what Ray Train takes to end its own actors
@@ -64,24 +63,15 @@ class TrainGraph(Graph):
             )
         )
         self._fitting = self._trainer.fit.remote(list(assignments), self._run_token)
-        self._wait_for_workers()
+        wait_for_room(self._workers_came, self._bundles, self._labels, whose="replicas")
 
-    def _wait_for_workers(self) -> None:
-        """Others may use the cluster, so room is waited for; but not on nodes that are no longer there."""
-        deadline = time.monotonic() + _PLACING_S
-        while len(self._latest.statuses) < len(self._assignments):
-            time.sleep(_LOOKING_S)
-            self._hear()
-            if self._latest.ended:
-                raise self._ended()
-            if not has_room(self._bundles, self._labels):
-                raise StageError(f"the cluster has lost nodes: {len(self._bundles)} replicas have no room on it")
-            if time.monotonic() > deadline:
-                raise PlanError(
-                    f"the cluster gave no room for {len(self._bundles)} replicas within {_PLACING_S:.0f} s",
-                    mend="wait until others have finished, or ask for less",
-                    key="resources.per_stage",
-                )
+    def _workers_came(self) -> bool:
+        """Whether all workers have been heard of."""
+        time.sleep(_LOOKING_S)
+        self._hear()
+        if self._latest.ended:
+            raise self._ended()
+        return len(self._latest.statuses) == len(self._assignments)
 
     def poll(self, timeout_s: float) -> list[StageStatus]:
         time.sleep(max(0.0, timeout_s - _ANSWERING_S))

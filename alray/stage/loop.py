@@ -247,22 +247,21 @@ class StageLoop:
         """The schedule's list of actions; the message's buffer is given back after U."""
         clock, links = self.clock, self._links
         passed_on: Tensors = {}
-        lr = label_lr = 0.0
         for kind, before, behind in self._actions:
             text = f"{before}{step - 1}{behind}"
             if kind == "F":
                 with clock.measure("F", text, step):
                     passed_on = stage.forward(tensors, step)
             elif kind == "B":
-                lr, label_lr = self._rates(step)  # not earlier: the next stage waits for F
                 with clock.measure("B", text, step):
                     losses = stage.backward()
                     if losses:
-                        self._take_losses(step, losses, lr)
+                        # The rate is reckoned here, and not before F, for which the next stage waits.
+                        self._take_losses(step, losses, self._rates(step)[0])
             elif kind == "U":
                 yield from self._replicate(step)
                 with clock.measure("U", text, step):
-                    stage.update(lr, label_lr)
+                    stage.update(*self._rates(step))
                 if message is not None and links.from_below is not None:
                     links.from_below.release(message)
             elif kind == "S" and links.to_above is not None:
