@@ -1,98 +1,119 @@
 """A barrier among processes of one host, over pipes.
 
 gloo's barrier is made for networks: with sixteen stages on two cores it took over ten milliseconds. Here each stage
-writes one byte and waits for one, so a round is as many wake-ups as there are stages. The pipes have no names: the
-others open them through the descriptors of stage 0, and nothing is left behind however a process ends.
+leaves one byte in a pipe, and the one that finds the bytes of all there tells the others: nobody is woken who is not
+the last to be waited for. The pipes have no names: the others open them through the descriptors of stage 0, and nothing
+is left behind however a process ends.
 """
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
-from collections.abc import Generator
+import termios
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
-from alray.channel.host_pipe import open_of, read_within
+from alray.channel.host_pipe import ReadEnd, open_of, tell
 from alray.channel.link import Barrier
 from alray.errors import ChannelError
 
 
 @dataclass(frozen=True)
 class Pipes:
-    """Where the pipes of a barrier are, told by stage 0 to the others."""
+    """Where the pipes of a barrier are, told by stage 0 to the others: by descriptor, for rounds in turn."""
 
     pid: int
-    arrivals: int  # descriptor of the end that is written to
-    releases: tuple[int, int]  # of the ends that are read, for rounds in turn
+    parties: int
+    arrivals: tuple[tuple[int, int], tuple[int, int]]  # the ends that are read and written
+    releases: tuple[tuple[int, int], tuple[int, int]]
+
+    @classmethod
+    def made(cls, parties: int) -> Pipes:
+        """Of this process."""
+        for_arrivals, for_releases = (os.pipe(), os.pipe()), (os.pipe(), os.pipe())
+        for read_end, _ in for_arrivals:
+            os.set_blocking(read_end, False)
+        return cls(os.getpid(), parties, for_arrivals, for_releases)
 
     def as_text(self) -> str:
-        return " ".join(map(str, (self.pid, self.arrivals, *self.releases)))
+        ends = [end for pipe in (*self.arrivals, *self.releases) for end in pipe]
+        return " ".join(map(str, (self.pid, self.parties, *ends)))
 
     @classmethod
     def of_text(cls, text: str) -> Pipes:
-        pid, arrivals, *releases = (int(word) for word in text.split())
-        return cls(pid, arrivals, (releases[0], releases[1]))
+        pid, parties, *ends = (int(word) for word in text.split())
+        first, second, third, fourth = zip(ends[::2], ends[1::2], strict=True)
+        return cls(pid, parties, (first, second), (third, fourth))
+
+    def opened(self) -> Pipes:
+        """The same pipes by descriptors of this process. Raises ChannelError where stage 0 is gone."""
+
+        def ends(pipe: tuple[int, int], flags: int = 0) -> tuple[int, int]:
+            return open_of(self.pid, pipe[0], os.O_RDONLY | flags), open_of(self.pid, pipe[1], os.O_WRONLY)
+
+        try:
+            return Pipes(
+                os.getpid(),
+                self.parties,
+                (ends(self.arrivals[0], os.O_NONBLOCK), ends(self.arrivals[1], os.O_NONBLOCK)),
+                (ends(self.releases[0]), ends(self.releases[1])),
+            )
+        except OSError as error:
+            raise ChannelError("barrier: stage 0 is gone", mend="see what happened to its process") from error
 
 
 class HostBarrier(Barrier):
-    """Stage 0's side: takes a byte of each of the others, then gives each of them one.
+    """One stage's side. Two pipes of each kind serve in turn, so that a stage that is quick cannot take a byte that
+    belongs to a slow one's round."""
 
-    Two pipes of release serve in turn, so that a stage that is quick cannot take the byte a slow one has not taken yet.
-    """
-
-    def __init__(self, parties: int, timeout_s: float) -> None:
-        self._others, self._timeout_s = parties - 1, timeout_s
-        self._arrivals, arrivals = os.pipe()
-        ends = [os.pipe() for _ in range(2)]
-        self._releases = [written for _, written in ends]
+    def __init__(self, pipes: Pipes, *, leads: bool, timeout_s: float) -> None:
+        """pipes: by this process's own descriptors; leads: whether this is stage 0, for which `gather` waits."""
+        self._pipes, self._leads, self._timeout_s = pipes, leads, timeout_s
+        self._releases = [ReadEnd(read_end) for read_end, _ in pipes.releases]
         self._round = 0
-        self.pipes = Pipes(os.getpid(), arrivals, (ends[0][0], ends[1][0]))
 
     def wait(self) -> Generator[None, None, None]:
-        missing = self._others
-        while missing:
-            missing -= len(_read(self._arrivals, missing, self._timeout_s))
-        os.write(self._releases[self._round % 2], bytes(self._others))
+        others = self._pipes.parties - 1
+        if self._is_last():
+            # Whoever yields to several waits for all of them.
+            self._release(others, tell if others == 1 else os.write)
+        else:
+            self._await_release()
         self._round += 1
         return
         yield
 
+    def gather(self) -> Generator[None, None, None]:
+        is_last = self._is_last()
+        if self._leads and not is_last:
+            self._await_release()
+        elif is_last and not self._leads:
+            self._release(1, tell)
+        self._round += 1
+        return
+        yield
 
-class HostBarrierMember(Barrier):
-    """The side of every other stage."""
-
-    def __init__(self, pipes: Pipes, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-        self._arrivals = _open(pipes.pid, pipes.arrivals, os.O_WRONLY)
-        self._releases = [_open(pipes.pid, descriptor, os.O_RDONLY) for descriptor in pipes.releases]
-        self._round = 0
-
-    def wait(self) -> Generator[None, None, None]:
+    def _is_last(self) -> bool:
+        """Leave this stage's byte; whether it is the one that has found all of them."""
+        read_end, write_end = self._pipes.arrivals[self._round % 2]
+        os.write(write_end, b"\0")
+        waiting = array.array("i", [0])
+        fcntl.ioctl(read_end, termios.FIONREAD, waiting)
+        if waiting[0] < self._pipes.parties:
+            return False
+        # Two that come at once may both see all bytes; only one of them gets them.
         try:
-            os.write(self._arrivals, b"\0")
-        except BrokenPipeError as error:
-            raise _gone() from error
-        _read(self._releases[self._round % 2], 1, self._timeout_s)
-        self._round += 1
-        return
-        yield
+            return len(os.read(read_end, self._pipes.parties)) == self._pipes.parties
+        except BlockingIOError:
+            return False
 
+    def _release(self, stages: int, write: Callable[[int, bytes], object]) -> None:
+        write(self._pipes.releases[self._round % 2][1], bytes(stages))
 
-def _open(pid: int, descriptor: int, flags: int) -> int:
-    try:
-        return open_of(pid, descriptor, flags)
-    except OSError as error:
-        raise _gone() from error
-
-
-def _read(descriptor: int, most: int, timeout_s: float) -> bytes:
-    """Some bytes, as soon as there are any."""
-    try:
-        return read_within(descriptor, most, timeout_s)
-    except TimeoutError as error:
-        raise ChannelError("barrier: a stage is silent", mend="see what happened to the other stages") from error
-    except BrokenPipeError as error:
-        raise _gone() from error
-
-
-def _gone() -> ChannelError:
-    return ChannelError("barrier: stage 0 is gone", mend="see what happened to its process")
+    def _await_release(self) -> None:
+        try:
+            self._releases[self._round % 2].read(1, self._timeout_s)
+        except TimeoutError as error:
+            raise ChannelError("barrier: a stage is silent", mend="see what happened to the other stages") from error

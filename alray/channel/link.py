@@ -22,6 +22,13 @@ class Sender(ABC):
     edge: str
     bytes_sent: int
 
+    def begin(self, message: Message) -> Waiting[None]:
+        """Hand over those tensors of the next message that are known already, where the edge can part a message.
+
+        `send` is given the whole message all the same. Waits as `send` does.
+        """
+        yield from ()
+
     @abstractmethod
     def send(self, message: Message) -> Waiting[None]:
         """Hand a message over; waits while the edge holds as many as it may (back-pressure).
@@ -41,7 +48,14 @@ class Receiver(ABC):
 
     @abstractmethod
     def receive(self) -> Waiting[Message]:
-        """The next message, in the order sent. Its tensors are valid until `release`."""
+        """The next message, in the order sent. Its tensors are valid until `release`.
+
+        One that was begun may come without those of its tensors that were not known yet (`Message.more`).
+        """
+
+    def complete(self, message: Message) -> Waiting[None]:
+        """Wait for the rest of the tensors of the message last received; nothing where they are all there."""
+        yield from ()
 
     @abstractmethod
     def release(self, message: Message) -> None:
@@ -54,3 +68,7 @@ class Barrier(ABC):
     @abstractmethod
     def wait(self) -> Waiting[None]:
         """Returns when every stage has come as far."""
+
+    def gather(self) -> Waiting[None]:
+        """The same for stage 0 alone; the others need not wait, where nothing reaches them before stage 0 goes on."""
+        yield from self.wait()

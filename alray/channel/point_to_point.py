@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from alray.channel.link import Barrier, Receiver, Sender
-from alray.channel.message import Message, pack, unpack
+from alray.channel.message import Message, Slot
 from alray.errors import ChannelError
 
 _SEND_SLOTS = 2  # one on its way, one being packed
@@ -45,18 +45,19 @@ class PointToPointSender(Sender):
         self._peer, self._tag, self._group = peer, tag, group
         self._timeout = timedelta(seconds=timeout_s)
         self._buffers = [torch.empty(capacity_bytes, dtype=torch.uint8) for _ in range(_SEND_SLOTS)]
+        self._slots = [Slot(buffer) for buffer in self._buffers]
         self._works: list[dist.Work | None] = [None] * _SEND_SLOTS
         self._next = 0
 
     def send(self, message: Message) -> Generator[None, None, None]:
         slot = self._next
-        buffer = self._buffers[slot]
-        nbytes = pack(message, buffer, edge=self.edge)
+        nbytes = self._slots[slot].write(message, edge=self.edge)
         self._next = (slot + 1) % _SEND_SLOTS
         # One send under way at a time: the mini-batches that wait are those in the receiver's ring.
         self._finish((slot + 1) % _SEND_SLOTS)
+        content = self._buffers[slot][:nbytes]
         try:
-            self._works[slot] = dist.isend(buffer[:nbytes], group=self._group, tag=self._tag, group_dst=self._peer)
+            self._works[slot] = dist.isend(content, group=self._group, tag=self._tag, group_dst=self._peer)
         except RuntimeError as error:
             raise lost_neighbour(self.edge, error) from error
         self.bytes_sent += nbytes
@@ -99,6 +100,7 @@ class PointToPointReceiver(Receiver):
         self._peer, self._tag, self._group, self._device = peer, tag, group, device
         self._timeout = timedelta(seconds=timeout_s)
         self._buffers = [torch.empty(capacity_bytes, dtype=torch.uint8) for _ in range(in_flight + 1)]
+        self._slots = [Slot(buffer) for buffer in self._buffers]
         self._posted: deque[tuple[int, dist.Work]] = deque()
         for slot in range(len(self._buffers)):
             self._post(slot)
@@ -119,7 +121,7 @@ class PointToPointReceiver(Receiver):
             )
         slot, work = self._posted.popleft()
         wait_for(work, self._timeout, self.edge)
-        message = unpack(self._buffers[slot], edge=self.edge)
+        message = self._slots[slot].read(edge=self.edge)
         message.slot = slot
         if self._device.type != "cpu":
             message.tensors = {name: tensor.to(self._device) for name, tensor in message.tensors.items()}

@@ -13,14 +13,14 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 import torch
 
-from alray.channel.host_pipe import is_ready, open_of, read_within
+from alray.channel.host_pipe import ReadEnd, open_of, tell
 from alray.channel.link import Receiver, Sender
-from alray.channel.message import Message, pack, unpack
+from alray.channel.message import HEADER_BYTES, Message, Slot
 from alray.errors import ChannelError
 
 _SLOT = struct.Struct("I")
@@ -47,11 +47,36 @@ class Ring:
         return cls(*(int(word) for word in text.split()))
 
 
-def _slots(descriptor: int, ring: Ring) -> list[torch.Tensor]:
-    """The slots as flat uint8 tensors over the shared memory, each beginning on a page."""
+class _TwoParts:
+    """A slot of the ring: room for a message, or for one in two parts, the second behind the first."""
+
+    def __init__(self, buffer: torch.Tensor, capacity_bytes: int) -> None:
+        """capacity_bytes: of a message in one part."""
+        self._buffer = buffer[: capacity_bytes + HEADER_BYTES]
+        self.first = Slot(buffer[:capacity_bytes])
+        self._second: tuple[int, Slot] | None = None
+
+    def second(self, offset: int) -> Slot:
+        """Behind a first part of `offset` bytes: the same from mini-batch to mini-batch."""
+        if self._second is None or self._second[0] != offset:
+            self._second = (offset, Slot(self._buffer[offset:]))
+        return self._second[1]
+
+
+def _slots(descriptor: int, ring: Ring, capacity_bytes: int) -> list[_TwoParts]:
+    """The slots over the shared memory, each beginning on a page."""
     memory = mmap.mmap(descriptor, ring.slot_bytes * ring.num_slots)
     whole = torch.frombuffer(memory, dtype=torch.uint8)
-    return list(whole.split(ring.slot_bytes))
+    return [_TwoParts(buffer, capacity_bytes) for buffer in whole.split(ring.slot_bytes)]
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A message of which the first part is with the receiver."""
+
+    slot: int
+    nbytes: int
+    names: frozenset[str]
 
 
 class SharedMemorySender(Sender):
@@ -67,20 +92,21 @@ class SharedMemorySender(Sender):
         self.bytes_sent = 0
         self._timeout_s = timeout_s
         page = mmap.PAGESIZE
-        slot_bytes = -(-capacity_bytes // page) * page
+        slot_bytes = -(-(capacity_bytes + HEADER_BYTES) // page) * page  # a second part has a header too
         memory = os.memfd_create(f"alray-{edge}", os.MFD_CLOEXEC)
         filled, self._filled = os.pipe()
-        self._free_again, free = os.pipe()
+        free_again, free = os.pipe()
+        self._free_again = ReadEnd(free_again)
         self.ring = Ring(os.getpid(), memory, filled, free, slot_bytes, in_flight + 1)
         os.ftruncate(memory, slot_bytes * self.ring.num_slots)
-        self._capacity_bytes = capacity_bytes
-        self._slots = _slots(memory, self.ring)
+        self._slots = _slots(memory, self.ring, capacity_bytes)
+        self._begun: _Begun | None = None
         self._free = list(range(self.ring.num_slots))  # the one given back last serves first: it is in the caches
 
     def _take_back(self) -> None:
         """Take the slots that were given back; waits for the first."""
         try:
-            words = read_within(self._free_again, _SLOT.size * (len(self._slots) + 1), self._timeout_s)
+            words = self._free_again.read(_SLOT.size * (len(self._slots) + 1), self._timeout_s)
         except (TimeoutError, BrokenPipeError) as error:
             raise _lost_neighbour(self.edge, error) from error
         for (slot,) in _SLOT.iter_unpack(words):
@@ -92,21 +118,47 @@ class SharedMemorySender(Sender):
             else:
                 self._free.append(slot)
 
+    def begin(self, message: Message) -> Generator[None, None, None]:
+        assert self._begun is None, "the message before this one is not complete"
+        slot = self._free_slot()
+        message.more = True
+        nbytes = self._slots[slot].first.write(message, edge=self.edge)
+        self._free.pop()
+        self._begun = _Begun(slot, nbytes, frozenset(message.tensors))
+        self._hand_over(slot, nbytes, tell)
+        return
+        yield  # a generator that never waits in turns: it blocks
+
     def send(self, message: Message) -> Generator[None, None, None]:
-        if is_ready(self._free_again, 0.0):
+        begun, self._begun = self._begun, None
+        if begun is None:
+            slot = self._free_slot()
+            nbytes = self._slots[slot].first.write(message, edge=self.edge)
+            self._free.pop()
+            self._hand_over(slot, nbytes, tell)
+        else:
+            rest = {name: tensor for name, tensor in message.tensors.items() if name not in begun.names}
+            part = Message(message.kind, message.step, rest)
+            nbytes = self._slots[begun.slot].second(begun.nbytes).write(part, edge=self.edge)
+            # The receiver is at work on the first part: it need not be let begin.
+            self._hand_over(begun.slot, nbytes, os.write)
+        return
+        yield
+
+    def _free_slot(self) -> int:
+        """A slot nobody uses; waits for one where there is none."""
+        if self._free_again.is_ready():
             self._take_back()
         while not self._free:
             self._take_back()
-        slot = self._free[-1]
-        nbytes = pack(message, self._slots[slot][: self._capacity_bytes], edge=self.edge)
-        self._free.pop()
+        return self._free[-1]
+
+    def _hand_over(self, slot: int, nbytes: int, write: Callable[[int, bytes], object]) -> None:
         try:
-            os.write(self._filled, _SLOT.pack(slot))
+            write(self._filled, _SLOT.pack(slot))
         except BrokenPipeError as error:
             raise _lost_neighbour(self.edge, error) from error
         self.bytes_sent += nbytes
-        return
-        yield  # a generator that never waits in turns: it blocks
 
     def flush(self) -> Generator[None, None, None]:
         """Nothing to wait for: what was written is the receiver's."""
@@ -123,7 +175,7 @@ class SharedMemoryReceiver(Receiver):
         self._device, self._timeout_s = device, timeout_s
         try:
             memory = open_of(ring.pid, ring.memory, os.O_RDWR)
-            self._filled = open_of(ring.pid, ring.filled, os.O_RDONLY)
+            self._filled = ReadEnd(open_of(ring.pid, ring.filled, os.O_RDONLY))
             self._free = open_of(ring.pid, ring.free, os.O_WRONLY)
         except OSError as error:
             raise ChannelError(
@@ -131,23 +183,42 @@ class SharedMemoryReceiver(Receiver):
                 mend="stages of one node must run in one container, as one user",
             ) from error
         try:
-            self._slots = _slots(memory, ring)
+            self._slots = _slots(memory, ring, ring.slot_bytes)
         finally:
             os.close(memory)
         self._give(_HERE)
 
     def receive(self) -> Generator[None, None, Message]:
+        slot = self._next_slot()
+        message = self._slots[slot].first.read(edge=self.edge)
+        message.slot = slot
+        self._to_device(message)
+        return message
+        yield
+
+    def complete(self, message: Message) -> Generator[None, None, None]:
+        if message.more:
+            slot = self._next_slot()
+            assert slot == message.slot, "parts of one message follow each other"
+            slots = self._slots[slot]
+            rest = slots.second(slots.first.nbytes).read(edge=self.edge)
+            self._to_device(rest)
+            message.tensors |= rest.tensors
+            message.more = False
+        return
+        yield
+
+    def _next_slot(self) -> int:
         try:
-            word = read_within(self._filled, _SLOT.size, self._timeout_s)
+            word = self._filled.read(_SLOT.size, self._timeout_s)
         except (TimeoutError, BrokenPipeError) as error:
             raise _lost_neighbour(self.edge, error) from error
         (slot,) = _SLOT.unpack(word)
-        message = unpack(self._slots[slot], edge=self.edge)
-        message.slot = slot
+        return int(slot)
+
+    def _to_device(self, message: Message) -> None:
         if self._device.type != "cpu":
             message.tensors = {name: tensor.to(self._device) for name, tensor in message.tensors.items()}
-        return message
-        yield
 
     def release(self, message: Message) -> None:
         if message.slot is None:
@@ -157,7 +228,7 @@ class SharedMemoryReceiver(Receiver):
 
     def _give(self, slot: int) -> None:
         try:
-            os.write(self._free, _SLOT.pack(slot))
+            tell(self._free, _SLOT.pack(slot))
         except BrokenPipeError as error:
             raise _lost_neighbour(self.edge, error) from error
 

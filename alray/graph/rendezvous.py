@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from alray.channel.all_reduce.backend import Backend
-from alray.channel.host_barrier import HostBarrier, HostBarrierMember, Pipes
+from alray.channel.host_barrier import HostBarrier, Pipes
 from alray.channel.link import Barrier, Receiver, Sender
 from alray.channel.point_to_point import GroupBarrier, PointToPointReceiver, PointToPointSender
 from alray.channel.shared_memory import Ring, SharedMemoryReceiver, SharedMemorySender
@@ -166,11 +166,13 @@ def _barrier(assignment: Assignment, store: dist.Store, place: Place, timeout_s:
         group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
         assert isinstance(group, dist.ProcessGroup), "every stage belongs to the barrier"
         return GroupBarrier(group, timeout_s)
-    if assignment.stage > 0:
-        return HostBarrierMember(Pipes.of_text(store.get("barrier").decode()), timeout_s)
-    barrier = HostBarrier(assignment.plan.stages, timeout_s)
-    store.set("barrier", barrier.pipes.as_text())
-    return barrier
+    leads = assignment.stage == 0
+    if leads:
+        pipes = Pipes.made(assignment.plan.stages)
+        store.set("barrier", pipes.as_text())
+    else:
+        pipes = Pipes.of_text(store.get("barrier").decode()).opened()
+    return HostBarrier(pipes, leads=leads, timeout_s=timeout_s)
 
 
 @dataclass(frozen=True)

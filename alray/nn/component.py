@@ -51,12 +51,21 @@ class LocalComponent(Component):
         """Whether a route of inference turns here: up through the encoders, over `code`, down through `decode`."""
 
     @abstractmethod
+    def encoder_step(self, incoming: Tensors, step: int) -> Tensors:
+        """F: the next component's `s` with what goes along with it, computed before this component's own update."""
+
+    @abstractmethod
+    def label_step(self, incoming: Tensors) -> Tensors:
+        """The first part of B, behind F: the local losses; returns the next component's `t` or `labels`."""
+
     def forward_step(self, incoming: Tensors, step: int) -> Tensors:
-        """F: what the next component gets, computed before this component's own update of this step."""
+        """Both: all that the next component gets."""
+        passed_on = self.encoder_step(incoming, step)
+        return passed_on | self.label_step(incoming)
 
     @abstractmethod
     def backward_step(self) -> Tensors:
-        """B: the local losses of the step last forwarded, and their gradients. Returns losses by name, stopped."""
+        """The second part of B: the gradients of the local losses. Returns these by name, stopped."""
 
     @abstractmethod
     def update_step(self, lr: float, label_lr: float) -> None:
@@ -104,7 +113,8 @@ class AssociatedComponent(LocalComponent):
         self.label_loss = label_loss
         self._encoders = ComponentOptimizer([*f.parameters(), *b.parameters()], optimizer)
         self._labels = ComponentOptimizer([*g.parameters(), *h.parameters()], optimizer)
-        self._pending: tuple[Tensors, torch.Tensor, torch.Tensor] | None = None
+        self._encoded: Tensors | None = None
+        self._losses: Tensors | None = None
 
     @property
     def ends_route(self) -> bool:
@@ -113,31 +123,35 @@ class AssociatedComponent(LocalComponent):
     def optimizers(self) -> dict[str, ComponentOptimizer]:
         return {"encoder": self._encoders, "label": self._labels}
 
-    def forward_step(self, incoming: Tensors, step: int) -> Tensors:
-        encoded = self.f.run(incoming, step)
+    def encoder_step(self, incoming: Tensors, step: int) -> Tensors:
+        self._encoded = self.f.run(incoming, step)
+        return stopped(self._encoded)
+
+    def label_step(self, incoming: Tensors) -> Tensors:
+        assert self._encoded is not None, "B before F"
+        encoded, self._encoded = self._encoded, None
         if self.classes is not None:
             # The type of f's output: its input may be integers, word numbers for one.
             t_in = functional.one_hot(incoming["labels"], self.classes).to(encoded["s"].dtype)
         else:
             t_in = incoming["t"]
         t_out = self.g(t_in)
-        self._pending = (encoded, t_out, t_in)
-        return {**stopped(encoded), "t": pass_on(t_out)}
-
-    def backward_step(self) -> Tensors:
-        assert self._pending is not None, "B before F"
-        encoded, t_out, t_in = self._pending
-        self._pending = None
-        self._encoders.zero_grad()
-        self._labels.zero_grad()
         associated = functional.mse_loss(self.b(encoded["s"], encoded.get("mask")), t_out.detach())
         reconstruction = self.h(t_out)
         if self.label_loss == "cross_entropy":
             autoencoder = functional.cross_entropy(reconstruction, t_in)
         else:
             autoencoder = functional.mse_loss(reconstruction, t_in)
-        torch.autograd.backward((associated, autoencoder))  # nothing is in both, and one pass is quicker than two
-        return {"associated": associated.detach(), "autoencoder": autoencoder.detach()}
+        self._losses = {"associated": associated, "autoencoder": autoencoder}
+        return {"t": pass_on(t_out)}
+
+    def backward_step(self) -> Tensors:
+        assert self._losses is not None, "gradients before losses"
+        losses, self._losses = self._losses, None
+        self._encoders.zero_grad()
+        self._labels.zero_grad()
+        torch.autograd.backward(tuple(losses.values()))  # nothing is in both, and one pass is quicker than two
+        return {name: loss.detach() for name, loss in losses.items()}
 
     def update_step(self, lr: float, label_lr: float) -> None:
         self._encoders.step(lr)

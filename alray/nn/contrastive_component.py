@@ -84,7 +84,8 @@ class ContrastiveComponent(LocalComponent):
         readout = p if head is None else head
         assert readout is not None and (p is None or head is None), "either p or head"
         self._optimizer = ComponentOptimizer([*f.parameters(), *readout.parameters()], optimizer)
-        self._pending: tuple[Tensors, torch.Tensor] | None = None
+        self._encoded: Tensors | None = None
+        self._losses: Tensors | None = None
 
     @property
     def ends_route(self) -> bool:
@@ -93,23 +94,28 @@ class ContrastiveComponent(LocalComponent):
     def optimizers(self) -> dict[str, ComponentOptimizer]:
         return {"encoder": self._optimizer}
 
-    def forward_step(self, incoming: Tensors, step: int) -> Tensors:
-        encoded = self.f.run(incoming, step)
-        self._pending = (encoded, incoming["labels"])
-        return {**stopped(encoded), "labels": incoming["labels"]}
+    def encoder_step(self, incoming: Tensors, step: int) -> Tensors:
+        self._encoded = self.f.run(incoming, step)
+        return stopped(self._encoded)
 
-    def backward_step(self) -> Tensors:
-        assert self._pending is not None, "B before F"
-        encoded, labels = self._pending
-        self._pending = None
-        self._optimizer.zero_grad()
+    def label_step(self, incoming: Tensors) -> Tensors:
+        assert self._encoded is not None, "B before F"
+        encoded, self._encoded = self._encoded, None
+        labels = incoming["labels"]
         if self.head is not None:
-            name, loss = "cross_entropy", self.objective.cross_entropy(self._read(self.head, encoded), labels)
+            self._losses = {"cross_entropy": self.objective.cross_entropy(self._read(self.head, encoded), labels)}
         else:
             assert self.p is not None
-            name, loss = "contrastive", self.objective.contrastive(self._read(self.p, encoded), labels)
-        loss.backward()
-        return {name: loss.detach()}
+            self._losses = {"contrastive": self.objective.contrastive(self._read(self.p, encoded), labels)}
+        return {"labels": labels}
+
+    def backward_step(self) -> Tensors:
+        assert self._losses is not None, "gradients before losses"
+        losses, self._losses = self._losses, None
+        self._optimizer.zero_grad()
+        for loss in losses.values():
+            loss.backward()
+        return {name: loss.detach() for name, loss in losses.items()}
 
     def update_step(self, lr: float, label_lr: float) -> None:
         self._optimizer.step(lr)

@@ -25,8 +25,8 @@ from alray.errors import PlanError
 Kind = Literal["F", "B", "U", "S", "R", "E", "D", "W", "I", "G"]
 
 KINDS: dict[Kind, str] = {
-    "F": "forward: what is passed on, and what the local losses need",
-    "B": "backward: losses and their gradients",
+    "F": "forward: the encoders, and what they pass on",
+    "B": "backward: losses, with the label chains of local ones, and their gradients",
     "U": "update: optimizer steps",
     "S": "send",
     "R": "receive",

@@ -24,7 +24,9 @@ Each drawing shows two mini-batches on three stages with F = 1, B = 2, U = 1 and
 
     single              one stage: FBBUFBBU
 
-All of those with local losses give the same weights: what is sent was computed before the stage's own update.
+All of those with local losses give the same weights: what is sent was computed before the stage's own update. A send is
+of the samples; label chains and losses, the first part of B, come right behind it, before a barrier too, and labels
+follow the samples up.
 The pipelines of backpropagation (naive, gpipe, 1f1b, interleaved_1f1b, zero_bubble) are in `alray.plan.pipelines`.
 """
 

@@ -67,7 +67,7 @@ class DataParallelStage(SteppedStage):
             )
             self._network.register_comm_hook(self._sent.powersgd, powerSGD_hook)
 
-    def forward(self, incoming: Tensors, step: int) -> Tensors:
+    def encoder_forward(self, incoming: Tensors, step: int) -> Tensors:
         with _lost_replicas():
             scores = self._network(incoming, step)
         self._pending = functional.cross_entropy(scores, incoming["labels"], label_smoothing=self._label_smoothing)

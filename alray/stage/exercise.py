@@ -29,7 +29,7 @@ class Exercise:
 
     def _forward(self) -> None:
         if isinstance(self.component, LocalComponent):
-            self.passed_on = self.component.forward_step(self.incoming, 0)
+            self.passed_on = self.component.encoder_step(self.incoming, 0)
             return
         assert isinstance(self.component, BackpropagationComponent)
         s = self.incoming["s"].detach()
@@ -45,6 +45,7 @@ class Exercise:
 
     def _backward(self) -> None:
         if isinstance(self.component, LocalComponent):
+            self.passed_on |= self.component.label_step(self.incoming)
             self.component.backward_step()
             return
         for optimizer in self.component.optimizers().values():

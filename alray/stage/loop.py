@@ -6,8 +6,6 @@ stages in turns, and a process of its own runs it to the end.
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Generator
 from contextlib import nullcontext
 from typing import Any
@@ -17,7 +15,6 @@ import torch
 from alray.channel.message import CutFlag, Kind, Message
 from alray.data.batches import Batch, TrainBatches
 from alray.data.dataset import Data
-from alray.errors import NonFiniteLoss
 from alray.nn.component import Component
 from alray.nn.encoder import Tensors
 from alray.plan.disturbance import slowdown
@@ -31,15 +28,15 @@ from alray.stage.evaluation import Evaluator, batch_tensors
 from alray.stage.inference import Inference
 from alray.stage.leader import Control, Leader
 from alray.stage.links import Links
+from alray.stage.losses import finite_values
 from alray.stage.memory_used import peak_memory_bytes
 from alray.stage.profiler import Profiler
 from alray.stage.replication import Replication
 from alray.stage.reports import Losses, Report
+from alray.stage.slowed import pass_time
 from alray.stage.stage import ScheduledStage, Stage, SteppedStage
 
 Turn = Generator[None, None, None]
-
-_SLOWED_LOOK_S = 1.0e-3
 
 
 class StageLoop:
@@ -244,19 +241,27 @@ class StageLoop:
             stage.update(lr, label_lr)
 
     def _mini_batch_by_actions(self, stage: SteppedStage, step: int, tensors: Tensors, message: Message | None) -> Turn:
-        """The schedule's list of actions; the message's buffer is given back after U."""
+        """The schedule's list of actions; the message's buffer is given back after U.
+
+        Samples go before labels, on the edge too: the stage above can begin with them, and neither the label chain nor
+        the losses are on the way of a mini-batch through all stages.
+        """
         clock, links = self.clock, self._links
         passed_on: Tensors = {}
-        for kind, before, behind in self._actions:
+        labels: Tensors | None = None
+        for number, (kind, before, behind) in enumerate(self._actions, start=1):
             text = f"{before}{step - 1}{behind}"
             if kind == "F":
                 with clock.measure("F", text, step):
-                    passed_on = stage.forward(tensors, step)
+                    passed_on = stage.encoder_forward(tensors, step)
             elif kind == "B":
+                if labels is None:
+                    yield from self._complete(message, step)
                 with clock.measure("B", text, step):
+                    if labels is None:
+                        labels = stage.label_forward(tensors)
                     losses = stage.backward()
                     if losses:
-                        # The rate is reckoned here, and not before F, for which the next stage waits.
                         self._take_losses(step, losses, self._rates(step)[0])
             elif kind == "U":
                 yield from self._replicate(step)
@@ -265,11 +270,25 @@ class StageLoop:
                 if message is not None and links.from_below is not None:
                     links.from_below.release(message)
             elif kind == "S" and links.to_above is not None:
+                if labels is None:
+                    with clock.measure("send_wait", "send_wait", step):
+                        yield from links.to_above.begin(Message(Kind.TRAIN, step, passed_on))
+                    yield from self._complete(message, step)
+                    with clock.measure("B", f"{self._assignment.stage}B{step - 1}", step):
+                        labels = stage.label_forward(tensors)
                 with clock.measure("send_wait", "send_wait", step):
-                    yield from links.to_above.send(Message(Kind.TRAIN, step, passed_on))
+                    yield from links.to_above.send(Message(Kind.TRAIN, step, passed_on | labels))
             elif kind == "W" and links.barrier is not None:
                 with clock.measure("barrier", "receive_wait", step):
-                    yield from links.barrier.wait()
+                    # Behind the last action a stage waits for its next message, and stage 0 is the first to go on.
+                    last = number == len(self._actions)
+                    yield from links.barrier.gather() if last else links.barrier.wait()
+
+    def _complete(self, message: Message | None, step: int) -> Turn:
+        """Wait for the labels that belong to the samples of a mini-batch."""
+        if message is not None and self._links.from_below is not None:
+            with self.clock.measure("receive_wait", "receive_wait", step):
+                yield from self._links.from_below.complete(message)
 
     def _replicate(self, step: int) -> Turn:
         """Between B and U: be slowed where the spec says so, and wait for the average of all gradients."""
@@ -301,12 +320,8 @@ class StageLoop:
         epoch = (step - 1) // self._assignment.data.steps_per_epoch
         factor = slowdown(spec.replicas.disturbance, replica, epoch, seed=spec.seed)
         computed_s = self.clock.by_samples_s - self._step_began_s
-        slow_until = time.perf_counter() + (factor - 1.0) * computed_s
         with self.clock.measure("B", "disturbance", step):
-            # In turns, the others go on meanwhile, as they would on devices of their own.
-            while (left_s := slow_until - time.perf_counter()) > 0:
-                yield
-                time.sleep(min(left_s, _SLOWED_LOOK_S))
+            yield from pass_time((factor - 1.0) * computed_s)
 
     def _deal_shares(self) -> Turn:
         """After an epoch, where shares follow the speed of the replicas.
@@ -351,14 +366,7 @@ class StageLoop:
 
     def _take_losses(self, step: int, losses: dict[int, Tensors], lr: float) -> None:
         """Report the losses of a mini-batch; raises NonFiniteLoss before the update that would spoil the weights."""
-        values = {index: {name: float(loss) for name, loss in named.items()} for index, named in losses.items()}
-        for index, named in values.items():
-            for name, value in named.items():
-                if not math.isfinite(value):
-                    raise NonFiniteLoss(
-                        f"component {index}: the {name} loss is {value} at mini-batch {step}",
-                        mend="lower optimizer.lr or set optimizer.clip_norm; the last checkpoint before it is kept",
-                    )
+        values = finite_values(losses, step)
         self._report(Losses(step, values, lr, self.clock.now_s(), self._own_samples(step)))
 
     def _cut(self, message: Message, evaluator: Evaluator | None) -> Generator[None, None, EvaluationRecord | None]:

@@ -132,12 +132,20 @@ def _replaced(owner: object, name: str, wrap: Callable[[Method], Method]) -> Ite
         delattr(owner, name)
 
 
+_LOCAL_PARTS = {
+    "forward": "encoder_step",
+    "losses": "label_step",
+    "backward": "backward_step",
+    "update": "update_step",
+}
+
+
 def _parts(component: Component, backward: _BackwardRanges) -> Iterator[tuple[object, str, Callable[[Method], Method]]]:
     """What a component does in a mini-batch: on which object, by which method, and how that is wrapped."""
     name = f"component {component.index}"
     if isinstance(component, LocalComponent):
-        for part in ("forward", "backward", "update"):
-            yield component, f"{part}_step", _ranged(f"{part} {name}")
+        for part, method in _LOCAL_PARTS.items():
+            yield component, method, _ranged(f"{part} {name}")
     elif isinstance(component, BackpropagationComponent):
         yield component.f, "run", _followed_back(name, backward, lambda outgoing: outgoing["s"])
         if component.head is not None:

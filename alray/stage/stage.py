@@ -52,12 +52,22 @@ class SteppedStage(Stage, ABC):
         """
 
     @abstractmethod
+    def encoder_forward(self, incoming: Tensors, step: int) -> Tensors:
+        """F of every component; returns what the next stage gets of it."""
+
+    def label_forward(self, incoming: Tensors) -> Tensors:
+        """The first part of B, behind F, of components with local losses: these, and what the next stage gets of the
+        labels, which it returns."""
+        return {}
+
     def forward(self, incoming: Tensors, step: int) -> Tensors:
-        """F of every component; returns what the next stage gets."""
+        """Both; returns all that the next stage gets."""
+        passed_on = self.encoder_forward(incoming, step)
+        return passed_on | self.label_forward(incoming)
 
     @abstractmethod
     def backward(self) -> dict[int, Tensors]:
-        """B of every component; returns its losses by name, as stopped scalars."""
+        """The rest of B of every component; returns its losses by name, as stopped scalars."""
 
 
 class ScheduledStage(Stage, ABC):
@@ -94,9 +104,14 @@ class LocalLossStage(SteppedStage):
     def tell_of_gradients(self, ready: Ready) -> None:
         self._ready = ready
 
-    def forward(self, incoming: Tensors, step: int) -> Tensors:
+    def encoder_forward(self, incoming: Tensors, step: int) -> Tensors:
         for component in self._local:
-            incoming = component.forward_step(incoming, step)
+            incoming = component.encoder_step(incoming, step)
+        return incoming
+
+    def label_forward(self, incoming: Tensors) -> Tensors:
+        for component in self._local:
+            incoming = component.label_step(incoming)
         return incoming
 
     def backward(self) -> dict[int, Tensors]:
@@ -161,7 +176,7 @@ class BackpropagationStage(SteppedStage):
     def tell_of_gradients(self, ready: Ready) -> None:
         self._gradients_ready = GradientsReady(self._links, ready)
 
-    def forward(self, incoming: Tensors, step: int) -> Tensors:
+    def encoder_forward(self, incoming: Tensors, step: int) -> Tensors:
         """F of the next micro-batch of `incoming`, the whole mini-batch."""
         number = len(self._losses)
         part = {name: value.chunk(self._micro_batches)[number] for name, value in incoming.items()}

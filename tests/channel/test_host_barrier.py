@@ -6,74 +6,120 @@ import multiprocessing
 import os
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 
 import pytest
 
-from alray.channel.host_barrier import HostBarrier, HostBarrierMember, Pipes
+from alray.channel.host_barrier import HostBarrier, Pipes
 from alray.errors import ChannelError
 
 ROUNDS = 50
+SPAWN = multiprocessing.get_context("spawn")
 
 
-def passed(barrier: HostBarrier | HostBarrierMember) -> None:
-    for _ in barrier.wait():
+def stage(pipes: Pipes, *, leads: bool = False, timeout_s: float = 20.0) -> HostBarrier:
+    return HostBarrier(pipes if leads else pipes.opened(), leads=leads, timeout_s=timeout_s)
+
+
+def passed(barrier: HostBarrier, how: str = "wait") -> None:
+    for _ in getattr(barrier, how)():
         raise AssertionError("it does not take turns")
 
 
-def member(text: str, said: Connection) -> None:
-    barrier = HostBarrierMember(Pipes.of_text(text), 20.0)
+def waits(text: str, said: Connection) -> None:
+    barrier = stage(Pipes.of_text(text))
     for number in range(ROUNDS):
         said.send(number)
         passed(barrier)
 
 
-def test_nobody_passes_before_all_have_come_round_after_round() -> None:
-    barrier = HostBarrier(4, 20.0)
-    spawn = multiprocessing.get_context("spawn")
+def in_turn(text: str, said: Connection) -> None:
+    """As a mini-batch of `parallel_backward` has them: a barrier for all, then one for stage 0, which goes on."""
+    barrier = stage(Pipes.of_text(text))
+    for number in range(ROUNDS):
+        assert said.recv() == number  # the message that brings the mini-batch
+        passed(barrier)
+        said.send(number)
+        passed(barrier, "gather")
+
+
+def others(run: Callable[[str, Connection], None], pipes: Pipes) -> tuple[list[Connection], list[SpawnProcess]]:
     ends, processes = [], []
-    for _ in range(3):
-        mine, theirs = spawn.Pipe(duplex=False)
-        process = spawn.Process(target=member, args=(barrier.pipes.as_text(), theirs), daemon=True)
+    for _ in range(pipes.parties - 1):
+        mine, theirs = SPAWN.Pipe()
+        process = SPAWN.Process(target=run, args=(pipes.as_text(), theirs), daemon=True)
         process.start()
         ends.append(mine)
         processes.append(process)
-    for number in range(ROUNDS):
-        assert [end.recv() for end in ends] == [number] * 3
-        assert not any(end.poll(0.001) for end in ends), "a stage went on without stage 0"
-        passed(barrier)
+    return ends, processes
+
+
+def ended(processes: list[SpawnProcess]) -> None:
     for process in processes:
         process.join(20)
         assert process.exitcode == 0
 
 
-def test_a_silent_stage_is_noticed() -> None:
-    barrier = HostBarrier(2, 0.05)
-    with pytest.raises(ChannelError, match="barrier: a stage is silent"):
+def test_nobody_passes_before_all_have_come_round_after_round() -> None:
+    pipes = Pipes.made(4)
+    barrier = stage(pipes, leads=True)
+    ends, processes = others(waits, pipes)
+    for number in range(ROUNDS):
+        assert [end.recv() for end in ends] == [number] * 3
+        assert not any(end.poll(0.001) for end in ends), "a stage went on without stage 0"
         passed(barrier)
-    other = HostBarrierMember(barrier.pipes, 0.05)
+    ended(processes)
+
+
+def test_stage_0_alone_waits_until_all_are_gathered() -> None:
+    pipes = Pipes.made(4)
+    barrier = stage(pipes, leads=True)
+    ends, processes = others(in_turn, pipes)
+    for number in range(ROUNDS):
+        for end in ends[:2]:
+            end.send(number)
+        held_back = threading.Timer(0.01, ends[2].send, (number,))
+        began = time.monotonic()
+        held_back.start()
+        passed(barrier)
+        passed(barrier, "gather")
+        assert time.monotonic() - began > 0.009, "stage 0 went on without one of the others"
+        assert [end.recv() for end in ends] == [number] * 3
+    ended(processes)
+
+
+def test_those_who_are_gathered_go_on_at_once() -> None:
+    pipes = Pipes.made(3)
+    one, other = stage(pipes), stage(pipes)
+    passed(one, "gather")
+    passed(other, "gather")  # stage 0 has not come
+    passed(stage(pipes, leads=True, timeout_s=1.0), "gather")
+
+
+def test_a_silent_stage_is_noticed() -> None:
+    pipes = Pipes.made(2)
     with pytest.raises(ChannelError, match="barrier: a stage is silent"):
-        passed(other)
+        passed(stage(pipes, leads=True, timeout_s=0.05))
+    with pytest.raises(ChannelError, match="barrier: a stage is silent"):
+        passed(stage(Pipes.made(2), leads=True, timeout_s=0.05), "gather")
+    with pytest.raises(ChannelError, match="barrier: a stage is silent"):
+        passed(stage(Pipes.made(2), timeout_s=0.05))
 
 
 def leads(said: Connection) -> None:
-    said.send(HostBarrier(2, 20.0).pipes.as_text())
+    said.send(Pipes.made(2).as_text())
     time.sleep(20)
 
 
-def test_a_stage_0_that_is_gone_is_noticed_at_once() -> None:
-    spawn = multiprocessing.get_context("spawn")
-    mine, theirs = spawn.Pipe(duplex=False)
-    process = spawn.Process(target=leads, args=(theirs,), daemon=True)
+def test_a_stage_0_that_is_gone_is_noticed() -> None:
+    mine, theirs = SPAWN.Pipe(duplex=False)
+    process = SPAWN.Process(target=leads, args=(theirs,), daemon=True)
     process.start()
     pipes = Pipes.of_text(mine.recv())
-    barrier = HostBarrierMember(pipes, 20.0)
-    threading.Timer(0.2, process.kill).start()
-    began = time.monotonic()
-    with pytest.raises(ChannelError, match="barrier: stage 0 is gone"):
-        passed(barrier)
-    assert time.monotonic() - began < 10
+    process.kill()
     process.join(10)
     with pytest.raises(ChannelError, match="barrier: stage 0 is gone"):
-        HostBarrierMember(Pipes(pipes.pid, pipes.arrivals, pipes.releases), 1.0)
+        pipes.opened()
     assert os.getpid() != pipes.pid

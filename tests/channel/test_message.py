@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alray.channel.message import ALIGNMENT, HEADER_BYTES, Kind, Message, aligned, pack, packed_bytes, unpack
+from alray.channel.message import ALIGNMENT, HEADER_BYTES, Kind, Message, Slot, aligned, packed_bytes
 from alray.errors import ChannelError
 
 DTYPES = [
@@ -40,8 +40,8 @@ def same(left: torch.Tensor, right: torch.Tensor) -> bool:
 def check_round_trip(message: Message) -> None:
     expected = packed_bytes([tensor.numel() * tensor.element_size() for tensor in message.tensors.values()])
     buffer = dirty(expected)
-    assert pack(message, buffer, edge="0->1") == expected
-    read = unpack(buffer, edge="0->1")
+    assert Slot(buffer).write(message, edge="0->1") == expected
+    read = Slot(buffer).read(edge="0->1")
     assert (read.kind, read.step, read.flags, read.count) == (message.kind, message.step, message.flags, message.count)
     assert list(read.tensors) == list(message.tensors)
     assert all(same(read.tensors[name], tensor) for name, tensor in message.tensors.items())
@@ -89,33 +89,57 @@ def test_other_strides_arrive_row_major(tensor):
 def test_values_that_are_no_numbers_keep_their_bits():
     special = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 1e-45])
     buffer = dirty(1024)
-    pack(Message(Kind.TRAIN, 1, {"s": special}), buffer, edge="0->1")
-    assert torch.equal(unpack(buffer, edge="0->1").tensors["s"].view(torch.int32), special.view(torch.int32))
+    Slot(buffer).write(Message(Kind.TRAIN, 1, {"s": special}), edge="0->1")
+    assert torch.equal(Slot(buffer).read(edge="0->1").tensors["s"].view(torch.int32), special.view(torch.int32))
 
 
 def test_a_shorter_message_over_a_longer_one():
     buffer = dirty(2048)
-    pack(Message(Kind.TRAIN, 1, {"s": torch.ones(2, 9, 3), "mask": torch.ones(2, 9)}), buffer, edge="0->1")
-    pack(Message(Kind.TRAIN, 2, {"s": torch.zeros(2, 4, 3)}), buffer, edge="0->1")
-    read = unpack(buffer, edge="0->1")
+    Slot(buffer).write(Message(Kind.TRAIN, 1, {"s": torch.ones(2, 9, 3), "mask": torch.ones(2, 9)}), edge="0->1")
+    Slot(buffer).write(Message(Kind.TRAIN, 2, {"s": torch.zeros(2, 4, 3)}), edge="0->1")
+    read = Slot(buffer).read(edge="0->1")
     assert list(read.tensors) == ["s"] and same(read.tensors["s"], torch.zeros(2, 4, 3))
+
+
+def test_one_slot_for_messages_of_changing_layouts_each_seen_as_it_is():
+    buffer = dirty(4096)
+    written, read = Slot(buffer), Slot(buffer)
+    shapes = [(2, 3), (2, 3), (2, 5), (2, 3), (), (0, 4), (2, 3)]
+    for step, shape in enumerate(shapes):
+        dtype = torch.float64 if step == 3 else torch.float32
+        tensors = {"s": filled(shape, dtype, step), "labels": filled((2,), torch.int64, step)}
+        message = Message(Kind.TRAIN, step, tensors)
+        nbytes = written.write(message, edge="0->1")
+        came = read.read(edge="0->1")
+        assert (came.step, read.nbytes) == (step, nbytes)
+        assert all(same(came.tensors[name], tensor) for name, tensor in message.tensors.items())
+
+
+def test_what_a_reader_does_to_a_tensor_s_shape_is_not_seen_by_the_next_one():
+    buffer = dirty(1024)
+    written, read = Slot(buffer), Slot(buffer)
+    for step in (1, 2):
+        written.write(Message(Kind.TRAIN, step, {"s": torch.full((3,), float(step))}), edge="0->1")
+        s = read.read(edge="0->1").tensors["s"]
+        assert s.shape == (3,) and not s.requires_grad and s.tolist() == [step] * 3
+        s.unsqueeze_(0).requires_grad_()
 
 
 def test_tensors_are_views_of_the_buffer():
     buffer = dirty(1024)
-    pack(Message(Kind.TRAIN, 1, {"s": torch.zeros(3)}), buffer, edge="0->1")
-    read = unpack(buffer, edge="0->1")
+    Slot(buffer).write(Message(Kind.TRAIN, 1, {"s": torch.zeros(3)}), edge="0->1")
+    read = Slot(buffer).read(edge="0->1")
     buffer.fill_(0)
-    pack(Message(Kind.TRAIN, 1, {"s": torch.ones(3)}), buffer, edge="0->1")
+    Slot(buffer).write(Message(Kind.TRAIN, 1, {"s": torch.ones(3)}), edge="0->1")
     assert read.tensors["s"].tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_message_that_just_fits_and_one_that_does_not():
     fits = packed_bytes([16 * 4])
-    assert pack(Message(Kind.TRAIN, 3, {"s": torch.zeros(16)}), dirty(fits), edge="1->2") == fits
+    assert Slot(dirty(fits)).write(Message(Kind.TRAIN, 3, {"s": torch.zeros(16)}), edge="1->2") == fits
     buffer = dirty(fits)
     with pytest.raises(ChannelError) as caught:
-        pack(Message(Kind.EVALUATE, 3, {"s": torch.zeros(17)}), buffer, edge="1->2")
+        Slot(buffer).write(Message(Kind.EVALUATE, 3, {"s": torch.zeros(17)}), edge="1->2")
     assert str(caught.value) == (
         f"edge 1->2: evaluate 3 (s (17,)) is {fits + 64} bytes, the edge was laid out for {fits}; "
         "a block gave a larger output than it did on the meta device; its output shape must be fixed"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from alray.channel.message import HEADER_BYTES, Kind, Message
+from alray.channel.message import HEADER_BYTES, Kind, Message, packed_bytes
 from alray.channel.shared_memory import Ring, SharedMemoryReceiver, SharedMemorySender
 from alray.errors import ChannelError
 
@@ -93,10 +93,40 @@ time.sleep(60)
 """
 _SENDS_ONE = """
 import sys, time
-from alray.channel.message import HEADER_BYTES, Kind, Message
+from alray.channel.message import HEADER_BYTES, Kind, Message, packed_bytes
 from alray.channel.shared_memory import SharedMemorySender
 end = SharedMemorySender(edge="0->1", capacity_bytes=HEADER_BYTES, in_flight=1, timeout_s=20.0)
 for _ in end.send(Message(Kind.TRAIN, 1)): pass
+print(end.ring.as_text(), flush=True)
+time.sleep(60)
+"""
+
+_RECEIVES_IN_PARTS = """
+import sys, torch
+from alray.channel.shared_memory import Ring, SharedMemoryReceiver
+from alray.errors import ChannelError
+end = SharedMemoryReceiver(edge="0->1", ring=Ring.of_text(sys.argv[1]), device=torch.device("cpu"), timeout_s=20.0)
+def done(waiting):
+    try:
+        next(waiting)
+    except StopIteration as result:
+        return result.value
+try:
+    while True:
+        message = done(end.receive())
+        print(message.step, message.more, *message.tensors, flush=True)
+        done(end.complete(message))
+        print(message.step, message.more, *(f"{k}={v.sum().item():g}" for k, v in message.tensors.items()), flush=True)
+        end.release(message)
+except ChannelError as error:
+    print(error, flush=True)
+"""
+_BEGINS_ONE = """
+import sys, time, torch
+from alray.channel.message import Kind, Message, packed_bytes
+from alray.channel.shared_memory import SharedMemorySender
+end = SharedMemorySender(edge="0->1", capacity_bytes=packed_bytes([64]), in_flight=1, timeout_s=20.0)
+for _ in end.begin(Message(Kind.TRAIN, 1, {"s": torch.ones(4)})): pass
 print(end.ring.as_text(), flush=True)
 time.sleep(60)
 """
@@ -175,3 +205,38 @@ def test_a_receiver_hears_nothing_from_a_silent_sender(other) -> None:
         next(receiver.receive())
     with pytest.raises(ChannelError, match=r"^edge 0->1: the neighbour is silent; see"):
         next(receiver.receive())
+
+
+def test_a_message_in_two_parts_is_seen_before_it_is_complete(other) -> None:
+    rows, labels = torch.ones(4, 8), torch.arange(6.0)
+    capacity = packed_bytes([rows.nbytes, labels.nbytes])
+    sender = SharedMemorySender(edge="0->1", capacity_bytes=capacity, in_flight=1, timeout_s=20.0)
+    receiver = other(_RECEIVES_IN_PARTS, sender.ring.as_text())
+    for step in range(1, 9):
+        # Fewer rows now and then, as at the end of an epoch; every third message whole.
+        s, t = rows[: 4 - step % 2] * step, labels * step
+        whole = {"s": s, "t": t}
+        if step % 3:
+            assert not list(sender.begin(Message(Kind.TRAIN, step, {"s": s})))
+            assert receiver.stdout.readline() == f"{step} True s\n"
+        assert not list(sender.send(Message(Kind.TRAIN, step, whole)))
+        if not step % 3:
+            assert receiver.stdout.readline() == f"{step} False s t\n"
+        assert receiver.stdout.readline() == f"{step} False s={s.sum():g} t={t.sum():g}\n"
+
+
+def test_a_second_part_that_does_not_fit_is_refused(other) -> None:
+    sender = SharedMemorySender(edge="0->1", capacity_bytes=packed_bytes([64, 64]), in_flight=1, timeout_s=20.0)
+    s = torch.ones(16)
+    assert not list(sender.begin(Message(Kind.TRAIN, 1, {"s": s})))
+    with pytest.raises(ChannelError, match="the edge was laid out for"):
+        list(sender.send(Message(Kind.TRAIN, 1, {"s": s, "t": torch.ones(17)})))
+
+
+def test_a_sender_that_is_killed_between_two_parts_is_told(other) -> None:
+    sender = other(_BEGINS_ONE)
+    receiver = other(_RECEIVES_IN_PARTS, sender.stdout.readline())
+    assert receiver.stdout.readline() == "1 True s\n"
+    sender.kill()
+    said = receiver.stdout.readline()
+    assert said == "edge 0->1: the neighbour is gone; see what happened to its stage\n"

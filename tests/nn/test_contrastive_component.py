@@ -54,8 +54,9 @@ def test_every_component_has_a_projection_but_the_last_a_classifier(make_network
 def test_f_and_p_get_the_gradient_of_the_contrastive_loss(make_network, debiased):
     component = make_network(SCPL, *([f"method.debiased={debiased}"] if debiased else [])).component(0, "cpu")
     given = batch()
-    component.forward_step(given, 1)
-    encoded, labels = component._pending
+    component.encoder_step(given, 1)
+    encoded, labels = component._encoded, given["labels"]
+    component.label_step(given)
     codes = functional.normalize(component.p(encoded["s"]), dim=1)
     torch.testing.assert_close(codes.norm(dim=1), torch.ones(8))
     if debiased is None:
@@ -73,8 +74,9 @@ def test_f_and_p_get_the_gradient_of_the_contrastive_loss(make_network, debiased
 def test_the_last_one_learns_by_cross_entropy(make_network):
     component = make_network(SCPL, "method.label_smoothing=0.1").component(1, "cpu")
     given = {"s": torch.randn(8, 4, 8, 8), "labels": batch()["labels"]}
-    component.forward_step(given, 1)
-    encoded, labels = component._pending
+    component.encoder_step(given, 1)
+    encoded, labels = component._encoded, given["labels"]
+    component.label_step(given)
     expected = functional.cross_entropy(component.head(encoded["s"]), labels, label_smoothing=0.1)
     parts = [*component.f.parameters(), *component.head.parameters()]
     by_hand = list(torch.autograd.grad(expected, parts, retain_graph=True))

@@ -38,8 +38,9 @@ def make_stages(make_network: Callable[..., Any]) -> Callable[..., list[SteppedS
 
 def train(stage: SteppedStage, clock: Clock, step: int, incoming: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     with clock.measure("F", f"0F{step - 1}", step):
-        outgoing = stage.forward(incoming, step)
+        outgoing = stage.encoder_forward(incoming, step)
     with clock.measure("B", f"0B{step - 1}", step):
+        outgoing |= stage.label_forward(incoming)
         stage.backward()
     with clock.measure("U", f"0U{step - 1}", step):
         stage.update(0.01, 0.01)
@@ -74,7 +75,8 @@ def test_components_of_local_losses_are_named_within_their_actions(
                 train(stage, clock, step, samples())
     assert [(name, depth) for name, depth, _ in named(tmp_path / "t.json")] == [
         *(("0F1", 0), ("forward component 0", 1), ("forward component 1", 1)),
-        *(("0B1", 0), ("backward component 0", 1), ("backward component 1", 1)),
+        *(("0B1", 0), ("losses component 0", 1), ("losses component 1", 1)),
+        *(("backward component 0", 1), ("backward component 1", 1)),
         *(("0U1", 0), ("update component 0", 1), ("update component 1", 1)),
     ]
 
@@ -112,7 +114,7 @@ def test_nothing_stays_behind_and_the_bits_are_the_same(
         weights.append([value for component in stage.components for value in component.weights().values()])
         parts = [part for component in stage.components for part in component.modules()]
         parts += [optimizer for component in stage.components for optimizer in component.optimizers().values()]
-        replaced = {"measure", "forward_step", "backward_step", "update_step", "run", "forward", "step"}
+        replaced = {"measure", "label_step", "encoder_step", "backward_step", "update_step", "run", "forward", "step"}
         assert not [part for part in [clock, *parts] if replaced & set(vars(part))]
     assert all(torch.equal(one, other) for one, other in zip(*weights, strict=True))
 
