@@ -83,11 +83,14 @@ def laws(result: dict[str, Any]) -> list[str]:
         "mini-batch at a barrier, so none of them can be faster than the way of a mini-batch through all stages.",
         "",
         "The law is taken twice: of the sleep alone, and of F and B as the stages' own clocks had them in the same "
-        "run, which beside the sleep hold what a component of Associated Learning computes for its labels, and U: some "
-        "2 ms behind a sleep, when caches are cold. The target is for the second one; what is left are the messages.",
+        "run, which beside the sleep hold what a component of Associated Learning computes for its labels and losses, "
+        "and U: 1 to 2 ms behind a sleep, when caches are cold. Beyond the second one there are only messages and "
+        "barriers. All stages share the machine's processors; in `parallel_backward` all of them begin their "
+        "gradients at once, and it is their computing on those few that stands between it and its law.",
         "",
-        "| schedule | law | of the sleep, ms | of the clocks, ms | step, ms | step / sleep | step / clocks | target |",
-        "|---|---|---|---|---|---|---|---|",
+        "| schedule | law | of the sleep, ms | of the clocks, ms | step, ms | step / sleep | target "
+        "| step / clocks | target |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, entries in result["runs"].items():
         law = result["laws"][name]
@@ -96,8 +99,8 @@ def laws(result: dict[str, Any]) -> list[str]:
         of_clocks = step / _median(entries, "clocks_law_s")
         lines.append(
             f"| `{name}` | `{law['formula']}` | {1e3 * law['law_s']:.1f} | {_ms(entries, 'clocks_law_s')} "
-            f"| {_ms(entries, 'step_time_s')} | {of_sleep:.3f} | **{of_clocks:.3f}** "
-            f"| {_within(of_clocks, law['allowed'])} |"
+            f"| {_ms(entries, 'step_time_s')} | **{of_sleep:.3f}** | {_within(of_sleep, law['allowed'])} "
+            f"| **{of_clocks:.3f}** | {_within(of_clocks, law['allowed'])} |"
         )
     steps = {name: _median(entries, "step_time_s") for name, entries in result["runs"].items()}
     return [
