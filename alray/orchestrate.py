@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from alray import __version__
+from alray.device.devices import environment
 from alray.errors import AlrayError, RunError
 from alray.plan.costs import Costs
 from alray.plan.plan import Plan
@@ -20,23 +21,22 @@ from alray.report.make import make_report
 from alray.report.summary import summarise
 from alray.run.driver import Driver, Interrupts, Observer, Outcome
 from alray.run.engines import Engine, engine, engine_name
-from alray.run.export import ENDINGS, Exported, Format, export_route
-from alray.run.exported import ExportedRoute
 from alray.run.folder import latest_manifest, make_run_dir, mark
-from alray.run.inference import TrainedNetwork
 from alray.run.job import Job
 from alray.run.memory import machine_memory_bytes, require_memory
-from alray.run.prediction import Prediction
 from alray.run.recorder import Recorder
 from alray.run.resume import resumed_spec
-from alray.run.route_costs import RouteCost, measure_routes
 from alray.spec.loading import dump_spec, load_spec
 from alray.spec.step_ranges import require_steps
 from alray.stage.assignment import Start, start_from
 from alray.stage.checkpoint import step_folder
-from alray.stage.device import environment
-from alray.stage.user_code import UserCode
 from alray.stage.weights_hash import weights_sha256
+from alray.trained.export import ENDINGS, Exported, Format, export_route
+from alray.trained.exported import ExportedRoute
+from alray.trained.network import TrainedNetwork
+from alray.trained.prediction import ClassPrediction
+from alray.trained.route_costs import RouteCost, measure_routes
+from alray.user_code import UserCode
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ def evaluate_run(
     return Evaluated(network.step, accuracies, measure_routes(network, depths))
 
 
-def predict_run(run: Path, inputs: list[str], *, depth: int | None, allow_code: bool) -> list[Prediction]:
+def predict_run(run: Path, inputs: list[str], *, depth: int | None, allow_code: bool) -> list[ClassPrediction]:
     """Label and score of each input (see `TrainedNetwork.predict`), by the route of this depth (the deepest for None).
 
     run: a run folder, or a file of one exported route.

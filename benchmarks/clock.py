@@ -20,18 +20,18 @@ from typing import Any
 from unittest.mock import patch
 
 from alray.channel.in_process import Queue
+from alray.device import devices
 from alray.records import StageRecord, Writer
 from alray.run.job import Job
 from alray.spec.loading import load_spec
-from alray.stage import device as devices
 from alray.stage import loop as stage_loop
 from alray.stage.assignment import Assignment, Start
 from alray.stage.clock import Clock
 from alray.stage.leader import Control
-from alray.stage.links import Links
 from alray.stage.loop import StageLoop
-from alray.stage.reports import Report
-from alray.stage.user_code import UserCode
+from alray.stage.ports import Ports
+from alray.stage.telemetry import Telemetry
+from alray.user_code import UserCode
 from benchmarks.intervals import mean_interval
 from benchmarks.runs import write_results
 
@@ -76,7 +76,7 @@ class Training:
                         stage=assignment.build_stage(network, device),
                         device=device,
                         dtype=network.dtype,
-                        links=Links(
+                        links=Ports(
                             from_below=edges[stage - 1].receiver() if stage > 0 else None,
                             to_above=edges[stage].sender() if stage < len(edges) else None,
                         ),
@@ -100,7 +100,7 @@ class Training:
             next(turn)
         self.seconds += time.perf_counter() - began
 
-    def _take(self, report: Report) -> None:
+    def _take(self, report: Telemetry) -> None:
         """As the driver does: records are written, losses are the same with and without a clock."""
         if isinstance(report, StageRecord):
             self._writer.write(report)

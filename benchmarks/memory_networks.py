@@ -12,8 +12,8 @@ from alray.nn.shape import Shape
 from alray.plan.costs import Costs
 from alray.plan.make import make_plan
 from alray.plan.plan import Plan
+from alray.probe.estimate import estimate_costs
 from alray.spec.models import Spec
-from alray.stage.costs import estimate_costs
 
 _CPU = torch.device("cpu")
 _CLASSES = 10

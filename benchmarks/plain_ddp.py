@@ -27,7 +27,7 @@ from alray.run.job import Job
 from alray.spec.loading import load_spec
 from alray.spec.models import Spec
 from alray.stage.clock import WARM_UP_STEPS
-from alray.stage.user_code import UserCode
+from alray.user_code import UserCode
 
 
 def load(spec_file: Path, overrides: list[str]) -> tuple[Spec, nn.Sequential, TensorDataset]:

@@ -83,7 +83,7 @@ def load_small(tmp_path: Path) -> Callable[..., Any]:
 def make_job(load_small: Callable[..., Any], one_thread: None) -> Callable[..., Job]:
     """`make_job(*overrides, text=SMALL, code="")`: the job of a spec, its data opened and its network drawn."""
     from alray.run.job import Job
-    from alray.stage.user_code import UserCode
+    from alray.user_code import UserCode
 
     def make(*overrides: str, **texts: str) -> Job:
         loaded = load_small(*overrides, **texts)
@@ -97,7 +97,7 @@ def make_network(load_small: Callable[..., Any], one_thread: None) -> Callable[.
     """`make_network(*overrides, sample=(2, 8, 8), classes=4, text=SMALL, code="")`: a network without any data."""
     from alray.nn.network import Network
     from alray.nn.shape import Shape
-    from alray.stage.user_code import UserCode
+    from alray.user_code import UserCode
 
     def make(*overrides: str, sample: tuple[int, ...] = (2, 8, 8), classes: int = 4, **texts: str) -> Network:
         loaded = load_small(*overrides, **texts)

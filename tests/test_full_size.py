@@ -15,7 +15,7 @@ from alray.nn.component import Component
 from alray.nn.encoder import Tensors
 from alray.run.job import Job
 from alray.stage.stage import make_stage
-from alray.stage.user_code import UserCode
+from alray.user_code import UserCode
 
 from .stand_ins import Overrides, on_stand_in
 

@@ -10,7 +10,7 @@ import pytest
 
 from alray.plan.predict import predicted_timeline
 from alray.run.job import Job
-from alray.stage.user_code import UserCode
+from alray.user_code import UserCode
 
 from .stand_ins import Overrides, on_stand_in
 

@@ -15,8 +15,8 @@ import termios
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
+from alray.channel.edge import Barrier
 from alray.channel.host_pipe import ReadEnd, open_of, tell
-from alray.channel.link import Barrier
 from alray.errors import ChannelError
 
 

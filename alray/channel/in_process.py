@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator
 
-from alray.channel.link import Barrier, Receiver, Sender
+from alray.channel.edge import Barrier, Receiver, Sender
 from alray.channel.message import Message, packed_bytes
 
 

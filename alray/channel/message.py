@@ -11,7 +11,7 @@ import torch
 from alray.errors import ChannelError
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """What a message is for."""
 
     TRAIN = 1  # a mini-batch, upwards
@@ -37,7 +37,7 @@ class Message:
     buffer the tensors lie in. `more`: the rest of its tensors is to come (`Sender.begin`).
     """
 
-    kind: Kind
+    kind: MessageKind
     step: int
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     flags: int = 0
@@ -144,7 +144,7 @@ class Slot:
             self._lay_out(_layout(entries), entries)
         # Whoever gets a tensor may call it by another shape, or have it require a gradient: it is theirs alone.
         tensors = {name: place.view(place.shape) for name, place in self._places.items()}
-        return Message(Kind(kind), step, tensors, flags=flags, count=count, more=bool(more))
+        return Message(MessageKind(kind), step, tensors, flags=flags, count=count, more=bool(more))
 
     def _lay_out(self, layout: tuple[tuple[str, torch.dtype, torch.Size], ...], entries: bytes) -> None:
         self._places = {}

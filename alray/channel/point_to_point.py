@@ -14,7 +14,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from alray.channel.link import Barrier, Receiver, Sender
+from alray.channel.edge import Barrier, Receiver, Sender
 from alray.channel.message import Message, Slot
 from alray.errors import ChannelError
 

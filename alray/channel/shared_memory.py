@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import torch
 
+from alray.channel.edge import Receiver, Sender
 from alray.channel.host_pipe import ReadEnd, open_of, tell
-from alray.channel.link import Receiver, Sender
 from alray.channel.message import HEADER_BYTES, Message, Slot
 from alray.errors import ChannelError
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from alray.channel.link import Receiver, Sender
-from alray.channel.message import Kind, Message
+from alray.channel.edge import Receiver, Sender
+from alray.channel.message import Message, MessageKind
 from alray.errors import ChannelError
 
 
@@ -26,7 +26,7 @@ class Wire:
 
     def send(self, tensor: torch.Tensor, **_: Any) -> Departure:
         """Hand a tensor over; it may be written on from here on. Waits where the edge is full."""
-        _drive(self._sender.send(Message(Kind.TRAIN, 0, {"s": tensor.detach()})))
+        _drive(self._sender.send(Message(MessageKind.TRAIN, 0, {"s": tensor.detach()})))
         return Departure()
 
     def receive(self, tensor: torch.Tensor, **_: Any) -> Arrival:

@@ -12,7 +12,7 @@ from alray.cli.rows import counted
 from alray.plan.plan import Plan
 from alray.records import EventRecord, Record
 from alray.report.text import seconds, share
-from alray.stage.reports import StageStatus
+from alray.stage.telemetry import StageStatus
 
 
 class Display(ABC):

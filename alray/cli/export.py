@@ -45,7 +45,7 @@ def export(
     with terminal(as_json=json, spec=run_dir / "spec.yaml") as streams:
         from alray.orchestrate import export_run
         from alray.report.text import size
-        from alray.run.export import FORMATS
+        from alray.trained.export import FORMATS
 
         if format not in FORMATS:
             raise RequestError(f"`{format}` is not a format", key="--format", mend=f"one of {', '.join(FORMATS)}")

@@ -45,8 +45,8 @@ def plan(
         from alray.cli.lines import PlainLines
         from alray.cli.plan_text import NUM_DRAWN, print_plan
         from alray.orchestrate import plan_spec
-        from alray.plan.chart import chart_svg
         from alray.report.predicted import predicted_bars
+        from alray.report.schedule_chart import chart_svg
 
         job, planned = plan_spec(
             spec, given, probe=probe, allow_code=allow_code, observer=PlainLines(streams.err, Interrupts())

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from alray.cli.rows import counted, rows_text
-from alray.plan.chart import chart_text
-from alray.plan.compare import Comparison
+from alray.plan.compare import Alternative
 from alray.plan.plan import Plan, StagePlan
-from alray.plan.timeline import Bar
+from alray.plan.timeline import TimedAction
+from alray.report.schedule_chart import chart_text
 from alray.report.text import seconds, share, size
 from alray.spec.micro_batches import PIPELINES
 
@@ -45,7 +45,7 @@ _MARGIN = 9  # columns of `stage 0  ` before the time begins
 _WIDEST = 160
 
 
-def print_plan(plan: Plan, bars: Sequence[Bar], *, name: str, stream: TextIO) -> None:
+def print_plan(plan: Plan, bars: Sequence[TimedAction], *, name: str, stream: TextIO) -> None:
     """Print a plan; bars: its first mini-batches as predicted."""
     console = Console(file=stream, highlight=False)
     console.print(Text(f"{name}: {plan.method}, {plan.schedule}, {_stages(plan)}", style="bold"), soft_wrap=True)
@@ -61,7 +61,7 @@ def print_plan(plan: Plan, bars: Sequence[Bar], *, name: str, stream: TextIO) ->
     console.print(Text(_figures(plan)), soft_wrap=True)
 
 
-def print_comparison(plan: Plan, rows: Sequence[Comparison], *, name: str, stream: TextIO) -> None:
+def print_comparison(plan: Plan, rows: Sequence[Alternative], *, name: str, stream: TextIO) -> None:
     """Print one table of the schedules and numbers of stages that were compared with a plan, and its own row in it."""
     console = Console(file=stream, highlight=False)
     console.print(Text(f"{name}: {plan.method}, each with its best cut", style="bold"), soft_wrap=True)
@@ -74,7 +74,7 @@ def print_comparison(plan: Plan, rows: Sequence[Comparison], *, name: str, strea
     for heading in ("stages", "partition", *(("micro-batches",) if in_parts else ()), "step", "bubble", "bound"):
         table.add_column(heading, justify="right")
     table.add_column("memory", justify="right")
-    own = Comparison.of_plan(plan)
+    own = Alternative.of_plan(plan)
     for row in rows:
         if row.partition is None or row.peak_memory_bytes is None:
             continue

@@ -38,6 +38,17 @@ class Batch:
     labels: Tensor
     mask: Tensor | None = None
 
+    def inputs(self, device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
+        """`s`, and `mask` where there is one, on a device: what the first component takes.
+
+        Floating-point samples get the run's type; integers (the words of a text) stay integers.
+        """
+        floating = self.samples.is_floating_point()
+        inputs = {"s": self.samples.to(device, dtype) if floating else self.samples.to(device)}
+        if self.mask is not None:
+            inputs["mask"] = self.mask.to(device)
+        return inputs
+
 
 class TrainBatches:
     """The mini-batches start_step, ..., end_step - 1 of a run, in order, across epochs.

@@ -13,17 +13,17 @@ import psutil
 import ray
 import torch.distributed as dist
 
+from alray.device import devices
+from alray.device.memory_used import memory_baseline
 from alray.errors import PlanError
 from alray.graph.graph import Outbox, status_of
-from alray.graph.rendezvous import Meeting, host_store, join, join_replicas, links_of, replica_sums
-from alray.stage import device as devices
+from alray.graph.rendezvous import Meeting, host_store, join, join_replicas, ports_of, replica_sums
 from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
-from alray.stage.links import Links
 from alray.stage.loop import StageLoop
-from alray.stage.memory_used import memory_baseline
+from alray.stage.ports import Ports
 from alray.stage.profiler import prepare_recording, profiling
-from alray.stage.reports import StageStatus
+from alray.stage.telemetry import StageStatus
 
 _SWITCH_S = 2.0e-4
 
@@ -111,10 +111,10 @@ class StageActor:
         if joined_replicas is not None and assignment.shares_norms:
             norms = replica_sums(joined_replicas[1], assignment, timeout_s)
         stage = assignment.build_stage(network, device, norms=norms)
-        links = Links()
+        links = Ports()
         if meeting.stages is not None and joined is not None:
             group, store = joined
-            links = links_of(assignment, network, device, group, store, meeting.stages, timeout_s)
+            links = ports_of(assignment, network, device, group, store, meeting.stages, timeout_s)
         replication = None
         if joined_replicas is not None:
             group, store = joined_replicas

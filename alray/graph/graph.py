@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from threading import Lock
 
+from alray.device.out_of_memory import is_out_of_memory, out_of_memory
 from alray.errors import AlrayError, StageError
 from alray.stage.assignment import Assignment
 from alray.stage.loop import StageLoop
-from alray.stage.memory_fault import is_out_of_memory, out_of_memory
-from alray.stage.reports import Report, StageStatus
+from alray.stage.telemetry import StageStatus, Telemetry
 
 
 class Graph(ABC):
@@ -40,14 +40,14 @@ class Outbox:
     """Reports of one stage on their way to the driver; filled by its threads, emptied by polls."""
 
     def __init__(self) -> None:
-        self._reports: deque[Report] = deque()
+        self._reports: deque[Telemetry] = deque()
         self._lock = Lock()
 
-    def put(self, report: Report) -> None:
+    def put(self, report: Telemetry) -> None:
         with self._lock:
             self._reports.append(report)
 
-    def take(self) -> tuple[Report, ...]:
+    def take(self) -> tuple[Telemetry, ...]:
         with self._lock:
             taken = tuple(self._reports)
             self._reports.clear()

@@ -12,17 +12,17 @@ import torch
 import torch.distributed as dist
 
 from alray.channel.in_process import Queue, TurnBarrier
+from alray.device import devices
+from alray.device.memory_used import memory_baseline
 from alray.errors import RunError
 from alray.graph.graph import Graph, Outbox, status_of
 from alray.graph.rendezvous import replica_group
-from alray.stage import device as devices
 from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
-from alray.stage.links import Links
 from alray.stage.loop import StageLoop
-from alray.stage.memory_used import memory_baseline
+from alray.stage.ports import Ports
 from alray.stage.profiler import Profiler, prepare_recording, profiling
-from alray.stage.reports import StageStatus
+from alray.stage.telemetry import StageStatus
 
 _GROUP_S = 300.0  # a backstop: replicas in one process do not lose each other
 _IDLE_ROUNDS = 10_000
@@ -147,13 +147,13 @@ class InlineGraph(Graph):
 _ENDED = object()
 
 
-def _links(stages: int, in_flight: int) -> list[Links]:
+def _links(stages: int, in_flight: int) -> list[Ports]:
     """The ends of the edges of one replica's stages."""
     up = [Queue(f"{stage}->{stage + 1}", in_flight) for stage in range(stages - 1)]
     down = [Queue(f"{stage + 1}->{stage}", in_flight) for stage in range(stages - 1)]
     barrier = TurnBarrier(stages)
     return [
-        Links(
+        Ports(
             from_below=up[stage - 1].receiver() if stage > 0 else None,
             to_above=up[stage].sender() if stage < stages - 1 else None,
             from_above=down[stage].receiver() if stage < stages - 1 else None,

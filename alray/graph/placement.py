@@ -12,7 +12,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, placement_
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from alray.graph.cluster import Bundle, wait_for_room
-from alray.stage.speed import SpeedTrial
+from alray.probe.device_speed import SpeedTrial
 
 _LOOKING_S = 2.0
 _TRIAL_S = 300.0

@@ -17,9 +17,9 @@ from alray.graph.actor import StageActor, Whereabouts, require_run_dir
 from alray.graph.graph import Graph
 from alray.graph.placement import Placement
 from alray.graph.processes import end_processes
-from alray.graph.rendezvous import Meeting, Place
+from alray.graph.rendezvous import Meeting, MeetingPoint
 from alray.stage.assignment import Assignment
-from alray.stage.reports import StageStatus
+from alray.stage.telemetry import StageStatus
 
 _STARTING_S = 120.0
 _ANSWERING_S = 0.05  # an answer takes a millisecond; one that takes longer is heard at the next poll
@@ -69,12 +69,12 @@ class RayGraph(Graph):
             starts += [self._actors[place].start.remote(Meeting(own, everywhere)) for place in places]
         self._call(starts)
 
-    def _open_store(self, places: list[int], whose: str) -> Place:
+    def _open_store(self, places: list[int], whose: str) -> MeetingPoint:
         """A store on the first of these stages, for all of them."""
         one_host = len({self._places[place].node for place in places}) == 1
         host = "127.0.0.1" if one_host else self._places[places[0]].host
         (port,) = self._call([self._actors[places[0]].host_store.remote(host, whose)])
-        return Place(host, port, one_host)
+        return MeetingPoint(host, port, one_host)
 
     def _call(self, references: list[Any]) -> list[Any]:
         try:

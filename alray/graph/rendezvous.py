@@ -16,21 +16,21 @@ import torch
 import torch.distributed as dist
 
 from alray.channel.all_reduce.backend import Backend
+from alray.channel.edge import Barrier, Receiver, Sender
 from alray.channel.host_barrier import HostBarrier, Pipes
-from alray.channel.link import Barrier, Receiver, Sender
 from alray.channel.point_to_point import GroupBarrier, PointToPointReceiver, PointToPointSender
 from alray.channel.shared_memory import Ring, SharedMemoryReceiver, SharedMemorySender
 from alray.channel.wire import Wire
 from alray.nn.network import Network
 from alray.stage.assignment import Assignment
-from alray.stage.links import Links
+from alray.stage.ports import Ports
 
 # Tags: a stream of messages each way, one from the last stage to the first, and those that torch's pipelines order.
 _UP, _DOWN, _ROUND, _WIRE = 1, 2, 3, 4
 
 
 @dataclass(frozen=True)
-class Place:
+class MeetingPoint:
     """Where some stages meet."""
 
     host: str
@@ -42,8 +42,8 @@ class Place:
 class Meeting:
     """Where a stage meets the others of its replica, and its likes in the other replicas; None where there are none."""
 
-    stages: Place | None
-    replicas: Place | None
+    stages: MeetingPoint | None
+    replicas: MeetingPoint | None
 
 
 def host_store(host: str) -> dist.TCPStore:
@@ -52,7 +52,7 @@ def host_store(host: str) -> dist.TCPStore:
 
 
 def join(
-    place: Place, assignment: Assignment, store: dist.TCPStore | None, timeout_s: float
+    place: MeetingPoint, assignment: Assignment, store: dist.TCPStore | None, timeout_s: float
 ) -> tuple[dist.ProcessGroup, dist.TCPStore]:
     """Meet the other stages of the replica; returns the group their edges run over, and the store.
 
@@ -72,7 +72,7 @@ def join(
 
 
 def join_replicas(
-    place: Place, assignment: Assignment, store: dist.TCPStore | None, timeout_s: float
+    place: MeetingPoint, assignment: Assignment, store: dist.TCPStore | None, timeout_s: float
 ) -> tuple[dist.ProcessGroup, dist.TCPStore]:
     """Meet the same stage of the other replicas; returns the group of their gradients, and the store of all stages."""
     store = _entered(place, store, timeout_s)
@@ -105,28 +105,28 @@ def replica_group(
     return cast(dist.ProcessGroup, group)  # it has all of a group's operations
 
 
-def _entered(place: Place, store: dist.TCPStore | None, timeout_s: float) -> dist.TCPStore:
+def _entered(place: MeetingPoint, store: dist.TCPStore | None, timeout_s: float) -> dist.TCPStore:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo" if place.one_host else _interface_of(_own_address(place.host))
     if store is not None:
         return store
     return dist.TCPStore(place.host, place.port, is_master=False, timeout=timedelta(seconds=timeout_s))
 
 
-def links_of(
+def ports_of(
     assignment: Assignment,
     network: Network,
     device: torch.device,
     group: dist.ProcessGroup,
     store: dist.Store,
-    place: Place,
+    place: MeetingPoint,
     timeout_s: float,
-) -> Links:
+) -> Ports:
     """The ends of this stage's edges. Collective: every stage of the replica calls it."""
     plan, stage = assignment.plan, assignment.stage
     mine = plan.stage_plans[stage]
     below, above = stage - 1, stage + 1
     ends = _Ends(assignment, device, group, store, place.one_host, timeout_s)
-    links = Links(barrier=_barrier(assignment, store, place, timeout_s))
+    links = Ports(barrier=_barrier(assignment, store, place, timeout_s))
     # Senders first: a shared memory is made by its sender and waited for by its receiver.
     if stage > 0:
         links.to_below = ends.sender(below, _DOWN, assignment.down_capacity_bytes(network, mine.first))
@@ -160,7 +160,7 @@ def _wired(assignment: Assignment) -> list[int]:
     return sorted(peer for peer in peers if 0 <= peer < plan.stages and peer != stage)
 
 
-def _barrier(assignment: Assignment, store: dist.Store, place: Place, timeout_s: float) -> Barrier:
+def _barrier(assignment: Assignment, store: dist.Store, place: MeetingPoint, timeout_s: float) -> Barrier:
     """Collective: every stage of the replica calls it."""
     if not place.one_host:
         group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))

@@ -17,7 +17,7 @@ from alray.graph.graph import Graph
 from alray.graph.processes import end_processes
 from alray.graph.trainer import STORAGE, Fate, Heard, TrainerActor
 from alray.stage.assignment import Assignment
-from alray.stage.reports import StageStatus
+from alray.stage.telemetry import StageStatus
 
 _LOOKING_S = 0.2
 _ANSWERING_S = 0.05  # an answer takes a millisecond; one that takes longer is heard at the next poll

@@ -18,9 +18,9 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from alray.errors import ChannelError, RunError
 from alray.graph.actor import StageActor, Whereabouts, require_run_dir
-from alray.graph.rendezvous import Meeting, Place
+from alray.graph.rendezvous import Meeting, MeetingPoint
 from alray.stage.assignment import Assignment
-from alray.stage.reports import StageStatus
+from alray.stage.telemetry import StageStatus
 
 STORAGE = "ray-train"
 """Folder, in the run's, where Ray Train keeps its own state for as long as it runs."""
@@ -174,7 +174,7 @@ def _meeting(actor: StageActor, context: Any, place: Whereabouts) -> Meeting:
         said = [(host, actor.host_store(host, "replicas"))]
     dist.broadcast_object_list(said, src=0)
     host, port = said[0]
-    return Meeting(None, Place(host, port, one_host))
+    return Meeting(None, MeetingPoint(host, port, one_host))
 
 
 def _fate(error: TrainingFailedError) -> Fate:

@@ -15,18 +15,18 @@ from alray.nn.component import AssociatedComponent, BackpropagationComponent, Co
 from alray.nn.contrastive_component import ContrastiveComponent, LocalObjective, projection
 from alray.nn.draws import module_draws
 from alray.nn.encoder import Encoder, Tensors, run_block, stopped
-from alray.nn.faults import FAULTS_OF_USER_CODE
 from alray.nn.head import bridge, classifier, label_decoder, label_encoder
 from alray.nn.pooling import Pooling
 from alray.nn.shape import Shape
 from alray.seeds import derive_seed
 from alray.spec.models import AssociatedLearning, Head, Spec, SupervisedContrastive
+from alray.user_code import FAULTS_OF_USER_CODE
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
-class Link:
+class EncoderFacts:
     """What is known of one encoder before it is built for real."""
 
     name: str
@@ -61,12 +61,12 @@ class Network:
         self.entries = spec.model.expanded()
         self._load = load
         self.dtype = DTYPES[spec.run.precision]
-        self.links: list[Link] = []
+        self.encoders: list[EncoderFacts] = []
         shape = Shape(sample, self.dtype if sample.dtype.is_floating_point else sample.dtype, words=sample.words)
         along = {"mask": Shape(sample[:1], torch.bool)} if sample.words is not None else {}
         for index in range(len(self.entries)):
             link = self._inspect(index, shape, along)
-            self.links.append(link)
+            self.encoders.append(link)
             shape, along = link.output, link.gives_along
 
     def __len__(self) -> int:
@@ -78,14 +78,14 @@ class Network:
 
     def incoming(self, index: int, samples: int, device: str | torch.device) -> Tensors:
         """An input of component `index` for some samples: `s` and what comes with it, full length, values arbitrary."""
-        return _incoming(self.links[index].input, self.links[index].takes_along, samples, device)
+        return _incoming(self.encoders[index].input, self.encoders[index].takes_along, samples, device)
 
     def alike(self, index: int) -> str:
         """A key that components share which differ in their weights alone: they cost the same."""
         place = "first" if index == 0 else "last" if index == len(self) - 1 else "between"
         if len(self) == 1:
             place = "only"
-        return f"{place} {self.entries[index]!r} {self.links[index]!r}"
+        return f"{place} {self.entries[index]!r} {self.encoders[index]!r}"
 
     def component(self, index: int, device: str | torch.device) -> Component:
         """Component `index` (counted from 0) on a device, in training mode."""
@@ -95,7 +95,7 @@ class Network:
         return self._component(index, device)
 
     def _component(self, index: int, device: str | torch.device) -> Component:
-        link = self.links[index]
+        link = self.encoders[index]
         encoder = Encoder(
             self._seeded(index, "f", lambda: self._build_block(index, link.input)),
             index=index,
@@ -129,11 +129,11 @@ class Network:
         label = {"label_dim": method.label_dim}
         parts = {
             "b": lambda: bridge(
-                self.links[index].output,
+                self.encoders[index].output,
                 activation=method.label_activation,
                 pool=method.bridge.pool,
                 hidden=method.bridge.hidden,
-                pooling=self.links[index].pooling,
+                pooling=self.encoders[index].pooling,
                 **label,
             ),
             "g": lambda: label_encoder(width, activation=method.label_activation, **label),
@@ -156,7 +156,7 @@ class Network:
     def _contrastive(
         self, index: int, encoder: Encoder, method: SupervisedContrastive, device: str | torch.device
     ) -> ContrastiveComponent:
-        link, last = self.links[index], index == len(self) - 1
+        link, last = self.encoders[index], index == len(self) - 1
 
         def readout() -> nn.Module:
             if last:
@@ -176,7 +176,7 @@ class Network:
             optimizer=self.spec.optimizer,
         )
 
-    def _head(self, head: Head | Literal["auto"], link: Link) -> nn.Module:
+    def _head(self, head: Head | Literal["auto"], link: EncoderFacts) -> nn.Module:
         if head == "auto":
             head = Head(pool=4, hidden=None)
         return classifier(
@@ -217,7 +217,7 @@ class Network:
             )
         return block
 
-    def _inspect(self, index: int, input: Shape, along: dict[str, Shape]) -> Link:
+    def _inspect(self, index: int, input: Shape, along: dict[str, Shape]) -> EncoderFacts:
         """Build the block on the meta device and pass two samples through it: shapes without memory or time.
 
         The global stream stays as it was, whatever the block draws.
@@ -261,7 +261,7 @@ class Network:
                 mend="keep the length of the sequence, or give one vector per sample",
             )
         given = stopped(outgoing)
-        return Link(
+        return EncoderFacts(
             name=entry.block,
             input=input,
             output=Shape(given.pop("s").shape[1:], output.dtype),

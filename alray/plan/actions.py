@@ -22,9 +22,9 @@ from typing import Literal, cast
 
 from alray.errors import PlanError
 
-Kind = Literal["F", "B", "U", "S", "R", "E", "D", "W", "I", "G"]
+ActionKind = Literal["F", "B", "U", "S", "R", "E", "D", "W", "I", "G"]
 
-KINDS: dict[Kind, str] = {
+KINDS: dict[ActionKind, str] = {
     "F": "forward: the encoders, and what they pass on",
     "B": "backward: losses, with the label chains of local ones, and their gradients",
     "U": "update: optimizer steps",
@@ -36,8 +36,8 @@ KINDS: dict[Kind, str] = {
     "I": "first half of a split backward: the gradient of the input, which the stage below waits for",
     "G": "second half of a split backward: the gradients of the weights, for which nobody waits",
 }
-COMPUTE: tuple[Kind, ...] = ("F", "B", "U", "E", "D", "I", "G")  # kinds that keep the device busy
-MESSAGES: tuple[Kind, ...] = ("S", "R")  # kinds that use an edge
+COMPUTE: tuple[ActionKind, ...] = ("F", "B", "U", "E", "D", "I", "G")  # kinds that keep the device busy
+MESSAGES: tuple[ActionKind, ...] = ("S", "R")  # kinds that use an edge
 
 _NUMBER = r"(0|[1-9][0-9]*)"
 _ACTION = re.compile(rf"{_NUMBER}([{''.join(KINDS)}]){_NUMBER}(?:\.([1-9][0-9]*))?(v?)")
@@ -52,7 +52,7 @@ class Action:
     """
 
     stage: int
-    kind: Kind
+    kind: ActionKind
     batch: int
     part: int = 0
     down: bool = False
@@ -79,7 +79,7 @@ def parse(text: str) -> Action:
             "and only S and R go down (`1S0v`)",
         )
     stage, kind, batch, part, down = match.groups()
-    return Action(int(stage), cast(Kind, kind), int(batch), int(part or 0), bool(down))
+    return Action(int(stage), cast(ActionKind, kind), int(batch), int(part or 0), bool(down))
 
 
 def parse_program(text: str, *, file: str | None = None) -> tuple[tuple[Action, ...], ...]:

@@ -15,7 +15,7 @@ from alray.spec.micro_batches import MICRO_BATCHED, PIPELINES, default_micro_bat
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Alternative:
     """One row: a schedule on a number of stages, each with its best cut. What cannot run says why, without figures."""
 
     schedule: str
@@ -33,7 +33,7 @@ class Comparison:
         return asdict(self)
 
     @classmethod
-    def of_plan(cls, plan: Plan) -> Comparison:
+    def of_plan(cls, plan: Plan) -> Alternative:
         """The row of a plan: its own figures."""
         return cls(
             schedule=plan.schedule,
@@ -67,7 +67,7 @@ def compare_plans(
     cores: int | None = None,
     stage_speed: Sequence[float] | None = None,
     memory_limits: Sequence[int] | None = None,
-) -> tuple[Comparison, ...]:
+) -> tuple[Alternative, ...]:
     """A row for every schedule of the method on every number of stages, the shortest step first, what cannot run last.
 
     micro_batches, virtual_stages: for the schedules that have them; None: the spec's defaults (virtual stages are
@@ -102,13 +102,13 @@ def compare_plans(
                     memory_limits=None if memory_limits is None else memory_limits[:count],
                 )
             except PlanError as error:
-                rows.append(Comparison(schedule, count, parts, virtual, refused=error.problems[0].message))
+                rows.append(Alternative(schedule, count, parts, virtual, refused=error.problems[0].message))
             else:
-                rows.append(Comparison.of_plan(plan))
+                rows.append(Alternative.of_plan(plan))
     return tuple(sorted(rows, key=_rank))
 
 
-def _rank(row: Comparison) -> tuple[bool, float, int]:
+def _rank(row: Alternative) -> tuple[bool, float, int]:
     # Rounded: equal steps may differ in their last digits, and then the one on fewer stages comes first.
     step = row.predicted_step_time_s
     return step is None, float(f"{step or 0.0:.10g}"), row.stages

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from alray.plan.best import best_partition
 from alray.plan.durations import action_durations, computing_s
-from alray.plan.predict import Prediction, predict_step
+from alray.plan.predict import StepPrediction, predict_step
 from alray.plan.setting import Setting
 
 _WORTH_TELLING = 1.01  # gains under 1 % are within what a measurement tells
 
 
-def limited_by(setting: Setting, partition: Sequence[int], prediction: Prediction, *, is_best: bool) -> str:
+def limited_by(setting: Setting, partition: Sequence[int], prediction: StepPrediction, *, is_best: bool) -> str:
     """One sentence: what the step time hangs on, and a better cut where there is one.
 
     is_best: whether `partition` is known to be the best one.
@@ -39,7 +39,7 @@ def limited_by(setting: Setting, partition: Sequence[int], prediction: Predictio
     return f"{reason}; best cut {list(best)} gives {gain:.2f}x"
 
 
-def _reason(setting: Setting, partition: Sequence[int], prediction: Prediction) -> str:
+def _reason(setting: Setting, partition: Sequence[int], prediction: StepPrediction) -> str:
     if setting.schedule in ("sequential", "naive"):
         return "one stage works at a time"
     durations = action_durations(setting, partition)

@@ -36,10 +36,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from alray.errors import PlanError
-from alray.plan.actions import Action, Kind
+from alray.plan.actions import Action, ActionKind
 from alray.spec.micro_batches import PIPELINES, micro_batches_fault, virtual_stages_fault
 
-Computation = tuple[Kind, int, int]
+Computation = tuple[ActionKind, int, int]
 """Kind, virtual stage, micro-batch."""
 
 

@@ -18,7 +18,7 @@ NUM_PIPELINE_BATCHES = 8  # a pipeline drains at the end of each, so its steady 
 
 
 @dataclass(frozen=True)
-class Prediction:
+class StepPrediction:
     """Seconds of one mini-batch in steady state, and what holds it there."""
 
     step_time_s: float
@@ -71,7 +71,7 @@ def timeline_of(setting: Setting, partition: Sequence[int], num_batches: int | N
     return simulate(program_of(setting, num_batches), action_durations(setting, partition), in_flight=setting.room)
 
 
-def predict_step(setting: Setting, partition: Sequence[int]) -> Prediction:
+def predict_step(setting: Setting, partition: Sequence[int]) -> StepPrediction:
     """The step of one partition; with `cores`, of stages and replicas that share so many processors.
 
     What computes while others compute beside it is slower by `Costs.contention`; the bound is not.
@@ -99,7 +99,7 @@ def predict_step(setting: Setting, partition: Sequence[int]) -> Prediction:
         shared = work > step_time_s
         step_time_s = max(step_time_s, work)
     bubble = max(0.0, 1.0 - computing / (setting.stages * step_time_s)) if step_time_s > 0 else 0.0
-    return Prediction(step_time_s, bubble, bound_s, bound, float(timeline.completed_s[0]), shared)
+    return StepPrediction(step_time_s, bubble, bound_s, bound, float(timeline.completed_s[0]), shared)
 
 
 def _slower(setting: Setting, timeline: Timeline) -> list[float]:

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from alray.plan.actions import KINDS, Action, Kind
+from alray.plan.actions import KINDS, Action, ActionKind
 from alray.plan.schedules import evaluation_actions, step_actions
 
 _KINDS = tuple(KINDS)
@@ -24,7 +24,7 @@ _BATCH = _PART << _PART_BITS
 Codes = NDArray[np.int64]
 
 
-def sort_of(kind: Kind, down: bool = False) -> int:
+def sort_of(kind: ActionKind, down: bool = False) -> int:
     """The number in 0..255 that stands for a kind and a direction."""
     return _KINDS.index(kind) * 2 + down
 

@@ -35,7 +35,7 @@ from __future__ import annotations
 from typing import cast
 
 from alray.errors import PlanError
-from alray.plan.actions import Action, Kind
+from alray.plan.actions import Action, ActionKind
 from alray.plan.pipelines import check_pipeline, pipeline_actions
 from alray.spec.micro_batches import PIPELINES
 
@@ -85,7 +85,7 @@ def step_actions(
         absent.add("W")
     kinds = [kind for kind in _STEPS[schedule] if kind not in absent]
     return tuple(
-        Action(stage, cast(Kind, kind), batch, part=kinds[:place].count("W") if kind == "W" else 0)
+        Action(stage, cast(ActionKind, kind), batch, part=kinds[:place].count("W") if kind == "W" else 0)
         for place, kind in enumerate(kinds)
     )
 

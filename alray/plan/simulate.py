@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alray.plan.actions import Action, Kind
+from alray.plan.actions import Action, ActionKind
 from alray.plan.dependencies import FIRST_BARRIER, NOTHING, Dependencies, deadlock, find_dependencies
 from alray.plan.program import NUM_SORTS, Program, chunks, sort_of, sorts
 from alray.plan.timeline import Timeline
@@ -58,7 +58,7 @@ class Durations:
     def table(self, stages: int) -> Floats:
         """[virtual stages, kinds and directions]: the seconds a stage is busy with each."""
         table = np.zeros((stages, NUM_SORTS))
-        computations: dict[Kind, Sequence[float]] = {
+        computations: dict[ActionKind, Sequence[float]] = {
             "F": self.forward_s,
             "B": self.backward_s,
             "U": self.update_s,

@@ -14,7 +14,7 @@ from alray.plan.program import Program, batches, sort_of, sorts
 Seconds = NDArray[np.float64]
 
 
-class Bar(NamedTuple):
+class TimedAction(NamedTuple):
     """One action on a time axis; `action` is its printed form."""
 
     stage: int
@@ -98,7 +98,7 @@ class Timeline:
             shares.append(float(crowded / total) if total > 0 else 0.0)
         return shares
 
-    def bars(self, first_batch: int = 0, end_batch: int | None = None) -> list[Bar]:
+    def bars(self, first_batch: int = 0, end_batch: int | None = None) -> list[TimedAction]:
         """The actions of mini-batches `first_batch` to `end_batch` - 1, stage by stage, in order."""
         drawn = []
         for stage, codes in enumerate(self.program.codes):
@@ -109,7 +109,7 @@ class Timeline:
             for place in np.flatnonzero(chosen).tolist():
                 action = str(self.program.action(stage, place))
                 start, end = self.starts_s[stage][place], self.ends_s[stage][place]
-                drawn.append(Bar(stage, action, float(start), float(end)))
+                drawn.append(TimedAction(stage, action, float(start), float(end)))
         return drawn
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from alray.plan.plan import Plan
 from alray.plan.predict import predicted_timeline
-from alray.plan.timeline import Bar, Timeline
+from alray.plan.timeline import TimedAction, Timeline
 
 
-def predicted_bars(plan: Plan, first_batch: int, num_batches: int) -> list[Bar]:
+def predicted_bars(plan: Plan, first_batch: int, num_batches: int) -> list[TimedAction]:
     """The actions of `num_batches` mini-batches from `first_batch` on, of a run without evaluations.
 
     Where the stages share too few processors the simulation, in which each has its own, is stretched evenly

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alray.plan.chart import chart_svg
-from alray.plan.timeline import Bar
+from alray.plan.timeline import TimedAction
 from alray.report.folder import RunFolder
+from alray.report.schedule_chart import chart_svg
 from alray.report.slices import (
     Lane,
     action_of,
@@ -46,6 +46,6 @@ def _predicted_around(run: RunFolder, batches: range) -> list[Lane]:
     return predicted_lanes(run.plan, first, batches.stop + run.plan.stages - first)
 
 
-def _bars(lanes: Sequence[Lane]) -> list[Bar]:
+def _bars(lanes: Sequence[Lane]) -> list[TimedAction]:
     """The actions to draw; what is no action is left to show as the empty track."""
     return [bar for lane in lanes for bar in lane.bars if bar.end_s > bar.start_s and action_of(bar)]

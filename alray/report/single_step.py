@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from alray.plan.actions import Kind, parse
+from alray.plan.actions import ActionKind, parse
 from alray.plan.plan import Plan
-from alray.plan.timeline import Bar
+from alray.plan.timeline import TimedAction
 from alray.records import Record, StageRecord
 from alray.report.attempts import split_attempts
 from alray.report.predicted import steady_timeline
 
-_PART: dict[Kind, str] = {
+_PART: dict[ActionKind, str] = {
     "F": "forward_s",
     "B": "backward_s",
     "I": "backward_s",
@@ -117,7 +117,7 @@ def single_step(kept: Sequence[Record], plan: Plan) -> SingleStep:
 def predicted_parts(plan: Plan) -> list[Parts]:
     """Of each stage, simulated: means over the mini-batches in steady state."""
     timeline, steady = steady_timeline(plan)
-    bars: list[list[Bar]] = [[] for _ in range(plan.stages)]
+    bars: list[list[TimedAction]] = [[] for _ in range(plan.stages)]
     for bar in timeline.bars():
         bars[bar.stage].append(bar)
     data_s = plan.costs.data_s / (plan.stage_speed[0] if plan.stage_speed else 1.0)
@@ -130,7 +130,7 @@ def predicted_parts(plan: Plan) -> list[Parts]:
     return parts
 
 
-def _mean_of(bars: Sequence[Bar], steady: range) -> Parts:
+def _mean_of(bars: Sequence[TimedAction], steady: range) -> Parts:
     """What one stage's actions of these mini-batches take each, with the gap before an action as the wait for it."""
     seconds = dict.fromkeys((part.name for part in fields(Parts)), 0.0)
     at_s = 0.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from alray.errors import PlanError
 from alray.plan.actions import COMPUTE, Action, parse
 from alray.plan.plan import Plan
-from alray.plan.timeline import Bar
+from alray.plan.timeline import TimedAction
 from alray.records import Record
 from alray.report.attempts import split_attempts
 from alray.report.predicted import predicted_bars
@@ -23,12 +23,12 @@ _STEADY = 64  # mini-batches after which a pipeline without pauses is in its ste
 class Lane:
     """The slices of one stage of one replica, in order of their starts; one clock, in seconds, for all lanes.
 
-    `Bar.action` is an action's printed form (`2F0`), `send_wait` or `receive_wait`.
+    `TimedAction.action` is an action's printed form (`2F0`), `send_wait` or `receive_wait`.
     """
 
     stage: int
     replica: int
-    bars: tuple[Bar, ...]
+    bars: tuple[TimedAction, ...]
 
 
 def measured_attempts(records: Sequence[Record]) -> list[list[Lane]]:
@@ -105,7 +105,7 @@ def window(lanes: Sequence[Lane], batches: range) -> list[Lane]:
     ]
 
 
-def action_of(bar: Bar) -> Action | None:
+def action_of(bar: TimedAction) -> Action | None:
     """The action a bar shows; None for a wait, and for what a stage traced under a name of its own."""
     try:
         return parse(bar.action)
@@ -113,7 +113,7 @@ def action_of(bar: Bar) -> Action | None:
         return None
 
 
-def category(bar: Bar) -> str:
+def category(bar: TimedAction) -> str:
     """`compute`, `message`, or the name of a wait or of anything else a stage traced."""
     action = action_of(bar)
     if action is None:
@@ -122,25 +122,25 @@ def category(bar: Bar) -> str:
 
 
 def _lanes(records: Iterable[Record]) -> list[Lane]:
-    spans: dict[tuple[int, int], list[Bar]] = {}
+    spans: dict[tuple[int, int], list[TimedAction]] = {}
     for record in records:
         if record.kind == "stage" and record.spans:
             lane = spans.setdefault((record.replica, record.stage), [])
-            lane.extend(Bar(record.stage, span.action, span.start_s, span.end_s) for span in record.spans)
+            lane.extend(TimedAction(record.stage, span.action, span.start_s, span.end_s) for span in record.spans)
     return [
         Lane(stage, replica, tuple(sorted(spans[replica, stage], key=lambda bar: (bar.start_s, bar.end_s))))
         for replica, stage in sorted(spans)
     ]
 
 
-def _with_waits(bars: Sequence[Bar], start_s: float, *, renumber: int) -> Iterable[Bar]:
+def _with_waits(bars: Sequence[TimedAction], start_s: float, *, renumber: int) -> Iterable[TimedAction]:
     """The bars of one stage with the gaps between them named by what the stage waits for."""
     at = start_s
     for bar in bars:
         action = parse(bar.action)
         if bar.start_s - at > 1e-9:
             # At a barrier a stage waits for word from the others: records count that as receive wait too.
-            yield Bar(bar.stage, SEND_WAIT if action.kind == "S" else RECEIVE_WAIT, at, bar.start_s)
+            yield TimedAction(bar.stage, SEND_WAIT if action.kind == "S" else RECEIVE_WAIT, at, bar.start_s)
         if bar.end_s > bar.start_s:
             yield bar._replace(action=str(replace(action, batch=action.batch + renumber)))
         at = max(at, bar.end_s)

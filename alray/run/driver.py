@@ -16,7 +16,7 @@ from alray.run.folder import latest_manifest
 from alray.run.policy import Verdict, judge
 from alray.run.recorder import Recorder
 from alray.stage.assignment import Assignment, Start, start_from
-from alray.stage.reports import StageStatus
+from alray.stage.telemetry import StageStatus
 
 _POLL_S = 0.4
 

@@ -11,13 +11,13 @@ from alray.errors import RequestError, StageError
 from alray.graph.graph import Graph
 from alray.graph.inline import InlineGraph
 from alray.plan.costs import Costs
-from alray.plan.found import Found, settled_speeds
 from alray.plan.plan import Plan
+from alray.probe.device_speed import train_seconds
 from alray.records import EngineName
+from alray.run.found import Found, settled_speeds
 from alray.run.job import Job
 from alray.spec.micro_batches import PIPELINES
 from alray.spec.models import Spec
-from alray.stage.speed import train_seconds
 
 if TYPE_CHECKING:
     from alray.graph.placement import Placement

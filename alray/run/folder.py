@@ -13,7 +13,7 @@ from typing import Any
 from alray.errors import CheckpointError, RequestError
 from alray.records import write_json
 from alray.stage.checkpoint import step_folder
-from alray.stage.reports import ComponentFile
+from alray.stage.telemetry import ComponentFile
 
 MANIFEST = "manifest.json"
 

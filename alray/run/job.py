@@ -14,23 +14,23 @@ import torch
 
 from alray.data.batches import Batch, EvaluationBatches, TrainBatches
 from alray.data.dataset import Data
+from alray.device import devices
 from alray.errors import PlanError
 from alray.nn.network import Network
 from alray.plan.costs import Costs
-from alray.plan.found import Found
 from alray.plan.make import make_plan
 from alray.plan.plan import Plan
 from alray.plan.shares import first_shares
+from alray.probe.device_speed import SpeedTrial
+from alray.probe.estimate import estimate_costs, given_costs
+from alray.probe.measure import Surroundings, probe_costs
+from alray.run.found import Found
 from alray.run.memory import stage_memory_limits
 from alray.run.micro_batches import with_micro_batches
 from alray.spec.micro_batches import PIPELINES, micro_batch_norm_fault
 from alray.spec.models import Spec
-from alray.stage import device as devices
 from alray.stage.assignment import Assignment, DataFacts, Start, network_of, open_training_data
-from alray.stage.costs import estimate_costs, given_costs
-from alray.stage.probe import Surroundings, probe_costs
-from alray.stage.speed import SpeedTrial
-from alray.stage.user_code import UserCode
+from alray.user_code import UserCode
 
 _DATA_REPEATS = 10
 _DATA_S = 1.0
@@ -74,7 +74,7 @@ class Job:
     def notes(self) -> tuple[str, ...]:
         """What one should know of this job before it runs, a sentence each."""
         replicas = self.spec.replicas
-        normalises = any(link.normalises_batches for link in self.network.links)
+        normalises = any(link.normalises_batches for link in self.network.encoders)
         if replicas.count > 1 and normalises and not replicas.sync_batch_norm:
             return (
                 "batch normalisation takes its statistics per replica, over its share of the mini-batch: "
@@ -175,7 +175,9 @@ class Job:
     def speed_trial(self) -> SpeedTrial:
         """What measures the components on another device, on the mini-batch they were measured on here."""
         batch, _ = self._time_data()
-        return SpeedTrial(self.spec, self.facts, self.code.root, self.code.allow_elsewhere, batch, stage=0)
+        return SpeedTrial(
+            self.spec, self.facts.sample, self.facts.classes, self.code.root, self.code.allow_elsewhere, batch, stage=0
+        )
 
     def _speeds(self, stages: int, found: Found) -> tuple[float, ...]:
         given = self.spec.resources.stage_speed
@@ -261,7 +263,7 @@ def _require_whole_norms(spec: Spec, network: Network) -> None:
     cut = spec.schedule in PIPELINES and spec.micro_batches > 1
     if not cut or spec.pipeline.micro_batch_norm == "accept":
         return
-    for index, link in enumerate(network.links):
+    for index, link in enumerate(network.encoders):
         if link.normalises_batches:
             message, mend = micro_batch_norm_fault(f"block `{link.name}`", spec.micro_batches)
             raise PlanError(message, mend=mend, key=f"model.components[{index}]")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from alray.device import devices
 from alray.errors import PlanError
 from alray.spec.models import Spec
-from alray.stage import device as devices
 
 if TYPE_CHECKING:
     from alray.nn.network import Network

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from alray.device import devices
 from alray.nn.network import Network
 from alray.plan.micro_batches import fewest_micro_batches
 from alray.plan.setting import Setting
 from alray.plan.shares import first_shares
+from alray.probe.estimate import estimate_costs
 from alray.run.memory import stage_memory_limits
 from alray.spec.micro_batches import possible_micro_batches
 from alray.spec.models import Spec
-from alray.stage import device as devices
-from alray.stage.costs import estimate_costs
 
 
 def with_micro_batches(spec: Spec, network: Network) -> Spec:

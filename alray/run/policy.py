@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from alray.errors import AlrayError, ChannelError, StageError
-from alray.stage.reports import StageStatus
+from alray.stage.telemetry import StageStatus
 
 GRACE_S = 5.0
 """How long neighbours that lost a connection wait for Ray's word on who died."""

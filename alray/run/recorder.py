@@ -19,7 +19,7 @@ from alray.records import (
 )
 from alray.run.folder import prune, write_manifest
 from alray.stage.assignment import DataFacts
-from alray.stage.reports import CheckpointPart, Losses, Report
+from alray.stage.telemetry import CheckpointPart, Losses, Telemetry
 
 
 class Recorder:
@@ -68,7 +68,7 @@ class Recorder:
         self._writer.write(record)
         self._observe(record)
 
-    def take(self, reports: Sequence[Report], *, replica: int) -> None:
+    def take(self, reports: Sequence[Telemetry], *, replica: int) -> None:
         """Record what a stage reported."""
         for report in reports:
             if isinstance(report, Losses):

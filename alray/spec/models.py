@@ -46,7 +46,7 @@ from alray.spec.optimizer import Adam, AdamW, Lars, Optimizer, Sgd
 from alray.spec.pipeline import Cost, Pipeline
 from alray.spec.replicas import AverageEvery, Replicas
 from alray.spec.resources import Resources
-from alray.spec.run import Checkpoint, Run, StopAt
+from alray.spec.run import Checkpoint, RunSection, StopAt
 from alray.spec.section import Section, describe, refusal
 
 __all__ = [
@@ -94,7 +94,7 @@ __all__ = [
     "Replicas",
     "Residual",
     "Resources",
-    "Run",
+    "RunSection",
     "Sgd",
     "Spec",
     "Stem",
@@ -150,7 +150,7 @@ class Spec(Section):
     """Devices and threads."""
     replicas: Replicas = Replicas()
     """Data parallelism."""
-    run: Run
+    run: RunSection
     """How long to train, checkpoints, evaluations."""
 
     @property

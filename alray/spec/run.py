@@ -39,7 +39,7 @@ class StopAt(Section):
         return self
 
 
-class Run(Section):
+class RunSection(Section):
     """Length, checkpoints, evaluations, failures and numbers."""
 
     epochs: PositiveInt | None = None
@@ -62,7 +62,7 @@ class Run(Section):
     """Type of weights and activations."""
 
     @model_validator(mode="after")
-    def _one_length(self) -> Run:
+    def _one_length(self) -> RunSection:
         given = [key for key in LENGTHS if getattr(self, key) is not None]
         if not given:
             raise refusal("how long to train is not said", f"add {listed(LENGTHS)}")

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from alray.channel.message import packed_bytes
 from alray.data.dataset import Data, open_data
+from alray.device import devices
 from alray.nn.network import Network
 from alray.nn.replica_norm import ReplicaSums, share_norms
 from alray.nn.shape import Shape
@@ -19,12 +20,11 @@ from alray.plan.plan import Plan
 from alray.seeds import derive_seed
 from alray.spec.micro_batches import PIPELINES
 from alray.spec.models import Spec
-from alray.stage import device as devices
 from alray.stage.checkpoint import load_component, load_replica_state, step_folder
 from alray.stage.reduction import ReducedReplication
 from alray.stage.replication import Replication
 from alray.stage.stage import Stage, backpropagation_components, make_stage
-from alray.stage.user_code import UserCode
+from alray.user_code import UserCode
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class Assignment:
         samples = self.spec.data.batch_size
         if self.pipelined:
             return self._pipelined_capacity_bytes(network, after)
-        sizes = [nbytes * samples for nbytes in network.links[after].given_bytes.values()]
+        sizes = [nbytes * samples for nbytes in network.encoders[after].given_bytes.values()]
         if self.spec.method.kind == "associated_learning":
             sizes.append(self.spec.method.label_dim * network.dtype.itemsize * samples)
         elif self.spec.method.kind == "supervised_contrastive":
@@ -239,7 +239,7 @@ class Assignment:
         ends = [after]
         if self.plan.virtual_stages > 1:
             ends = [run[-1] for stage in self.plan.stage_plans for run in stage.runs]
-        largest = max(network.links[end].output.sample_bytes for end in ends)
+        largest = max(network.encoders[end].output.sample_bytes for end in ends)
         scores_bytes = self.data.classes * network.dtype.itemsize
         sizes = [samples * max(largest, scores_bytes, torch.int64.itemsize)]
         if self.data.sample.words is not None:
@@ -252,7 +252,7 @@ class Assignment:
         plan = self.plan
         ends = [run[-1] for stage in plan.stage_plans for run in stage.runs]
         samples = self.shares[self.replica] // plan.micro_batches
-        largest = max(network.links[end].output.sample_bytes for end in ends)
+        largest = max(network.encoders[end].output.sample_bytes for end in ends)
         return packed_bytes([samples * largest]), 2 * plan.micro_batches * plan.virtual_stages
 
     def down_capacity_bytes(self, network: Network, above: int) -> int:

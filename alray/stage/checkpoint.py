@@ -23,7 +23,7 @@ from alray.errors import CheckpointError
 from alray.nn.boundary import row_major
 from alray.nn.component import Component
 from alray.stage.replication import Replication
-from alray.stage.reports import CheckpointPart, ComponentFile
+from alray.stage.telemetry import CheckpointPart, ComponentFile
 
 
 def step_folder(step: int) -> str:

@@ -17,7 +17,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from alray.channel.link import Waiting
+from alray.channel.edge import Waiting
 from alray.channel.point_to_point import lost_neighbour
 from alray.errors import PlanError
 from alray.nn.component import BackpropagationComponent, Component

@@ -9,17 +9,7 @@ import torch
 
 from alray.data.batches import Batch, EvaluationBatches
 from alray.data.dataset import Data
-from alray.nn.encoder import Tensors
 from alray.records import DepthAccuracy
-
-
-def batch_tensors(batch: Batch, device: torch.device, dtype: torch.dtype) -> Tensors:
-    """A mini-batch as the first component takes it, on a device; samples that are no integers in the run's type."""
-    samples = batch.samples
-    tensors = {"s": samples.to(device, dtype) if samples.is_floating_point() else samples.to(device)}
-    if batch.mask is not None:
-        tensors["mask"] = batch.mask.to(device)
-    return tensors
 
 
 @dataclass

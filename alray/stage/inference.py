@@ -1,6 +1,6 @@
 """A stage's part of an evaluation: batches go up through the stages, and class scores come back to stage 0.
 
-Generators that yield only where they cannot go on (see `alray.channel.link`). Gradient mode is switched inside each
+Generators that yield only where they cannot go on (see `alray.channel.edge`). Gradient mode is switched inside each
 action only: in turns, another stage may train between two of them.
 """
 
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import torch
 
-from alray.channel.link import Waiting
-from alray.channel.message import Kind, Message
+from alray.channel.edge import Waiting
+from alray.channel.message import Message, MessageKind
 from alray.data.batches import Batch
 from alray.nn.encoder import Tensors
 from alray.plan.schedules import evaluation_actions
 from alray.stage.clock import Clock
 from alray.stage.evaluation import Evaluator
-from alray.stage.links import Links
+from alray.stage.ports import Ports
 from alray.stage.stage import ScheduledStage, Stage
 
 
@@ -32,7 +32,7 @@ class Inference:
 
     number: int
     stages: int
-    links: Links
+    links: Ports
     clock: Clock
     evaluator: Evaluator | None
     to_device: Callable[[Batch], Tensors]
@@ -85,13 +85,13 @@ class Inference:
                         self.evaluator.take(batch, routes.pop(batch))
             elif action.down:
                 assert links.to_below is not None
-                message = Message(Kind.ROUTE, batch, {"route": torch.stack(routes.pop(batch))})
+                message = Message(MessageKind.ROUTE, batch, {"route": torch.stack(routes.pop(batch))})
                 with clock.measure("send_wait", "send_wait", self.step):
                     yield from links.to_below.send(message)
             else:
                 assert links.to_above is not None
                 with clock.measure("send_wait", "send_wait", self.step):
-                    yield from links.to_above.send(Message(Kind.EVALUATE, batch, passed_up))
+                    yield from links.to_above.send(Message(MessageKind.EVALUATE, batch, passed_up))
                 if received is not None and links.from_below is not None:
                     links.from_below.release(received)
                     received = None
@@ -121,7 +121,7 @@ class Inference:
                     end = links.to_first if last else links.to_above
                     assert end is not None
                     with self.clock.measure("send_wait", "send_wait", self.step):
-                        yield from end.send(Message(Kind.EVALUATE, batch, outgoing))
+                        yield from end.send(Message(MessageKind.EVALUATE, batch, outgoing))
                     del incoming, outgoing
                     self._release(received)
             if first:

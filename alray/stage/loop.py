@@ -1,6 +1,6 @@
 """The loop of one stage: receive, compute, send; and the cuts that travel with the mini-batches.
 
-The loop is a generator that yields only where it cannot go on (see `alray.channel.link`), so one process can run all
+The loop is a generator that yields only where it cannot go on (see `alray.channel.edge`), so one process can run all
 stages in turns, and a process of its own runs it to the end.
 """
 
@@ -12,29 +12,29 @@ from typing import Any
 
 import torch
 
-from alray.channel.message import CutFlag, Kind, Message
+from alray.channel.message import CutFlag, Message, MessageKind
 from alray.data.batches import Batch, TrainBatches
 from alray.data.dataset import Data
+from alray.device.memory_used import peak_memory_bytes
 from alray.nn.component import Component
 from alray.nn.encoder import Tensors
-from alray.plan.disturbance import slowdown
-from alray.plan.learning_rate import learning_rate
 from alray.records import DepthAccuracy, EvaluationRecord
 from alray.stage.action_list import action_list
 from alray.stage.assignment import Assignment
 from alray.stage.checkpoint import CheckpointWriter
 from alray.stage.clock import Clock
-from alray.stage.evaluation import Evaluator, batch_tensors
+from alray.stage.disturbance import slowdown
+from alray.stage.evaluation import Evaluator
 from alray.stage.inference import Inference
 from alray.stage.leader import Control, Leader
-from alray.stage.links import Links
+from alray.stage.learning_rate import learning_rate
 from alray.stage.losses import finite_values
-from alray.stage.memory_used import peak_memory_bytes
+from alray.stage.ports import Ports
 from alray.stage.profiler import Profiler
 from alray.stage.replication import Replication
-from alray.stage.reports import Losses, Report
 from alray.stage.slowed import pass_time
 from alray.stage.stage import ScheduledStage, Stage, SteppedStage
+from alray.stage.telemetry import Losses, Telemetry
 
 Turn = Generator[None, None, None]
 
@@ -49,9 +49,9 @@ class StageLoop:
         stage: Stage,
         device: torch.device,
         dtype: torch.dtype,
-        links: Links,
+        links: Ports,
         control: Control,
-        report: Callable[[Report], None],
+        report: Callable[[Telemetry], None],
         baseline_bytes: int,
         measures_memory: bool,
         profiler: Profiler | None = None,
@@ -173,7 +173,7 @@ class StageLoop:
             evaluator = Evaluator(
                 data, leader.splits(flags), num_components=len(self._assignment.plan.costs.components)
             )
-        cut = Message(Kind.CUT, self.step, flags=flags, count=len(evaluator) if evaluator else 0)
+        cut = Message(MessageKind.CUT, self.step, flags=flags, count=len(evaluator) if evaluator else 0)
         evaluation = yield from self._cut(cut, evaluator)
         if flags & CutFlag.STOP:
             return True
@@ -193,7 +193,7 @@ class StageLoop:
         while not stop:
             with self.clock.measure("receive_wait", "receive_wait", self.step + 1):
                 message = yield from self._links.from_below.receive()
-            if message.kind is Kind.TRAIN:
+            if message.kind is MessageKind.TRAIN:
                 yield from self._train(message.step, message.tensors, message)
             else:
                 flags = message.flags
@@ -232,7 +232,7 @@ class StageLoop:
         if links.to_above is not None:
             with clock.measure("send_wait", "send_wait", step):
                 goes_up: Tensors = {name: tensors[name] for name in ("labels", "mask") if name in tensors}
-                yield from links.to_above.send(Message(Kind.TRAIN, step, goes_up))
+                yield from links.to_above.send(Message(MessageKind.TRAIN, step, goes_up))
         losses = stage.train(tensors, step, clock)
         lr, label_lr = self._rates(step)
         self._take_losses(step, losses, lr)
@@ -272,12 +272,12 @@ class StageLoop:
             elif kind == "S" and links.to_above is not None:
                 if labels is None:
                     with clock.measure("send_wait", "send_wait", step):
-                        yield from links.to_above.begin(Message(Kind.TRAIN, step, passed_on))
+                        yield from links.to_above.begin(Message(MessageKind.TRAIN, step, passed_on))
                     yield from self._complete(message, step)
                     with clock.measure("B", f"{self._assignment.stage}B{step - 1}", step):
                         labels = stage.label_forward(tensors)
                 with clock.measure("send_wait", "send_wait", step):
-                    yield from links.to_above.send(Message(Kind.TRAIN, step, passed_on | labels))
+                    yield from links.to_above.send(Message(MessageKind.TRAIN, step, passed_on | labels))
             elif kind == "W" and links.barrier is not None:
                 with clock.measure("barrier", "receive_wait", step):
                     # Behind the last action a stage waits for its next message, and stage 0 is the first to go on.
@@ -373,7 +373,7 @@ class StageLoop:
         """Do what a cut says, after sending it on."""
         if self._links.to_above is not None:
             yield from self._links.to_above.send(
-                Message(Kind.CUT, message.step, flags=message.flags, count=message.count)
+                Message(MessageKind.CUT, message.step, flags=message.flags, count=message.count)
             )
         record = None
         if message.flags & CutFlag.EVALUATE:
@@ -447,4 +447,4 @@ class StageLoop:
         return total
 
     def _to_device(self, batch: Batch) -> Tensors:
-        return batch_tensors(batch, self._device, self._dtype)
+        return batch.inputs(self._device, self._dtype)

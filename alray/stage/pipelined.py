@@ -20,15 +20,14 @@ from torch.nn import functional
 
 from alray.channel.point_to_point import lost_neighbour
 from alray.channel.wire import Wire
+from alray.device.out_of_memory import is_out_of_memory
 from alray.errors import StageError
 from alray.nn.component import BackpropagationComponent, Component
 from alray.nn.encoder import Tensors
-from alray.nn.faults import FAULTS_OF_USER_CODE
 from alray.nn.network import Network
-from alray.plan.actions import Action, Kind
+from alray.plan.actions import Action, ActionKind
 from alray.plan.plan import Plan
 from alray.stage.clock import Clock
-from alray.stage.memory_fault import is_out_of_memory
 from alray.stage.stage import (
     ScheduledStage,
     backpropagation_components,
@@ -38,6 +37,7 @@ from alray.stage.stage import (
     through,
     zero_gradients,
 )
+from alray.user_code import FAULTS_OF_USER_CODE
 
 _CLASSES: dict[str, Any] = {
     "naive": schedules.ScheduleGPipe,
@@ -195,7 +195,7 @@ class _Part(nn.Module):
         self.held = components
         self.modules_held = nn.ModuleList(components)
         self.ends_in_loss = components[-1].head is not None
-        self.takes_mask = "mask" in network.links[components[0].index].takes_along
+        self.takes_mask = "mask" in network.encoders[components[0].index].takes_along
         self.micro_batch = 0
         self.gives: torch.Size | None = None
         self._batch, self._device, self._label_smoothing = batch, device, label_smoothing
@@ -231,7 +231,7 @@ class _End(PipelineStage):
 
     def __init__(self, part: _Part, number: int, plan: Plan, network: Network, samples: int, batch: MiniBatch) -> None:
         """number: of the virtual stage, of `plan.stages * plan.virtual_stages`; samples: in a micro-batch."""
-        first, last = network.links[part.held[0].index], network.links[part.held[-1].index]
+        first, last = network.encoders[part.held[0].index], network.encoders[part.held[-1].index]
         takes, gives = first.input.empty(samples, "meta"), last.output.empty(samples, "meta").requires_grad_()
         if part.ends_in_loss:
             gives = torch.empty((), dtype=network.dtype, device="meta", requires_grad=True)
@@ -253,13 +253,13 @@ class _End(PipelineStage):
         return self._measured("F", fwd_chunk_id, super().forward_one_chunk, arguments, named)
 
     def backward_one_chunk(self, bwd_chunk_id: int, *arguments: Any, **named: Any) -> None:
-        kind: Kind = "B" if named.get("full_backward", True) else "I"
+        kind: ActionKind = "B" if named.get("full_backward", True) else "I"
         self._measured(kind, bwd_chunk_id, super().backward_one_chunk, arguments, named)
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, *arguments: Any, **named: Any) -> None:
         self._measured("G", bwd_chunk_id, super().backward_weight_one_chunk, arguments, named)
 
-    def _measured(self, kind: Kind, micro_batch: int, compute: Any, arguments: Any, named: Any) -> Any:
+    def _measured(self, kind: ActionKind, micro_batch: int, compute: Any, arguments: Any, named: Any) -> Any:
         clock, step = self._batch.clock, self._batch.step
         assert clock is not None, "the schedule runs in `train` only"
         text = str(Action(self.stage_index, kind, step - 1, micro_batch))

@@ -1,7 +1,7 @@
 """Replicas that average gradients by alray's own reductions: one flat one for each component, in a thread of its own.
 
 They go over a process group of the replicas of one stage. Operations that may have to wait are generators (see
-`alray.channel.link`).
+`alray.channel.edge`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch.distributed as dist
 from alray.channel.all_reduce.registry import ALL_REDUCES
 from alray.channel.compression.layout import Layout
 from alray.channel.compression.registry import make_compression
+from alray.channel.edge import Waiting
 from alray.channel.gradient_reducer import GradientReducer, communication_thread
-from alray.channel.link import Waiting
 from alray.nn.component import Component
 from alray.plan.plan import Plan
 from alray.seeds import derive_seed

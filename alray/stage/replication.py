@@ -1,7 +1,7 @@
 """What the replicas of a stage have to agree on: cuts, shares of the mini-batch, and that gradients are averaged.
 
 The few numbers go over the run's store; how gradients are averaged differs (`alray.stage.reduction`,
-`alray.stage.data_parallel`). Operations that may have to wait are generators (see `alray.channel.link`).
+`alray.stage.data_parallel`). Operations that may have to wait are generators (see `alray.channel.edge`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
-from alray.channel.link import Waiting
+from alray.channel.edge import Waiting
 from alray.nn.component import Component
 from alray.plan.plan import Plan
 from alray.plan.shares import balanced_shares, shares_of_part

@@ -27,7 +27,7 @@ def run_inline(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> Run:
     """As `benchmarks.runs.recorded`, in this process and without Ray."""
-    monkeypatch.setattr("alray.stage.timing.PROBE_S", 0.0)
+    monkeypatch.setattr("alray.probe.timing.PROBE_S", 0.0)
     count = 0
 
     def run(spec: Path, *overrides: str) -> Recorded:

@@ -14,7 +14,7 @@ from alray.cli.main import execute
 from alray.records import StageRecord
 from alray.spec.loading import load_spec
 from alray.spec.micro_batches import PIPELINES
-from alray.stage.user_code import UserCode
+from alray.user_code import UserCode
 from benchmarks import laws, schedules, schedules_page, uneven
 from benchmarks.runs import Recorded
 
@@ -33,7 +33,7 @@ def run_inline(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> Run:
     """As `benchmarks.runs.summary_of`, in this process and without Ray."""
-    monkeypatch.setattr("alray.stage.timing.PROBE_S", 0.0)
+    monkeypatch.setattr("alray.probe.timing.PROBE_S", 0.0)
     count = 0
 
     def run(spec: Path, *overrides: str) -> dict[str, Any]:

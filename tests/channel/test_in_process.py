@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from alray.channel.in_process import Queue, TurnBarrier
-from alray.channel.message import Kind, Message, packed_bytes
+from alray.channel.message import Message, MessageKind, packed_bytes
 
 Turn = Generator[None, None, Any]
 
@@ -23,7 +23,7 @@ def turn(waiting: Turn) -> tuple[bool, Any]:
 
 
 def message(step: int) -> Message:
-    return Message(Kind.TRAIN, step, {"s": torch.full((2,), float(step))})
+    return Message(MessageKind.TRAIN, step, {"s": torch.full((2,), float(step))})
 
 
 def test_an_edge_holds_as_many_as_may_be_in_flight_and_no_more():
@@ -84,7 +84,7 @@ def test_bytes_are_counted_as_they_would_be_between_processes():
     queue = Queue("0->1", 4)
     sender = queue.sender()
     turn(sender.send(message(0)))
-    turn(sender.send(Message(Kind.CUT, 0)))
+    turn(sender.send(Message(MessageKind.CUT, 0)))
     assert sender.bytes_sent == packed_bytes([8]) + packed_bytes([])
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alray.channel.message import ALIGNMENT, HEADER_BYTES, Kind, Message, Slot, aligned, packed_bytes
+from alray.channel.message import ALIGNMENT, HEADER_BYTES, Message, MessageKind, Slot, aligned, packed_bytes
 from alray.errors import ChannelError
 
 DTYPES = [
@@ -52,7 +52,7 @@ def check_round_trip(message: Message) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    kind=st.sampled_from(Kind),
+    kind=st.sampled_from(MessageKind),
     step=st.integers(0, 2**40),
     flags=st.integers(0, 7),
     count=st.integers(0, 1000),
@@ -66,11 +66,11 @@ def test_round_trip(kind, step, flags, count, tensors):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (5,), (2, 3), (1, 2, 1, 3, 1, 2)])
 def test_every_type_and_number_of_dimensions(dtype, shape):
-    check_round_trip(Message(Kind.TRAIN, 1, {"s": filled(shape, dtype), "t": filled((3,), dtype, 1)}))
+    check_round_trip(Message(MessageKind.TRAIN, 1, {"s": filled(shape, dtype), "t": filled((3,), dtype, 1)}))
 
 
 def test_all_names_at_once_fit_the_header():
-    check_round_trip(Message(Kind.TRAIN, 1, {name: filled((1,) * 6, torch.int64) for name in NAMES}))
+    check_round_trip(Message(MessageKind.TRAIN, 1, {name: filled((1,) * 6, torch.int64) for name in NAMES}))
 
 
 @pytest.mark.parametrize(
@@ -83,20 +83,20 @@ def test_all_names_at_once_fit_the_header():
     ],
 )
 def test_other_strides_arrive_row_major(tensor):
-    check_round_trip(Message(Kind.EVALUATE, 0, {"s": tensor}))
+    check_round_trip(Message(MessageKind.EVALUATE, 0, {"s": tensor}))
 
 
 def test_values_that_are_no_numbers_keep_their_bits():
     special = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 1e-45])
     buffer = dirty(1024)
-    Slot(buffer).write(Message(Kind.TRAIN, 1, {"s": special}), edge="0->1")
+    Slot(buffer).write(Message(MessageKind.TRAIN, 1, {"s": special}), edge="0->1")
     assert torch.equal(Slot(buffer).read(edge="0->1").tensors["s"].view(torch.int32), special.view(torch.int32))
 
 
 def test_a_shorter_message_over_a_longer_one():
     buffer = dirty(2048)
-    Slot(buffer).write(Message(Kind.TRAIN, 1, {"s": torch.ones(2, 9, 3), "mask": torch.ones(2, 9)}), edge="0->1")
-    Slot(buffer).write(Message(Kind.TRAIN, 2, {"s": torch.zeros(2, 4, 3)}), edge="0->1")
+    Slot(buffer).write(Message(MessageKind.TRAIN, 1, {"s": torch.ones(2, 9, 3), "mask": torch.ones(2, 9)}), edge="0->1")
+    Slot(buffer).write(Message(MessageKind.TRAIN, 2, {"s": torch.zeros(2, 4, 3)}), edge="0->1")
     read = Slot(buffer).read(edge="0->1")
     assert list(read.tensors) == ["s"] and same(read.tensors["s"], torch.zeros(2, 4, 3))
 
@@ -108,7 +108,7 @@ def test_one_slot_for_messages_of_changing_layouts_each_seen_as_it_is():
     for step, shape in enumerate(shapes):
         dtype = torch.float64 if step == 3 else torch.float32
         tensors = {"s": filled(shape, dtype, step), "labels": filled((2,), torch.int64, step)}
-        message = Message(Kind.TRAIN, step, tensors)
+        message = Message(MessageKind.TRAIN, step, tensors)
         nbytes = written.write(message, edge="0->1")
         came = read.read(edge="0->1")
         assert (came.step, read.nbytes) == (step, nbytes)
@@ -119,7 +119,7 @@ def test_what_a_reader_does_to_a_tensor_s_shape_is_not_seen_by_the_next_one():
     buffer = dirty(1024)
     written, read = Slot(buffer), Slot(buffer)
     for step in (1, 2):
-        written.write(Message(Kind.TRAIN, step, {"s": torch.full((3,), float(step))}), edge="0->1")
+        written.write(Message(MessageKind.TRAIN, step, {"s": torch.full((3,), float(step))}), edge="0->1")
         s = read.read(edge="0->1").tensors["s"]
         assert s.shape == (3,) and not s.requires_grad and s.tolist() == [step] * 3
         s.unsqueeze_(0).requires_grad_()
@@ -127,19 +127,19 @@ def test_what_a_reader_does_to_a_tensor_s_shape_is_not_seen_by_the_next_one():
 
 def test_tensors_are_views_of_the_buffer():
     buffer = dirty(1024)
-    Slot(buffer).write(Message(Kind.TRAIN, 1, {"s": torch.zeros(3)}), edge="0->1")
+    Slot(buffer).write(Message(MessageKind.TRAIN, 1, {"s": torch.zeros(3)}), edge="0->1")
     read = Slot(buffer).read(edge="0->1")
     buffer.fill_(0)
-    Slot(buffer).write(Message(Kind.TRAIN, 1, {"s": torch.ones(3)}), edge="0->1")
+    Slot(buffer).write(Message(MessageKind.TRAIN, 1, {"s": torch.ones(3)}), edge="0->1")
     assert read.tensors["s"].tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_message_that_just_fits_and_one_that_does_not():
     fits = packed_bytes([16 * 4])
-    assert Slot(dirty(fits)).write(Message(Kind.TRAIN, 3, {"s": torch.zeros(16)}), edge="1->2") == fits
+    assert Slot(dirty(fits)).write(Message(MessageKind.TRAIN, 3, {"s": torch.zeros(16)}), edge="1->2") == fits
     buffer = dirty(fits)
     with pytest.raises(ChannelError) as caught:
-        Slot(buffer).write(Message(Kind.EVALUATE, 3, {"s": torch.zeros(17)}), edge="1->2")
+        Slot(buffer).write(Message(MessageKind.EVALUATE, 3, {"s": torch.zeros(17)}), edge="1->2")
     assert str(caught.value) == (
         f"edge 1->2: evaluate 3 (s (17,)) is {fits + 64} bytes, the edge was laid out for {fits}; "
         "a block gave a larger output than it did on the meta device; its output shape must be fixed"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from alray.channel.message import HEADER_BYTES, Kind, Message, packed_bytes
+from alray.channel.message import HEADER_BYTES, Message, MessageKind, packed_bytes
 from alray.channel.shared_memory import Ring, SharedMemoryReceiver, SharedMemorySender
 from alray.errors import ChannelError
 
@@ -93,10 +93,10 @@ time.sleep(60)
 """
 _SENDS_ONE = """
 import sys, time
-from alray.channel.message import HEADER_BYTES, Kind, Message, packed_bytes
+from alray.channel.message import HEADER_BYTES, MessageKind, Message, packed_bytes
 from alray.channel.shared_memory import SharedMemorySender
 end = SharedMemorySender(edge="0->1", capacity_bytes=HEADER_BYTES, in_flight=1, timeout_s=20.0)
-for _ in end.send(Message(Kind.TRAIN, 1)): pass
+for _ in end.send(Message(MessageKind.TRAIN, 1)): pass
 print(end.ring.as_text(), flush=True)
 time.sleep(60)
 """
@@ -123,10 +123,10 @@ except ChannelError as error:
 """
 _BEGINS_ONE = """
 import sys, time, torch
-from alray.channel.message import Kind, Message, packed_bytes
+from alray.channel.message import MessageKind, Message, packed_bytes
 from alray.channel.shared_memory import SharedMemorySender
 end = SharedMemorySender(edge="0->1", capacity_bytes=packed_bytes([64]), in_flight=1, timeout_s=20.0)
-for _ in end.begin(Message(Kind.TRAIN, 1, {"s": torch.ones(4)})): pass
+for _ in end.begin(Message(MessageKind.TRAIN, 1, {"s": torch.ones(4)})): pass
 print(end.ring.as_text(), flush=True)
 time.sleep(60)
 """
@@ -152,7 +152,7 @@ def _sender(timeout_s: float) -> SharedMemorySender:
 
 
 def _send(sender: SharedMemorySender, step: int) -> None:
-    for _ in sender.send(Message(Kind.TRAIN, step)):
+    for _ in sender.send(Message(MessageKind.TRAIN, step)):
         raise AssertionError("an edge between processes blocks")
 
 
@@ -179,7 +179,7 @@ def test_a_sender_that_is_killed_is_told_to_the_receiver_after_what_it_sent(othe
     with pytest.raises(StopIteration) as received:
         next(receiver.receive())
     message = received.value.value
-    assert (message.kind, message.step) == (Kind.TRAIN, 1)
+    assert (message.kind, message.step) == (MessageKind.TRAIN, 1)
     with pytest.raises(ChannelError, match=r"^edge 0->1: the neighbour is gone; see"):
         next(receiver.receive())
     with pytest.raises(ChannelError, match=r"^edge 0->1: the neighbour is gone; see"):
@@ -217,9 +217,9 @@ def test_a_message_in_two_parts_is_seen_before_it_is_complete(other) -> None:
         s, t = rows[: 4 - step % 2] * step, labels * step
         whole = {"s": s, "t": t}
         if step % 3:
-            assert not list(sender.begin(Message(Kind.TRAIN, step, {"s": s})))
+            assert not list(sender.begin(Message(MessageKind.TRAIN, step, {"s": s})))
             assert receiver.stdout.readline() == f"{step} True s\n"
-        assert not list(sender.send(Message(Kind.TRAIN, step, whole)))
+        assert not list(sender.send(Message(MessageKind.TRAIN, step, whole)))
         if not step % 3:
             assert receiver.stdout.readline() == f"{step} False s t\n"
         assert receiver.stdout.readline() == f"{step} False s={s.sum():g} t={t.sum():g}\n"
@@ -228,9 +228,9 @@ def test_a_message_in_two_parts_is_seen_before_it_is_complete(other) -> None:
 def test_a_second_part_that_does_not_fit_is_refused(other) -> None:
     sender = SharedMemorySender(edge="0->1", capacity_bytes=packed_bytes([64, 64]), in_flight=1, timeout_s=20.0)
     s = torch.ones(16)
-    assert not list(sender.begin(Message(Kind.TRAIN, 1, {"s": s})))
+    assert not list(sender.begin(Message(MessageKind.TRAIN, 1, {"s": s})))
     with pytest.raises(ChannelError, match="the edge was laid out for"):
-        list(sender.send(Message(Kind.TRAIN, 1, {"s": s, "t": torch.ones(17)})))
+        list(sender.send(Message(MessageKind.TRAIN, 1, {"s": s, "t": torch.ones(17)})))
 
 
 def test_a_sender_that_is_killed_between_two_parts_is_told(other) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from alray.channel.message import CutFlag, Kind, Message
+from alray.channel.message import CutFlag, Message, MessageKind
 from alray.channel.point_to_point import GroupBarrier, PointToPointReceiver, PointToPointSender
 from alray.errors import ChannelError
 
@@ -100,10 +100,10 @@ def lengths_send(ends: Ends) -> int:
     sender = ends.sender()
     for step, length in enumerate(LENGTHS):
         tensors = text(step, length)
-        done(sender.send(Message(Kind.TRAIN, step, tensors)))
+        done(sender.send(Message(MessageKind.TRAIN, step, tensors)))
         for tensor in tensors.values():
             tensor.fill_(0)  # it was packed: the sender's own may change
-    done(sender.send(Message(Kind.CUT, 9, flags=CutFlag.EVALUATE | CutFlag.STOP, count=4)))
+    done(sender.send(Message(MessageKind.CUT, 9, flags=CutFlag.EVALUATE | CutFlag.STOP, count=4)))
     done(sender.flush())
     return sender.bytes_sent
 
@@ -119,14 +119,14 @@ def lengths_receive(ends: Ends) -> list[Any]:
         seen.append([right, list(message.tensors["s"].shape)])
         receiver.release(message)
     cut = done(receiver.receive())
-    seen.append([cut.kind == Kind.CUT, cut.step, cut.flags, cut.count, len(cut.tensors)])
+    seen.append([cut.kind == MessageKind.CUT, cut.step, cut.flags, cut.count, len(cut.tensors)])
     return seen
 
 
 def autograd_send(ends: Ends) -> None:
     sender = ends.sender()
     for step in range(12):
-        done(sender.send(Message(Kind.TRAIN, step, {"s": samples(step)})))
+        done(sender.send(Message(MessageKind.TRAIN, step, {"s": samples(step)})))
     done(sender.flush())
 
 
@@ -150,7 +150,7 @@ def bound_send(ends: Ends) -> None:
     sender = ends.sender()
     ends.tell("sent", 0)
     for step in range(12):
-        done(sender.send(Message(Kind.TRAIN, step)))
+        done(sender.send(Message(MessageKind.TRAIN, step)))
         ends.tell("sent", step + 1)
     done(sender.flush())
 
@@ -177,7 +177,7 @@ def both_ways_low(ends: Ends) -> list[int]:
     up, down = ends.sender(), ends.receiver(1, tag=ends.tag + 1)
     answers = []
     for step in range(3):
-        done(up.send(Message(Kind.EVALUATE, step, {"s": torch.full((4,), float(step))})))
+        done(up.send(Message(MessageKind.EVALUATE, step, {"s": torch.full((4,), float(step))})))
     for _ in range(3):
         message = done(down.receive())
         answers.append(int(message.tensors["route"].sum()))
@@ -189,7 +189,7 @@ def both_ways_high(ends: Ends) -> None:
     up, down = ends.receiver(1), ends.sender(tag=ends.tag + 1)
     for _ in range(3):
         message = done(up.receive())
-        done(down.send(Message(Kind.ROUTE, message.step, {"route": message.tensors["s"] * 2})))
+        done(down.send(Message(MessageKind.ROUTE, message.step, {"route": message.tensors["s"] * 2})))
         up.release(message)
     done(down.flush())
 
@@ -197,13 +197,13 @@ def both_ways_high(ends: Ends) -> None:
 def too_large_send(ends: Ends) -> list[str]:
     sender = ends.sender()
     told = []
-    done(sender.send(Message(Kind.TRAIN, 1, {"s": torch.ones(8)})))
+    done(sender.send(Message(MessageKind.TRAIN, 1, {"s": torch.ones(8)})))
     for wrong in (torch.zeros(40, 40), torch.zeros(1, 1, 1, 1, 1, 1, 1), torch.zeros(3, dtype=torch.complex64)):
         try:
-            done(sender.send(Message(Kind.TRAIN, 2, {"s": wrong, "t": torch.zeros(2)})))
+            done(sender.send(Message(MessageKind.TRAIN, 2, {"s": wrong, "t": torch.zeros(2)})))
         except ChannelError as error:
             told.append(str(error))
-    done(sender.send(Message(Kind.TRAIN, 2, {"s": torch.full((8,), 2.0)})))
+    done(sender.send(Message(MessageKind.TRAIN, 2, {"s": torch.full((8,), 2.0)})))
     done(sender.flush())
     return told
 
@@ -217,7 +217,7 @@ def too_large_receive(ends: Ends) -> list[list[float]]:
 def no_buffer_send(ends: Ends) -> None:
     sender = ends.sender()
     for step in range(2):
-        done(sender.send(Message(Kind.TRAIN, step)))
+        done(sender.send(Message(MessageKind.TRAIN, step)))
     done(sender.flush())  # what is on its way is lost with its sender
 
 
@@ -285,7 +285,7 @@ def dies_send(ends: Ends) -> dict[str, str]:
         told["receive"] = str(error)
     try:
         for step in range(4):
-            done(sender.send(Message(Kind.TRAIN, step)))
+            done(sender.send(Message(MessageKind.TRAIN, step)))
     except ChannelError as error:
         told["send"] = str(error)
     return told

@@ -27,7 +27,7 @@ from alray.graph.ray_graph import RayGraph
 from alray.plan.plan import Plan
 from alray.run.engines import Engine
 from alray.stage.assignment import Assignment
-from alray.stage.reports import StageStatus
+from alray.stage.telemetry import StageStatus
 
 POLL_S = 0.05
 

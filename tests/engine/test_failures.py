@@ -12,7 +12,7 @@ import pytest
 
 from alray.errors import NonFiniteLoss
 from alray.graph.ray_graph import RayGraph
-from alray.stage.reports import StageStatus
+from alray.stage.telemetry import StageStatus
 
 from .conftest import LONG, Watching
 from .test_same_bits import same

@@ -12,7 +12,7 @@ from alray.graph.actor import Whereabouts
 from alray.graph.train_graph import TrainGraph, as_waiting
 from alray.graph.trainer import Fate, Heard, TrainerActor
 from alray.run.policy import judge
-from alray.stage.reports import Losses, StageStatus
+from alray.stage.telemetry import Losses, StageStatus
 
 LOST = ChannelError("edge between the replicas of stage 0: the neighbour is gone")
 

@@ -100,7 +100,7 @@ def complaint(make_network, override: str, code: str = WRONG) -> str:
 @pytest.mark.parametrize("form", ["function", "WithBuild", "Itself"])
 def test_a_users_block_in_each_of_its_forms(make_network, form):
     network = make_network(own(form, width=3), code=FORMS)
-    assert network.links[0].output == (3, 8, 8)
+    assert network.encoders[0].output == (3, 8, 8)
     out = network.component(0, "cpu").f.run({"s": torch.ones(2, 2, 8, 8)}, 1)["s"]
     assert out.shape == (2, 3, 8, 8) and out.requires_grad
 
@@ -132,10 +132,10 @@ def test_vgg_shapes_and_layers(make_network):
     network = make_network(
         "model.components=[{block: vgg, channels: [4, 6], pool: true}, {block: vgg, channels: [5]}]", sample=(2, 9, 8)
     )
-    assert [tuple(link.output) for link in network.links] == [(6, 4, 4), (5, 4, 4)]
+    assert [tuple(link.output) for link in network.encoders] == [(6, 4, 4), (5, 4, 4)]
     kinds = [type(layer) for layer in network.component(0, "cpu").f.body]
     assert kinds == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU] * 2 + [nn.MaxPool2d]
-    assert not any(link.draws or link.writes_input for link in network.links)
+    assert not any(link.draws or link.writes_input for link in network.encoders)
 
 
 def test_vgg_refuses_what_it_cannot_take(make_network):

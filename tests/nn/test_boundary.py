@@ -75,7 +75,7 @@ def test_a_block_that_permutes_passes_on_default_strides(make_network):
     labels = torch.zeros(8, dtype=torch.int64)
     assert component.forward_step({"s": samples, "labels": labels}, 1)["s"].stride() == (6, 1, 1, 1)
     assert component.infer({"s": samples}, 1)["s"].stride() == (6, 1, 1, 1)
-    assert network.links[0].output == (6, 1, 1)
+    assert network.encoders[0].output == (6, 1, 1)
 
 
 def test_a_neighbour_that_writes_on_its_input_leaves_the_loss_before_it_right(make_network):
@@ -87,7 +87,7 @@ def test_a_neighbour_that_writes_on_its_input_leaves_the_loss_before_it_right(ma
             f"{{block: 'python:own_blocks.Affine', inplace: {inplace}}}]",
             code=BLOCKS,
         )
-        assert [link.writes_input for link in network.links] == [False, inplace == "true"]
+        assert [link.writes_input for link in network.encoders] == [False, inplace == "true"]
         stage = make_stage([network.component(index, "cpu") for index in range(2)])
         numbers = torch.Generator().manual_seed(0)
         losses = []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from alray.plan.actions import parse
-from alray.plan.timeline import Bar
+from alray.plan.timeline import TimedAction
 from alray.records import Span
 from alray.report.folder import read_run
 from alray.report.predicted import predicted_bars
@@ -120,19 +120,25 @@ def test_measured_lanes_are_of_work_after_warm_up(given: ModuleType) -> None:
 
 def test_a_batch_counts_as_traced_when_every_stage_traced_it() -> None:
     lanes = [
-        Lane(0, 0, tuple(Bar(0, f"0F{batch}", batch, batch + 1) for batch in (3, 4, 5, 6, 8))),
-        Lane(1, 0, tuple(Bar(1, f"1F{batch}", batch, batch + 1) for batch in (4, 5, 8))),
+        Lane(0, 0, tuple(TimedAction(0, f"0F{batch}", batch, batch + 1) for batch in (3, 4, 5, 6, 8))),
+        Lane(1, 0, tuple(TimedAction(1, f"1F{batch}", batch, batch + 1) for batch in (4, 5, 8))),
     ]
     assert traced_batches(lanes, 8) == range(4, 6)
     assert traced_batches([], 8) == range(0)
 
 
 def test_a_window_is_clipped_and_begins_at_zero() -> None:
-    lanes = [Lane(0, 0, (Bar(0, "0U1", 0.0, 2.0), Bar(0, "0F2", 2.0, 3.0), Bar(0, "send_wait", 3.0, 9.0)))]
-    lanes += [Lane(1, 0, (Bar(1, "1U1", 1.0, 2.5), Bar(1, "1F2", 4.0, 5.0)))]
+    lanes = [
+        Lane(
+            0,
+            0,
+            (TimedAction(0, "0U1", 0.0, 2.0), TimedAction(0, "0F2", 2.0, 3.0), TimedAction(0, "send_wait", 3.0, 9.0)),
+        )
+    ]
+    lanes += [Lane(1, 0, (TimedAction(1, "1U1", 1.0, 2.5), TimedAction(1, "1F2", 4.0, 5.0)))]
     assert [lane.bars for lane in window(lanes, range(2, 3))] == [
-        (Bar(0, "0F2", 0.0, 1.0), Bar(0, "send_wait", 1.0, 3.0)),
-        (Bar(1, "1U1", 0.0, 0.5), Bar(1, "1F2", 2.0, 3.0)),
+        (TimedAction(0, "0F2", 0.0, 1.0), TimedAction(0, "send_wait", 1.0, 3.0)),
+        (TimedAction(1, "1U1", 0.0, 0.5), TimedAction(1, "1F2", 2.0, 3.0)),
     ]
 
 

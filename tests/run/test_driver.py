@@ -16,7 +16,7 @@ from alray.run.driver import Driver
 from alray.run.folder import latest_manifest, manifests
 from alray.run.recorder import Recorder
 from alray.stage.assignment import DataFacts, Start
-from alray.stage.reports import CheckpointPart, ComponentFile, Losses, StageStatus
+from alray.stage.telemetry import CheckpointPart, ComponentFile, Losses, StageStatus
 
 TOTAL = 10
 COMPONENT = ComponentCosts("fake", 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1, 4, 4, 8, 16, 64, 64, 64, (4,))

@@ -8,7 +8,7 @@ import pytest
 
 from alray.errors import ChannelError, NonFiniteLoss, StageError
 from alray.run.policy import GO_ON, GRACE_S, STARTING_FACTOR, judge
-from alray.stage.reports import StageStatus
+from alray.stage.telemetry import StageStatus
 
 WELL = [StageStatus(stage, 0, 5, 40, "compute", 0.1) for stage in range(3)]
 DEADLINE_S = 10.0

@@ -21,7 +21,7 @@ from alray.stage.checkpoint import (
     weights_file,
     write_snapshot,
 )
-from alray.stage.reports import CheckpointPart
+from alray.stage.telemetry import CheckpointPart
 from alray.stage.weights_hash import weights_sha256
 
 OPTIMIZERS = [

@@ -9,15 +9,15 @@ import pytest
 from alray.channel.message import CutFlag
 from alray.records import EvaluationRecord
 from alray.spec.duration import parse_duration
-from alray.spec.run import Checkpoint, Run, StopAt
+from alray.spec.run import Checkpoint, RunSection, StopAt
 from alray.stage import leader as module
 from alray.stage.leader import Control, Leader, Timer
 
 EVALUATE, CHECKPOINT, STOP = CutFlag.EVALUATE, CutFlag.CHECKPOINT, CutFlag.STOP
 
 
-def run(evaluate: str | None = None, checkpoint: str | None = None, stop_at: StopAt | None = None) -> Run:
-    return Run(
+def run(evaluate: str | None = None, checkpoint: str | None = None, stop_at: StopAt | None = None) -> RunSection:
+    return RunSection(
         epochs=1,
         evaluate_every=parse_duration(evaluate) if evaluate else None,
         checkpoint=Checkpoint(every=parse_duration(checkpoint)) if checkpoint else None,

@@ -1,0 +1,1 @@
+"""What components cost: time, memory, and the speed of a device."""

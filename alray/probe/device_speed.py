@@ -1,0 +1,48 @@
+"""How fast a device is for a network: what its components take there, to be held against what they take here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from alray.data.batches import Batch
+from alray.device import devices
+from alray.nn.network import Network
+from alray.nn.shape import Shape
+from alray.plan.costs import Costs
+from alray.probe.measure import Surroundings, probe_costs
+from alray.spec.models import Spec
+from alray.user_code import UserCode
+
+
+@dataclass(frozen=True)
+class SpeedTrial:
+    """What a process needs to measure the components of a run where it is, as the stage `stage` would find it."""
+
+    spec: Spec
+    sample: Shape
+    classes: int
+    code_root: Path
+    allow_code: bool
+    batch: Batch
+    stage: int
+
+    def train_seconds(self) -> float:
+        """Seconds of F, B and U of all components on this process's device, one after another, alone.
+
+        Raises RunError where a component fails, PlanError where there is no such device.
+        """
+        code = UserCode(self.code_root, allow_elsewhere=self.allow_code)
+        spec = self.spec
+        surroundings = Surroundings(
+            device=devices.pick(spec.resources.device_of(self.stage)),
+            threads=spec.resources.threads,
+            deterministic=spec.run.deterministic,
+        )
+        network = Network(spec, sample=self.sample, classes=self.classes, load=code)
+        return train_seconds(probe_costs(network, self.batch, surroundings))
+
+
+def train_seconds(costs: Costs) -> float:
+    """Seconds of F, B and U of all components."""
+    return sum(each.forward_s + each.backward_s + each.update_s for each in costs.components)

@@ -1,0 +1,199 @@
+"""The probe: what each component costs, measured here, and how much slower it gets beside others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import torch
+
+from alray.data.batches import Batch
+from alray.device import devices
+from alray.device.out_of_memory import asked_text, is_out_of_memory
+from alray.errors import RunError
+from alray.nn.component import BackpropagationComponent
+from alray.nn.encoder import Tensors
+from alray.nn.network import Network
+from alray.plan.costs import ComponentCosts, Costs
+from alray.probe.all_reduce import time_reduction
+from alray.probe.contention import companions, measure_contention
+from alray.probe.estimate import estimate_costs
+from alray.probe.exercise import Exercise
+from alray.probe.micro_batch import MicroBatchTimes, time_micro_batch
+from alray.probe.timing import Timed, Timing, time_parts
+from alray.user_code import FAULTS_OF_USER_CODE
+
+_WORK_S = 0.03  # what is compared with and without others beside it takes at least this
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """How what is probed will run."""
+
+    device: torch.device
+    threads: int  # of a stage
+    deterministic: bool
+    pipeline: bool = False  # whether torch's pipelines order its work
+    micro_batches: int = 1  # equal parts of a mini-batch
+    others: int = 0  # stages that compute beside one, on processors of this machine
+
+
+def probe_costs(network: Network, batch: Batch, surroundings: Surroundings) -> Costs:
+    """Costs measured on a real mini-batch, each time the median of its repeats.
+
+    Components that differ in their weights alone are measured once. Leaves the process as it was: threads, determinism
+    and random numbers. Raises RunError where a component fails.
+    """
+    device, threads = surroundings.device, surroundings.threads
+    labels = {"labels": batch.labels.to(device)}
+    incoming = batch.inputs(device, network.dtype) | labels
+    names = [network.alike(index) for index in range(len(network))]
+    kinds: dict[str, _Measured] = {}
+    work: Callable[[], float] | None = None
+    with companions(surroundings.others, threads=threads, nbytes=incoming["s"].nbytes) as beside:
+        counted = estimate_costs(network, batch_size=len(batch.labels), device=device, threads=threads)
+        beside.wait_until_ready()
+        with devices.settled(threads, surroundings.deterministic, device):
+            for index, name in enumerate(names):
+                if name not in kinds:
+                    timing = Timing(
+                        kinds=len(set(names)),
+                        other_bytes=_bytes_of_others(counted, index),
+                        on_cuda=device.type == "cuda",
+                    )
+                    kind, exercise = _probe(network, index, incoming, surroundings, timing)
+                    if work is None or kind.train_s > max(known.train_s for known in kinds.values()):
+                        work = exercise
+                    kinds[name] = kind
+                incoming = kinds[name].passed_on | labels
+            assert work is not None, "a network has a component"
+            contention = measure_contention(work, beside) if surroundings.others else 1.0
+            edge_latency_s, edge_s_per_byte = _time_edge(
+                max(component.output_bytes for component in counted.components)
+            )
+    measured = [kinds[name] for name in names]
+    costs = replace(
+        counted,
+        source="probe",
+        components=tuple(
+            _with_times(component, kind, surroundings)
+            for component, kind in zip(counted.components, measured, strict=True)
+        ),
+        processor_share=_processor_share(measured, threads),
+        edge_latency_s=edge_latency_s,
+        edge_s_per_byte=edge_s_per_byte,
+        contention=contention,
+    )
+    return _with_pipeline(costs, measured, surroundings) if surroundings.pipeline else costs
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What was measured of one component, for all that are like it."""
+
+    timed: Timed
+    passed_on: Tensors
+    micro_batch: MicroBatchTimes | None
+    reduce_s: float
+
+    @property
+    def train_s(self) -> float:
+        return sum(self.timed.medians[name] for name in ("forward_s", "backward_s", "update_s"))
+
+
+def _probe(
+    network: Network, index: int, incoming: Tensors, surroundings: Surroundings, timing: Timing
+) -> tuple[_Measured, Callable[[], float]]:
+    """The times of component `index`, and a piece of its work, to be done again."""
+    micro_batch = None
+    try:
+        component = network.component(index, surroundings.device)
+        exercise = Exercise(component, incoming)
+        timed = time_parts(exercise.parts, timing)
+        if surroundings.micro_batches > 1 and isinstance(component, BackpropagationComponent):
+            samples = len(incoming["labels"]) // surroundings.micro_batches
+            micro_batch = time_micro_batch(component, incoming, samples, timing)
+    except FAULTS_OF_USER_CODE as error:
+        if is_out_of_memory(error):
+            raise RunError(
+                f"component {index} (block `{network.encoders[index].name}`) ran out of memory on the first "
+                f"mini-batch: {asked_text(error)}",
+                key=f"model.components[{index}]",
+                mend="use a smaller data.batch_size, a smaller component, or a device with more memory",
+            ) from error
+        raise RunError(
+            f"component {index} (block `{network.encoders[index].name}`) raised {type(error).__name__}: {error}",
+            key=f"model.components[{index}]",
+            mend="it was tried on the first mini-batch; mend the block, or the spec's fields for it",
+        ) from error
+    reduce_s = time_reduction(component, network.spec.replicas)
+    return _Measured(timed, exercise.passed_on, micro_batch, reduce_s), lambda: _processor_s(exercise)
+
+
+def _bytes_of_others(counted: Costs, index: int) -> int:
+    """What all components but one work on in a mini-batch."""
+    return sum(
+        other.parameter_bytes + other.gradient_bytes + other.optimizer_bytes + other.activation_bytes
+        for place, other in enumerate(counted.components)
+        if place != index
+    )
+
+
+def _processor_s(exercise: Exercise) -> float:
+    """Processor seconds of one F, B and U. Not seconds on the wall: on a busy machine those would tell of the others'
+    share of the processor."""
+    began, times = time.perf_counter(), 0
+    busy = time.process_time()
+    while times == 0 or time.perf_counter() - began < _WORK_S:
+        for name in ("forward_s", "backward_s", "update_s"):
+            exercise.parts[name]()
+        times += 1
+    return (time.process_time() - busy) / times
+
+
+def _with_times(component: ComponentCosts, kind: _Measured, surroundings: Surroundings) -> ComponentCosts:
+    times: dict[str, Any] = {**kind.timed.medians, "reduce_s": kind.reduce_s}
+    component = replace(component, **times)
+    if kind.micro_batch is None:
+        return component
+    share = 1.0 / surroundings.micro_batches
+    return replace(
+        component,
+        forward_fixed_s=(kind.micro_batch.forward_s - component.forward_s * share) / (1.0 - share),
+        backward_fixed_s=(kind.micro_batch.backward_s - component.backward_s * share) / (1.0 - share),
+    )
+
+
+def _with_pipeline(costs: Costs, measured: list[_Measured], surroundings: Surroundings) -> Costs:
+    """With backwards in two parts, where micro-batches were measured."""
+    split = [kind.micro_batch for kind in measured if kind.micro_batch and kind.micro_batch.input_gradient_s > 0]
+    if not split:
+        return costs
+    of_input = sum(times.input_gradient_s for times in split)
+    both = of_input + sum(times.weight_gradients_s for times in split)
+    return replace(
+        costs,
+        split_backward=both / sum(times.backward_s for times in split),
+        input_gradient_share=of_input / both,
+    )
+
+
+def _processor_share(measured: list[_Measured], threads: int) -> float:
+    """Of the time of all components, what kept processors busy: a block may also wait."""
+    wall_s = sum(kind.timed.wall_s for kind in measured)
+    return min(1.0, sum(kind.timed.processor_s for kind in measured) / (wall_s * threads))
+
+
+def _time_edge(nbytes: int) -> tuple[float, float]:
+    """Latency of a message, and seconds a byte takes: it is packed once, and once brought to the other processor."""
+    size = max(nbytes, 8 << 20)  # more than a cache holds
+    source, target = torch.ones(size, dtype=torch.uint8), torch.zeros(size, dtype=torch.uint8)
+    times = []
+    for _ in range(7):
+        started = time.perf_counter()
+        target.copy_(source)
+        times.append(time.perf_counter() - started)
+    return 2.0e-4, 2.0 * median(times) / size

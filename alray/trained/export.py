@@ -1,0 +1,169 @@
+"""A trained network's inference route alone, written to one file: weights for alray, or a graph for other runtimes."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.export import Dim, ExportedProgram
+
+from alray.errors import RequestError
+from alray.nn.route import Route
+from alray.trained.network import TrainedNetwork
+from alray.trained.route_header import HEADER, RouteHeader, header_of
+from alray.user_code import FAULTS_OF_USER_CODE
+
+Format = Literal["safetensors", "torch_export", "onnx"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+ENDINGS: dict[Format, str] = {"safetensors": ".safetensors", "torch_export": ".pt2", "onnx": ".onnx"}
+_EXAMPLES = 2  # samples a graph is traced with; of one, torch takes it for granted that there is always one
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A route that was written.
+
+    parameters: trainable scalars it uses; inputs: shape of each input, where a size that may be any at run time is a
+    letter: N samples, and of text T words.
+    """
+
+    file: str
+    format: Format
+    depth: int
+    parameters: int
+    bytes: int
+    inputs: dict[str, list[int | str]]
+
+
+def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file: Path) -> Exported:
+    """Write the route of this depth (the deepest for None) to `file`, on the CPU in float32, over what was there.
+
+    safetensors holds the weights and, in its metadata, what `alray predict` needs to know. torch_export and onnx hold
+    the route as a graph from prepared samples `[N, ...]` (and of text a mask `[N, T]`) to class scores `[N, classes]`,
+    with the same metadata. Raises RequestError where the route cannot be traced, an extra is not installed, or the
+    file cannot be written.
+    """
+    depth = network.require_depth(depth)
+    header = header_of(network, depth)
+    route = copy.deepcopy(network.route(depth)).to("cpu", torch.float32)
+    write: dict[Format, Callable[[Route, RouteHeader, Path], None]] = {
+        "safetensors": _write_safetensors,
+        "torch_export": _write_torch_export,
+        "onnx": _write_onnx,
+    }
+    # The ending is kept: torch looks at it.
+    partial = file.with_name(f".partial-{file.name}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write[kind](route, header, partial)
+            partial.replace(file)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise RequestError(
+            f"cannot be written: {error.strerror or error}",
+            file=str(file),
+            mend="name a file you can write, by --output",
+        ) from error
+    return Exported(
+        file=str(file),
+        format=kind,
+        depth=depth,
+        parameters=sum(parameter.numel() for parameter in route.parameters() if parameter.requires_grad),
+        bytes=file.stat().st_size,
+        inputs=_inputs(route, header, kind),
+    )
+
+
+def _write_safetensors(route: Route, header: RouteHeader, file: Path) -> None:
+    weights = {name: value.clone(memory_format=torch.contiguous_format) for name, value in route.state_dict().items()}
+    save_file(weights, file, metadata={"format": "pt", HEADER: header.model_dump_json()})
+
+
+def _write_torch_export(route: Route, header: RouteHeader, file: Path) -> None:
+    torch.export.save(_traced(route, header), file, extra_files={f"{HEADER}.json": header.model_dump_json()})
+
+
+def _write_onnx(route: Route, header: RouteHeader, file: Path) -> None:
+    for library in ("onnx", "onnxscript"):
+        _require(library)
+    names = list(_dynamic_sizes(route, header))
+    with _explained(), _without_warnings():
+        program = torch.onnx.export(
+            _traced(route, header), dynamo=True, input_names=names, output_names=["scores"], verbose=False
+        )
+    assert program is not None
+    program.model.metadata_props[HEADER] = header.model_dump_json()
+    program.save(file)
+
+
+def _require(library: str) -> None:
+    try:
+        importlib.import_module(library)
+    except ModuleNotFoundError as error:
+        raise RequestError(
+            f"ONNX needs the library `{error.name}`, which is not installed",
+            key="--format",
+            mend="pip install 'alray[onnx]'",
+        ) from error
+
+
+def _traced(route: Route, header: RouteHeader) -> ExportedProgram:
+    """The route as a graph, for any number of samples, and of text for any number of words up to the most there are."""
+    samples = torch.zeros((_EXAMPLES, *header.sample), dtype=header.sample.dtype)
+    example = (samples,) if header.sample.words is None else (samples, torch.ones_like(samples, dtype=torch.bool))
+    with _explained(), _without_warnings(), torch.no_grad():
+        return torch.export.export(route, example, dynamic_shapes=_dynamic_sizes(route, header))
+
+
+def _dynamic_sizes(route: Route, header: RouteHeader) -> dict[str, dict[int, Any]]:
+    """By input, which of its sizes may be any."""
+    free: dict[int, Any] = {0: Dim("N")}
+    if header.sample.words is None:
+        return {"samples": free}
+    # torch.export knows recurrent layers of one length only; rows are then padded to it, and the mask says how far.
+    recurrent = any(isinstance(module, nn.RNNBase) for module in route.modules())
+    if not recurrent and header.sample[0] > 1:
+        free[1] = Dim("T", max=header.sample[0])
+    return {"samples": free, "mask": free}
+
+
+def _inputs(route: Route, header: RouteHeader, kind: Format) -> dict[str, list[int | str]]:
+    """Shape of each input. What alray runs itself takes rows of any length."""
+    shape: list[int | str] = ["N", *header.sample]
+    if header.sample.words is None:
+        return {"samples": shape}
+    if kind == "safetensors" or 1 in _dynamic_sizes(route, header)["samples"]:
+        shape[1] = "T"
+    return {"samples": shape, "mask": shape}
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Tell what torch cannot trace, and what to do instead."""
+    try:
+        yield
+    except FAULTS_OF_USER_CODE as error:
+        raise RequestError(
+            f"this route cannot be made a graph: {type(error).__name__}: {error}",
+            key="--format",
+            mend="export it as safetensors; or mend the block, so that it does not look at the number of samples",
+        ) from error
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """torch warns of its own future, which a user of alray can do nothing about."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,93 @@
+"""A route that `alray export --format safetensors` wrote: predictions without the run folder or its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from alray.data.sample_split import as_float
+from alray.errors import CheckpointError, DataError, RequestError
+from alray.trained.prediction import ClassPrediction, document, prediction_of
+from alray.trained.route_header import HEADER, RouteHeader, TextForm, parse_header
+from alray.user_code import UserCode
+
+
+class ExportedRoute:
+    """One route, loaded from a file, on the CPU."""
+
+    def __init__(self, file: Path, *, allow_code: bool) -> None:
+        """Blocks of one's own are looked for beside the file.
+
+        Raises CheckpointError where the file is none that alray exported, or is damaged.
+        """
+        text, weights = _read(file)
+        self.header: RouteHeader = parse_header(text, str(file))
+        self.route = self.header.build(UserCode(file.resolve().parent, allow_elsewhere=allow_code))
+        try:
+            self.route.load_state_dict(weights)
+        except RuntimeError as error:
+            raise CheckpointError(
+                f"the weights do not fit the header: {error}", file=str(file), mend="export the run anew"
+            ) from error
+
+    @torch.no_grad()
+    def predict(self, inputs: Sequence[str], depth: int | None) -> list[ClassPrediction]:
+        """What the route says of each input; of text, each is a file of one document, or else the document itself.
+
+        depth: the route's own, or None.
+        """
+        header = self.header
+        if depth not in (None, header.depth):
+            raise RequestError(
+                f"this file holds the route of depth {header.depth} alone",
+                key="--depth",
+                mend="leave it out, or export that depth",
+            )
+        predictions = []
+        for given in inputs:
+            samples = self._sample(given).unsqueeze(0)
+            mask = torch.ones_like(samples, dtype=torch.bool) if isinstance(header.input, TextForm) else None
+            scores = self.route(samples, mask)[0]
+            predictions.append(prediction_of(given, scores, header.classes, header.depth))
+        return predictions
+
+    def _sample(self, given: str) -> torch.Tensor:
+        """One input as the route takes it, without the batch dimension."""
+        form = self.header.input
+        if isinstance(form, TextForm):
+            # Imported where it is needed: pictures do without torchtext.
+            from alray.data.vocabulary import Vocabulary
+
+            return Vocabulary(form.words, form.tokenizer, form.max_tokens).numbers(document(given))
+        if form.picture is None:
+            raise DataError(
+                "the file does not say how a picture becomes a sample of this network",
+                file=given,
+                mend="predict from the run folder, whose data source may know",
+            )
+        samples = as_float(form.picture.picture.read(Path(given)), f"picture {given}").unsqueeze(0)
+        return (samples if form.normalisation is None else form.normalisation.apply(samples))[0]
+
+
+def _read(file: Path) -> tuple[str, dict[str, torch.Tensor]]:
+    """The header's text and the weights by name."""
+    try:
+        with safe_open(file, framework="pt") as opened:
+            metadata = opened.metadata() or {}
+            weights = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # not a mapping
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"this is neither a run folder nor a safetensors file: {error}",
+            file=str(file),
+            mend="give a run folder, or what `alray export RUN --format safetensors` wrote",
+        ) from error
+    if HEADER not in metadata:
+        raise CheckpointError(
+            "this safetensors file was not written by `alray export`",
+            file=str(file),
+            mend="give a run folder, or what `alray export RUN --format safetensors` wrote",
+        )
+    return metadata[HEADER], weights

@@ -1,0 +1,138 @@
+"""What an exported route says of itself: enough to prepare an input for it, to build it and to name its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from alray import __version__
+from alray.data.dataset import Data
+from alray.data.picture import Picture
+from alray.data.source import Normalisation, Source
+from alray.errors import CheckpointError
+from alray.nn.network import Network
+from alray.nn.route import Route, route_of
+from alray.nn.shape import Shape
+from alray.spec.models import Spec
+from alray.trained.network import TrainedNetwork
+
+HEADER = "alray"
+"""Name under which the header stands in a file's metadata, as JSON."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PictureForm(_Part):
+    """See `alray.data.picture.Picture`."""
+
+    read_as: tuple[int, ...]
+    size: tuple[int, ...]
+    as_float: bool
+
+    @property
+    def picture(self) -> Picture:
+        return Picture(self.read_as, self.size, self.as_float)
+
+
+class SampleForm(_Part):
+    """Samples of one shape: float32, values of pictures scaled to 0..1, then (x - mean) / std per channel."""
+
+    kind: Literal["samples"] = "samples"
+    shape: tuple[int, ...]
+    mean: tuple[float, ...] | None  # null: not normalised
+    std: tuple[float, ...] | None
+    picture: PictureForm | None  # null: samples are not pictures, or code of one's own reads them
+
+    @property
+    def normalisation(self) -> Normalisation | None:
+        return None if self.mean is None or self.std is None else Normalisation(self.mean, self.std)
+
+
+class TextForm(_Part):
+    """Documents as rows of word numbers, int64, with a mask that is true where a row has a word."""
+
+    kind: Literal["text"] = "text"
+    words: tuple[str, ...]  # the word of each number; <pad> and <unk> first
+    tokenizer: str
+    max_tokens: int
+
+
+class RouteHeader(_Part):
+    """One route of a trained network. `spec` holds the sections that build it, one entry a component."""
+
+    format: Literal[1] = 1
+    alray: str
+    name: str
+    step: int  # mini-batches of training
+    depth: int
+    classes: tuple[str, ...]
+    input: Annotated[SampleForm | TextForm, Field(discriminator="kind")]
+    spec: dict[str, Any]
+
+    @property
+    def sample(self) -> Shape:
+        """One sample as the route takes it."""
+        if isinstance(self.input, TextForm):
+            return Shape((self.input.max_tokens,), torch.int64, words=self.input.words)
+        return Shape(self.input.shape)
+
+    def build(self, load: Callable[[str], Any]) -> Route:
+        """The route with weights still to be loaded, on the CPU in float32. Raises SpecError.
+
+        load: turns a reference `python:package.module.Class` into that class.
+        """
+        # Sections that say nothing about inference are what they must be to make a spec.
+        spec = Spec.model_validate({**self.spec, "data": {"source": "digits"}, "run": {"steps": 1}})
+        network = Network(spec, sample=self.sample, classes=len(self.classes), load=load)
+        return route_of([network.component(index, "cpu") for index in range(self.depth)], self.depth)
+
+
+def header_of(network: TrainedNetwork, depth: int) -> RouteHeader:
+    """The header of the route of this depth."""
+    spec = network.job.spec.model_dump(mode="json", include={"name", "seed", "method"})
+    entries = [entry.model_dump(mode="json") for entry in network.job.spec.model.expanded()[:depth]]
+    # What a block began with is in its weights.
+    spec["model"] = {"components": [{key: entry[key] for key in entry if key != "vectors"} for entry in entries]}
+    return RouteHeader(
+        alray=__version__,
+        name=network.job.spec.name,
+        step=network.step,
+        depth=depth,
+        classes=network.job.data.classes,
+        input=_form(network.job.data),
+        spec=spec,
+    )
+
+
+def parse_header(text: str, file: str) -> RouteHeader:
+    """The header as it stands in a file. Raises CheckpointError where it is damaged or of another version."""
+    try:
+        return RouteHeader.model_validate_json(text)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise CheckpointError(
+            f"this is not a header that alray {__version__} can read: {place}: {problem['msg']}",
+            file=file,
+            mend="export the run anew with `alray export`",
+        ) from error
+
+
+def _form(data: Data) -> SampleForm | TextForm:
+    if data.vocabulary is not None:
+        vocabulary = data.vocabulary
+        return TextForm(words=vocabulary.words, tokenizer=vocabulary.tokenizer, max_tokens=vocabulary.max_tokens)
+    source = data.source
+    assert isinstance(source, Source)
+    normalisation, picture = source.normalisation, source.picture
+    return SampleForm(
+        shape=data.sample_shape,
+        mean=normalisation.mean if normalisation else None,
+        std=normalisation.std if normalisation else None,
+        picture=PictureForm(**vars(picture)) if picture else None,
+    )

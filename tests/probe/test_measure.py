@@ -1,0 +1,193 @@
+"""What the probe measures beside whole mini-batches: micro-batches, split backwards, messages, contention."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from alray.data.batches import TrainBatches
+from alray.plan.costs import Costs
+from alray.plan.durations import action_durations
+from alray.plan.setting import Setting
+from alray.probe.contention import Companions, companions, measure_contention
+from alray.probe.exercise import Exercise
+from alray.probe.measure import Surroundings, probe_costs
+from alray.probe.micro_batch import time_micro_batch
+from alray.probe.timing import Timing
+
+CPU = torch.device("cpu")
+BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept")
+PARTS = ("forward_s", "backward_s", "input_gradient_s", "weight_gradients_s")
+
+
+@pytest.fixture(autouse=True)
+def short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("alray.probe.timing.PROBE_S", 0.0)
+
+
+def probe(job, **changes: Any) -> Costs:
+    with TrainBatches(job.data, seed=0, start_step=0, end_step=1, workers=0) as batches:
+        return probe_costs(job.network, next(batches), Surroundings(CPU, 1, deterministic=True, **changes))
+
+
+def incoming(job, index: int, samples: int) -> dict[str, torch.Tensor]:
+    shape = (samples, *job.network.encoders[index].input)
+    return {"s": torch.randn(shape), "labels": torch.zeros(samples, dtype=torch.int64)}
+
+
+def test_a_micro_batch_costs_what_was_measured_of_it(make_job, monkeypatch):
+    """A mini-batch of 8 in 4 parts: whatever the mini-batch takes, a part takes what it took."""
+    from alray.probe.micro_batch import MicroBatchTimes
+
+    monkeypatch.setattr("alray.probe.measure.time_micro_batch", lambda *_: MicroBatchTimes(0.5, 0.75, 0.25, 0.75))
+    costs = probe(make_job(*BACKPROPAGATION), pipeline=True, micro_batches=4)
+    setting = Setting("gpipe", costs, stages=2, in_flight=4, micro_batches=4)
+    durations = action_durations(setting, [1, 1])
+    overhead = costs.action_overhead_s
+    assert durations.forward_s == pytest.approx([0.5 + overhead] * 2)
+    assert durations.backward_s == pytest.approx([0.75 + overhead] * 2)
+    # In two parts it took 1 instead of 0.75, a quarter of that for the input.
+    assert (costs.split_backward, costs.input_gradient_share) == pytest.approx((4 / 3, 0.25))
+    assert durations.input_gradient_s[1] == pytest.approx(0.25 + overhead)
+    assert durations.weight_gradient_s[1] == pytest.approx(0.75 + overhead)
+    # The first virtual stage leaves all to the second part.
+    assert durations.input_gradient_s[0] == overhead
+    assert durations.weight_gradient_s[0] == pytest.approx(0.75 + overhead)
+
+
+@pytest.mark.parametrize("method", [(), BACKPROPAGATION])
+def test_only_pipelines_are_measured_as_such(make_job, method):
+    costs = probe(make_job(*method))
+    assert all(entry.forward_fixed_s == entry.backward_fixed_s == 0.0 for entry in costs.components)
+    assert (costs.split_backward, costs.input_gradient_share, costs.contention) == (1.0, 0.5, 1.0)
+
+
+def test_a_micro_batch_is_timed_and_leaves_no_gradient(make_job):
+    job = make_job(*BACKPROPAGATION)
+    for index in range(2):
+        component = job.network.component(index, "cpu")
+        times = time_micro_batch(component, incoming(job, index, 8), 2, Timing())
+        assert times.forward_s > 0 and times.backward_s > 0
+        # The first component's input needs no gradient: there are no two parts.
+        assert (times.input_gradient_s > 0) == (times.weight_gradients_s > 0) == (index > 0)
+        assert all(parameter.grad is None for parameter in component.parameters())
+
+
+def test_a_split_backward_gives_the_gradients_of_a_whole_one(make_job):
+    from alray.probe.micro_batch import _Split, _Whole
+
+    job = make_job(*BACKPROPAGATION)
+    batch = incoming(job, 1, 4)
+    whole, split = (job.network.component(1, "cpu") for _ in range(2))
+    one, two = _Whole(whole, batch), _Split(split, batch)
+    one.forward()
+    one.backward()
+    two.forward()
+    two.input_gradient()
+    assert any(parameter.grad is None for parameter in split.parameters())
+    two.weight_gradients()
+    for expected, found in zip(whole.parameters(), split.parameters(), strict=True):
+        torch.testing.assert_close(found.grad, expected.grad)
+
+
+def test_components_that_are_alike_are_measured_once(make_job, monkeypatch):
+    entry = "{block: vgg, channels: [2]}"
+    job = make_job(f"model.components=[{entry}, {entry}, {entry}, {entry}]", "pipeline.stages=1")
+    measured: list[int] = []
+
+    class Counted(Exercise):
+        def __init__(self, component, incoming) -> None:
+            measured.append(component.index)
+            super().__init__(component, incoming)
+
+    monkeypatch.setattr("alray.probe.measure.Exercise", Counted)
+    costs = probe(job)
+    assert measured == [0, 1, 3]
+    assert costs.components[1] == costs.components[2]
+
+
+def test_the_reduction_over_replicas_is_measured_and_comes_before_the_update(make_job):
+    job = make_job(*BACKPROPAGATION, "replicas={count: 2, all_reduce: ring}")
+    costs = probe(job)
+    assert all(component.reduce_s > 0 for component in costs.components)
+    both, one = (Setting("single", costs, stages=1, in_flight=1, replicas=count) for count in (2, 1))
+    added = action_durations(both, [2]).update_s[0] - action_durations(one, [2]).update_s[0]
+    assert added == pytest.approx(sum(component.reduce_s for component in costs.components))
+    assert all(component.reduce_s == 0 for component in probe(make_job(*BACKPROPAGATION)).components)
+
+
+class Beside(Companions):
+    """Companions that only remember whether they work."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.at_work = False
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        self.at_work = True
+        yield
+        self.at_work = False
+
+
+@pytest.mark.parametrize(("beside_s", "contention"), [(1.1, 1.1), (0.9, 1.0)])
+def test_contention_is_the_ratio_of_work_beside_others_and_alone(beside_s, contention):
+    beside = Beside()
+    alone = itertools.cycle([1.0, 2.0, 4.0, 1.0, 1.0])
+    pace = [1.0]
+
+    def work() -> float:
+        if not beside.at_work:
+            pace[0] = next(alone)  # the machine changes its pace
+            return pace[0]
+        return beside_s * pace[0]
+
+    assert measure_contention(work, beside) == pytest.approx(contention)
+
+
+def test_companions_work_rest_and_end():
+    import psutil
+
+    with companions(1, threads=1, nbytes=1 << 12) as beside:
+        assert len(beside) == 1
+        beside.wait_until_ready()
+        (process,) = (psutil.Process(each.pid) for each in beside._processes)
+
+        def spends() -> bool:
+            before = process.cpu_times().user
+            process_waits(process)
+            return process.cpu_times().user > before
+
+        assert not spends()
+        with beside.working():
+            assert spends()
+    assert not process.is_running()
+
+
+def process_waits(process: Any) -> None:
+    """Long enough for a working process to be seen working, even on a busy machine."""
+    import time
+
+    before, deadline = process.cpu_times().user, time.monotonic() + 1.0
+    while process.cpu_times().user == before and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def test_stages_share_the_processors_of_the_machine(make_job, monkeypatch):
+    monkeypatch.setattr("alray.run.job.os.sched_getaffinity", lambda _: set(range(4)))
+    entry = "{block: vgg, channels: [2]}"
+    components = "model.components=[" + ", ".join([entry] * 6) + "]"
+
+    def others(*overrides: str, one_process: bool = False) -> int:
+        return make_job(components, *overrides)._surroundings(one_process).others
+
+    assert others("pipeline.stages=1") == 0
+    assert others("pipeline.stages=3") == 2
+    assert others("pipeline.stages=6") == 3
+    assert others("pipeline.stages=6", "resources.threads=2") == 1
+    assert others("pipeline.stages=3", one_process=True) == 0

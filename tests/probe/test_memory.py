@@ -1,0 +1,86 @@
+"""Predicted peak memory beside what torch's MemTracker counts while a stage trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from alray.nn.network import Network
+from alray.plan.costs import Costs
+from alray.probe.estimate import estimate_costs
+from alray.probe.memory import component_memory
+from benchmarks.memory_networks import NETWORKS, SMALL, WAYS, Way, costs_of, network_of, plan_of, predicted_bytes
+from benchmarks.tracked_memory import tracked_peak_bytes
+
+CPU = torch.device("cpu")
+
+
+@cache
+def counted(name: str, method: str) -> tuple[Network, Costs]:
+    network = network_of(name, method, SMALL)
+    return network, costs_of(network, SMALL)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_prediction_is_within_15_percent(name: str, way: Way, one_thread: None) -> None:
+    network, costs = counted(name, way.method)
+    plan = plan_of(way, costs)
+    for stage in range(plan.stages):
+        measured = tracked_peak_bytes(network, plan, stage)
+        assert predicted_bytes(plan, stage) == pytest.approx(measured, rel=0.15), f"stage {stage}"
+
+
+OWN = """\
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Reading(nn.Module):
+    '''Asks for values: it cannot be run where tensors have none, but on the meta device it does not ask.'''
+
+    def __init__(self, input):
+        super().__init__()
+        self.plain = torch.ones(3)
+        self.layer = nn.Conv2d(input[0], 4, 3, padding=1)
+
+    def forward(self, s, mask=None):
+        if not s.is_meta and float(s.detach().abs().max()) > 1e6:
+            return functional.relu(self.layer(s) * 1e-6)
+        return functional.relu(self.layer(s))
+"""
+
+
+def test_a_block_that_asks_for_values_is_counted_on_the_meta_device(make_job: Callable[..., Any]) -> None:
+    job = make_job(
+        'model.components=[{"block": "python:own_blocks.Reading"}, {"block": "vgg", "channels": [4]}]', code=OWN
+    )
+    memory = component_memory(job.network, 0, 8, CPU)
+    # What autograd keeps of [8, 4, 8, 8] floats and their ReLU, at least; and not much more.
+    maps = 8 * 4 * 8 * 8 * 4
+    assert maps <= memory.activation_bytes <= 3 * maps
+    assert memory.backward_peak_bytes >= memory.activation_bytes
+
+
+def test_counting_allocates_nothing_and_draws_nothing(make_job: Callable[..., Any]) -> None:
+    # Weights of 2 TB: they can be counted, and not be had.
+    job = make_job('model.components=[{"block": "linear", "width": 1000000}, {"block": "linear", "width": 500000}]')
+    before = torch.random.get_rng_state()
+    costs = estimate_costs(job.network, batch_size=8, device=CPU, threads=1)
+    assert costs.components[1].parameter_bytes >= 4 * 10**6 * 5 * 10**5
+    assert costs.components[1].backward_peak_bytes >= costs.components[1].gradient_bytes
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_sequences_are_counted_at_short_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, costs = counted("lstm", "backpropagation")
+    monkeypatch.setattr("alray.probe.memory._LENGTHS", (SMALL.places - 1, SMALL.places))
+    whole = component_memory(network, 1, SMALL.batch, CPU)
+    for name, exact in vars(whole).items():
+        if "fixed" not in name:
+            assert getattr(costs.components[1], name) == pytest.approx(exact, rel=0.1), name

@@ -1,0 +1,149 @@
+"""Learning rates at the steps where they can be told by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from alray.errors import PlanError
+from alray.stage.learning_rate import learning_rate
+
+DEFAULTS = {"warmup_epochs": 0.0, "warmup_from": "zero", "scale_with_batch": "none", "reference_batch_size": None}
+
+
+def rate(
+    step: int,
+    *,
+    total_steps: int | None = 100,
+    steps_per_epoch: int = 10,
+    batch_size: int | None = None,
+    accumulate: int = 1,
+    **schedule: Any,
+) -> float:
+    return learning_rate(
+        0.1,
+        SimpleNamespace(**{**DEFAULTS, **schedule}),
+        step,
+        steps_per_epoch=steps_per_epoch,
+        total_steps=total_steps,
+        batch_size=batch_size,
+        accumulate=accumulate,
+    )
+
+
+def test_constant() -> None:
+    assert [rate(step, kind="constant", total_steps=None) for step in (0, 1, 1000)] == [0.1, 0.1, 0.1]
+
+
+def test_warm_up_rises_in_equal_steps_to_the_rate() -> None:
+    rates = [rate(step, kind="constant", warmup_epochs=0.5) for step in range(6)]
+    assert rates == pytest.approx([0.02, 0.04, 0.06, 0.08, 0.1, 0.1])
+
+
+@pytest.mark.parametrize("batches", [3, 7, 49, 1000])
+def test_the_edges_of_the_warm_up_are_exact(batches: int) -> None:
+    values = {"warmup_epochs": 1, "steps_per_epoch": batches, "total_steps": 2 * batches}
+    linear = {"kind": "linear", "final_factor": 0.3, "decay_steps": None}
+    for kind in ({"kind": "constant"}, {"kind": "cosine", "final_lr": 0.03}, linear):
+        assert rate(batches - 1, **kind, **values) == rate(batches, **kind, **values) == 0.1
+        scaled = {"scale_with_batch": "linear", "reference_batch_size": 256, "batch_size": 2048, "warmup_from": "base"}
+        assert rate(0, **kind, **values, **scaled) == 0.1
+        assert rate(batches, **kind, **values, **scaled) == 0.1 * 8
+
+
+def test_a_decay_ends_exactly() -> None:
+    for step in (100, 101):
+        assert rate(step, kind="cosine", final_lr=0.03) == 0.03
+        assert rate(step, kind="linear", final_factor=0.3, decay_steps=None) == 0.1 * 0.3
+
+
+def test_the_rise_from_the_base_rate_goes_up_by_the_same_with_each_mini_batch() -> None:
+    rates = [
+        rate(
+            step,
+            kind="constant",
+            warmup_epochs=0.5,
+            warmup_from="base",
+            scale_with_batch="linear",
+            reference_batch_size=10,
+            batch_size=60,
+        )
+        for step in range(7)
+    ]
+    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.6])
+
+
+@pytest.mark.parametrize(("rule", "expected"), [("none", 0.1), ("linear", 0.8), ("square_root", 0.1 * 8**0.5)])
+def test_scaled_with_the_batch(rule: str, expected: float) -> None:
+    values = {"kind": "constant", "scale_with_batch": rule, "reference_batch_size": 256}
+    assert rate(0, batch_size=2048, **values) == pytest.approx(expected)
+    assert rate(0, batch_size=512, accumulate=4, **values) == pytest.approx(expected)  # samples of an update
+    assert rate(0, batch_size=256, **values) == 0.1
+    assert rate(4, warmup_epochs=1, batch_size=2048, **values) == pytest.approx(expected / 2)
+
+
+def test_the_end_of_a_decay_follows_the_batch_where_it_is_relative() -> None:
+    scaled = {"scale_with_batch": "linear", "reference_batch_size": 1, "batch_size": 4}
+    assert rate(100, kind="linear", final_factor=0.5, decay_steps=None, **scaled) == 0.2
+    assert rate(100, kind="cosine", final_lr=0.01, **scaled) == 0.01
+
+
+@pytest.mark.parametrize("missing", ["batch_size", "reference_batch_size"])
+def test_what_is_needed_to_scale(missing: str) -> None:
+    values = {"kind": "constant", "scale_with_batch": "linear", "reference_batch_size": 8, "batch_size": 8}
+    with pytest.raises(PlanError, match="needs the size of the batch") as caught:
+        rate(0, **{**values, missing: None})
+    assert caught.value.problems[0].key == "lr_schedule.scale_with_batch"
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"kind": "constant"},
+        {"kind": "cosine", "final_lr": 0.01},
+        {"kind": "linear", "final_factor": 0.2, "decay_steps": None},
+    ],
+)
+@pytest.mark.parametrize("warmup_from", ["zero", "base"])
+def test_accumulated_mini_batches_have_the_rate_of_one_as_large_as_all_of_them(
+    schedule: dict[str, Any], warmup_from: str
+) -> None:
+    values = {**schedule, "warmup_from": warmup_from, "warmup_epochs": 2}
+    scaled = {"scale_with_batch": "square_root", "reference_batch_size": 8}
+    for update in range(30):
+        whole = rate(update, steps_per_epoch=5, total_steps=30, batch_size=64, **values, **scaled)
+        for part in range(4):
+            step = 4 * update + part
+            parts = {"steps_per_epoch": 20, "total_steps": 120, "batch_size": 16, "accumulate": 4}
+            assert rate(step, **parts, **values, **scaled) == whole
+
+
+def test_cosine() -> None:
+    assert rate(0, kind="cosine", final_lr=0.02) == 0.1
+    assert rate(50, kind="cosine", final_lr=0.02) == pytest.approx(0.06)
+    assert rate(100, kind="cosine", final_lr=0.02) == pytest.approx(0.02)
+    assert rate(150, kind="cosine", final_lr=0.02) == pytest.approx(0.02)
+    # With one epoch of warm-up the cosine spans steps 10 to 100.
+    assert rate(10, kind="cosine", final_lr=0.0, warmup_epochs=1) == 0.1
+    assert rate(55, kind="cosine", final_lr=0.0, warmup_epochs=1) == pytest.approx(0.05)
+    # A third of the way: (1 + cos 60 degrees) / 2 = 3 / 4.
+    assert rate(40, kind="cosine", final_lr=0.0, warmup_epochs=1) == pytest.approx(0.075)
+
+
+def test_linear() -> None:
+    assert rate(0, kind="linear", final_factor=0.1, decay_steps=50) == 0.1
+    assert rate(25, kind="linear", final_factor=0.1, decay_steps=50) == pytest.approx(0.055)
+    assert rate(50, kind="linear", final_factor=0.1, decay_steps=50) == pytest.approx(0.01)
+    assert rate(99, kind="linear", final_factor=0.1, decay_steps=50) == pytest.approx(0.01)
+    assert rate(50, kind="linear", final_factor=0.0, decay_steps=None) == pytest.approx(0.05)
+
+
+def test_a_decay_needs_an_end() -> None:
+    with pytest.raises(PlanError) as caught:
+        rate(0, kind="cosine", final_lr=0.0, total_steps=None)
+    assert str(caught.value) == (
+        "lr_schedule.kind: lr_schedule `cosine` needs to know where the run ends; "
+        "give run.epochs, run.steps or run.samples"
+    )

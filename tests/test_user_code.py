@@ -1,0 +1,167 @@
+"""`python:` references: from the spec's own directory, from elsewhere only where that is allowed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from alray.errors import SpecError
+from alray.user_code import UserCode
+
+
+@pytest.fixture(autouse=True)
+def modules_as_before() -> Iterator[None]:
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def write(folder: Path, **files: str) -> Path:
+    """Files by dotted name: `blocks`, `package.__init__`, ..."""
+    for name, text in files.items():
+        path = folder.joinpath(*name.split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def complaint(code: UserCode, reference: str) -> str:
+    with pytest.raises(SpecError) as caught:
+        code(reference)
+    return str(caught.value)
+
+
+def test_a_module_beside_the_spec(tmp_path):
+    code = UserCode(write(tmp_path, mine_a="def block(): return 'mine'"))
+    assert code("python:mine_a.block")() == "mine"
+
+
+def test_a_module_of_a_package_and_what_it_imports(tmp_path):
+    write(tmp_path, **{"pack_a.__init__": "", "pack_a.deep.__init__": "", "pack_a.other": "word = 'other'"})
+    write(tmp_path, **{"pack_a.deep.blocks": "from ..other import word\nfrom beside_a import width"})
+    write(tmp_path, beside_a="width = 3")
+    code = UserCode(tmp_path)
+    assert (code("python:pack_a.deep.blocks.word"), code("python:pack_a.deep.blocks.width")) == ("other", 3)
+
+
+def test_a_folder_without_init_is_a_package_too(tmp_path):
+    write(tmp_path, **{"plain_a.blocks": "word = 'plain'"})
+    assert UserCode(tmp_path)("python:plain_a.blocks.word") == "plain"
+
+
+def test_what_is_not_there(tmp_path):
+    code = UserCode(write(tmp_path, mine_b="word = 1"))
+    assert complaint(code, "python:nothing_b.Block") == (
+        f"`python:nothing_b.Block`: there is no module `nothing_b` in {tmp_path}; "
+        "put it beside the spec, or pass --allow-code to load code from elsewhere"
+    )
+    assert complaint(code, "python:mine_b.Block") == (
+        "`python:mine_b.Block`: module `mine_b` has no `Block`; name a class or function of that module"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import nothing_c", "ModuleNotFoundError: No module named 'nothing_c'"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("assert 1 == 2, 'unequal'", "AssertionError: unequal"),
+        ("open('/nothing/here')", "FileNotFoundError: [Errno 2] No such file or directory: '/nothing/here'"),
+        ("{}['key']", "KeyError: 'key'"),
+    ],
+)
+def test_a_module_that_fails_to_import(tmp_path, text, reason):
+    code = UserCode(write(tmp_path, broken_c=text))
+    assert complaint(code, "python:broken_c.Block") == (
+        f"`python:broken_c.Block` cannot be imported: {reason}; mend the module, or install what it needs"
+    )
+
+
+def test_elsewhere_is_refused_unless_allowed(tmp_path):
+    elsewhere = write(tmp_path / "elsewhere", far_d="word = 'far'")
+    here = tmp_path / "here"
+    here.mkdir()
+    sys.path.insert(0, str(elsewhere))
+    assert complaint(UserCode(here), "python:far_d.word").startswith("`python:far_d.word`: there is no module `far_d`")
+    assert "far_d" not in sys.modules
+    assert UserCode(here, allow_elsewhere=True)("python:far_d.word") == "far"
+
+
+def test_what_is_beside_the_spec_comes_before_elsewhere(tmp_path):
+    sys.path.insert(0, str(write(tmp_path / "elsewhere", both_e="word = 'elsewhere'")))
+    __import__("both_e")
+    here = write(tmp_path / "here", both_e="word = 'here'")
+    assert UserCode(here, allow_elsewhere=True)("python:both_e.word") == "here"
+
+
+def test_namesakes_of_several_folders_in_one_process(tmp_path):
+    """Each spec means the module beside it, helpers it imports too, however often one goes back and forth."""
+    codes = [
+        UserCode(write(tmp_path / name, same_f="import helper_f\nword = helper_f.word", helper_f=f"word = {name!r}"))
+        for name in ("one", "two")
+    ]
+    for place, name in ((0, "one"), (1, "two"), (0, "one"), (1, "two")):
+        assert codes[place]("python:same_f.word") == name
+
+
+def test_the_copy_in_a_run_folder_below_the_spec_is_a_namesake_too(tmp_path):
+    write(tmp_path, same_g="word = 'spec'")
+    write(tmp_path / "runs" / "one" / "code", same_g="word = 'copy'")
+    spec, copy = UserCode(tmp_path), UserCode(tmp_path / "runs" / "one" / "code")
+    assert [code("python:same_g.word") for code in (copy, spec, copy)] == ["copy", "spec", "copy"]
+
+
+def test_a_module_is_loaded_once(tmp_path):
+    write(tmp_path, once_h="class Block: pass")
+    assert UserCode(tmp_path)("python:once_h.Block") is UserCode(tmp_path)("python:once_h.Block")
+
+
+@pytest.mark.parametrize("name", ["json", "torch", "alray"])
+def test_a_name_that_python_or_a_library_needs_is_refused(tmp_path, name):
+    before = sys.modules[name]
+    code = UserCode(write(tmp_path, **{name: "Block = 1"}))
+    assert complaint(code, f"python:{name}.Block") == (
+        f"`python:{name}.Block`: `{name}` is also the name of a module of Python or of an installed package; "
+        "give the file beside the spec another name"
+    )
+    assert sys.modules[name] is before and json.loads("1") == 1
+
+
+def test_copy_used_takes_what_was_loaded_and_nothing_else(tmp_path):
+    write(tmp_path / "spec", used_i="import helper_i", helper_i="", unused_i="")
+    write(
+        tmp_path / "spec",
+        **{"used_i": "import helper_i\nimport pack_i.deep\nword = 1", "pack_i.__init__": "", "pack_i.deep": ""},
+    )
+    code = UserCode(tmp_path / "spec")
+    code("python:used_i.word")
+    code.copy_used(tmp_path / "copy")
+    copied = sorted(str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*.py"))
+    assert copied == ["helper_i.py", "pack_i/__init__.py", "pack_i/deep.py", "used_i.py"]
+    assert UserCode(tmp_path / "copy")("python:used_i.word") == 1
+    assert Path(sys.modules["helper_i"].__file__ or "").is_relative_to(tmp_path / "copy")
+
+
+def test_running_in_the_specs_own_folder_copies_no_more(tmp_path, monkeypatch):
+    """torch names files that are not there, such as `_ops.py`: relative to the current folder."""
+    assert not Path(torch.ops.__file__).is_absolute()
+    monkeypatch.chdir(tmp_path)
+    code = UserCode(write(tmp_path, used_j="word = 1"))
+    code("python:used_j.word")
+    code.copy_used(tmp_path / "copy")
+    assert [path.name for path in (tmp_path / "copy").iterdir()] == ["used_j.py"]
+
+
+def test_alray_itself_is_never_copied_nor_loaded_anew(tmp_path):
+    import alray.errors
+
+    root = Path(alray.errors.__file__).resolve().parent.parent
+    UserCode(root).copy_used(tmp_path / "copy")
+    assert not (tmp_path / "copy" / "alray").exists()
