@@ -18,6 +18,7 @@ from alray.device.memory_used import memory_baseline
 from alray.errors import PlanError
 from alray.graph.graph import Outbox, status_of
 from alray.graph.rendezvous import Meeting, host_store, join, join_replicas, ports_of, replica_sums
+from alray.stage.assemble import Replicas, assemble_loop, clock_for, load_code, network_for
 from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
 from alray.stage.loop import StageLoop
@@ -96,7 +97,7 @@ class StageActor:
         spec = assignment.spec
         devices.settle(spec.resources.threads, spec.run.deterministic)
         device = assignment.device(self._device_index)
-        network = assignment.network()
+        network = network_for(assignment)
         # A backstop only: the driver, which hears every stage, ends a graph long before.
         # Other replicas wait out the evaluations of the first one.
         timeout_s = max(300.0, 10.0 * (assignment.plan.deadline_s + assignment.plan.evaluation_s))
@@ -105,33 +106,29 @@ class StageActor:
             joined = join(meeting.stages, assignment, self._stores.get("stages"), timeout_s)
         if meeting.replicas is not None:
             joined_replicas = join_replicas(meeting.replicas, assignment, self._stores.get("replicas"), timeout_s)
-        assignment.load_code()
+        load_code(assignment)
         baseline = memory_baseline(device)
-        norms = None
-        if joined_replicas is not None and assignment.shares_norms:
-            norms = replica_sums(joined_replicas[1], assignment, timeout_s)
-        stage = assignment.build_stage(network, device, norms=norms)
-        links = Ports()
+        ports = Ports()
         if meeting.stages is not None and joined is not None:
             group, store = joined
-            links = ports_of(assignment, network, device, group, store, meeting.stages, timeout_s)
-        replication = None
+            ports = ports_of(assignment, network, device, group, store, meeting.stages, timeout_s)
+        replicas = None
         if joined_replicas is not None:
             group, store = joined_replicas
-            replication = assignment.replication(stage, group, store, in_turns=False, timeout_s=timeout_s)
+            norms = replica_sums(store, assignment, timeout_s) if assignment.shares_norms else None
+            replicas = Replicas(group, store, timeout_s, norms=norms)
         with profiling(assignment.profile, assignment.trace, stages=1, device=device) as profiler:
-            self._loop = StageLoop(
+            self._loop = assemble_loop(
                 assignment,
-                stage=stage,
+                network=network,
                 device=device,
-                dtype=network.dtype,
-                links=links,
+                ports=ports,
+                clock=clock_for(assignment),
                 control=self._control,
-                report=self._outbox.put,
-                baseline_bytes=baseline,
-                measures_memory=True,
+                emit=self._outbox.put,
+                replicas=replicas,
                 profiler=profiler,
-                replication=replication,
+                baseline_bytes=baseline,
             )
             self._run_loop(self._loop)
 

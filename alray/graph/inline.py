@@ -17,6 +17,7 @@ from alray.device.memory_used import memory_baseline
 from alray.errors import RunError
 from alray.graph.graph import Graph, Outbox, status_of
 from alray.graph.rendezvous import replica_group
+from alray.stage.assemble import Replicas, assemble_loop, clock_for, network_for
 from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
 from alray.stage.loop import StageLoop
@@ -89,32 +90,27 @@ class InlineGraph(Graph):
             self._take_turns()
 
     def _build(self, profiler: Profiler | None) -> None:
-        network = self._assignments[0].network()
+        network = network_for(self._assignments[0])
         plan = self._assignments[0].plan
-        links = [end for _ in range(plan.replicas) for end in _links(plan.stages, plan.in_flight)]
+        ports = [end for _ in range(plan.replicas) for end in _ports(plan.stages, plan.in_flight)]
         groups, store = self._replica_groups()
         alone = len(self._assignments) == 1
         for place, assignment in enumerate(self._assignments):
             self._turn_of = place
             device = assignment.device()
-            baseline = memory_baseline(device) if alone else 0  # a whole collection: not for nothing
-            stage = assignment.build_stage(network, device)
-            replication = None
-            if groups:
-                replication = assignment.replication(stage, groups[place], store, in_turns=True, timeout_s=_GROUP_S)
             self._loops.append(
-                StageLoop(
+                assemble_loop(
                     assignment,
-                    stage=stage,
+                    network=network,
                     device=device,
-                    dtype=network.dtype,
-                    links=links[place],
+                    ports=ports[place],
+                    clock=clock_for(assignment),
                     control=self._control,
-                    report=self._outboxes[place].put,
-                    baseline_bytes=baseline,
-                    measures_memory=alone,
+                    emit=self._outboxes[place].put,
+                    replicas=Replicas(groups[place], store, _GROUP_S, in_turns=True) if groups else None,
                     profiler=profiler,
-                    replication=replication,
+                    # Memory is measured where the process is one stage's alone.
+                    baseline_bytes=memory_baseline(device) if alone else None,
                 )
             )
 
@@ -147,7 +143,7 @@ class InlineGraph(Graph):
 _ENDED = object()
 
 
-def _links(stages: int, in_flight: int) -> list[Ports]:
+def _ports(stages: int, in_flight: int) -> list[Ports]:
     """The ends of the edges of one replica's stages."""
     up = [Queue(f"{stage}->{stage + 1}", in_flight) for stage in range(stages - 1)]
     down = [Queue(f"{stage + 1}->{stage}", in_flight) for stage in range(stages - 1)]

@@ -23,7 +23,7 @@ from alray.channel.shared_memory import Ring, SharedMemoryReceiver, SharedMemory
 from alray.channel.wire import Wire
 from alray.nn.network import Network
 from alray.stage.assignment import Assignment
-from alray.stage.ports import Ports
+from alray.stage.ports import MessageSizes, Ports
 
 # Tags: a stream of messages each way, one from the last stage to the first, and those that torch's pipelines order.
 _UP, _DOWN, _ROUND, _WIRE = 1, 2, 3, 4
@@ -123,30 +123,30 @@ def ports_of(
 ) -> Ports:
     """The ends of this stage's edges. Collective: every stage of the replica calls it."""
     plan, stage = assignment.plan, assignment.stage
-    mine = plan.stage_plans[stage]
+    mine, sizes = plan.stage_plans[stage], MessageSizes(assignment, network)
     below, above = stage - 1, stage + 1
     ends = _Ends(assignment, device, group, store, place.one_host, timeout_s)
-    links = Ports(barrier=_barrier(assignment, store, place, timeout_s))
+    ports = Ports(barrier=_barrier(assignment, store, place, timeout_s))
     # Senders first: a shared memory is made by its sender and waited for by its receiver.
     if stage > 0:
-        links.to_below = ends.sender(below, _DOWN, assignment.down_capacity_bytes(network, mine.first))
+        ports.to_below = ends.sender(below, _DOWN, sizes.down(mine.first))
     if above < plan.stages:
-        links.to_above = ends.sender(above, _UP, assignment.up_capacity_bytes(network, mine.last))
+        ports.to_above = ends.sender(above, _UP, sizes.up(mine.last))
     last = plan.stages - 1
     closes_ring = plan.virtual_stages > 1
     if closes_ring and stage == last:
-        links.to_first = ends.sender(0, _ROUND, assignment.up_capacity_bytes(network, mine.last))
+        ports.to_first = ends.sender(0, _ROUND, sizes.up(mine.last))
     wired = _wired(assignment) if place.one_host else []
-    nbytes, messages = assignment.wire_capacity(network) if wired else (0, 0)
+    nbytes, messages = sizes.wire() if wired else (0, 0)
     wire_senders = {peer: ends.sender(peer, _WIRE, nbytes, waiting=messages) for peer in wired}
     if stage > 0:
-        links.from_below = ends.receiver(below, _UP, assignment.up_capacity_bytes(network, mine.first - 1))
+        ports.from_below = ends.receiver(below, _UP, sizes.up(mine.first - 1))
     if above < plan.stages:
-        links.from_above = ends.receiver(above, _DOWN, assignment.down_capacity_bytes(network, mine.last + 1))
+        ports.from_above = ends.receiver(above, _DOWN, sizes.down(mine.last + 1))
     if closes_ring and stage == 0:
-        links.from_last = ends.receiver(last, _ROUND, assignment.up_capacity_bytes(network, mine.last))
-    links.wires = {peer: Wire(sender, ends.receiver(peer, _WIRE, nbytes)) for peer, sender in wire_senders.items()}
-    return links
+        ports.from_last = ends.receiver(last, _ROUND, sizes.up(mine.last))
+    ports.wires = {peer: Wire(sender, ends.receiver(peer, _WIRE, nbytes)) for peer, sender in wire_senders.items()}
+    return ports
 
 
 def _wired(assignment: Assignment) -> list[int]:

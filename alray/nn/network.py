@@ -76,6 +76,21 @@ class Network:
         """Whether inference may turn at component `index`: at every one with a label chain, else at the last alone."""
         return isinstance(self.spec.method, AssociatedLearning) or index == len(self) - 1
 
+    def edge(self, after):
+        facts = self.encoders[after]
+        found = {"s": facts.output} | facts.gives_along
+        if isinstance(self.spec.method, AssociatedLearning):
+            found["t"] = Shape((self.spec.method.label_dim,), self.dtype)
+        elif isinstance(self.spec.method, SupervisedContrastive):
+            found["labels"] = Shape((), torch.int64)
+        return found
+
+    def route_shape(self, above):
+        return Shape((getattr(self.spec.method, "label_dim", self.classes),), self.dtype)
+
+    def num_routes(self, above):
+        return sum(self.ends_route(index) for index in range(above, len(self)))
+
     def incoming(self, index: int, samples: int, device: str | torch.device) -> Tensors:
         """An input of component `index` for some samples: `s` and what comes with it, full length, values arbitrary."""
         return _incoming(self.encoders[index].input, self.encoders[index].takes_along, samples, device)

@@ -22,7 +22,7 @@ from typing import Literal, cast
 
 from alray.errors import PlanError
 
-ActionKind = Literal["F", "B", "U", "S", "R", "E", "D", "W", "I", "G"]
+ActionKind = Literal["F", "B", "U", "S", "R", "E", "D", "W", "I", "G", "L"]
 
 KINDS: dict[ActionKind, str] = {
     "F": "forward: the encoders, and what they pass on",

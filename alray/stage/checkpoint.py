@@ -192,15 +192,11 @@ class CheckpointWriter:
     def __init__(
         self,
         checkpoints: Path,
-        report: Callable[[CheckpointPart], None],
-        *,
-        replica: int = 0,
-        replication: Replication | None = None,
+        emit: Callable[[CheckpointPart], None],
+        replication: Replication,
     ) -> None:
-        """replication: where there are several replicas."""
-        self._checkpoints = checkpoints
-        self._report = report
-        self._replica, self._replication = replica, replication
+        """emit: takes the word that a part is written."""
+        self._checkpoints, self._emit, self._replication = checkpoints, emit, replication
         self._pending: Future[None] | None = None
 
     def write(self, components: list[Component], step: int, *, final: bool) -> None:
@@ -208,11 +204,8 @@ class CheckpointWriter:
         began = time.perf_counter()
         self.finish()
         replication = self._replication
-        snapshots = [
-            take_snapshot(component, replication.state_dict(component.index) if replication else None)
-            for component in components
-        ]
-        shares = replication.shares if replication is not None and replication.deals_shares else ()
+        snapshots = [take_snapshot(component, replication.state_dict(component.index)) for component in components]
+        shares = replication.shares if replication.deals_shares else ()
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"checkpoint-{step}")
         self._pending = executor.submit(self._write, snapshots, step, final, began, shares)
         executor.shutdown(wait=False)  # the thread ends with what it writes
@@ -221,15 +214,15 @@ class CheckpointWriter:
         folder = self._checkpoints / step_folder(step)
         files: list[ComponentFile] = []
         for snapshot in snapshots:
-            if self._replica == 0:
+            if self._replication.replica == 0:
                 files += write_snapshot(snapshot, folder)
-            files += write_replica_state(snapshot, self._replica, folder)
+            files += write_replica_state(snapshot, self._replication.replica, folder)
         parameters: tuple[tuple[int, str], ...] = ()
         # Between two means, replicas that average weights differ.
-        if self._replication is not None and not self._replication.averages_weights:
+        if self._replication.count > 1 and not self._replication.averages_weights:
             parameters = tuple((snapshot.index, snapshot.parameters_sha256()) for snapshot in snapshots)
         duration_s = time.perf_counter() - began
-        self._report(CheckpointPart(step, tuple(files), duration_s, final, parameters, shares))
+        self._emit(CheckpointPart(step, tuple(files), duration_s, final, parameters, shares))
 
     def finish(self) -> None:
         """Wait for what is being written, and raise what went wrong: CheckpointError where the disk refused it."""

@@ -16,11 +16,12 @@ _WINDOW_S = 1.0
 _TRACED_FIRST = 32  # after a start, counted from its first mini-batch
 _TRACED_AGAIN = 8  # mini-batches traced at every doubling after that
 
-COMPUTE = frozenset("FBU")
+COMPUTE = frozenset("FLBU")
 """Kinds of what `Clock.measure` measures in which a stage computes, and never gives way to another stage."""
 
 
-_KINDS = ("data", "F", "B", "U", "send_wait", "receive_wait")  # what time is added up by; all else is waiting
+_KINDS = ("data", "F", "B", "U", "send_wait", "receive_wait")  # what time is added up by
+_COUNTED_AS = {"L": "B"}  # records count L and B together; everything else that is not in `_KINDS` is waiting
 
 
 @dataclass
@@ -85,7 +86,7 @@ class Clock:
         return time.perf_counter() - self._zero
 
     def measure(self, kind: str, text: str, step: int) -> AbstractContextManager[None]:
-        """Account for one action; kind is F, B, U, E, D, `data`, `send_wait`, `receive_wait` or `barrier`."""
+        """Account for one action; kind is F, L, B, U, E, D, `data`, `send_wait`, `receive_wait` or `barrier`."""
         return _Measurement(self, kind, text, step)
 
     def _begin(self, kind: str) -> float:
@@ -115,7 +116,8 @@ class Clock:
     def _add(self, kind: str, seconds: float) -> None:
         if not self._in_pause:
             added = self._window.seconds
-            added[kind if kind in added else "receive_wait"] += seconds
+            counted = _COUNTED_AS.get(kind, kind)
+            added[counted if counted in added else "receive_wait"] += seconds
 
     def traced(self, step: int) -> bool:
         """Whether the spans of this mini-batch are kept: the first ones, then a few at every doubling."""

@@ -22,10 +22,10 @@ from alray.plan.plan import Plan
 from alray.seeds import derive_seed
 from alray.spec.models import Spec
 from alray.stage.clock import AmongReplicas
-from alray.stage.replication import LOOK_S, Replication
+from alray.stage.replication import LOOK_S, SeveralReplicas
 
 
-class ReducedReplication(Replication):
+class ReducedReplication(SeveralReplicas):
     """`replicas.engine: graph`."""
 
     def __init__(
@@ -44,6 +44,7 @@ class ReducedReplication(Replication):
     ) -> None:
         """group: one rank for each replica of this stage, for gradients alone; the rest as in `Replication`."""
         super().__init__(spec, plan, stage=stage, replica=replica, shares=shares, store=store, in_turns=in_turns)
+        self.averages_gradients = not self.averages_weights
         thread = communication_thread()
         self._parameters = {
             component.index: [parameter for parameter in component.parameters() if parameter.requires_grad]

@@ -15,10 +15,11 @@ from alray.records import DepthAccuracy
 from alray.run.folder import latest_manifest, require_run_dir
 from alray.run.job import Job
 from alray.spec.loading import load_spec
+from alray.stage.assemble import stage_of
 from alray.stage.assignment import start_from
 from alray.stage.checkpoint import load_component
 from alray.stage.evaluation import Evaluator
-from alray.stage.stage import Stage, make_stage
+from alray.stage.stages.stage import Stage
 from alray.trained.prediction import ClassPrediction, document, prediction_of
 from alray.user_code import UserCode
 
@@ -45,7 +46,7 @@ class TrainedNetwork:
         self.components = [self.job.network.component(index, self.device) for index in range(len(self.job.network))]
         for component in self.components:
             load_component(component, start.folder, dict(start.hashes), optimizer=False)
-        self._stage: Stage = make_stage(self.components)
+        self._stage: Stage = stage_of(self.components)
         self._stage.evaluation_mode(True)
 
     @property

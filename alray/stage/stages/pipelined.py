@@ -18,25 +18,23 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, schedules
 from torch.nn import functional
 
+from alray.channel.edge import Waiting
+from alray.channel.message import Message, MessageKind
 from alray.channel.point_to_point import lost_neighbour
 from alray.channel.wire import Wire
 from alray.device.out_of_memory import is_out_of_memory
 from alray.errors import StageError
-from alray.nn.component import BackpropagationComponent, Component
+from alray.nn.component import BackpropagationComponent
 from alray.nn.encoder import Tensors
 from alray.nn.network import Network
 from alray.plan.actions import Action, ActionKind
 from alray.plan.plan import Plan
 from alray.stage.clock import Clock
-from alray.stage.stage import (
-    ScheduledStage,
-    backpropagation_components,
-    class_scores,
-    draw_purpose,
-    step_optimizers,
-    through,
-    zero_gradients,
-)
+from alray.stage.disturbance import Slowdown
+from alray.stage.ports import Ports
+from alray.stage.replication import Replication
+from alray.stage.stages.backpropagation import class_scores, draw_purpose, step_optimizers, through, zero_gradients
+from alray.stage.stages.stage import LossValues, MiniBatch, RoundStage, finite_values
 from alray.user_code import FAULTS_OF_USER_CODE
 
 _CLASSES: dict[str, Any] = {
@@ -51,7 +49,7 @@ _HOST = torch.device("cpu")
 
 
 @dataclass
-class MiniBatch:
+class _Shared:
     """What all virtual stages of a stage know of the mini-batch under way."""
 
     micro_batches: int
@@ -73,40 +71,45 @@ class _Fault(BaseException):
         self.raised = raised
 
 
-class PipelinedStage(ScheduledStage):
-    """The components of one stage, a run of them for each virtual stage."""
+class PipelinedStage(RoundStage):
+    """The components of one stage, in one separate run for each virtual stage."""
 
     def __init__(
         self,
         plan: Plan,
         stage: int,
-        components: Sequence[Component],
+        components: Sequence[BackpropagationComponent],
+        replication: Replication,
+        slowdown: Slowdown | None = None,
         *,
         network: Network,
         device: torch.device,
         batch_size: int,
         label_smoothing: float,
+        wires: Mapping[int, Wire],
     ) -> None:
-        """components: those of `plan.stage_plans[stage]`, in its order. The default process group is that of all
-        stages, one rank each."""
-        self.components = list(components)
+        """components: those of `plan.stage_plans[stage]`, in its order.
+
+        wires: edges to other stages, by their number. Where there are none, messages go over the default process
+        group, in which every stage has one rank.
+        """
+        super().__init__(components, replication, slowdown)
         self._plan, self._stage, self._device = plan, stage, device
-        self._links = backpropagation_components(components)
+        self._chain = list(components)
         self.virtual_stages = plan.virtual_stages
-        self._batch = MiniBatch(plan.micro_batches)
-        held = {component.index: component for component in self._links}
+        self._batch = _Shared(plan.micro_batches)
+        held = {component.index: component for component in components}
         self._parts = [
             _Part([held[index] for index in run], network, self._batch, device, label_smoothing)
             for run in plan.stage_plans[stage].runs
         ]
         samples = batch_size // plan.micro_batches
-        ends = [
-            _End(part, stage + place * plan.stages, plan, network, samples, self._batch)
+        self._ends = [
+            _End(part, stage + place * plan.stages, plan, network, samples, self._batch, wires)
             for place, part in enumerate(self._parts)
         ]
-        self._ends = ends
         self._schedule = _CLASSES[plan.schedule](
-            ends if plan.schedule in _TAKE_SEVERAL else ends[0],
+            self._ends if plan.schedule in _TAKE_SEVERAL else self._ends[0],
             n_microbatches=plan.micro_batches,
             # A part that ends in the loss gives it as its output; scaling makes it that of the whole mini-batch.
             loss_fn=lambda output, _: output,
@@ -115,24 +118,43 @@ class PipelinedStage(ScheduledStage):
 
     @property
     def holds_loss(self) -> bool:
-        """Whether the last component is here."""
+        """Whether this stage holds the last component."""
         return self._parts[-1].ends_in_loss
 
-    def train(self, incoming: Tensors, step: int, clock: Clock) -> dict[int, Tensors]:
-        """F and B of all micro-batches. Raises ChannelError where a neighbour is gone, and what a component's own code
-        raised."""
-        batch = self._batch
-        batch.step, batch.clock = step, clock
-        batch.labels = incoming["labels"].chunk(batch.micro_batches) if self.holds_loss else ()
-        batch.masks = incoming["mask"].chunk(batch.micro_batches) if "mask" in incoming else ()
+    def mini_batch(self, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[LossValues]:
+        """Send labels and mask up, so that cuts keep their place between mini-batches; then run torch's schedule."""
+        began_s, step, incoming = clock.by_samples_s, batch.step, batch.incoming
+        if batch.message is not None and ports.from_below is not None:
+            incoming = {name: value.clone() for name, value in incoming.items()}
+            ports.from_below.release(batch.message)
+        if ports.to_above is not None:
+            with clock.measure("send_wait", "send_wait", step):
+                goes_up: Tensors = {name: incoming[name] for name in ("labels", "mask") if name in incoming}
+                yield from ports.to_above.send(Message(MessageKind.TRAIN, step, goes_up))
+        losses = finite_values(self.train(incoming, step, clock), step)
+        yield from self._average_gradients(batch, clock, began_s)
+        with clock.measure("U", f"{self._stage}U{step - 1}", step):
+            self.update(batch.lr)
+        return losses
+
+    def train(self, incoming: Tensors, step: int, clock: Clock) -> Mapping[int, Tensors]:
+        """F and B of all micro-batches. Returns the mean loss where the last component is here.
+
+        incoming: labels, and the mask of text; on stage 0 the samples too. Raises ChannelError where a neighbour is
+        gone, and what a component's own code raised.
+        """
+        shared = self._batch
+        shared.step, shared.clock = step, clock
+        shared.labels = incoming["labels"].chunk(shared.micro_batches) if self.holds_loss else ()
+        shared.masks = incoming["mask"].chunk(shared.micro_batches) if "mask" in incoming else ()
         samples = incoming.get("s")
-        zero_gradients(self._links)
+        zero_gradients(self._chain)
         losses: list[torch.Tensor] = []
         try:
             with clock.between("receive_wait"):
                 self._schedule.step(
-                    arg_mbs=[(s,) for s in samples.chunk(batch.micro_batches)] if samples is not None else None,
-                    target_mbs=[None] * batch.micro_batches,
+                    arg_mbs=[(s,) for s in samples.chunk(shared.micro_batches)] if samples is not None else None,
+                    target_mbs=[None] * shared.micro_batches,
                     losses=losses,
                     return_outputs=False,
                 )
@@ -144,11 +166,7 @@ class PipelinedStage(ScheduledStage):
             raise lost_neighbour(f"of stage {self._stage} in the pipeline", error) from error
         if not self.holds_loss:
             return {}
-        return {self._links[-1].index: {"cross_entropy": torch.stack([loss.detach() for loss in losses]).mean()}}
-
-    def connect(self, wires: Mapping[int, Wire]) -> None:
-        for end in self._ends:
-            end.wires = wires
+        return {self._chain[-1].index: {"cross_entropy": torch.stack([loss.detach() for loss in losses]).mean()}}
 
     def bytes_sent(self) -> dict[str, int]:
         """Bytes of outputs and gradients sent so far, by edge."""
@@ -159,12 +177,13 @@ class PipelinedStage(ScheduledStage):
                 total[edge] = total.get(edge, 0) + count
         return total
 
-    def update(self, lr: float, label_lr: float) -> None:
-        step_optimizers(self._links, lr)
+    def update(self, lr: float) -> None:
+        """U: one step of the optimizers of every component."""
+        step_optimizers(self._chain, lr)
 
     @torch.no_grad()
     def infer_up(self, incoming: Tensors, step: int, batch: int) -> tuple[Tensors, list[torch.Tensor]]:
-        """E where there is one virtual stage a stage: the scores are known on the last stage."""
+        """E where each stage has one virtual stage: the last stage has the class scores."""
         outgoing = self.infer_part(0, incoming, step, batch)
         return outgoing, [outgoing["s"]] if self.holds_loss else []
 
@@ -187,7 +206,7 @@ class _Part(nn.Module):
         self,
         components: list[BackpropagationComponent],
         network: Network,
-        batch: MiniBatch,
+        batch: _Shared,
         device: torch.device,
         label_smoothing: float,
     ) -> None:
@@ -229,7 +248,16 @@ class _End(PipelineStage):
     split backward finds the weights on the way from that input, and would miss those of a stage without.
     """
 
-    def __init__(self, part: _Part, number: int, plan: Plan, network: Network, samples: int, batch: MiniBatch) -> None:
+    def __init__(
+        self,
+        part: _Part,
+        number: int,
+        plan: Plan,
+        network: Network,
+        samples: int,
+        batch: _Shared,
+        wires: Mapping[int, Wire],
+    ) -> None:
         """number: of the virtual stage, of `plan.stages * plan.virtual_stages`; samples: in a micro-batch."""
         first, last = network.encoders[part.held[0].index], network.encoders[part.held[-1].index]
         takes, gives = first.input.empty(samples, "meta"), last.output.empty(samples, "meta").requires_grad_()
@@ -245,8 +273,7 @@ class _End(PipelineStage):
         )
         part.gives = gives.shape
         self.bytes_to: dict[int, int] = {}
-        self.wires: Mapping[int, Wire] = {}
-        self._part, self._batch = part, batch
+        self._part, self._batch, self._wires = part, batch, wires
 
     def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **named: Any) -> Any:
         self._part.micro_batch = fwd_chunk_id
@@ -285,13 +312,13 @@ class _End(PipelineStage):
     def _sends(self, operations: list[dist.P2POp]) -> list[dist.P2POp]:
         for operation in operations:
             self.bytes_to[operation.peer] = self.bytes_to.get(operation.peer, 0) + operation.tensor.nbytes
-            if self.wires:
-                operation.op = cast(Any, self.wires[operation.peer].send)
+            if self._wires:
+                operation.op = cast(Any, self._wires[operation.peer].send)
         return operations
 
     def _receives(self, operations: list[dist.P2POp]) -> list[dist.P2POp]:
         # torch calls `op` with the tensor and the peer, and waits for what it returns.
         for operation in operations:
-            if self.wires:
-                operation.op = cast(Any, self.wires[operation.peer].receive)
+            if self._wires:
+                operation.op = cast(Any, self._wires[operation.peer].receive)
         return operations
