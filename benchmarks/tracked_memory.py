@@ -16,9 +16,10 @@ from alray.nn.encoder import Tensors
 from alray.nn.network import Network
 from alray.plan.plan import Plan
 from alray.spec.micro_batches import PIPELINES
+from alray.stage.assemble import chain_of
 from alray.stage.clock import Clock
-from alray.stage.pipelined import PipelinedStage
-from alray.stage.stage import SteppedStage, make_stage
+from alray.stage.replication import Alone
+from alray.stage.stages.pipelined import PipelinedStage
 
 _CPU = torch.device("cpu")
 _STEPS = 3  # the first makes the optimizer's state; every later one holds the most
@@ -43,32 +44,28 @@ def tracked_peak_bytes(network: Network, plan: Plan, stage: int) -> int:
             scheduled = PipelinedStage(
                 plan,
                 stage,
-                components,
+                chain_of(components),
+                Alone(),
                 network=network,
                 device=_CPU,
                 batch_size=plan.costs.batch_size,
                 label_smoothing=0.0,
+                wires={},
             )
             if stage > 0:
                 del incoming["s"]
             with tracker:
                 for step in range(1, _STEPS + 1):
                     scheduled.train(incoming, step, clock)
-                    scheduled.update(1e-3, 1e-3)
+                    scheduled.update(1e-3)
         else:
-            stepped = make_stage(components, micro_batches=plan.micro_batches)
+            actions = [action for action in actions_of(plan, stage) if action.kind in "FLBU"]
+            stepped = stage_of(components, actions, micro_batches=plan.micro_batches)
             for step in range(1, _STEPS + 1):
-                _train(stepped, incoming, step, plan.micro_batches)
+                batch = MiniBatch(step, incoming, lr=1e-3, label_lr=1e-3, samples=plan.costs.batch_size)
+                for _ in stepped.mini_batch(batch, Ports(), clock):
+                    pass
     return int(tracker.get_tracker_snapshot("peak")[_CPU]["Total"])
-
-
-def _train(stage: SteppedStage, incoming: Tensors, step: int, micro_batches: int) -> None:
-    """As `alray.stage.loop` does: what was passed on is held until the next mini-batch."""
-    for _ in range(micro_batches):
-        passed_on = stage.forward(incoming, step)
-        stage.backward()
-    stage.update(1e-3, 1e-3)
-    del passed_on
 
 
 def _mini_batch(network: Network, plan: Plan, first: int) -> Tensors:

@@ -14,9 +14,10 @@ from alray.data.batches import TrainBatches
 from alray.nn.component import Component
 from alray.nn.encoder import Tensors
 from alray.run.job import Job
-from alray.stage.stage import make_stage
+from alray.stage.assemble import stage_of
 from alray.user_code import UserCode
 
+from .mini_batches import backward, forward
 from .stand_ins import Overrides, on_stand_in
 
 FOLDER = Path(__file__).parents[1] / "specs" / "al"
@@ -121,9 +122,9 @@ def first_batch(job: Job) -> Tensors:
 
 def one_step(components: list[Component], incoming: Tensors) -> tuple[Tensors, dict[int, Tensors]]:
     """F, B and U; every gradient is looked at."""
-    stage = make_stage(components)
-    outgoing = stage.forward(incoming, 1)
-    losses = stage.backward()
+    stage = stage_of(components)
+    outgoing = forward(stage, incoming, 1)
+    losses = backward(stage)
     stage.update(1e-4, 1e-4)
     for component in components:
         for name, parameter in component.named_parameters():

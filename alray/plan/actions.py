@@ -26,6 +26,7 @@ ActionKind = Literal["F", "B", "U", "S", "R", "E", "D", "W", "I", "G", "L"]
 
 KINDS: dict[ActionKind, str] = {
     "F": "forward: the encoders, and what they pass on",
+    "L": "label chain and local losses",
     "B": "backward: losses, with the label chains of local ones, and their gradients",
     "U": "update: optimizer steps",
     "S": "send",
@@ -36,7 +37,7 @@ KINDS: dict[ActionKind, str] = {
     "I": "first half of a split backward: the gradient of the input, which the stage below waits for",
     "G": "second half of a split backward: the gradients of the weights, for which nobody waits",
 }
-COMPUTE: tuple[ActionKind, ...] = ("F", "B", "U", "E", "D", "I", "G")  # kinds that keep the device busy
+COMPUTE: tuple[ActionKind, ...] = ("F", "L", "B", "U", "E", "D", "I", "G")  # kinds that keep the device busy
 MESSAGES: tuple[ActionKind, ...] = ("S", "R")  # kinds that use an edge
 
 _NUMBER = r"(0|[1-9][0-9]*)"

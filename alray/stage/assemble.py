@@ -203,7 +203,7 @@ def _stage(
             label_smoothing=smoothing,
             wires=ports.wires,
         )
-    actions = _actions(plan, assignment.stage)
+    actions = actions_of(plan, assignment.stage)
     if assignment.data_parallel:
         from alray.stage.stages.data_parallel import DataParallelReplication, DataParallelStage
 
@@ -223,7 +223,7 @@ _LISTS = {
 }
 
 
-def _actions(plan, stage):
+def actions_of(plan, stage):
     if plan.schedule not in _LISTS:
         found = []
         for number in range(plan.micro_batches):

@@ -13,12 +13,11 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from alray.nn.blocks.unpacked_lstm import run_unpacked
 from alray.nn.route import route_of
 from alray.plan.parameters import route_parameters
-from alray.stage.stage import make_stage
+from alray.stage.assemble import stage_of
 
 OWN = """\
 import torch
 from torch import nn
-
 
 class Shifted(nn.Module):
     def __init__(self, input):
@@ -46,7 +45,7 @@ run: {epochs: 1}
 def test_a_route_gives_the_bits_of_an_evaluation(make_network: Callable[..., Any], method: str) -> None:
     network = make_network(f"method={method}", text=CHAIN, code=OWN)
     components = [network.component(index, "cpu") for index in range(3)]
-    stage = make_stage(components)
+    stage = stage_of(components)
     stage.evaluation_mode(True)
     samples = torch.randn(6, 2, 8, 8)
     before = samples.clone()
