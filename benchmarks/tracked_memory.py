@@ -16,10 +16,12 @@ from alray.nn.encoder import Tensors
 from alray.nn.network import Network
 from alray.plan.plan import Plan
 from alray.spec.micro_batches import PIPELINES
-from alray.stage.assemble import chain_of
+from alray.stage.assemble import actions_of, chain_of, stage_of
 from alray.stage.clock import Clock
+from alray.stage.ports import Ports
 from alray.stage.replication import Alone
 from alray.stage.stages.pipelined import PipelinedStage
+from alray.stage.stages.stage import MiniBatch
 
 _CPU = torch.device("cpu")
 _STEPS = 3  # the first makes the optimizer's state; every later one holds the most
