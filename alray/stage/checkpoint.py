@@ -1,7 +1,7 @@
-"""A stage's part of a checkpoint: one file of weights and one of optimizer state per component.
+"""A stage's part of a checkpoint: one file of weights and one of optimizer state for each component.
 
-A snapshot is a copy in memory, taken between two mini-batches; files are written from it by a thread while training
-goes on. Files belong to components, not to stages, so any partition can read what any other wrote.
+A snapshot is a copy in memory, taken between two mini-batches. A thread writes files from it while training goes on.
+Files belong to components, not to stages, so that any partition can read what another one wrote.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def optimizer_file(index: int) -> str:
 
 
 def replica_file(index: int, replica: int) -> str:
-    """What one replica alone keeps of a component: the state of its gradients' compression."""
+    """The file for what one replica alone keeps of a component: the state of its gradients' compression."""
     return f"component-{index:02d}.replica-{replica}.pt"
 
 
@@ -55,7 +55,7 @@ class Snapshot:
     replica_state: dict[str, torch.Tensor]
 
     def parameters_sha256(self) -> str:
-        """Of the parameters, in their order: the same on every replica. Buffers may be a replica's own."""
+        """Hash of the parameters, in their order. It is the same on every replica; buffers may differ."""
         digest = hashlib.sha256()
         for name in self.parameters:
             digest.update(name.encode())
@@ -64,7 +64,7 @@ class Snapshot:
 
 
 def take_snapshot(component: Component, replica_state: dict[str, torch.Tensor] | None = None) -> Snapshot:
-    """A copy that later updates leave alone, on the CPU; weights row-major, as safetensors files hold them."""
+    """A copy on the CPU that later updates do not change; weights are row-major, as safetensors files hold them."""
     weights = component.weights()
     held = {parameter.untyped_storage()._cdata for parameter in component.parameters()}
     return Snapshot(
@@ -87,7 +87,7 @@ def _copied(value: Any) -> Any:
 
 
 def write_snapshot(snapshot: Snapshot, folder: Path) -> tuple[ComponentFile, ...]:
-    """Write both files of a component, each whole or not at all."""
+    """Write both files of a component. Each is written whole or not at all."""
     buffer = io.BytesIO()
     torch.save(snapshot.optimizers, buffer)
     # The order of names is kept beside the weights, because the hash of a network follows it.
@@ -99,7 +99,7 @@ def write_snapshot(snapshot: Snapshot, folder: Path) -> tuple[ComponentFile, ...
 
 
 def write_replica_state(snapshot: Snapshot, replica: int, folder: Path) -> tuple[ComponentFile, ...]:
-    """Write what this replica alone keeps of a component; nothing where that is nothing."""
+    """Write what this replica alone keeps of a component, if there is anything."""
     if not snapshot.replica_state:
         return ()
     buffer = io.BytesIO()
@@ -127,7 +127,7 @@ def _write(folder: Path, name: str, content: bytes) -> ComponentFile:
 
 
 def read_checked(folder: Path, file: str, sha256: str) -> bytes:
-    """The bytes of a checkpoint's file. Raises CheckpointError unless they are what was written."""
+    """The bytes of a checkpoint's file. Raises CheckpointError where it is missing or was changed."""
     path = folder / file
     if not path.is_file():
         raise CheckpointError(
@@ -146,7 +146,7 @@ def read_checked(folder: Path, file: str, sha256: str) -> bytes:
 
 
 def load_component(component: Component, folder: Path, hashes: dict[str, str], *, optimizer: bool = True) -> None:
-    """Give a component the weights, and the optimizer state, of a checkpoint whose manifest holds these hashes."""
+    """Load the weights of a component, and its optimizer state, from a checkpoint whose manifest has these hashes."""
     name = weights_file(component.index)
     weights = load_safetensors(read_checked(folder, name, _hash(hashes, folder, name)))
     try:
@@ -155,7 +155,7 @@ def load_component(component: Component, folder: Path, hashes: dict[str, str], *
         raise CheckpointError(
             f"these are not the weights of component {component.index}: {' '.join(str(error).split())}",
             file=str(folder / name),
-            mend="the model, method or data of the spec is another one than the checkpoint's",
+            mend="use the model, method and data that the checkpoint was written with",
         ) from error
     if not optimizer:
         return
@@ -178,7 +178,7 @@ def _hash(hashes: dict[str, str], folder: Path, name: str) -> str:
         raise CheckpointError(
             f"the checkpoint has no file {name}",
             file=str(folder / "manifest.json"),
-            mend="the model of the spec has more components than the checkpoint's",
+            mend="use the model that the checkpoint was written with: this one has more components",
         )
     return hashes[name]
 
@@ -186,7 +186,7 @@ def _hash(hashes: dict[str, str], folder: Path, name: str) -> str:
 class CheckpointWriter:
     """Writes snapshots in the background, one checkpoint at a time.
 
-    Replica 0 writes weights and optimizers, which are those of all; each replica writes what it alone keeps.
+    Replica 0 writes weights and optimizers, which are the same on all. Each replica writes what it alone keeps.
     """
 
     def __init__(
@@ -195,12 +195,12 @@ class CheckpointWriter:
         emit: Callable[[CheckpointPart], None],
         replication: Replication,
     ) -> None:
-        """emit: takes the word that a part is written."""
+        """emit: is called with each part that is on disk."""
         self._checkpoints, self._emit, self._replication = checkpoints, emit, replication
         self._pending: Future[None] | None = None
 
     def write(self, components: list[Component], step: int, *, final: bool) -> None:
-        """Take snapshots now and write them in the background, after what is still being written."""
+        """Take snapshots now and write them in the background. Waits for the checkpoint before it."""
         began = time.perf_counter()
         self.finish()
         replication = self._replication
@@ -225,7 +225,7 @@ class CheckpointWriter:
         self._emit(CheckpointPart(step, tuple(files), duration_s, final, parameters, shares))
 
     def finish(self) -> None:
-        """Wait for what is being written, and raise what went wrong: CheckpointError where the disk refused it."""
+        """Wait until everything is written. Raises CheckpointError where the disk refused it."""
         if self._pending is None:
             return
         try:

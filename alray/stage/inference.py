@@ -1,7 +1,7 @@
 """A stage's part of an evaluation: batches go up through the stages, and class scores come back to stage 0.
 
-Generators that yield only where they cannot go on (see `alray.channel.edge`). Gradient mode is switched inside each
-action only: in turns, another stage may train between two of them.
+Operations that may have to wait are generators (see `alray.channel.edge`). Gradients are switched off inside each
+action only, because another stage of the same process may train between two actions.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from alray.stage.stages.stage import RoundStage, Stage
 class Inference:
     """One evaluation on stage `number` of `stages`, of the weights after `step` mini-batches.
 
-    evaluator: on stage 0, which gives the batches and takes the scores; inputs: a batch as the stage computes with
-    it, without labels; count: evaluation batches.
+    evaluator: gives the batches and takes the class scores; on stage 0 alone. inputs: a batch as the first component
+    takes it, without labels. count: number of evaluation batches.
     """
 
     number: int
@@ -49,7 +49,7 @@ class Inference:
         stage.evaluation_mode(False)
 
     def _by_actions(self, stage: Stage) -> Waiting[None]:
-        """By the list of actions E and D."""
+        """One stage holds one run of components: follow the list of actions E and D."""
         ports, clock = self.ports, self.clock
         source = iter(self.evaluator) if self.evaluator is not None else None
         received: Message | None = None
@@ -99,9 +99,9 @@ class Inference:
     def _in_rounds(self, stage: RoundStage) -> Waiting[None]:
         """With virtual stages: as many batches as there are stages go round the ring of stages together.
 
-        Each stage does its first virtual stage for all of them, then its next one, and so on; behind the last one,
-        the scores go to stage 0. More batches do not go round at once than there are stages, and every edge holds one,
-        so no stage can wait for room that never comes.
+        Each stage runs its first virtual stage for all of them, then its next one, and so on. After the last one, the
+        scores go to stage 0. No more batches go round at once than there are stages, and every edge holds one, so
+        that no stage can wait for room that never comes.
         """
         ports = self.ports
         first, last = self.number == 0, self.number == self.stages - 1

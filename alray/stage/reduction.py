@@ -1,7 +1,7 @@
-"""Replicas that average gradients by alray's own reductions: one flat one for each component, in a thread of its own.
+"""Replicas that average gradients by alray's own all-reduces: one flat sum for each component.
 
-They go over a process group of the replicas of one stage. Operations that may have to wait are generators (see
-`alray.channel.edge`).
+The sums run in a thread of their own, over a process group of the replicas of one stage. Operations that may have to
+wait are generators (see `alray.channel.edge`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ReducedReplication(SeveralReplicas):
         in_turns: bool,
         timeout_s: float,
     ) -> None:
-        """group: one rank for each replica of this stage, for gradients alone; the rest as in `Replication`."""
+        """group: one rank for each replica of this stage, for gradients alone; the rest as in `SeveralReplicas`."""
         super().__init__(spec, plan, stage=stage, replica=replica, shares=shares, store=store, in_turns=in_turns)
         self.averages_gradients = not self.averages_weights
         thread = communication_thread()
