@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from alray.plan.bounds import FORMULAS, step_bound
+
 from alray.records import Record, StageRecord
 from benchmarks.repeats import described, settings
 from benchmarks.runs import Recorded, recorded, write_results

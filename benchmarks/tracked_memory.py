@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from alray.spec.micro_batches import PIPELINES
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from alray.nn.encoder import Tensors
 from alray.nn.network import Network
 from alray.plan.plan import Plan
-from alray.spec.micro_batches import PIPELINES
 from alray.stage.clock import Clock
 from alray.stage.pipelined import PipelinedStage
 from alray.stage.stage import SteppedStage, make_stage

@@ -1,9 +1,9 @@
 """A stage of a backpropagation pipeline: torch.distributed.pipelining orders its work and moves s and gradients.
 
-One call a mini-batch runs torch's schedule on this stage. The order of its computations is the one in
-`alray.plan.pipelines`, and a test holds both together. Messages are laid out once, from shapes that are known, so that
-no stage asks another what to expect. Tensors travel through host memory, as they do on alray's own edges: over those
-between stages of one host, over gloo between hosts. Two stages may share one GPU.
+Each mini-batch is one call, which runs torch's schedule on this stage. The order of its computations is the one that the
+schedule's file in `alray.schedules` lists; a test compares the two. Messages are laid out once, from shapes that are
+known, so no stage asks another what to expect. Tensors travel through host memory, as they do on alray's own edges:
+over those between stages of one host, over gloo between hosts. Two stages may share one GPU.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from alray.errors import StageError
 from alray.nn.component import BackpropagationComponent, Component
 from alray.nn.encoder import Tensors
 from alray.nn.network import Network
-from alray.plan.actions import Action, ActionKind
 from alray.plan.plan import Plan
+from alray.schedules.actions import Action, ActionKind
+from alray.schedules.table import SCHEDULES
 from alray.stage.clock import Clock
 from alray.stage.stage import (
     ScheduledStage,
@@ -39,14 +40,6 @@ from alray.stage.stage import (
 )
 from alray.user_code import FAULTS_OF_USER_CODE
 
-_CLASSES: dict[str, Any] = {
-    "naive": schedules.ScheduleGPipe,
-    "gpipe": schedules.ScheduleGPipe,
-    "1f1b": schedules.Schedule1F1B,
-    "interleaved_1f1b": schedules.ScheduleInterleaved1F1B,
-    "zero_bubble": schedules.ScheduleInterleavedZeroBubble,
-}
-_TAKE_SEVERAL = ("interleaved_1f1b", "zero_bubble")
 _HOST = torch.device("cpu")
 
 
@@ -105,8 +98,10 @@ class PipelinedStage(ScheduledStage):
             for place, part in enumerate(self._parts)
         ]
         self._ends = ends
-        self._schedule = _CLASSES[plan.schedule](
-            ends if plan.schedule in _TAKE_SEVERAL else ends[0],
+        schedule = SCHEDULES[plan.schedule]
+        assert schedule.torch_class is not None, "a pipeline names the class that runs it"
+        self._schedule = getattr(schedules, schedule.torch_class)(
+            ends if schedule.has_virtual_stages else ends[0],
             n_microbatches=plan.micro_batches,
             # A part that ends in the loss gives it as its output; scaling makes it that of the whole mini-batch.
             loss_fn=lambda output, _: output,

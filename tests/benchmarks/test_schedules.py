@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alray.spec.micro_batches import PIPELINES
 
 from alray.cli.main import execute
 from alray.records import StageRecord
 from alray.spec.loading import load_spec
-from alray.spec.micro_batches import PIPELINES
 from alray.user_code import UserCode
 from benchmarks import laws, schedules, schedules_page, uneven
 from benchmarks.runs import Recorded

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from alray.plan.actions import KINDS, Action, parse, parse_program, print_program
+from alray.plan.schedules import LOCAL, SCHEDULES, evaluation_actions, program, step_actions
+from alray.spec.micro_batches import default_micro_batches, default_virtual_stages
 from hypothesis import given
 from hypothesis import strategies as st
 
 from alray.errors import PlanError
-from alray.plan.actions import KINDS, Action, parse, parse_program, print_program
 from alray.plan.program import Program
-from alray.plan.schedules import LOCAL, SCHEDULES, evaluation_actions, program, step_actions
-from alray.spec.micro_batches import default_micro_batches, default_virtual_stages
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "actions"
 FILES = sorted(GOLDEN.glob("*.txt"))

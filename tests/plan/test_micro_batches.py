@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from alray.spec.micro_batches import possible_micro_batches
 
 from alray.errors import PlanError
 from alray.plan.costs import Costs
@@ -13,7 +14,6 @@ from alray.plan.memory import memory_of
 from alray.plan.micro_batches import fewest_micro_batches
 from alray.plan.search import every_cut
 from alray.plan.setting import Setting
-from alray.spec.micro_batches import possible_micro_batches
 
 Make = Callable[..., Costs]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from alray.plan.pipelines import compute_order
 
 from alray.plan.costs import ComponentCosts, Costs
 from alray.plan.peaks import Moment, local_moments, pipeline_moments, price, run_peaks, turn_moments
-from alray.plan.pipelines import compute_order
 
 SIZE = 6
 Make = Callable[..., Costs]

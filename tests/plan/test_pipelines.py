@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from alray.plan.actions import parse_program, print_program
+from alray.plan.bounds import pipeline_bound
+from alray.plan.pipelines import compute_order
+from alray.plan.schedules import program, step_actions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alray.errors import PlanError
-from alray.plan.actions import parse_program, print_program
-from alray.plan.bounds import pipeline_bound
 from alray.plan.memory import held_micro_batches
-from alray.plan.pipelines import compute_order
 from alray.plan.program import Program
-from alray.plan.schedules import program, step_actions
 from alray.plan.simulate import Durations, simulate
 from alray.plan.timeline import Timeline
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from alray.plan.actions import parse, parse_program
+from alray.plan.bounds import step_bound
+from alray.plan.schedules import SCHEDULES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alray.errors import PlanError
-from alray.plan.actions import parse, parse_program
-from alray.plan.bounds import step_bound
 from alray.plan.program import Program
-from alray.plan.schedules import SCHEDULES
 from alray.plan.simulate import Durations, simulate
 from alray.plan.timeline import Timeline
 

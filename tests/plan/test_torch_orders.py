@@ -7,10 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from torch.distributed.pipelining import schedules as torch_schedules
-
 from alray.plan.pipelines import compute_order
 from alray.spec.micro_batches import micro_batches_fault
+from torch.distributed.pipelining import schedules as torch_schedules
 
 CLASSES: dict[str, Any] = {
     "gpipe": torch_schedules.ScheduleGPipe,

@@ -8,8 +8,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-
 from alray.plan.actions import parse
+
 from alray.plan.timeline import TimedAction
 from alray.records import Span
 from alray.report.folder import read_run

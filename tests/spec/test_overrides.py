@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alray.spec.micro_batches import PIPELINES
 
 from alray.spec.loading import LoadedSpec, load_spec
-from alray.spec.micro_batches import PIPELINES
 from alray.spec.models import Backpropagation, Cosine, Head, OwnBlock, Sgd, Synthetic
 
 Complaints = Callable[..., list[str]]

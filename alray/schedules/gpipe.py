@@ -1,0 +1,31 @@
+"""gpipe: all forwards, then all backwards, of several micro-batches.
+
+    stage 0   DRAWING
+
+Huang et al., "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism", NeurIPS 2019.
+"""
+
+from __future__ import annotations
+
+from alray.schedules.micro_batches import any_number
+from alray.schedules.pipeline import IDLE, two_phases_bound, with_messages
+from alray.schedules.schedule import Computation, Schedule
+
+
+def order(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> list[Computation]:
+    """All forwards, then all backwards."""
+    forwards: list[Computation] = [("F", stage, number) for number in range(micro_batches)]
+    return [*forwards, *(("B", stage, number) for number in range(micro_batches))]
+
+
+SCHEDULE = Schedule(
+    name="gpipe",
+    methods="backpropagation",
+    actions=with_messages(order),
+    bound=two_phases_bound,
+    formula="sum(f+b)+(M-1)*(max(f)+max(b))+U",
+    cut_cost=None,
+    limited_by=IDLE,
+    torch_class="ScheduleGPipe",
+    demand=any_number,
+)

@@ -1,0 +1,23 @@
+"""naive: model parallelism with whole mini-batches. One stage works at a time.
+
+    stage 0   DRAWING
+
+It is gpipe with one micro-batch, and torch runs it as that.
+"""
+
+from __future__ import annotations
+
+from alray.schedules import gpipe
+from alray.schedules.pipeline import two_phases_bound, with_messages
+from alray.schedules.schedule import Schedule
+
+SCHEDULE = Schedule(
+    name="naive",
+    methods="backpropagation",
+    actions=with_messages(gpipe.order),
+    bound=two_phases_bound,
+    formula="sum(F+B)+U",
+    cut_cost=None,
+    limited_by="one stage works at a time",
+    torch_class="ScheduleGPipe",
+)

@@ -1,0 +1,28 @@
+"""single: backpropagation on one stage, without a pipeline.
+
+stage 0   DRAWING
+"""
+
+from __future__ import annotations
+
+from alray.schedules.durations import Durations
+from alray.schedules.local import in_order
+from alray.schedules.schedule import Schedule
+
+
+def bound(durations: Durations, stages: int, micro_batches: int) -> float:
+    """The work of the stage."""
+    return sum(f + b for f, b in zip(durations.forward_s, durations.after_forward_s, strict=True))
+
+
+SCHEDULE = Schedule(
+    name="single",
+    methods="backpropagation",
+    actions=in_order("F B U"),
+    bound=bound,
+    formula="F+B",
+    cut_cost=None,
+    limited_by="one stage does all the work",
+    default_on=("one stage",),
+    one_stage=True,
+)
