@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from alray.spec.micro_batches import PIPELINES
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from alray.nn.encoder import Tensors
 from alray.nn.network import Network
 from alray.plan.plan import Plan
+from alray.schedules.table import SCHEDULES
 from alray.stage.clock import Clock
 from alray.stage.pipelined import PipelinedStage
 from alray.stage.stage import SteppedStage, make_stage
@@ -33,7 +33,7 @@ def tracked_peak_bytes(network: Network, plan: Plan, stage: int) -> int:
     own = plan.stage_plans[stage]
     components = [network.component(index, _CPU) for index in own.components]
     incoming = _mini_batch(network, plan, own.first)
-    pipelined = plan.schedule in PIPELINES and plan.stages > 1
+    pipelined = SCHEDULES[plan.schedule].is_pipeline and plan.stages > 1
     tracker = _tracker()
     # What comes over an edge lies in a buffer of that edge.
     tracker.track_external(*components, *(incoming.values() if stage == 0 else ()))

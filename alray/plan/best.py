@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import comb
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,8 +13,10 @@ from alray.plan.memory import memory_matrix, memory_of
 from alray.plan.partition import Matrix, check_size, interval_sums, partition_auto, partition_intervals
 from alray.plan.search import MOST_CUTS, every_cut, search_partition
 from alray.plan.setting import Setting
-from alray.schedules.schedule import CutCost
 from alray.schedules.table import SCHEDULES
+
+if TYPE_CHECKING:
+    from alray.schedules.schedule import CutCost
 
 Cut = tuple[int, ...]
 

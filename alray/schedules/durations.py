@@ -26,9 +26,7 @@ class Durations:
     update_s: Sequence[float]
     infer_s: Sequence[float] = ()
     route_s: Sequence[float] = ()
-    up_s: Sequence[
-        float
-    ] = ()  # message from stage i to i + 1; without its labels, where those have a value of their own
+    up_s: Sequence[float] = ()  # message from stage i to i + 1, without the labels if `labels_up_s` has those
     down_s: Sequence[float] = ()  # message from stage i + 1 to i
     latency_s: float = 0.0
     input_gradient_s: Sequence[float] = ()

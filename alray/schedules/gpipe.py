@@ -1,6 +1,10 @@
 """gpipe: all forwards, then all backwards, of several micro-batches.
 
-    stage 0   DRAWING
+Four micro-batches on three stages with F = 1 s and B = 2 s; updates and messages take no time:
+
+    stage 0   FFFF......BBBBBBBB
+    stage 1   .FFFF...BBBBBBBB..
+    stage 2   ..FFFFBBBBBBBB....
 
 Huang et al., "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism", NeurIPS 2019.
 """

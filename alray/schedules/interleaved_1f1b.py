@@ -1,6 +1,11 @@
 """interleaved_1f1b: 1f1b with several virtual stages on each stage, so that the pipeline fills sooner.
 
-    stage 0   DRAWING
+Three micro-batches on three stages with two virtual stages each, F = 1 s and B = 2 s; updates and messages take no
+time:
+
+    stage 0   FFFFFF....BB.BB.BBBBBBBB
+    stage 1   .FFFFFF.BB.BB.BBBBBBBB..
+    stage 2   ..FFFFBBFBBFBBBBBBBB....
 
 Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021.
 """

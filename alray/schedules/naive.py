@@ -1,6 +1,10 @@
 """naive: model parallelism with whole mini-batches. One stage works at a time.
 
-    stage 0   DRAWING
+One mini-batch on three stages with F = 1 s and B = 2 s; updates and messages take no time:
+
+    stage 0   F......BB
+    stage 1   .F...BB..
+    stage 2   ..FBB....
 
 It is gpipe with one micro-batch, and torch runs it as that.
 """

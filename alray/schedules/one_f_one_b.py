@@ -1,6 +1,10 @@
 """1f1b: from the first gradient on, each stage takes turns: one backward, one forward.
 
-    stage 0   DRAWING
+Four micro-batches on three stages with F = 1 s and B = 2 s; updates and messages take no time:
+
+    stage 0   FFF....BBFBB.BB.BB
+    stage 1   .FF..BBFBBFBB.BB..
+    stage 2   ..FBBFBBFBBFBB....
 
 It takes as long as gpipe, but stage s of S never holds the activations of more than S - s micro-batches. Narayanan et
 al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019, with a flush after each mini-batch.

@@ -1,6 +1,8 @@
 """single: backpropagation on one stage, without a pipeline.
 
-stage 0   DRAWING
+Two mini-batches with F = U = 1 s and B = 2 s:
+
+    stage 0   FBBUFBBU
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """zero_bubble: backwards are split into I and G, and G fills time that would be idle.
 
-    stage 0   DRAWING
+Four micro-batches on three stages with F = I = G = 1 s; updates and messages take no time:
+
+    stage 0   FFF..IGFIGIGIG
+    stage 1   .FF.IFIGFIGIGG
+    stage 2   ..FIFIFIGFIGGG
 
 The stage below waits for I alone. This is ZB1P, which runs on any number of stages with any number of virtual stages
 (torch's ScheduleZBVZeroBubble has exactly two, in the shape of a V). Qi et al., "Zero Bubble Pipeline Parallelism",

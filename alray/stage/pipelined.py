@@ -1,6 +1,6 @@
 """A stage of a backpropagation pipeline: torch.distributed.pipelining orders its work and moves s and gradients.
 
-Each mini-batch is one call, which runs torch's schedule on this stage. The order of its computations is the one that the
+Each mini-batch is one call, which runs torch's schedule on this stage. Its computations have the order that the
 schedule's file in `alray.schedules` lists; a test compares the two. Messages are laid out once, from shapes that are
 known, so no stage asks another what to expect. Tensors travel through host memory, as they do on alray's own edges:
 over those between stages of one host, over gloo between hosts. Two stages may share one GPU.

@@ -8,7 +8,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from alray.plan.actions import parse
 
 from alray.plan.timeline import TimedAction
 from alray.records import Span
@@ -23,6 +22,7 @@ from alray.report.slices import (
     window,
 )
 from alray.report.timeline import write_timeline
+from alray.schedules.actions import parse
 
 
 def trace(folder: Path) -> dict[str, Any]:
