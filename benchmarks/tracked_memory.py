@@ -15,8 +15,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from alray.nn.encoder import Tensors
 from alray.nn.network import Network
 from alray.plan.plan import Plan
-from alray.spec.micro_batches import PIPELINES
-from alray.stage.assemble import actions_of, chain_of, stage_of
+from alray.schedules.table import SCHEDULES
+from alray.stage.assemble import chain_of, stage_of
 from alray.stage.clock import Clock
 from alray.stage.ports import Ports
 from alray.stage.replication import Alone
@@ -36,7 +36,7 @@ def tracked_peak_bytes(network: Network, plan: Plan, stage: int) -> int:
     own = plan.stage_plans[stage]
     components = [network.component(index, _CPU) for index in own.components]
     incoming = _mini_batch(network, plan, own.first)
-    pipelined = plan.schedule in PIPELINES and plan.stages > 1
+    pipelined = SCHEDULES[plan.schedule].is_pipeline and plan.stages > 1
     tracker = _tracker()
     # What comes over an edge lies in a buffer of that edge.
     tracker.track_external(*components, *(incoming.values() if stage == 0 else ()))
@@ -61,7 +61,7 @@ def tracked_peak_bytes(network: Network, plan: Plan, stage: int) -> int:
                     scheduled.train(incoming, step, clock)
                     scheduled.update(1e-3)
         else:
-            actions = [action for action in actions_of(plan, stage) if action.kind in "FLBU"]
+            actions = [action for action in plan.actions(stage) if action.kind in "FLBU"]
             stepped = stage_of(components, actions, micro_batches=plan.micro_batches)
             for step in range(1, _STEPS + 1):
                 batch = MiniBatch(step, incoming, lr=1e-3, label_lr=1e-3, samples=plan.costs.batch_size)

@@ -73,6 +73,7 @@ def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:
     most = min(len(planned.costs.components), _MOST_COMPARED)
     rows = compare_plans(
         method=planned.method,
+        local_losses=spec.method.local_losses,
         costs=planned.costs,
         stages=sorted({*range(1, most + 1), planned.stages}),
         in_flight=planned.in_flight,

@@ -16,7 +16,7 @@ from alray.plan.plan import Plan, StagePlan
 from alray.plan.timeline import TimedAction
 from alray.report.schedule_chart import chart_text
 from alray.report.text import seconds, share, size
-from alray.spec.micro_batches import PIPELINES
+from alray.schedules.table import SCHEDULES
 
 NUM_DRAWN = 6
 """Mini-batches in the chart: the filling of the pipeline, and enough after it to see the rhythm."""
@@ -33,6 +33,7 @@ _MEMORY = {
 """Columns, and the parts of a stage's memory that each adds up."""
 _STYLES = {
     "F": "blue",
+    "L": "cyan",
     "B": "dark_orange3",
     "U": "green",
     "E": "purple",
@@ -152,7 +153,7 @@ def _figures(plan: Plan) -> str:
         ("limited by", plan.limited_by),
     ]
     # The edges of a pipeline have room for every micro-batch.
-    room = "" if plan.schedule in PIPELINES else f", {plan.in_flight} in flight"
+    room = "" if SCHEDULES[plan.schedule].is_pipeline else f", {plan.in_flight} in flight"
     rows += [(f"edge {edge.edge}", f"{size(edge.bytes_per_step)} a mini-batch{room}") for edge in plan.edges]
     return rows_text(rows)
 
@@ -165,7 +166,7 @@ def _coloured(chart: str) -> Text:
     """The chart with each bar in the colour of its kind: a letter, its mini-batch, and dashes up to its end."""
     text = Text(chart)
     for line in re.finditer(r"^stage \d+ +(.*)$", chart, re.MULTILINE):
-        for bar in re.finditer(r"([FBUEDIG])\d*(?:\.\d+)?-*|(>)+", line.group(1)):
+        for bar in re.finditer(r"([FLBUEDIG])\d*(?:\.\d+)?-*|(>)+", line.group(1)):
             start = line.start(1)
             text.stylize(_STYLES[bar.group(1) or bar.group(2)], start + bar.start(), start + bar.end())
     return text

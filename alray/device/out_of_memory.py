@@ -8,7 +8,7 @@ import torch
 
 from alray.errors import StageError
 from alray.plan.plan import Plan
-from alray.spec.micro_batches import PIPELINES
+from alray.schedules.table import SCHEDULES
 
 _TELLS = ("not enough memory", "can't allocate memory", "out of memory")
 """What torch's errors say, in small letters; those of a CPU's allocator are plain RuntimeErrors."""
@@ -42,7 +42,7 @@ def out_of_memory(fault: BaseException, plan: Plan, stage: int) -> StageError:
 
 def mend_for(schedule: str) -> str:
     """What makes a stage of this schedule need less."""
-    cut = "raise pipeline.micro_batches (or set it to auto), " if schedule in PIPELINES else ""
+    cut = "raise pipeline.micro_batches (or set it to auto), " if SCHEDULES[schedule].cuts_mini_batches else ""
     return f"{cut}use more stages, a smaller data.batch_size, or a device with more memory"
 
 

@@ -14,8 +14,9 @@ from alray.plan.partition import check_partition, partition_parameters, partitio
 from alray.plan.plan import EdgePlan, Plan, StagePlan
 from alray.plan.predict import predict_evaluation, predict_step
 from alray.plan.setting import Setting
+from alray.schedules.table import SCHEDULES
 
-LEAST_DEADLINE_S = 15.0  # starting threads, loading libraries and a busy machine take their time
+LEAST_DEADLINE_S = 15.0  # threads start, libraries load, and the machine may be busy
 DEADLINE_FACTOR = 20.0  # costs may be estimates
 
 
@@ -40,16 +41,16 @@ def make_plan(
 ) -> Plan:
     """The plan of a run.
 
-    schedule: one of `schedules.SCHEDULES` (`auto` is resolved by the spec).
-    partition: `auto` (the shortest step of the schedule), `uniform`, `parameters`, or a count for each stage, with
-    virtual stages for each of those. cores: processors that all stages and replicas share; None where each stage has
-    its own device. evaluation_batches: mini-batches of one evaluation, over all splits it covers.
-    stage_speed: of each stage's device, relative to the one the costs were taken on; None: all the same.
-    memory_limits: bytes each stage may hold. The automatic cut keeps within them; another one is taken as it is, for
-    memory is an estimate, unless no cut fits.
-    shares: samples of a mini-batch for each replica; costs are those of the largest.
+    schedule: a name in `alray.schedules.table.SCHEDULES` (the spec resolves `auto`).
+    partition: `auto` (the cut with the shortest step), `uniform`, `parameters`, or the number of components of each
+    (virtual) stage. cores: processors that all stages and replicas share; None where each stage has its own device.
+    evaluation_batches: mini-batches of one evaluation, over all splits it covers.
+    stage_speed: of each stage's device, relative to the device of the costs; None: all the same.
+    memory_limits: bytes that each stage may hold. `auto` keeps within them. Any other partition is taken as it is,
+    because the memory is an estimate.
+    shares: samples of a mini-batch for each replica; the costs are those of the largest share.
 
-    Raises PlanError where the components cannot be laid on the stages so.
+    Raises PlanError where the components cannot be divided in this way.
     """
     setting = Setting(
         schedule=schedule,
@@ -67,7 +68,7 @@ def make_plan(
     prediction = predict_step(setting, counts)
     stage_plans = tuple(_stage_plan(setting, counts, stage) for stage in range(stages))
     inference = evaluation_durations(costs, counts, setting.stage_speed)
-    # A stage may have to wait for a mini-batch's whole way through the others, in training or in evaluation.
+    # A stage may have to wait while a mini-batch goes through all other stages, in training or in evaluation.
     longest_wait_s = max(
         prediction.step_time_s, prediction.first_step_s, sum(inference.infer_s) + sum(inference.route_s)
     )
@@ -106,7 +107,8 @@ def _stage_plan(setting: Setting, counts: tuple[int, ...], stage: int) -> StageP
         first=runs[0].start,
         last=runs[0].stop - 1,
         forward_s=sum(durations.forward_s[stage :: setting.stages]),
-        backward_s=sum(durations.backward_s[stage :: setting.stages]),
+        backward_s=sum(durations.backward_s[stage :: setting.stages])
+        + sum(durations.labels_s[stage :: setting.stages]),
         update_s=sum(durations.update_s[stage :: setting.stages]),
         memory=memory_of(setting, counts, stage),
         chunks=tuple((run.start, run.stop - 1) for run in runs) if setting.virtual_stages > 1 else (),
@@ -114,16 +116,16 @@ def _stage_plan(setting: Setting, counts: tuple[int, ...], stage: int) -> StageP
 
 
 def _edges(setting: Setting, counts: tuple[int, ...]) -> tuple[EdgePlan, ...]:
-    """What goes from stage to stage: outputs up, and in pipelines their gradients, as large, down."""
+    """What goes from stage to stage: outputs up, and in pipelines gradients of the same size down."""
     moved: dict[tuple[int, int], int] = {}
     stages = setting.stages
     for place, own in enumerate(stage_ranges(counts)[:-1]):
         lower, upper = place % stages, (place + 1) % stages
         output_bytes = setting.costs.components[own.stop - 1].output_bytes
         moved[lower, upper] = moved.get((lower, upper), 0) + output_bytes
-        if setting.is_pipeline:
+        if SCHEDULES[setting.schedule].is_pipeline:
             moved[upper, lower] = moved.get((upper, lower), 0) + output_bytes
-    if stages == 1:  # virtual stages of one stage hand over without messages
+    if stages == 1:  # virtual stages of one stage need no messages
         return ()
     return tuple(EdgePlan(f"{source}->{goal}", total) for (source, goal), total in moved.items())
 

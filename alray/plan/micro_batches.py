@@ -1,4 +1,4 @@
-"""`pipeline.micro_batches: auto`: the largest micro-batch with which every stage keeps within its memory."""
+"""`pipeline.micro_batches: auto`: the fewest micro-batches with which every stage keeps within its memory."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from alray.plan.setting import Setting
 
 
 def fewest_micro_batches(setting: Setting, partition: str | Sequence[int], candidates: Sequence[int]) -> int:
-    """The first of `candidates`, the fewest micro-batches first, with which no stage passes its memory limit.
+    """The first of `candidates` with which no stage exceeds its memory limit.
 
-    setting: with a limit for each stage; its own number of micro-batches says nothing. partition: as in the spec; with
-    `auto`, some cut has to fit. Raises PlanError where no candidate does: it names the stage that is over its limit
-    with the most micro-batches.
+    setting: with a memory limit for each stage; its own number of micro-batches is ignored. partition: as in the spec;
+    with `auto` it is enough that one cut fits. candidates: numbers of micro-batches, the smallest first. Raises
+    PlanError where none fits; the error names the stage that is over its limit with the most micro-batches.
     """
     for number in candidates:
         tried = replace(setting, micro_batches=number)

@@ -12,7 +12,7 @@ from alray.report.bars import Bar, stacked_bars
 from alray.report.folder import RunFolder
 from alray.report.summary import Figures
 from alray.report.text import Markup, milliseconds, seconds, size, table
-from alray.spec.micro_batches import PIPELINES
+from alray.schedules.table import SCHEDULES
 
 _PARTS = ("data", "forward", "backward", "update", "other computing", "send wait", "receive wait", "idle")
 _CLASSES = ("data", "forward", "backward", "update", "other", "send", "receive", "idle")
@@ -45,7 +45,7 @@ def stage_time(run: RunFolder) -> str:
 def plan_table(run: RunFolder, figures: Figures) -> str:
     """Per stage: its components, times of a mini-batch and memory, both predicted and measured."""
     plan = run.plan
-    pipeline = plan.schedule in PIPELINES  # whose edges have room for every micro-batch
+    pipeline = SCHEDULES[plan.schedule].is_pipeline  # its edges have room for every micro-batch
     timed = _timed(run)
     rows = []
     for stage in plan.stage_plans:

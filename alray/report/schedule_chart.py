@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from alray.plan.actions import KINDS, parse
 from alray.plan.timeline import TimedAction
+from alray.schedules.actions import KINDS, parse
 
 WAITS = ("send_wait", "receive_wait", "idle")  # what a measured timeline holds besides actions
 
 _NAMES = {
     "F": "forward",
+    "L": "labels and losses",
     "B": "backward",
     "I": "input gradient",
     "G": "weight gradient",
@@ -24,6 +25,7 @@ _NAMES = {
 # Dark enough for white letters, light enough to stand on a dark page.
 _COLOURS = {
     "F": "#3b75af",
+    "L": "#2f8480",
     "B": "#c0601f",
     "U": "#4f8a3c",
     "E": "#7564c0",

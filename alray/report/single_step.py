@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from alray.plan.actions import ActionKind, parse
 from alray.plan.plan import Plan
 from alray.plan.timeline import TimedAction
 from alray.records import Record, StageRecord
 from alray.report.attempts import split_attempts
 from alray.report.predicted import steady_timeline
+from alray.schedules.actions import ActionKind, parse
 
 _PART: dict[ActionKind, str] = {
     "F": "forward_s",
+    "L": "backward_s",
     "B": "backward_s",
     "I": "backward_s",
     "G": "backward_s",

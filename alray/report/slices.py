@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from alray.errors import PlanError
-from alray.plan.actions import COMPUTE, Action, parse
 from alray.plan.plan import Plan
 from alray.plan.timeline import TimedAction
 from alray.records import Record
 from alray.report.attempts import split_attempts
 from alray.report.predicted import predicted_bars
+from alray.schedules.actions import COMPUTE, Action, parse
 
 SEND_WAIT, RECEIVE_WAIT = "send_wait", "receive_wait"
 
-_TRAINING = ("F", "B", "I", "G", "U")  # kinds of actions that train
+_TRAINING = ("F", "L", "B", "I", "G", "U")  # kinds of actions that train
 _STEADY = 64  # mini-batches after which a pipeline without pauses is in its steady state
 
 

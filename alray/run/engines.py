@@ -16,7 +16,7 @@ from alray.probe.device_speed import train_seconds
 from alray.records import EngineName
 from alray.run.found import Found, settled_speeds
 from alray.run.job import Job
-from alray.spec.micro_batches import PIPELINES
+from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def engine(
     """The engine; with Ray, the cluster is there for as long as the block lasts."""
     if inline:
         stages = job.spec.pipeline.stages
-        if job.spec.schedule in PIPELINES and stages > 1:
+        if SCHEDULES[job.spec.schedule].is_pipeline and stages > 1:
             note(
                 f"in one process `{job.spec.schedule}` is no pipeline: the gradients of its {job.spec.micro_batches} "
                 f"micro-batches are added up one after another, on one stage instead of {stages}"

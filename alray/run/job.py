@@ -27,7 +27,8 @@ from alray.probe.measure import Surroundings, probe_costs
 from alray.run.found import Found
 from alray.run.memory import stage_memory_limits
 from alray.run.micro_batches import with_micro_batches
-from alray.spec.micro_batches import PIPELINES, micro_batch_norm_fault
+from alray.schedules.micro_batches import micro_batch_norm_fault
+from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 from alray.stage.assignment import Assignment, DataFacts, Start, network_of, open_training_data
 from alray.user_code import UserCode
@@ -126,7 +127,7 @@ class Job:
             device=self.device,
             threads=threads,
             deterministic=spec.run.deterministic,
-            pipeline=several and spec.schedule in PIPELINES,
+            pipeline=several and SCHEDULES[spec.schedule].is_pipeline,
             micro_batches=spec.micro_batches,
             others=0 if cores is None else max(0, min(stages, cores // threads) - 1),
         )
@@ -161,7 +162,7 @@ class Job:
     def plan(self, costs: Costs, *, one_process: bool = False) -> Plan:
         """The plan the spec asks for; one_process: all stages take turns (`--inline`). A pipeline of backpropagation
         is then one stage that adds up the gradients of its micro-batches."""
-        if one_process and self.spec.schedule in PIPELINES:
+        if one_process and SCHEDULES[self.spec.schedule].is_pipeline:
             return self._plan(costs, 1, "auto", one_process)
         return self._plan(costs, self.spec.pipeline.stages, self.spec.pipeline.partition, one_process)
 
@@ -260,7 +261,7 @@ class Job:
 
 def _require_whole_norms(spec: Spec, network: Network) -> None:
     """Batch normalisation in a user's own block is known only once it is built."""
-    cut = spec.schedule in PIPELINES and spec.micro_batches > 1
+    cut = SCHEDULES[spec.schedule].is_pipeline and spec.micro_batches > 1
     if not cut or spec.pipeline.micro_batch_norm == "accept":
         return
     for index, link in enumerate(network.encoders):

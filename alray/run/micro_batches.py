@@ -9,7 +9,7 @@ from alray.plan.setting import Setting
 from alray.plan.shares import first_shares
 from alray.probe.estimate import estimate_costs
 from alray.run.memory import stage_memory_limits
-from alray.spec.micro_batches import possible_micro_batches
+from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 
 
@@ -25,7 +25,7 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
     device = devices.pick(spec.resources.resolved_device)
     samples = max(first_shares(replicas, spec.data.batch_size, spec.replicas.shares))
     costs = estimate_costs(network, batch_size=samples, device=device, threads=spec.resources.threads)
-    candidates = possible_micro_batches(spec.schedule, stages, samples)
+    candidates = SCHEDULES[spec.schedule].possible_micro_batches(stages, samples)
     setting = Setting(
         schedule=spec.schedule,
         costs=costs,

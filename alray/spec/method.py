@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
@@ -24,6 +24,7 @@ class Bridge(Section):
 class AssociatedLearning(Section):
     """Associated Learning: every component has its own local losses, nothing travels backwards."""
 
+    local_losses: ClassVar[bool] = True
     kind: Literal["associated_learning"] = "associated_learning"
     """`associated_learning`."""
     label_dim: Width = 128
@@ -71,6 +72,7 @@ LabelSmoothing = Annotated[float, Field(ge=0, lt=1)]
 class Backpropagation(Section):
     """Backpropagation of one cross-entropy loss through all components."""
 
+    local_losses: ClassVar[bool] = False
     kind: Literal["backpropagation"]
     """`backpropagation`."""
     head: HeadOrAuto = "auto"
@@ -94,6 +96,7 @@ class SupervisedContrastive(Section):
     Nothing travels backwards. The last component is a classifier with cross-entropy.
     """
 
+    local_losses: ClassVar[bool] = True
     kind: Literal["supervised_contrastive"]
     """`supervised_contrastive`."""
     projection_dim: Width = 128

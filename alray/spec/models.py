@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
+from alray.schedules.table import SCHEDULES
 from alray.spec.blocks import (
     Block,
     BlockSection,
@@ -155,15 +156,15 @@ class Spec(Section):
 
     @property
     def schedule(self) -> str:
-        """The pipeline's schedule with `auto` decided: a name that `alray.plan` knows."""
-        return self.pipeline.resolved_schedule(self.method.kind)
+        """The name of the pipeline's schedule, with `auto` resolved."""
+        return self.pipeline.resolved_schedule(local_losses=self.method.local_losses).name
 
     @property
     def micro_batches(self) -> int:
-        """The pipeline's micro-batches per mini-batch, with null decided."""
-        return self.pipeline.resolved_micro_batches(self.method.kind)
+        """The pipeline's micro-batches per mini-batch, with null resolved."""
+        return self.pipeline.resolved_micro_batches(SCHEDULES[self.schedule])
 
     @property
     def virtual_stages(self) -> int:
-        """The pipeline's virtual stages per stage, with null decided."""
-        return self.pipeline.resolved_virtual_stages(self.method.kind)
+        """The pipeline's virtual stages per stage, with null resolved."""
+        return self.pipeline.resolved_virtual_stages(SCHEDULES[self.schedule])

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from alray.schedules.table import SCHEDULES, schedules_for
 from alray.spec.choice import Choice
-from alray.spec.micro_batches import PIPELINES
-from alray.spec.pipeline import SCHEDULES
+from alray.spec.grammar import spot
 from alray.spec.places import Path, Places, key_text
 from alray.spec.run import LENGTHS
 from alray.spec.section import counted
@@ -58,12 +58,15 @@ def _method(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
     if ("method",) not in done and ("method", "kind") not in done:
         return
     kind = Choice("kind", default="associated_learning")(document.get("method"))
-    if kind not in SCHEDULES:
+    section: Any = spot(("method",)).members.get(str(kind))
+    if section is None:
         return
     schedule = _value(document, "pipeline", "schedule")
-    if schedule not in (None, "auto", *SCHEDULES[kind]):
+    known = [each.name for each in schedules_for(local_losses=section.local_losses)]
+    if schedule not in (None, "auto", *known):
         yield ("pipeline", "schedule"), f"it is not one for {kind}"
-    if kind == "backpropagation" and schedule not in PIPELINES:  # one of them was asked for: it wants the stages
+    pipelined = schedule in known and SCHEDULES[schedule].is_pipeline  # whoever asked for that wants the stages
+    if not section.local_losses and not pipelined:
         if _value(document, "pipeline", "stages") not in (None, 1):
             yield ("pipeline", "stages"), "backpropagation runs on one stage"
         partition = _value(document, "pipeline", "partition")

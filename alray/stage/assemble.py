@@ -15,7 +15,7 @@ from alray.nn.component import BackpropagationComponent, Component, LocalCompone
 from alray.nn.encoder import Tensors
 from alray.nn.network import Network
 from alray.nn.replica_norm import ReplicaSums, share_norms
-from alray.plan.actions import Action
+from alray.schedules.actions import Action
 from alray.stage.assignment import Assignment, network_of, open_training_data
 from alray.stage.checkpoint import load_component, load_replica_state
 from alray.stage.clock import Clock
@@ -203,7 +203,7 @@ def _stage(
             label_smoothing=smoothing,
             wires=ports.wires,
         )
-    actions = actions_of(plan, assignment.stage)
+    actions = plan.actions(assignment.stage)
     if assignment.data_parallel:
         from alray.stage.stages.data_parallel import DataParallelReplication, DataParallelStage
 
@@ -212,36 +212,6 @@ def _stage(
     return stage_of(
         components, actions, replication, slowdown, label_smoothing=smoothing, micro_batches=plan.micro_batches
     )
-
-
-_LISTS = {
-    "streamed": ["R", "F", "S", "R.1", "L", "S.1", "B", "U"],
-    "overlapped": ["R", "F", "S", "R.1", "L", "S.1", "B", "U", "W"],
-    "parallel_backward": ["R", "F", "S", "R.1", "L", "S.1", "W", "B", "U", "W.1"],
-    "sequential": ["R", "F", "R.1", "L", "B", "U", "S", "S.1", "W"],
-    "single": ["F", "B", "U"],
-}
-
-
-def actions_of(plan, stage):
-    if plan.schedule not in _LISTS:
-        found = []
-        for number in range(plan.micro_batches):
-            found += [Action(0, "F", 0, number), Action(0, "B", 0, number)]
-        return [*found, Action(0, "U", 0)]
-    absent = set()
-    if stage == 0:
-        absent |= {"R"}
-    if stage == plan.stages - 1:
-        absent |= {"S"}
-    if plan.stages == 1:
-        absent |= {"W"}
-    found = []
-    for text in _LISTS[plan.schedule]:
-        kind, _, part = text.partition(".")
-        if kind not in absent:
-            found.append(Action(stage, kind, 0, int(part or 0)))
-    return found
 
 
 def stage_of(

@@ -14,7 +14,7 @@ from alray.device import devices
 from alray.nn.network import Network
 from alray.nn.shape import Shape
 from alray.plan.plan import Plan
-from alray.spec.micro_batches import PIPELINES
+from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 from alray.stage.checkpoint import step_folder
 from alray.user_code import UserCode
@@ -117,7 +117,7 @@ class Assignment:
     @property
     def pipelined(self) -> bool:
         """Whether gradients travel between this stage and others."""
-        return self.plan.schedule in PIPELINES and self.plan.stages > 1
+        return SCHEDULES[self.plan.schedule].is_pipeline and self.plan.stages > 1
 
     @property
     def data_parallel(self) -> bool:
@@ -146,7 +146,7 @@ class Assignment:
 def open_training_data(spec: Spec, load: Callable[[str], Any]) -> Data:
     """The data of a run. The stages of a pipeline hold the shapes of their messages, so its text is as wide as it may
     be."""
-    return open_data(spec.data, seed=spec.seed, load=load, fixed_length=spec.schedule in PIPELINES)
+    return open_data(spec.data, seed=spec.seed, load=load, fixed_length=SCHEDULES[spec.schedule].is_pipeline)
 
 
 def network_of(spec: Spec, data: DataFacts, load: Callable[[str], Any], *, trained: bool = False) -> Network:

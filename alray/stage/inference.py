@@ -15,7 +15,7 @@ from alray.channel.edge import Waiting
 from alray.channel.message import Message, MessageKind
 from alray.data.batches import Batch
 from alray.nn.encoder import Tensors
-from alray.plan.schedules import evaluation_actions
+from alray.schedules.evaluation import evaluation_actions
 from alray.stage.clock import Clock
 from alray.stage.evaluation import Evaluator
 from alray.stage.ports import Ports

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alray.errors import PlanError
-from alray.plan.actions import KINDS, Action, parse, parse_program, print_program
 from alray.plan.program import Program
-from alray.plan.schedules import LOCAL, SCHEDULES, evaluation_actions, program, step_actions
-from alray.spec.micro_batches import default_micro_batches, default_virtual_stages
+from alray.schedules.actions import KINDS, Action, parse, parse_program, print_program
+from alray.schedules.evaluation import evaluation_actions
+from alray.schedules.schedule import Schedule
+from alray.schedules.table import SCHEDULES
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "actions"
 FILES = sorted(GOLDEN.glob("*.txt"))
@@ -34,6 +35,8 @@ def test_an_action_comes_back_from_its_text(action: Action) -> None:
         ("12U345", Action(12, "U", 345)),
         ("2W0.1", Action(2, "W", 0, part=1)),
         ("1S0v", Action(1, "S", 0, down=True)),
+        ("1S0.1", Action(1, "S", 0, part=1)),
+        ("3L2", Action(3, "L", 2)),
         ("0R7.2v", Action(0, "R", 7, part=2, down=True)),
         ("2F0.3", Action(2, "F", 0, part=3)),
         ("5I1.12", Action(5, "I", 1, part=12)),
@@ -50,7 +53,7 @@ def test_what_is_not_an_action_is_refused(text: str) -> None:
     with pytest.raises(PlanError) as caught:
         parse(text)
     assert str(caught.value) == (
-        f"`{text}` is not an action; write stage, kind and batch, as in `2F0`; the kinds are F B U S R E D W I G, "
+        f"`{text}` is not an action; write stage, kind and batch, as in `2F0`; the kinds are F L B U S R E D W I G, "
         "and only S and R go down (`1S0v`)"
     )
 
@@ -82,40 +85,46 @@ def test_golden_actions_come_back_from_their_text(path: Path) -> None:
     assert print_program(parse_program(text)) == text
 
 
+def listed(
+    schedule: Schedule, stages: int, batches: int, micro_batches: int, virtual_stages: int
+) -> tuple[tuple[Action, ...], ...]:
+    return tuple(
+        tuple(
+            action
+            for batch in range(batches)
+            for action in schedule.actions(stage, stages, batch, micro_batches, virtual_stages)
+        )
+        for stage in range(stages)
+    )
+
+
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_golden_actions(path: Path) -> None:
     golden = parse_program(path.read_text(), file=str(path))
     schedule, _, counts = path.stem.rpartition("-")
     stages, virtual_stages = (int(count) for count in (*counts.split("x"), "1")[:2])
-    parts = default_micro_batches(schedule, stages)
-    made = (
-        tuple(evaluation_actions(stage, stages, 3) for stage in range(stages))
-        if schedule == "evaluation"
-        else program(schedule, stages, 3 if parts == 1 else 1, micro_batches=parts, virtual_stages=virtual_stages)
-    )
+    if schedule == "evaluation":
+        made = tuple(evaluation_actions(stage, stages, 3) for stage in range(stages))
+    else:
+        parts = SCHEDULES[schedule].default_micro_batches(stages)
+        made = listed(SCHEDULES[schedule], stages, 3 if parts == 1 else 1, parts, virtual_stages)
     assert print_program(made) == print_program(golden)
 
 
 def test_every_schedule_has_golden_actions() -> None:
-    expected = {"single-1"} | {
-        f"{schedule}-{stages}"
-        for schedule in (*LOCAL, "evaluation", "naive", "gpipe", "1f1b")
-        for stages in (1, 2, 3, 4, 8)
-    }
-    expected |= {f"interleaved_1f1b-{stages}x2" for stages in (1, 2, 3, 4, 8)}
-    expected |= {f"zero_bubble-{stages}" for stages in ("1", "2", "3", "4", "8", "2x2", "4x2")}
+    expected = {f"evaluation-{stages}" for stages in (1, 2, 3, 4, 8)} | {"zero_bubble-2x2", "zero_bubble-4x2"}
+    for name, schedule in SCHEDULES.items():
+        virtual = f"x{schedule.default_virtual_stages}" if schedule.default_virtual_stages > 1 else ""
+        expected |= {f"{name}-{stages}{virtual}" for stages in ((1,) if schedule.one_stage else (1, 2, 3, 4, 8))}
     assert {path.stem for path in FILES} == expected
 
 
-@pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name != "single"])
-def test_columns_hold_the_same_actions(schedule: str) -> None:
-    parts = {
-        "micro_batches": default_micro_batches(schedule, 4),
-        "virtual_stages": default_virtual_stages(schedule),
-    }
-    made = Program.of_schedule(schedule, 4, 5, **parts)
-    assert made.virtual_stages == parts["virtual_stages"]
-    assert tuple(made.actions(stage) for stage in range(4)) == program(schedule, 4, 5, **parts)
+@pytest.mark.parametrize("schedule", [schedule for schedule in SCHEDULES.values() if not schedule.one_stage])
+def test_columns_hold_the_same_actions(schedule: Schedule) -> None:
+    parts, virtual = schedule.default_micro_batches(4), schedule.default_virtual_stages
+    made = Program.of_schedule(schedule.name, 4, 5, micro_batches=parts, virtual_stages=virtual)
+    assert made.virtual_stages == virtual
+    assert tuple(made.actions(stage) for stage in range(4)) == listed(schedule, 4, 5, parts, virtual)
 
 
 def test_columns_hold_messages_that_go_down() -> None:
@@ -124,7 +133,7 @@ def test_columns_hold_messages_that_go_down() -> None:
 
 
 def test_unknown_schedule_and_single_on_two_stages() -> None:
-    with pytest.raises(PlanError, match="unknown schedule `gpip`; choose one of streamed, overlapped"):
-        step_actions("gpip", 0, 1, 0)
+    with pytest.raises(PlanError, match="unknown schedule `gpip`; choose one of streamed, sequential"):
+        Program.of_schedule("gpip", 1, 1)
     with pytest.raises(PlanError, match="schedule `single` runs on one stage, not on 2"):
-        step_actions("single", 0, 2, 0)
+        Program.of_schedule("single", 2, 1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from alray.errors import PlanError
-from alray.plan.compare import compare_plans
+from alray.plan.compare import Alternative, compare_plans
 from alray.plan.costs import Costs
 from alray.plan.make import make_plan
 from alray.plan.plan import Plan
@@ -163,8 +163,15 @@ def test_a_partition_has_an_entry_for_each_virtual_stage(make_costs: Make) -> No
         plan_of(make_costs(), schedule="interleaved_1f1b", virtual_stages=2, partition=[2, 2])
 
 
+def compare(costs: Costs, stages: tuple[int, ...], **changes: Any) -> tuple[Alternative, ...]:
+    values: dict[str, Any] = {"method": "backpropagation", "local_losses": False, "in_flight": 4}
+    return compare_plans(costs=costs, stages=stages, **{**values, **changes})
+
+
 def test_comparison_agrees_with_the_plans(make_costs: Make) -> None:
-    rows = compare_plans(method="backpropagation", costs=make_costs(), stages=(1, 2, 4), in_flight=4)
+    rows = compare_plans(
+        method="backpropagation", local_losses=False, costs=make_costs(), stages=(1, 2, 4), in_flight=4
+    )
     assert {(row.schedule, row.stages) for row in rows} == {("single", 1)} | {
         (schedule, stages)
         for schedule in ("naive", "gpipe", "1f1b", "interleaved_1f1b", "zero_bubble")
@@ -193,7 +200,9 @@ def test_comparison_agrees_with_the_plans(make_costs: Make) -> None:
 
 
 def test_comparison_of_local_losses(make_costs: Make) -> None:
-    rows = compare_plans(method="associated_learning", costs=make_costs(), stages=(1, 2), in_flight=4)
+    rows = compare_plans(
+        method="associated_learning", local_losses=True, costs=make_costs(), stages=(1, 2), in_flight=4
+    )
     assert [(row.schedule, row.stages) for row in rows] == [
         ("streamed", 2),
         ("overlapped", 2),
@@ -204,7 +213,9 @@ def test_comparison_of_local_losses(make_costs: Make) -> None:
 
 
 def test_comparison_tells_why_micro_batches_do_not_suit(make_costs: Make) -> None:
-    rows = compare_plans(method="backpropagation", costs=make_costs(), stages=(2,), in_flight=4, micro_batches=5)
+    rows = compare_plans(
+        method="backpropagation", local_losses=False, costs=make_costs(), stages=(2,), in_flight=4, micro_batches=5
+    )
     refused = {row.schedule: row.refused for row in rows if row.refused is not None}
     assert set(refused) == {"gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"}
     assert refused["gpipe"] == "a mini-batch of 64 samples cannot be cut into 5 equal micro-batches"

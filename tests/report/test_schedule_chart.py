@@ -7,9 +7,10 @@ from xml.etree import ElementTree
 import pytest
 
 from alray.plan.program import Program
-from alray.plan.simulate import Durations, simulate
+from alray.plan.simulate import simulate
 from alray.plan.timeline import TimedAction
 from alray.report.schedule_chart import chart_svg, chart_text, time_text
+from alray.schedules.durations import Durations
 
 SVG = "{http://www.w3.org/2000/svg}"
 

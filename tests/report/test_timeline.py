@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from alray.plan.actions import parse
 from alray.plan.timeline import TimedAction
 from alray.records import Span
 from alray.report.folder import read_run
@@ -23,6 +22,7 @@ from alray.report.slices import (
     window,
 )
 from alray.report.timeline import write_timeline
+from alray.schedules.actions import parse
 
 
 def trace(folder: Path) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from alray.schedules.table import SCHEDULES
 from alray.spec.loading import LoadedSpec, load_spec
-from alray.spec.micro_batches import PIPELINES
 from alray.spec.models import Backpropagation, Cosine, Head, OwnBlock, Sgd, Synthetic
 
 Complaints = Callable[..., list[str]]
@@ -111,7 +111,7 @@ def test_backpropagation_sets_the_pipeline_of_local_losses_aside(load: Load, sma
     ]
 
 
-@pytest.mark.parametrize("schedule", PIPELINES)
+@pytest.mark.parametrize("schedule", [schedule.name for schedule in SCHEDULES.values() if schedule.is_pipeline])
 def test_a_pipeline_of_backpropagation_asked_for_keeps_the_stages(load: Load, small: str, schedule: str) -> None:
     text = small.replace("{stages: 2}", "{schedule: streamed, partition: uniform, stages: 2}")
     text = text.replace("channels: [4]", "channels: [4], repeat: 3")  # enough components for the virtual stages

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from alray.nn.component import LocalComponent
-from alray.plan.actions import parse_program
+from alray.schedules.actions import parse_program
 from alray.stage.assemble import stage_of
 from alray.stage.clock import Clock
 from alray.stage.ports import Ports

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from alray.nn.component import BackpropagationComponent, Component
 from alray.nn.encoder import Tensors, in_default_strides
-from alray.plan.actions import Action
+from alray.schedules.actions import Action
 from alray.stage.disturbance import Slowdown
 from alray.stage.replication import Replication
 from alray.stage.stages.stage import ActionStage, MiniBatch

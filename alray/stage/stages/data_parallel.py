@@ -22,8 +22,8 @@ from alray.channel.point_to_point import lost_neighbour
 from alray.errors import PlanError
 from alray.nn.component import BackpropagationComponent, Component
 from alray.nn.encoder import Tensors
-from alray.plan.actions import Action
 from alray.plan.plan import Plan
+from alray.schedules.actions import Action
 from alray.seeds import derive_seed
 from alray.spec.compression import PowerSgd
 from alray.spec.models import Spec

@@ -8,7 +8,7 @@ import torch
 
 from alray.nn.component import LocalComponent
 from alray.nn.encoder import Tensors
-from alray.plan.actions import Action
+from alray.schedules.actions import Action
 from alray.stage.disturbance import Slowdown
 from alray.stage.replication import Replication
 from alray.stage.stages.stage import ActionStage, MiniBatch

@@ -1,9 +1,9 @@
 """A stage of a backpropagation pipeline: torch.distributed.pipelining orders its work and moves s and gradients.
 
-One call a mini-batch runs torch's schedule on this stage. The order of its computations is the one in
-`alray.plan.pipelines`, and a test holds both together. Messages are laid out once, from shapes that are known, so that
-no stage asks another what to expect. Tensors travel through host memory, as they do on alray's own edges: over those
-between stages of one host, over gloo between hosts. Two stages may share one GPU.
+Each mini-batch is one call, which runs torch's schedule on this stage. Its computations have the order that the
+schedule's file in `alray.schedules` lists; a test compares the two. Messages are laid out once, from shapes that are
+known, so no stage asks another what to expect. Tensors travel through host memory, as they do on alray's own edges:
+over those between stages of one host, over gloo between hosts. Two stages may share one GPU.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from alray.errors import StageError
 from alray.nn.component import BackpropagationComponent
 from alray.nn.encoder import Tensors
 from alray.nn.network import Network
-from alray.plan.actions import Action, ActionKind
 from alray.plan.plan import Plan
+from alray.schedules.actions import Action, ActionKind
+from alray.schedules.table import SCHEDULES
 from alray.stage.clock import Clock
 from alray.stage.disturbance import Slowdown
 from alray.stage.ports import Ports
@@ -37,14 +38,6 @@ from alray.stage.stages.backpropagation import class_scores, draw_purpose, step_
 from alray.stage.stages.stage import LossValues, MiniBatch, RoundStage, finite_values
 from alray.user_code import FAULTS_OF_USER_CODE
 
-_CLASSES: dict[str, Any] = {
-    "naive": schedules.ScheduleGPipe,
-    "gpipe": schedules.ScheduleGPipe,
-    "1f1b": schedules.Schedule1F1B,
-    "interleaved_1f1b": schedules.ScheduleInterleaved1F1B,
-    "zero_bubble": schedules.ScheduleInterleavedZeroBubble,
-}
-_TAKE_SEVERAL = ("interleaved_1f1b", "zero_bubble")
 _HOST = torch.device("cpu")
 
 
@@ -108,8 +101,10 @@ class PipelinedStage(RoundStage):
             _End(part, stage + place * plan.stages, plan, network, samples, self._batch, wires)
             for place, part in enumerate(self._parts)
         ]
-        self._schedule = _CLASSES[plan.schedule](
-            self._ends if plan.schedule in _TAKE_SEVERAL else self._ends[0],
+        schedule = SCHEDULES[plan.schedule]
+        assert schedule.torch_class is not None, "a pipeline names the class that runs it"
+        self._schedule = getattr(schedules, schedule.torch_class)(
+            self._ends if schedule.has_virtual_stages else self._ends[0],
             n_microbatches=plan.micro_batches,
             # A part that ends in the loss gives it as its output; scaling makes it that of the whole mini-batch.
             loss_fn=lambda output, _: output,

@@ -14,7 +14,7 @@ from alray.channel.message import Message, MessageKind
 from alray.errors import NonFiniteLoss
 from alray.nn.component import Component
 from alray.nn.encoder import Tensors
-from alray.plan.actions import Action
+from alray.schedules.actions import Action
 from alray.stage.clock import Clock
 from alray.stage.disturbance import Slowdown
 from alray.stage.ports import Ports

@@ -1,16 +1,18 @@
-"""Actions: what one stage does next, as text that prints and parses.
+"""Actions: the steps of a stage's work, as text that can be printed and parsed.
 
     2F0      stage 2, forward, mini-batch 0
-    2W0.1    stage 2, second barrier of mini-batch 0: the part, counted from 0, is left out where it is 0
-    2F0.3    stage 2, forward, mini-batch 0, micro-batch 3; micro-batch 0 prints as `2F0`
-    1S0v     stage 1 sends what answers mini-batch 0 down, to stage 0; without the `v` a message goes up
+    1S0      stage 1 sends the samples of mini-batch 0 up, to stage 2
+    1S0.1    stage 1 sends the labels of mini-batch 0 up: part 1 of the message
+    1S0v     stage 1 sends the answer to mini-batch 0 down, to stage 0
+    2W0.1    stage 2 waits at the second barrier of mini-batch 0
+    2F0.3    stage 2, forward, mini-batch 0, micro-batch 3
 
-A program is the list of every stage: one line a stage, actions apart by blanks; blank lines and what follows
-a `#` are left out.
+The number behind the dot is the part; part 0 is not printed. A program holds the list of every stage: one line
+per stage, with spaces between the actions. Blank lines are ignored, and so is everything after a `#`.
 
-In schedules with virtual stages an action names the virtual stage, as torch's `pipeline_order` does: stage s of
-S holds virtual stages s, s + S, s + 2S and so on, so that `5F0` stands in the list of stage 1 of 4. Lists remain
-one per stage. Elsewhere a stage and its virtual stage are the same.
+With virtual stages an action names the virtual stage, as torch's `pipeline_order` does: stage s of S holds the
+virtual stages s, s + S, s + 2S and so on, so `5F0` belongs to the list of stage 1 of 4. There is still one list
+per stage. Without virtual stages the two numbers are the same.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ from typing import Literal, cast
 
 from alray.errors import PlanError
 
-ActionKind = Literal["F", "B", "U", "S", "R", "E", "D", "W", "I", "G", "L"]
+ActionKind = Literal["F", "L", "B", "U", "S", "R", "E", "D", "W", "I", "G"]
 
 KINDS: dict[ActionKind, str] = {
-    "F": "forward: the encoders, and what they pass on",
-    "L": "label chain and local losses",
-    "B": "backward: losses, with the label chains of local ones, and their gradients",
+    "F": "forward: the encoders",
+    "L": "labels: the label chain and the local losses",
+    "B": "backward: the gradients of the losses; with backpropagation the loss belongs to F",
     "U": "update: optimizer steps",
     "S": "send",
     "R": "receive",
@@ -35,10 +37,14 @@ KINDS: dict[ActionKind, str] = {
     "D": "inference down: the label decoders of every depth",
     "W": "wait: a barrier that all stages reach before any goes on",
     "I": "first half of a split backward: the gradient of the input, which the stage below waits for",
-    "G": "second half of a split backward: the gradients of the weights, for which nobody waits",
+    "G": "second half of a split backward: the gradients of the weights, which no stage waits for",
 }
-COMPUTE: tuple[ActionKind, ...] = ("F", "L", "B", "U", "E", "D", "I", "G")  # kinds that keep the device busy
-MESSAGES: tuple[ActionKind, ...] = ("S", "R")  # kinds that use an edge
+COMPUTE: tuple[ActionKind, ...] = ("F", "L", "B", "U", "E", "D", "I", "G")
+"""Kinds that keep the device busy."""
+MESSAGES: tuple[ActionKind, ...] = ("S", "R")
+"""Kinds that use an edge."""
+LABELS = 1
+"""Part of a training message of local losses that holds the labels; part 0 holds the samples."""
 
 _NUMBER = r"(0|[1-9][0-9]*)"
 _ACTION = re.compile(rf"{_NUMBER}([{''.join(KINDS)}]){_NUMBER}(?:\.([1-9][0-9]*))?(v?)")
@@ -48,8 +54,8 @@ _ACTION = re.compile(rf"{_NUMBER}([{''.join(KINDS)}]){_NUMBER}(?:\.([1-9][0-9]*)
 class Action:
     """One action of one (virtual) stage; stages, batches and parts count from 0.
 
-    `part` tells actions of one mini-batch apart that have the same kind: the barriers of a schedule with
-    several, and, in a schedule with micro-batches, the micro-batch. `down` is set on messages towards stage 0.
+    `part` numbers actions of one kind within a mini-batch: the micro-batch in schedules that have micro-batches, else
+    the part of a message (samples, labels) or the barrier. `down` is true for messages towards stage 0.
     """
 
     stage: int
@@ -71,7 +77,7 @@ class Action:
 
 
 def parse(text: str) -> Action:
-    """The action that prints as `text`; raises PlanError for anything else."""
+    """The action that is printed as `text`. Raises PlanError for any other text."""
     match = _ACTION.fullmatch(text)
     if match is None or (match[5] and match[2] not in MESSAGES):
         raise PlanError(
@@ -84,7 +90,7 @@ def parse(text: str) -> Action:
 
 
 def parse_program(text: str, *, file: str | None = None) -> tuple[tuple[Action, ...], ...]:
-    """The action lists of all stages from the text of a whole file; raises PlanError with the line."""
+    """The action lists of all stages, from the text of a file. Raises PlanError with the number of the line."""
     lines = [(number, line.partition("#")[0].split()) for number, line in enumerate(text.splitlines(), start=1)]
     lines = [(number, words) for number, words in lines if words]
     program: list[tuple[Action, ...]] = []
@@ -107,5 +113,5 @@ def parse_program(text: str, *, file: str | None = None) -> tuple[tuple[Action, 
 
 
 def print_program(program: Iterable[Iterable[Action]]) -> str:
-    """The text `parse_program` reads: one line a stage."""
+    """The text that `parse_program` reads: one line per stage."""
     return "".join(" ".join(map(str, actions)) + "\n" for actions in program)
