@@ -22,7 +22,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from alray.nn.component import BackpropagationComponent
+from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.run.job import Job
 from alray.spec.loading import load_spec
 from alray.spec.models import Spec

@@ -31,7 +31,7 @@ from alray.spec.micro_batches import (
 )
 from alray.spec.models import Spec
 from alray.spec.optimizer import Sgd
-from alray.spec.pipeline import SCHEDULES
+from alray.spec.pipeline import schedules_for
 from alray.spec.places import Places
 from alray.spec.replica_checks import REPLICA_CHECKS
 from alray.spec.section import counted, listed
@@ -94,18 +94,18 @@ def stages_have_components(spec: Spec) -> Iterator[Finding]:
 
 def schedule_suits_method(spec: Spec) -> Iterator[Finding]:
     """Schedules without a backward path between stages are for local losses only, and the reverse."""
-    kind, known = spec.method.kind, SCHEDULES[spec.method.kind]
+    known = schedules_for(spec.method.local_losses)
     if spec.schedule not in known:
         yield (
             ("pipeline", "schedule"),
-            f"`{spec.schedule}` is not a schedule for {kind}",
+            f"`{spec.schedule}` is not a schedule for {spec.method.kind}",
             f"choose {listed(['auto', *known])}",
         )
 
 
 def single_has_one_stage(spec: Spec) -> Iterator[Finding]:
     """`single` is backpropagation without a pipeline."""
-    if spec.method.kind == "backpropagation" and spec.schedule == "single" and spec.pipeline.stages > 1:
+    if not spec.method.local_losses and spec.schedule == "single" and spec.pipeline.stages > 1:
         yield (
             ("pipeline", "stages"),
             f"the schedule `single` runs on one stage, got {spec.pipeline.stages}",
@@ -115,7 +115,7 @@ def single_has_one_stage(spec: Spec) -> Iterator[Finding]:
 
 def micro_batches_suit_schedule(spec: Spec) -> Iterator[Finding]:
     """As many micro-batches and virtual stages as the schedule can run."""
-    if spec.schedule not in SCHEDULES[spec.method.kind]:
+    if spec.schedule not in schedules_for(spec.method.local_losses):
         return
     faults = {
         "micro_batches": _micro_batches_fault(spec),
@@ -189,8 +189,8 @@ def pipelines_carry_no_state(spec: Spec) -> Iterator[Finding]:
 
 
 def label_rate_has_a_label_chain(spec: Spec) -> Iterator[Finding]:
-    """Only Associated Learning has label encoders and decoders to train."""
-    if spec.method.kind != "associated_learning" and spec.optimizer.label_lr is not None:
+    """A rate for label encoders needs a method that has them."""
+    if not spec.method.has_label_chain and spec.optimizer.label_lr is not None:
         yield ("optimizer", "label_lr"), f"{spec.method.kind} has no label chain to train", "leave it out"
 
 

@@ -15,4 +15,4 @@ Check = Callable[[Spec], Iterator[Finding]]
 
 def is_pipeline(spec: Spec) -> bool:
     """Whether gradients travel between stages (what else is wrong with a schedule is told elsewhere)."""
-    return spec.method.kind == "backpropagation" and spec.schedule in PIPELINES
+    return not spec.method.local_losses and spec.schedule in PIPELINES

@@ -40,7 +40,15 @@ from alray.spec.data import (
 from alray.spec.disturbance import Disturbance, FixedDisturbance, RandomDisturbance
 from alray.spec.duration import Duration
 from alray.spec.lr_schedule import Constant, Cosine, Linear, LrSchedule
-from alray.spec.method import AssociatedLearning, Backpropagation, Bridge, Head, Method, SupervisedContrastive
+from alray.spec.method import (
+    AssociatedLearning,
+    Backpropagation,
+    Bridge,
+    Head,
+    Method,
+    OwnMethod,
+    SupervisedContrastive,
+)
 from alray.spec.model import Model
 from alray.spec.optimizer import Adam, AdamW, Lars, Optimizer, Sgd
 from alray.spec.pipeline import Cost, Pipeline
@@ -88,6 +96,7 @@ __all__ = [
     "Optimizer",
     "OwnBlock",
     "OwnData",
+    "OwnMethod",
     "Pipeline",
     "PowerSgd",
     "RandomDisturbance",
@@ -156,14 +165,14 @@ class Spec(Section):
     @property
     def schedule(self) -> str:
         """The pipeline's schedule with `auto` decided: a name that `alray.plan` knows."""
-        return self.pipeline.resolved_schedule(self.method.kind)
+        return self.pipeline.resolved_schedule(self.method.local_losses)
 
     @property
     def micro_batches(self) -> int:
         """The pipeline's micro-batches per mini-batch, with null decided."""
-        return self.pipeline.resolved_micro_batches(self.method.kind)
+        return self.pipeline.resolved_micro_batches(self.method.local_losses)
 
     @property
     def virtual_stages(self) -> int:
         """The pipeline's virtual stages per stage, with null decided."""
-        return self.pipeline.resolved_virtual_stages(self.method.kind)
+        return self.pipeline.resolved_virtual_stages(self.method.local_losses)

@@ -18,14 +18,12 @@ from alray.spec.section import (
     refusal,
 )
 
-_LOCAL = ("streamed", "sequential", "parallel_backward", "overlapped")
+LOCAL: tuple[str, ...] = ("streamed", "sequential", "parallel_backward", "overlapped")
 
-SCHEDULES: dict[str, tuple[str, ...]] = {
-    "associated_learning": _LOCAL,
-    "backpropagation": ("single", *PIPELINES),
-    "supervised_contrastive": _LOCAL,
-}
-"""The schedules each kind of method can run in."""
+
+def schedules_for(local_losses: bool) -> tuple[str, ...]:
+    """The schedules a method can run in: those for local losses, or those for gradients that travel."""
+    return LOCAL if local_losses else ("single", *PIPELINES)
 
 
 class Cost(Section):
@@ -117,15 +115,15 @@ class Pipeline(Section):
         each = virtual if isinstance(virtual, int) and virtual > 0 else 1
         return {**value, "stages": max(1, len(partition) // each)}
 
-    def resolved_schedule(self, method_kind: str) -> str:
-        """The schedule with `auto` decided for this kind of method."""
+    def resolved_schedule(self, local_losses: bool) -> str:
+        """The schedule with `auto` decided for a method with or without local losses."""
         if self.schedule != "auto":
             return self.schedule
-        if method_kind == "backpropagation":
-            return "single" if self.stages == 1 else "1f1b"
-        return "streamed"
+        if local_losses:
+            return "streamed"
+        return "single" if self.stages == 1 else "1f1b"
 
-    def resolved_micro_batches(self, method_kind: str) -> int:
+    def resolved_micro_batches(self, local_losses: bool) -> int:
         """Micro-batches of one mini-batch, with null decided; 1 in schedules that do not cut it.
 
         `auto` hangs on what components cost: before that is known it is the fewest that might do.
@@ -134,10 +132,10 @@ class Pipeline(Section):
             return self.stages
         if self.micro_batches is not None:
             return self.micro_batches
-        return default_micro_batches(self.resolved_schedule(method_kind), self.stages)
+        return default_micro_batches(self.resolved_schedule(local_losses), self.stages)
 
-    def resolved_virtual_stages(self, method_kind: str) -> int:
+    def resolved_virtual_stages(self, local_losses: bool) -> int:
         """Virtual stages of each stage, with null decided."""
         if self.virtual_stages is not None:
             return self.virtual_stages
-        return default_virtual_stages(self.resolved_schedule(method_kind))
+        return default_virtual_stages(self.resolved_schedule(local_losses))

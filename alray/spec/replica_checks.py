@@ -100,8 +100,8 @@ def ray_train_is_a_plain_baseline(spec: Spec) -> Iterator[Finding]:
     if replicas.engine != "ray_train":
         return
     wanted: list[tuple[bool, str, str]] = [
-        (spec.method.kind == "backpropagation", "method.kind", "backpropagation"),
-        (spec.schedule == "single" or spec.method.kind != "backpropagation", "pipeline.schedule", "single"),
+        (not spec.method.local_losses, "method.kind", "backpropagation"),
+        (spec.schedule == "single" or spec.method.local_losses, "pipeline.schedule", "single"),
         (replicas.synchronise == "every_step", "replicas.synchronise", "every_step"),
         (replicas.balance == "fixed", "replicas.balance", "fixed"),
         (replicas.all_reduce == "backend", "replicas.all_reduce", "backend"),

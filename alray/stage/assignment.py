@@ -225,12 +225,7 @@ class Assignment:
         samples = self.spec.data.batch_size
         if self.pipelined:
             return self._pipelined_capacity_bytes(network, after)
-        sizes = [nbytes * samples for nbytes in network.encoders[after].given_bytes.values()]
-        if self.spec.method.kind == "associated_learning":
-            sizes.append(self.spec.method.label_dim * network.dtype.itemsize * samples)
-        elif self.spec.method.kind == "supervised_contrastive":
-            sizes.append(torch.int64.itemsize * samples)  # the labels
-        return packed_bytes(sizes)
+        return packed_bytes([samples * shape.sample_bytes for shape in network.edge(after).values()])
 
     def _pipelined_capacity_bytes(self, network: Network, after: int) -> int:
         """Of an edge of a pipeline, which carries labels, and in evaluations s or class scores. With virtual stages it
@@ -258,9 +253,7 @@ class Assignment:
     def down_capacity_bytes(self, network: Network, above: int) -> int:
         """Largest message that can travel down from the stage that begins with component `above`."""
         samples = self.spec.data.batch_size
-        width = getattr(self.spec.method, "label_dim", self.data.classes)
-        routes = sum(network.ends_route(index) for index in range(above, len(network)))
-        return packed_bytes([routes * samples * width * network.dtype.itemsize])
+        return packed_bytes([network.num_routes(above) * samples * network.route_shape(above).sample_bytes])
 
 
 def open_training_data(spec: Spec, load: Callable[[str], Any]) -> Data:

@@ -20,8 +20,9 @@ from torch.nn.parallel import DistributedDataParallel
 from alray.channel.edge import Waiting
 from alray.channel.point_to_point import lost_neighbour
 from alray.errors import PlanError
-from alray.nn.component import BackpropagationComponent, Component
+from alray.nn.component import Component
 from alray.nn.encoder import Tensors
+from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.plan.plan import Plan
 from alray.spec.compression import CompressionSection, PowerSgd
 from alray.spec.models import Spec

@@ -170,9 +170,7 @@ class StageLoop:
             return False
         evaluator = None
         if flags & CutFlag.EVALUATE and self._assignment.replica == 0:
-            evaluator = Evaluator(
-                data, leader.splits(flags), num_components=len(self._assignment.plan.costs.components)
-            )
+            evaluator = Evaluator(data, leader.splits(flags), depths=self._assignment.plan.costs.depths)
         cut = Message(MessageKind.CUT, self.step, flags=flags, count=len(evaluator) if evaluator else 0)
         evaluation = yield from self._cut(cut, evaluator)
         if flags & CutFlag.STOP:

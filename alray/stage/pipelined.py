@@ -22,8 +22,9 @@ from alray.channel.point_to_point import lost_neighbour
 from alray.channel.wire import Wire
 from alray.device.out_of_memory import is_out_of_memory
 from alray.errors import StageError
-from alray.nn.component import BackpropagationComponent, Component
+from alray.nn.component import Component
 from alray.nn.encoder import Tensors
+from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.nn.network import Network
 from alray.plan.actions import Action, ActionKind
 from alray.plan.plan import Plan

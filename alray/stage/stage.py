@@ -9,8 +9,9 @@ import torch
 from torch.nn import functional
 
 from alray.channel.wire import Wire
-from alray.nn.component import BackpropagationComponent, Component, LocalComponent
+from alray.nn.component import Component, LocalComponent
 from alray.nn.encoder import Tensors, in_default_strides
+from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.stage.clock import Clock
 from alray.stage.gradients_ready import GradientsReady, Ready
 
