@@ -1,4 +1,4 @@
-"""Associated Learning (AL; Kao and Chen 2021, Wu et al. 2022): each component learns to predict a code of the labels."""
+"""Associated Learning (AL; Kao and Chen 2021, Wu et al. 2022): each component learns to predict codes of the labels."""
 
 from __future__ import annotations
 

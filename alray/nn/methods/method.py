@@ -48,8 +48,8 @@ class Method(ABC):
     local_losses: ClassVar[bool] = True
     """Whether every component learns from its own losses, so that no gradient travels between components."""
 
-    def __init__(self, task: Task, **fields: Any) -> None:
-        """fields: the further keys of the spec's section `method`."""
+    def __init__(self, task: Task) -> None:
+        """A subclass also takes the further keys of the spec's section `method`, by name."""
         self.task = task
 
     @abstractmethod
