@@ -275,11 +275,11 @@ def spread(values: Iterable[float | None]) -> Spread | None:
 
 
 def _why_none(group: Group) -> str:
-    if group.method != "associated_learning":
+    if not group.depths:
+        return "no evaluation"
+    if 1 not in group.depths:
         return "one route, the whole network (train its embedding component alone for one)"
-    if group.depths:
-        return "no `embedding` as its first component"
-    return "no evaluation"
+    return "no `embedding` as its first component"
 
 
 def _json_of(value: Spread | None) -> dict[str, Any] | None:

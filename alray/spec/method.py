@@ -22,6 +22,8 @@ class MethodSection(Section):
     """Whether every component learns from its own losses, so that no gradient travels between components."""
     has_label_chain: ClassVar[bool] = False
     """Whether components have label encoders, which can train at a rate of their own (`optimizer.label_lr`)."""
+    abbreviation: ClassVar[str] = ""
+    """How tables call it."""
 
     kind: str
     """Which method."""
@@ -45,6 +47,7 @@ class AssociatedLearning(MethodSection):
     """Associated Learning: every component has its own local losses, nothing travels backwards."""
 
     implementation = "alray.nn.methods.associated:AssociatedLearning"
+    abbreviation = "AL"
     has_label_chain = True
 
     kind: Literal["associated_learning"] = "associated_learning"
@@ -95,6 +98,7 @@ class Backpropagation(MethodSection):
     """Backpropagation of one cross-entropy loss through all components."""
 
     implementation = "alray.nn.methods.backpropagation:Backpropagation"
+    abbreviation = "BP"
     local_losses = False
 
     kind: Literal["backpropagation"]
@@ -121,6 +125,7 @@ class SupervisedContrastive(MethodSection):
     """
 
     implementation = "alray.nn.methods.contrastive:SupervisedContrastive"
+    abbreviation = "SCPL"
 
     kind: Literal["supervised_contrastive"]
     """`supervised_contrastive`."""
@@ -162,9 +167,8 @@ Method = Annotated[
 ]
 
 
-def section_of(tag: str | None) -> type[MethodSection] | None:
-    """The section class of a tag that `Choice` gives; None if there is no such method."""
-    union = get_args(Method)[0]
-    sections = {get_args(member)[1].tag: get_args(member)[0] for member in get_args(union)}
-    found: type[MethodSection] | None = sections.get(tag)
-    return found
+METHODS: dict[str, type[MethodSection]] = {
+    get_args(member)[1].tag: get_args(member)[0] for member in get_args(get_args(Method)[0])
+}
+"""The sections of all methods by `kind`; `python` stands for those of one's own."""
+BUILT_IN = tuple(kind for kind in METHODS if kind != OPEN_TAG)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from alray.spec.choice import Choice
-from alray.spec.method import section_of
+from alray.spec.method import METHODS
 from alray.spec.micro_batches import PIPELINES
 from alray.spec.pipeline import schedules_for
 from alray.spec.places import Path, Places, key_text
@@ -59,9 +59,9 @@ def _method(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
     if ("method",) not in done and ("method", "kind") not in done:
         return
     kind = Choice("kind", default="associated_learning")(document.get("method"))
-    section = section_of(kind)
-    if section is None:
+    if kind not in METHODS:
         return
+    section = METHODS[kind]
     schedule = _value(document, "pipeline", "schedule")
     if schedule not in (None, "auto", *schedules_for(section.local_losses)):
         yield ("pipeline", "schedule"), f"it is not one for {kind}"
