@@ -22,7 +22,6 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from alray.nn.component import BackpropagationComponent
 from alray.run.job import Job
 from alray.spec.loading import load_spec
 from alray.spec.models import Spec
@@ -36,8 +35,7 @@ def load(spec_file: Path, overrides: list[str]) -> tuple[Spec, nn.Sequential, Te
     parts: list[nn.Module] = []
     for index in range(len(job.network)):
         component = job.network.component(index, "cpu")
-        assert isinstance(component, BackpropagationComponent)
-        parts += [component.f.body, *([component.head] if component.head is not None else [])]
+        parts += [component.f.body, *([component.turn] if component.turn is not None else [])]
     samples, labels = job.data.train.take(range(len(job.data.train)))
     return job.spec, nn.Sequential(*parts), TensorDataset(samples, labels)
 

@@ -51,7 +51,6 @@ def tracked_peak_bytes(network: Network, plan: Plan, stage: int) -> int:
                 network=network,
                 device=_CPU,
                 batch_size=plan.costs.batch_size,
-                label_smoothing=0.0,
                 wires={},
             )
             if stage > 0:
@@ -73,15 +72,12 @@ def tracked_peak_bytes(network: Network, plan: Plan, stage: int) -> int:
 def _mini_batch(network: Network, plan: Plan, first: int) -> Tensors:
     """An input of component `first`; where rows have lengths, those of each micro-batch differ."""
     samples = plan.costs.batch_size
-    incoming = network.incoming(first, samples, _CPU)
+    incoming = network.training_input(first, samples, _CPU)
     if "mask" in incoming:
         incoming["mask"][:: samples // plan.micro_batches, -1] = False
     if incoming["s"].is_floating_point():
         incoming["s"].normal_()
-    if plan.method == "associated_learning" and first > 0:
-        incoming["t"] = torch.randn(samples, network.spec.method.label_dim)
-    incoming["labels"] = torch.zeros(samples, dtype=torch.int64)
-    return incoming
+    return {"labels": torch.zeros(samples, dtype=torch.int64)} | incoming  # those of a pipeline go to every stage
 
 
 @contextmanager

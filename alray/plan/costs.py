@@ -29,7 +29,9 @@ class ComponentCosts:
     route_bytes: int  # what one depth's message downwards before this component holds
     output_shape: tuple[int, ...]  # of s, without the batch dimension
     ends_route: bool = True  # whether a route of inference has this depth
-    parts: dict[str, int] = field(default_factory=dict, hash=False)  # `parameters` of f, b, g, h; f and p; f and head
+    parts: dict[str, int] = field(default_factory=dict, hash=False)  # `parameters` by part: f, b, g, h; f, head
+    along_parameters: int | None = None  # that every route over this component uses; None: not counted
+    turn_parameters: int = 0  # that only the route which ends at this component uses
     # The most that is held beside weights and optimizer state, what the forward left included; 0: no more than that.
     forward_peak_bytes: int = 0
     backward_peak_bytes: int = 0  # where there are no gradients yet; those it makes are included
@@ -69,6 +71,21 @@ class Costs:
     input_gradient_share: float = 0.5  # of a split backward, the share of I, which the stage below waits for
     contention: float = 1.0  # relative duration of a computation while all other processors compute too
     batch_bytes: int = 0  # of a mini-batch as stage 0 reads it
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Depths of the routes of inference, shallowest first."""
+        return tuple(place + 1 for place, component in enumerate(self.components) if component.ends_route)
+
+    def route_parameters(self, depth: int) -> int | None:
+        """Trainable parameters that the route of this depth uses: the effective ones; None if they were not counted.
+
+        The others are affiliate: only training uses them (the division is that of T.-H. Lin's thesis, 2023).
+        """
+        along = [component.along_parameters for component in self.components[:depth]]
+        if None in along:
+            return None
+        return sum(filter(None, along)) + self.components[depth - 1].turn_parameters
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -14,19 +14,19 @@ from alray.data.batches import Batch
 from alray.device import devices
 from alray.device.out_of_memory import asked_text, is_out_of_memory
 from alray.errors import RunError
-from alray.nn.component import BackpropagationComponent
+from alray.nn.component import Component, Exercise
 from alray.nn.encoder import Tensors
 from alray.nn.network import Network
 from alray.plan.costs import ComponentCosts, Costs
 from alray.probe.all_reduce import time_reduction
 from alray.probe.contention import companions, measure_contention
 from alray.probe.estimate import estimate_costs
-from alray.probe.exercise import Exercise
 from alray.probe.micro_batch import MicroBatchTimes, time_micro_batch
 from alray.probe.timing import Timed, Timing, time_parts
 from alray.user_code import FAULTS_OF_USER_CODE
 
-_WORK_S = 0.03  # what is compared with and without others beside it takes at least this
+_WORK_S = 0.03  # least time of the work that is measured alone and beside other stages
+_TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class _Measured:
 
     @property
     def train_s(self) -> float:
-        return sum(self.timed.medians[name] for name in ("forward_s", "backward_s", "update_s"))
+        return sum(self.timed.medians[name] for name in _TRAINING)
 
 
 def _probe(
@@ -111,11 +111,16 @@ def _probe(
     micro_batch = None
     try:
         component = network.component(index, surroundings.device)
-        exercise = Exercise(component, incoming)
+        samples = len(incoming["s"])
+        exercise = _exercise(network, component, incoming, samples)
         timed = time_parts(exercise.parts, timing)
-        if surroundings.micro_batches > 1 and isinstance(component, BackpropagationComponent):
-            samples = len(incoming["labels"]) // surroundings.micro_batches
-            micro_batch = time_micro_batch(component, incoming, samples, timing)
+        exercise.forward()
+        exercise.label()
+        passed_on = exercise.passed_on
+        if surroundings.micro_batches > 1 and not network.method.local_losses:
+            samples //= surroundings.micro_batches
+            part = {name: tensor[:samples] for name, tensor in incoming.items()}
+            micro_batch = time_micro_batch(_exercise(network, component, part, samples), timing)
     except FAULTS_OF_USER_CODE as error:
         if is_out_of_memory(error):
             raise RunError(
@@ -130,7 +135,12 @@ def _probe(
             mend="it was tried on the first mini-batch; mend the block, or the spec's fields for it",
         ) from error
     reduce_s = time_reduction(component, network.spec.replicas)
-    return _Measured(timed, exercise.passed_on, micro_batch, reduce_s), lambda: _processor_s(exercise)
+    return _Measured(timed, passed_on, micro_batch, reduce_s), lambda: _processor_s(exercise)
+
+
+def _exercise(network: Network, component: Component, incoming: Tensors, samples: int) -> Exercise:
+    route = network.route_shape(component.index + 1)
+    return component.exercise(incoming, torch.zeros(samples, *route, dtype=route.dtype, device=incoming["s"].device))
 
 
 def _bytes_of_others(counted: Costs, index: int) -> int:
@@ -148,7 +158,7 @@ def _processor_s(exercise: Exercise) -> float:
     began, times = time.perf_counter(), 0
     busy = time.process_time()
     while times == 0 or time.perf_counter() - began < _WORK_S:
-        for name in ("forward_s", "backward_s", "update_s"):
+        for name in _TRAINING:
             exercise.parts[name]()
         times += 1
     return (time.process_time() - busy) / times
@@ -156,6 +166,7 @@ def _processor_s(exercise: Exercise) -> float:
 
 def _with_times(component: ComponentCosts, kind: _Measured, surroundings: Surroundings) -> ComponentCosts:
     times: dict[str, Any] = {**kind.timed.medians, "reduce_s": kind.reduce_s}
+    times["backward_s"] += times["label_s"]  # B of the plan is both
     component = replace(component, **times)
     if kind.micro_batch is None:
         return component

@@ -16,11 +16,8 @@ from weakref import ref
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.autograd.graph import get_gradient_edge
-from torch.nn import functional
 
-from alray.nn.component import BackpropagationComponent, Component, LocalComponent
-from alray.nn.encoder import Tensors, in_default_strides
+from alray.nn.component import Component, Exercise
 from alray.nn.network import Network
 from alray.probe.memory_meter import MemoryMeter
 from alray.probe.recurrent_operations import recurrent_operations
@@ -66,7 +63,7 @@ def component_memory(network: Network, index: int, batch_size: int, device: torc
         whole = _count(network, index, batch_size, at)
     backward_fixed = adding_fixed = 0
     # Only backpropagation cuts mini-batches. The line through a few samples and all of them tells what is fixed.
-    if network.spec.method.kind == "backpropagation" and batch_size > _FEW_SAMPLES:
+    if not network.method.local_losses and batch_size > _FEW_SAMPLES:
         few = _count(network, index, _FEW_SAMPLES, at)
         backward_fixed = _intercept(few.backward, whole.backward, batch_size)
         adding_fixed = _intercept(few.adding, whole.adding, batch_size)
@@ -113,61 +110,41 @@ def _count_at(network: Network, index: int, samples: int, device: torch.device, 
     """
     component = network.component(index, "meta")
     with _without_memory(component, device):
-        incoming = network.incoming(index, samples, device)
+        incoming = network.training_input(index, samples, device)
         for name in ("s", "mask"):
             if places is not None and name in incoming:
                 incoming[name] = incoming[name][:, :places].clone()
-        if network.spec.method.kind == "associated_learning" and index > 0:
-            incoming["t"] = torch.zeros(samples, network.spec.method.label_dim, dtype=network.dtype, device=device)
-        incoming["labels"] = torch.zeros(samples, dtype=torch.int64, device=device)
-        outside = [*component.parameters(), *component.buffers(), *incoming.values()]
+        route = network.route_shape(index + 1).empty(samples, device)
+        outside = [*component.parameters(), *component.buffers(), *incoming.values(), route]
+        exercise = component.exercise(incoming, route)
         with MemoryMeter(outside) as meter:
-            run = _run_local if isinstance(component, LocalComponent) else _run_backpropagation
-            kept, forward, backward = run(component, incoming, meter)
-            with_gradients = meter.held_bytes
+            kept, forward, backward = _run(exercise, meter)
             adding = 0
-            if isinstance(component, BackpropagationComponent):
-                _, _, adding = run(component, incoming, meter)
-                adding -= with_gradients
+            if not network.method.local_losses:
+                with_gradients = meter.held_bytes
+                adding = _run(exercise, meter, add=True)[2] - with_gradients
             # The first update makes the optimizer's state; later ones find it.
             for _ in range(2):
                 before = meter.mark()
-                for optimizer in component.optimizers().values():
-                    optimizer.step(0.0)
+                exercise.update()
                 update = meter.peak_bytes - before
     return _Counted(kept, forward, backward, adding, update)
 
 
-def _run_local(component: Component, incoming: Tensors, meter: MemoryMeter) -> tuple[int, int, int]:
-    """What F leaves, and the peaks of F and B."""
-    assert isinstance(component, LocalComponent)
+def _run(exercise: Exercise, meter: MemoryMeter, *, add: bool = False) -> tuple[int, int, int]:
+    """F, L and B of a mini-batch: what F and L leave, the peak of both, and the peak of B, in bytes.
+
+    The peak of B includes the gradient that comes in and the one that goes out. add: see `Exercise.backward`.
+    """
     before = meter.mark()
-    passed_on = component.forward_step(incoming, 0)
+    exercise.forward()
+    exercise.label()
     kept, forward = meter.held_bytes - before, meter.peak_bytes - before
     meter.mark()
-    component.backward_step()
-    del passed_on
-    return kept, forward, meter.peak_bytes - before
-
-
-def _run_backpropagation(component: Component, incoming: Tensors, meter: MemoryMeter) -> tuple[int, int, int]:
-    """What F leaves; the peak of F; and that of B with the gradient that comes in and the one that goes out."""
-    assert isinstance(component, BackpropagationComponent)
-    before = meter.mark()
-    s = incoming["s"].detach()
-    if s.is_floating_point() and component.index > 0:
-        s.requires_grad_()
-    outgoing = in_default_strides(component.f.run({**incoming, "s": s}, 0))
-    end = outgoing["s"]
-    if component.head is not None:
-        end = functional.cross_entropy(component.head(end, outgoing.get("mask")), incoming["labels"])
-    kept, forward = meter.held_bytes - before, meter.peak_bytes - before
-    meter.mark()
-    if end.requires_grad:
-        shape, dtype, way_back = end.shape, end.dtype, get_gradient_edge(end)
-        del outgoing, end  # in the chain only the next component holds them, for as long as it needs them
-        torch.autograd.backward((way_back,), (torch.ones(shape, dtype=dtype),))
-    return kept, forward, meter.peak_bytes - before
+    exercise.backward(add=add)
+    backward = meter.peak_bytes - before
+    exercise.passed_on = {}
+    return kept, forward, backward
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from alray.plan.parameters import route_parameters
 from alray.records import EvaluationRecord
 from alray.report.compare_labels import differing_keys, labels_of
 from alray.report.folder import RunFolder, read_run
@@ -81,9 +80,9 @@ class ComparedRun:
 
     @property
     def effective_parameters(self) -> int | None:
-        """Those inference at full depth uses; None in a plan that does not tell parts apart."""
-        parts = [component.parts for component in self.folder.plan.costs.components]
-        return route_parameters(parts, len(parts)) if all(parts) else None
+        """Those that inference at full depth uses; None in a plan that did not count them."""
+        costs = self.folder.plan.costs
+        return costs.route_parameters(len(costs.components))
 
     @property
     def affiliate_parameters(self) -> int | None:
@@ -276,11 +275,11 @@ def spread(values: Iterable[float | None]) -> Spread | None:
 
 
 def _why_none(group: Group) -> str:
-    if group.method != "associated_learning":
+    if not group.depths:
+        return "no evaluation"
+    if 1 not in group.depths:
         return "one route, the whole network (train its embedding component alone for one)"
-    if group.depths:
-        return "no `embedding` as its first component"
-    return "no evaluation"
+    return "no `embedding` as its first component"
 
 
 def _json_of(value: Spread | None) -> dict[str, Any] | None:

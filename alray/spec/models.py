@@ -41,7 +41,15 @@ from alray.spec.data import (
 from alray.spec.disturbance import Disturbance, FixedDisturbance, RandomDisturbance
 from alray.spec.duration import Duration
 from alray.spec.lr_schedule import Constant, Cosine, Linear, LrSchedule
-from alray.spec.method import AssociatedLearning, Backpropagation, Bridge, Head, Method, SupervisedContrastive
+from alray.spec.method import (
+    AssociatedLearning,
+    Backpropagation,
+    Bridge,
+    Head,
+    Method,
+    OwnMethod,
+    SupervisedContrastive,
+)
 from alray.spec.model import Model
 from alray.spec.optimizer import Adam, AdamW, Lars, Optimizer, Sgd
 from alray.spec.pipeline import Cost, Pipeline
@@ -89,6 +97,7 @@ __all__ = [
     "Optimizer",
     "OwnBlock",
     "OwnData",
+    "OwnMethod",
     "Pipeline",
     "PowerSgd",
     "RandomDisturbance",

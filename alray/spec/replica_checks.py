@@ -102,7 +102,7 @@ def ray_train_is_a_plain_baseline(spec: Spec) -> Iterator[Finding]:
     if replicas.engine != "ray_train":
         return
     wanted: list[tuple[bool, str, str]] = [
-        (spec.method.kind == "backpropagation", "method.kind", "backpropagation"),
+        (not spec.method.local_losses, "method.kind", "backpropagation"),
         (not is_pipeline(spec), "pipeline.schedule", _ONE_DEVICE),
         (replicas.synchronise == "every_step", "replicas.synchronise", "every_step"),
         (replicas.balance == "fixed", "replicas.balance", "fixed"),

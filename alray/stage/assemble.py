@@ -11,8 +11,9 @@ import torch.distributed as dist
 from alray.data.batches import Batch
 from alray.data.dataset import Data
 from alray.device.memory_used import peak_memory_bytes
-from alray.nn.component import BackpropagationComponent, Component, LocalComponent
+from alray.nn.component import Component, LocalComponent
 from alray.nn.encoder import Tensors
+from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.nn.network import Network
 from alray.nn.replica_norm import ReplicaSums, share_norms
 from alray.schedules.actions import Action
@@ -187,7 +188,6 @@ def _stage(
     slowdown = None
     if spec.replicas.disturbance is not None:
         slowdown = Slowdown(spec, assignment.replica, steps_per_epoch=assignment.data.steps_per_epoch)
-    smoothing = getattr(spec.method, "label_smoothing", 0.0)
     if assignment.pipelined:
         from alray.stage.stages.pipelined import PipelinedStage
 
@@ -200,7 +200,6 @@ def _stage(
             network=network,
             device=device,
             batch_size=assignment.shares[assignment.replica],
-            label_smoothing=smoothing,
             wires=ports.wires,
         )
     actions = plan.actions(assignment.stage)
@@ -208,10 +207,8 @@ def _stage(
         from alray.stage.stages.data_parallel import DataParallelReplication, DataParallelStage
 
         assert isinstance(replication, DataParallelReplication)
-        return DataParallelStage(chain_of(components), actions, replication, slowdown, label_smoothing=smoothing)
-    return stage_of(
-        components, actions, replication, slowdown, label_smoothing=smoothing, micro_batches=plan.micro_batches
-    )
+        return DataParallelStage(chain_of(components), actions, replication, slowdown)
+    return stage_of(components, actions, replication, slowdown, micro_batches=plan.micro_batches)
 
 
 def stage_of(
@@ -220,7 +217,6 @@ def stage_of(
     replication: Replication | None = None,
     slowdown: Slowdown | None = None,
     *,
-    label_smoothing: float = 0.0,
     micro_batches: int = 1,
 ) -> ActionStage:
     """The stage that trains these components by a list of actions. Without a list it serves for inference."""
@@ -233,7 +229,6 @@ def stage_of(
         actions,
         replication,
         slowdown,
-        label_smoothing=label_smoothing,
         micro_batches=micro_batches,
     )
 

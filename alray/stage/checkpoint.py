@@ -20,8 +20,8 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
 from alray.errors import CheckpointError
-from alray.nn.boundary import row_major
 from alray.nn.component import Component
+from alray.nn.encoder import row_major
 from alray.stage.replication import Replication
 from alray.stage.telemetry import CheckpointPart, ComponentFile
 

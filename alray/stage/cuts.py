@@ -63,8 +63,7 @@ class Cuts:
             return False
         evaluator = None
         if flags & CutFlag.EVALUATE and self._assignment.replica == 0:
-            components = len(self._assignment.plan.costs.components)
-            evaluator = Evaluator(data, self._leader.splits(flags), num_components=components)
+            evaluator = Evaluator(data, self._leader.splits(flags), depths=self._assignment.plan.costs.depths)
         cut = Message(MessageKind.CUT, step, flags=flags, count=len(evaluator) if evaluator else 0)
         evaluation = yield from self._make(cut, evaluator)
         if flags & CutFlag.STOP:

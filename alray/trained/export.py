@@ -17,6 +17,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 
 from alray.errors import RequestError
+from alray.nn.component import trainable
 from alray.nn.route import Route
 from alray.trained.network import TrainedNetwork
 from alray.trained.route_header import HEADER, RouteHeader, header_of
@@ -79,7 +80,7 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file:
         file=str(file),
         format=kind,
         depth=depth,
-        parameters=sum(parameter.numel() for parameter in route.parameters() if parameter.requires_grad),
+        parameters=trainable(route),
         bytes=file.stat().st_size,
         inputs=_inputs(route, header, kind),
     )

@@ -51,9 +51,8 @@ class TrainedNetwork:
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """Depths of the routes, shallowest first; without a label chain there is only the whole network."""
-        network = self.job.network
-        return tuple(index + 1 for index in range(len(network)) if network.ends_route(index))
+        """Depths of the routes, shallowest first."""
+        return self.job.network.depths
 
     def route(self, depth: int) -> Route:
         """The route of this depth as one module, which shares this network's weights."""
@@ -67,7 +66,7 @@ class TrainedNetwork:
 
     def evaluate(self, splits: Sequence[str]) -> list[DepthAccuracy]:
         """Accuracy of every route on these splits, those that the data has."""
-        evaluator = Evaluator(self.job.data, tuple(splits), num_components=len(self.job.network))
+        evaluator = Evaluator(self.job.data, tuple(splits), depths=self.depths)
         for number, batch in enumerate(evaluator):
             evaluator.take(number, self.scores(batch, number))
         return evaluator.accuracies()
@@ -103,6 +102,6 @@ class TrainedNetwork:
                 key="--depth",
                 mend=f"the depths of this run are {self.depths[0]} to {self.depths[-1]}"
                 if len(self.depths) > 1
-                else f"{self.job.spec.method.kind} has one route: {self.depths[0]}",
+                else f"this run has one route, of depth {self.depths[0]}",
             )
         return depth

@@ -8,7 +8,7 @@ from torch import nn
 
 from alray.errors import SpecError
 from alray.nn.blocks import builder
-from alray.nn.pooling import final_states, last_state
+from alray.nn.readout import final_states, last_state
 from alray.nn.shape import Shape
 
 LENGTHS = (3, 6, 1)

@@ -11,7 +11,7 @@ from torch import nn
 from alray.errors import DataError, SpecError
 from alray.nn.blocks import builder
 from alray.nn.blocks.embedding import SPREAD
-from alray.nn.draws import module_draws
+from alray.nn.encoder import module_draws
 from alray.nn.shape import Shape
 
 WORDS = ("<pad>", "<unk>", "the", "cat", "sat", "naïve")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from alray.nn.boundary import default_strides, pass_on, row_major
+from alray.nn.encoder import default_strides, pass_on, row_major
 from alray.stage.assemble import stage_of
 
 from ..mini_batches import backward, forward

@@ -6,8 +6,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from alray.nn.contrastive import debiased_supervised_contrastive, supervised_contrastive
-from alray.nn.contrastive_component import ContrastiveComponent, projection
+from alray.nn.methods.contrastive import (
+    ContrastiveComponent,
+    debiased_supervised_contrastive,
+    projection,
+    supervised_contrastive,
+)
 from alray.nn.network import Network
 from alray.nn.shape import Shape
 from alray.stage.assemble import stage_of

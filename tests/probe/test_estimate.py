@@ -14,7 +14,7 @@ from alray.probe.estimate import estimate_costs, given_costs
 from alray.probe.measure import Surroundings, probe_costs
 
 CPU = torch.device("cpu")
-TIMES = {"forward_s", "backward_s", "update_s", "infer_s", "route_s"}
+TIMES = {"forward_s", "label_s", "backward_s", "update_s", "infer_s", "route_s"}
 METHODS = ["method.label_dim=5", "method={kind: backpropagation}", "method={kind: supervised_contrastive}"]
 DRAWING = """\
 from torch import nn

@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from alray.data.batches import TrainBatches
+from alray.nn.component import Exercise, LocalComponent
 from alray.plan.costs import Costs
 from alray.plan.durations import action_durations
 from alray.plan.setting import Setting
 from alray.probe.contention import Companions, companions, measure_contention
-from alray.probe.exercise import Exercise
+from alray.probe.estimate import estimate_costs
 from alray.probe.measure import Surroundings, probe_costs
-from alray.probe.micro_batch import time_micro_batch
+from alray.probe.micro_batch import SplitBackward, time_micro_batch
 from alray.probe.timing import Timing
 
 CPU = torch.device("cpu")
@@ -38,6 +39,10 @@ def probe(job, **changes: Any) -> Costs:
 def incoming(job, index: int, samples: int) -> dict[str, torch.Tensor]:
     shape = (samples, *job.network.encoders[index].input)
     return {"s": torch.randn(shape), "labels": torch.zeros(samples, dtype=torch.int64)}
+
+
+def exercise_of(component, batch: dict[str, torch.Tensor]) -> Exercise:
+    return component.exercise(batch, torch.zeros(len(batch["s"]), 4))
 
 
 def test_a_micro_batch_costs_what_was_measured_of_it(make_job, monkeypatch):
@@ -71,7 +76,7 @@ def test_a_micro_batch_is_timed_and_leaves_no_gradient(make_job):
     job = make_job(*BACKPROPAGATION)
     for index in range(2):
         component = job.network.component(index, "cpu")
-        times = time_micro_batch(component, incoming(job, index, 8), 2, Timing())
+        times = time_micro_batch(exercise_of(component, incoming(job, index, 2)), Timing())
         assert times.forward_s > 0 and times.backward_s > 0
         # The first component's input needs no gradient: there are no two parts.
         assert (times.input_gradient_s > 0) == (times.weight_gradients_s > 0) == (index > 0)
@@ -79,18 +84,17 @@ def test_a_micro_batch_is_timed_and_leaves_no_gradient(make_job):
 
 
 def test_a_split_backward_gives_the_gradients_of_a_whole_one(make_job):
-    from alray.probe.micro_batch import _Split, _Whole
-
     job = make_job(*BACKPROPAGATION)
     batch = incoming(job, 1, 4)
     whole, split = (job.network.component(1, "cpu") for _ in range(2))
-    one, two = _Whole(whole, batch), _Split(split, batch)
+    one, two = exercise_of(whole, batch), exercise_of(split, batch)
+    halves = SplitBackward(two)
     one.forward()
     one.backward()
     two.forward()
-    two.input_gradient()
+    halves.input_gradient()
     assert any(parameter.grad is None for parameter in split.parameters())
-    two.weight_gradients()
+    halves.weight_gradients()
     for expected, found in zip(whole.parameters(), split.parameters(), strict=True):
         torch.testing.assert_close(found.grad, expected.grad)
 
@@ -98,14 +102,16 @@ def test_a_split_backward_gives_the_gradients_of_a_whole_one(make_job):
 def test_components_that_are_alike_are_measured_once(make_job, monkeypatch):
     entry = "{block: vgg, channels: [2]}"
     job = make_job(f"model.components=[{entry}, {entry}, {entry}, {entry}]", "pipeline.stages=1")
+    estimated = estimate_costs(job.network, batch_size=8, device=CPU, threads=1)
     measured: list[int] = []
+    exercise = LocalComponent.exercise
 
-    class Counted(Exercise):
-        def __init__(self, component, incoming) -> None:
-            measured.append(component.index)
-            super().__init__(component, incoming)
+    def counted(component, *arguments) -> Exercise:
+        measured.append(component.index)
+        return exercise(component, *arguments)
 
-    monkeypatch.setattr("alray.probe.measure.Exercise", Counted)
+    monkeypatch.setattr("alray.probe.measure.estimate_costs", lambda *_, **__: estimated)
+    monkeypatch.setattr(LocalComponent, "exercise", counted)
     costs = probe(job)
     assert measured == [0, 1, 3]
     assert costs.components[1] == costs.components[2]

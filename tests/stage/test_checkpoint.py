@@ -176,7 +176,7 @@ def test_a_model_with_more_components_than_the_checkpoint(make_network, tmp_path
     hashes = write(network.component(0, "cpu"), tmp_path)
     assert complaint(network.component(1, "cpu"), tmp_path, hashes) == (
         f"{tmp_path / 'manifest.json'}: the checkpoint has no file component-01.safetensors; "
-        "the model of the spec has more components than the checkpoint's"
+        "use the model that the checkpoint was written with: this one has more components"
     )
 
 
@@ -186,7 +186,7 @@ def test_the_weights_of_another_model(make_network, tmp_path):
     message = complaint(other, tmp_path, hashes)
     assert message.startswith(f"{tmp_path / weights_file(0)}: these are not the weights of component 0: ")
     assert "size mismatch" in message and "\n" not in message
-    assert message.endswith("; the model, method or data of the spec is another one than the checkpoint's")
+    assert message.endswith("; use the model, method and data that the checkpoint was written with")
     twin = make_network("method={kind: backpropagation}").component(0, "cpu")
     assert "Unexpected key(s)" in complaint(twin, tmp_path, hashes)
 

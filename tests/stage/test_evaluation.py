@@ -17,7 +17,7 @@ def scores(labels: torch.Tensor, wrong: int, classes: int = 4) -> torch.Tensor:
 
 def test_every_sample_of_every_split_is_counted_once(make_job):
     data = make_job("data.samples=100").data
-    evaluator = Evaluator(data, ("train", "validation", "test"), num_components=2)
+    evaluator = Evaluator(data, ("train", "validation", "test"), depths=(1, 2))
     sizes: list[int] = []
     for number, batch in enumerate(evaluator):
         sizes.append(len(batch.labels))
@@ -34,7 +34,7 @@ def test_every_sample_of_every_split_is_counted_once(make_job):
 
 
 def test_answers_may_come_later_than_the_next_batches_go(make_job):
-    evaluator = Evaluator(make_job().data, ("validation", "test"), num_components=1)
+    evaluator = Evaluator(make_job().data, ("validation", "test"), depths=(1,))
     batches = list(evaluator)
     for number in range(len(batches)):
         evaluator.take(number, [scores(batches[number].labels, 0)])
@@ -43,7 +43,7 @@ def test_answers_may_come_later_than_the_next_batches_go(make_job):
 
 
 def test_a_split_that_is_not_there_is_left_out(make_job):
-    evaluator = Evaluator(make_job("data.validation_fraction=0").data, ("validation", "test"), num_components=1)
+    evaluator = Evaluator(make_job("data.validation_fraction=0").data, ("validation", "test"), depths=(1,))
     for number, batch in enumerate(evaluator):
         evaluator.take(number, [scores(batch.labels, 0)])
     (only,) = evaluator.accuracies()
@@ -51,7 +51,7 @@ def test_a_split_that_is_not_there_is_left_out(make_job):
 
 
 def test_the_one_route_of_backpropagation_is_the_whole_network(make_job):
-    evaluator = Evaluator(make_job().data, ("test",), num_components=4)
+    evaluator = Evaluator(make_job().data, ("test",), depths=(4,))
     for number, batch in enumerate(evaluator):
         evaluator.take(number, [scores(batch.labels, 2)])
     (only,) = evaluator.accuracies()
@@ -59,7 +59,7 @@ def test_the_one_route_of_backpropagation_is_the_whole_network(make_job):
 
 
 def test_nothing_measured_is_no_accuracy(make_job):
-    assert Evaluator(make_job().data, (), num_components=2).accuracies() == []
+    assert Evaluator(make_job().data, (), depths=(1, 2)).accuracies() == []
 
 
 @pytest.mark.parametrize("partition", [(2,), (1, 1)])

@@ -49,7 +49,7 @@ def plain(stage, network) -> nn.Sequential:
 )
 def test_backpropagation_equals_a_plain_loop(make_network, optimizer, make):
     network = make_network(BP, f"optimizer={optimizer}", "method.label_smoothing=0.1")
-    stage = stage_of([network.component(index, "cpu") for index in range(2)], label_smoothing=0.1)
+    stage = stage_of([network.component(index, "cpu") for index in range(2)])
     assert isinstance(stage, BackpropagationStage)
     model = plain(stage, network)
     plain_optimizer = make(model.parameters())

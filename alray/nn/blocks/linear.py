@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from alray.nn.activations import with_activation
 from alray.nn.blocks.inputs import require_values
 from alray.nn.blocks.masks import zero_padding
 from alray.nn.blocks.registry import register
+from alray.nn.readout import with_activation
 from alray.nn.shape import Shape
 
 

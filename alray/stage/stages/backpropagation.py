@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
-from torch.nn import functional
 
-from alray.nn.component import BackpropagationComponent, Component
+from alray.nn.component import Component
 from alray.nn.encoder import Tensors, in_default_strides
+from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.schedules.actions import Action
 from alray.stage.disturbance import Slowdown
 from alray.stage.replication import Replication
@@ -30,12 +30,11 @@ class BackpropagationStage(ActionStage):
         replication: Replication,
         slowdown: Slowdown | None = None,
         *,
-        label_smoothing: float = 0.0,
         micro_batches: int = 1,
     ) -> None:
         super().__init__(components, actions, replication, slowdown)
         self._chain = list(components)
-        self._label_smoothing, self._micro_batches = label_smoothing, micro_batches
+        self._micro_batches = micro_batches
         self._pending: torch.Tensor | None = None
         self._losses: list[torch.Tensor] = []
         self._gradients_ready: GradientsReady | None = None
@@ -49,7 +48,7 @@ class BackpropagationStage(ActionStage):
     def forward(self, batch: MiniBatch, micro_batch: int = 0) -> None:
         part = {name: value.chunk(self._micro_batches)[micro_batch] for name, value in batch.incoming.items()}
         scores = class_scores(self._chain, part, *draw_purpose(batch.step, micro_batch, self._micro_batches))
-        self._pending = functional.cross_entropy(scores, part["labels"], label_smoothing=self._label_smoothing)
+        self._pending = self._chain[-1].loss(scores, part["labels"])
 
     def backward(self, batch: MiniBatch) -> Mapping[int, Tensors]:
         """B of the micro-batch that was last forwarded. The last one returns the mean loss of the mini-batch."""

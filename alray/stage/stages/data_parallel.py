@@ -14,14 +14,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
-from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from alray.channel.edge import Waiting
 from alray.channel.point_to_point import lost_neighbour
 from alray.errors import PlanError
-from alray.nn.component import BackpropagationComponent, Component
+from alray.nn.component import Component
 from alray.nn.encoder import Tensors
+from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.plan.plan import Plan
 from alray.schedules.actions import Action
 from alray.seeds import derive_seed
@@ -120,13 +120,10 @@ class DataParallelStage(ActionStage):
         actions: Sequence[Action],
         replication: DataParallelReplication,
         slowdown: Slowdown | None = None,
-        *,
-        label_smoothing: float,
     ) -> None:
         """Collective: all replicas call it, in processes whose default process group they form."""
         super().__init__(components, actions, replication, slowdown)
         self._chain = list(components)
-        self._label_smoothing = label_smoothing
         self._network = DistributedDataParallel(_WholeNetwork(components))
         self._by_ddp = replication
         self._pending: torch.Tensor | None = None
@@ -135,8 +132,7 @@ class DataParallelStage(ActionStage):
     def forward(self, batch: MiniBatch, micro_batch: int = 0) -> None:
         with _lost_replicas():
             scores = self._network(batch.incoming, batch.step)
-        labels = batch.incoming["labels"]
-        self._pending = functional.cross_entropy(scores, labels, label_smoothing=self._label_smoothing)
+        self._pending = self._chain[-1].loss(scores, batch.incoming["labels"])
 
     def backward(self, batch: MiniBatch) -> Mapping[int, Tensors]:
         """B, within which DDP averages the gradients."""

@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, schedules
-from torch.nn import functional
 
 from alray.channel.edge import Waiting
 from alray.channel.message import Message, MessageKind
@@ -24,8 +23,8 @@ from alray.channel.point_to_point import lost_neighbour
 from alray.channel.wire import Wire
 from alray.device.out_of_memory import is_out_of_memory
 from alray.errors import StageError
-from alray.nn.component import BackpropagationComponent
 from alray.nn.encoder import Tensors
+from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.nn.network import Network
 from alray.plan.plan import Plan
 from alray.schedules.actions import Action, ActionKind
@@ -78,7 +77,6 @@ class PipelinedStage(RoundStage):
         network: Network,
         device: torch.device,
         batch_size: int,
-        label_smoothing: float,
         wires: Mapping[int, Wire],
     ) -> None:
         """components: those of `plan.stage_plans[stage]`, in its order.
@@ -93,8 +91,7 @@ class PipelinedStage(RoundStage):
         self._batch = _Shared(plan.micro_batches)
         held = {component.index: component for component in components}
         self._parts = [
-            _Part([held[index] for index in run], network, self._batch, device, label_smoothing)
-            for run in plan.stage_plans[stage].runs
+            _Part([held[index] for index in run], network, self._batch, device) for run in plan.stage_plans[stage].runs
         ]
         samples = batch_size // plan.micro_batches
         self._ends = [
@@ -203,7 +200,6 @@ class _Part(nn.Module):
         network: Network,
         batch: _Shared,
         device: torch.device,
-        label_smoothing: float,
     ) -> None:
         super().__init__()
         self.held = components
@@ -212,7 +208,7 @@ class _Part(nn.Module):
         self.takes_mask = "mask" in network.encoders[components[0].index].takes_along
         self.micro_batch = 0
         self.gives: torch.Size | None = None
-        self._batch, self._device, self._label_smoothing = batch, device, label_smoothing
+        self._batch, self._device = batch, device
 
     def forward(self, s: torch.Tensor) -> torch.Tensor:
         """What the next virtual stage gets, in host memory, or the loss of the micro-batch."""
@@ -224,7 +220,7 @@ class _Part(nn.Module):
         if self.ends_in_loss:
             labels = batch.labels[self.micro_batch]
             scores = class_scores(self.held, incoming, *purpose)
-            return functional.cross_entropy(scores, labels, label_smoothing=self._label_smoothing)
+            return self.held[-1].loss(scores, labels)
         s = through(self.held, incoming, *purpose)["s"].to(_HOST)
         if s.shape != self.gives:  # gloo would end the neighbour's process
             raise StageError(
