@@ -36,8 +36,8 @@ class RouteCost:
 def measure_routes(network: TrainedNetwork, depths: Sequence[int]) -> list[RouteCost]:
     """The cost of each of these routes, on a mini-batch of the run's data and on the run's device and threads."""
     parts = [component.part_parameters() for component in network.components]
-    batch = _whole_batch(network.job.data)
-    tensors = batch.inputs(network.device, network.job.network.dtype)
+    batch = _whole_batch(network.workload.data)
+    tensors = batch.inputs(network.device, network.workload.network.dtype)
     size = len(batch.labels)
 
     def cost(depth: int) -> RouteCost:

@@ -94,17 +94,17 @@ class RouteHeader(_Part):
 
 def header_of(network: TrainedNetwork, depth: int) -> RouteHeader:
     """The header of the route of this depth."""
-    spec = network.job.spec.model_dump(mode="json", include={"name", "seed", "method"})
-    entries = [entry.model_dump(mode="json") for entry in network.job.spec.model.expanded()[:depth]]
+    spec = network.workload.spec.model_dump(mode="json", include={"name", "seed", "method"})
+    entries = [entry.model_dump(mode="json") for entry in network.workload.spec.model.expanded()[:depth]]
     # What a block began with is in its weights.
     spec["model"] = {"components": [{key: entry[key] for key in entry if key != "vectors"} for entry in entries]}
     return RouteHeader(
         alray=__version__,
-        name=network.job.spec.name,
+        name=network.workload.spec.name,
         step=network.step,
         depth=depth,
-        classes=network.job.data.classes,
-        input=_form(network.job.data),
+        classes=network.workload.data.classes,
+        input=_form(network.workload.data),
         spec=spec,
     )
 

@@ -99,7 +99,7 @@ def picture(tmp_path: Path) -> Path:
 def batch_of(run: Path) -> tuple[TrainedNetwork, list[torch.Tensor]]:
     """The run's network, and a mini-batch of its data as a route takes it."""
     network = TrainedNetwork(run, allow_code=False)
-    batch = next(iter(EvaluationBatches(network.job.data, "validation")))
+    batch = next(iter(EvaluationBatches(network.workload.data, "validation")))
     return network, [batch.samples] if batch.mask is None else [batch.samples, batch.mask]
 
 
@@ -166,7 +166,7 @@ def test_a_graph_of_torch_gives_the_runs_scores(
         assert said["inputs"]["mask"] == ["N", length or "T"]
     extra = {f"{HEADER}.json": ""}
     graph = torch.export.load(file, extra_files=extra).module()
-    assert parse_header(extra[f"{HEADER}.json"], "").classes == network.job.data.classes
+    assert parse_header(extra[f"{HEADER}.json"], "").classes == network.workload.data.classes
     with torch.no_grad():
         for rows in (tensors, [tensor[:1] for tensor in tensors]):
             expected = network.route(depth)(*[tensor.clone() for tensor in rows])

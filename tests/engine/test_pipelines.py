@@ -9,8 +9,9 @@ import torch
 from safetensors.torch import load_file
 
 from alray.errors import NonFiniteLoss, PlanError
-from alray.orchestrate import Finished, evaluate_run
+from alray.orchestrate import Finished
 from alray.records import StageRecord, read
+from alray.trained.requests import evaluate_run
 
 from .conftest import Watching, Workshop
 from .process_graph import in_processes

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from alray.errors import RequestError
-from alray.run.folder import manifests
+from alray.store import manifests
 
 from .conftest import Watching, Workshop
 from .test_replicas import ADAM, BP, SGD, distance, replicas

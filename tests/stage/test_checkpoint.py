@@ -16,13 +16,13 @@ from alray.stage.checkpoint import (
     CheckpointWriter,
     load_component,
     optimizer_file,
-    step_folder,
     take_snapshot,
     weights_file,
     write_snapshot,
 )
 from alray.stage.telemetry import CheckpointPart
 from alray.stage.weights_hash import weights_sha256
+from alray.store import step_folder
 
 OPTIMIZERS = [
     "optimizer={kind: adam, lr: 0.01}",
