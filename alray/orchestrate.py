@@ -121,7 +121,7 @@ def _run(
     ):
         plan = planner.fitted(plan, costs, made, observer.note)
         observer.planned(plan)
-        for note in resumed.notes(plan, surroundings) if resumed else ():
+        for note in resumed.notes(plan, surroundings, on_cpu=workload.device.type == "cpu") if resumed else ():
             observer.note(note)
         recorder.began(plan, start.step, again=start.step > 0 or spent_s > 0)
         driver = Driver(

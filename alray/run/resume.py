@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -67,11 +68,17 @@ class Resumed:
         """How long the run took so far."""
         return max((record.time_s for record in read(self.run_dir / "records.jsonl")), default=0.0)
 
-    def notes(self, plan: Plan, environment: dict[str, Any]) -> list[str]:
-        """Why the weights will not have the bits of an unbroken run; one sentence for each reason."""
+    def notes(self, plan: Plan, environment: dict[str, Any], *, on_cpu: bool) -> list[str]:
+        """Why the weights may not have the bits of an unbroken run, a line for each reason.
+
+        environment: as `alray.device.devices.environment` gives it here.
+        """
         if self.manifest is None:
             return []
-        notes = []
+        notes = [
+            f"the weights will not be those of an unbroken run, for this changes: {change}"
+            for change in _changes_of_pipeline(self.before, self.spec)
+        ]
         recorded = self.manifest["environment"]
         changed = [
             f"{key} was {recorded.get(key)}, is {environment[key]}"
@@ -80,24 +87,19 @@ class Resumed:
         ]
         if changed:
             notes.append(f"the weights will not be bit-equal to those of an unbroken run: {'; '.join(changed)}")
-        layout = _gradient_layout(self.before, self.manifest["partition"])
-        new_layout = _gradient_layout(self.spec, plan.partition)
-        if layout != new_layout:
+        layout = _layout(self.before, self.manifest["partition"])
+        new_layout = _layout(self.spec, plan.partition)
+        if self.spec.method.kind == "backpropagation" and layout != new_layout and not on_cpu:
             notes.append(
-                "backpropagation goes on in another layout: the weights will equal those of an unbroken run up to "
-                f"rounding, and may differ in their last bits (it was {layout}, is {new_layout})"
+                "the weights will equal those of an unbroken run up to rounding; tests hold the same bits on a CPU "
+                f"only: backpropagation ran on {layout}, and goes on with {new_layout}"
             )
         return notes
 
 
-def _gradient_layout(spec: Spec, partition: Any) -> str:
-    """On what the rounding of gradients may depend. Local losses give the same bits in every layout.
-
-    On one stage every schedule does the same: it adds up the gradients of the micro-batches one after another.
-    """
-    if spec.method.kind != "backpropagation":
-        return ""
-    return f"`{spec.schedule}` with partition {list(partition)}" if len(partition) > 1 else "one stage"
+def _layout(spec: Spec, partition: Sequence[int]) -> str:
+    """Schedule and partition. On one stage every schedule does the same: it goes through the micro-batches in turn."""
+    return f"`{spec.schedule}`, partition {list(partition)}" if len(partition) > 1 else "one stage"
 
 
 def _with_overrides(file: Path, overrides: list[str], before: Spec) -> Spec:
@@ -141,8 +143,8 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Path) -> None:
 def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
     """What of `pipeline` changes the mathematics: how mini-batches are cut, and how wide text is padded.
 
-    Partition, stages, virtual stages and the order of work change none of it: random numbers are drawn from seed,
-    component, step and micro-batch, and every component sees the micro-batches in order.
+    Partition, stages, virtual stages and the order of work do not: random numbers are drawn from seed, component, step
+    and micro-batch, and every component takes the micro-batches in order and adds up their gradients in that order.
     """
     changes = []
     # What `auto` comes to is known only after planning, and may be another number.

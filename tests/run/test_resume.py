@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from alray.run.micro_batches import as_kept
 from alray.run.resume import Resumed
 from alray.spec.loading import dump_spec, load_spec
 from alray.spec.models import Spec
+from alray.store import write_manifest
 
 PICTURES = """
 name: resumed
@@ -121,3 +123,30 @@ def test_only_schedules_that_cut_mini_batches_are_kept(tmp_path) -> None:
     assert kept() == ("auto", None)
     assert kept("pipeline.schedule=naive", *ON_TWO) == ("naive", None)
     assert kept("method=associated_learning", *ON_TWO) == ("auto", None)
+
+
+def notes(run_dir: Path, *overrides: str, partition: tuple[int, ...], on_cpu: bool, device: str = "here") -> list[str]:
+    """What a resume of a run of two stages says of its weights."""
+    here = {"device": "here", "torch": "2"}
+    (run_dir / "checkpoints/step-00000001").mkdir(parents=True, exist_ok=True)
+    write_manifest(run_dir, step=1, epoch=0.2, samples=16, partition=(2, 2), files=(), environment=here)
+    resumed = Resumed.open(run_dir, list(overrides), allow_change=True)
+    return resumed.notes(SimpleNamespace(partition=partition), {**here, "device": device}, on_cpu=on_cpu)
+
+
+def test_a_resume_says_where_bits_may_differ(tmp_path) -> None:
+    run_dir = started(tmp_path, *ON_TWO)
+    assert notes(run_dir, partition=(2, 2), on_cpu=False) == []
+    assert notes(run_dir, partition=(1, 1, 2), on_cpu=True) == []
+    (rounding,) = notes(run_dir, "pipeline.stages=3", partition=(1, 1, 2), on_cpu=False)
+    assert "up to rounding" in rounding
+    assert "ran on `1f1b`, partition [2, 2], and goes on with `1f1b`, partition [1, 1, 2]" in rounding
+    (elsewhere,) = notes(run_dir, partition=(2, 2), on_cpu=True, device="there")
+    assert "device was here, is there" in elsewhere
+    (otherwise,) = notes(run_dir, "pipeline.micro_batches=8", partition=(2, 2), on_cpu=True)
+    assert "`pipeline.micro_batches` from 4 to 8" in otherwise
+
+
+def test_local_losses_have_the_same_bits_in_every_layout(tmp_path) -> None:
+    run_dir = started(tmp_path, "method=associated_learning", *ON_TWO)
+    assert notes(run_dir, partition=(1, 3), on_cpu=False) == []
