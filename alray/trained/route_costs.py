@@ -1,4 +1,4 @@
-"""What a prediction by each route costs: parameters, and time measured here."""
+"""The cost of a prediction by each route: its parameters, and its time measured here."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _ENOUGH_S = 0.3  # spent on one route, at least _LEAST_REPEATS times
 class RouteCost:
     """The cost of inference by one route.
 
-    parameters: trainable scalars the route uses; time_per_sample_s: the median over repeats of the time of a whole
-    mini-batch of `batch_size` samples, after one that is not counted, divided by that size.
+    parameters: number of trainable scalars of the route. time_per_sample_s: median time of a mini-batch of `batch_size`
+    samples, divided by `batch_size`; the first mini-batch is not counted.
     """
 
     depth: int
@@ -34,7 +34,7 @@ class RouteCost:
 
 
 def measure_routes(network: TrainedNetwork, depths: Sequence[int]) -> list[RouteCost]:
-    """The cost of each of these routes, on a mini-batch of the run's data and on the run's device and threads."""
+    """The cost of each of these routes, with a mini-batch of the run's data on the run's device and threads."""
     parts = [component.part_parameters() for component in network.components]
     batch = _whole_batch(network.workload.data)
     tensors = batch.inputs(network.device, network.workload.network.dtype)
@@ -49,7 +49,7 @@ def measure_routes(network: TrainedNetwork, depths: Sequence[int]) -> list[Route
 
 
 def _whole_batch(data: Data) -> Batch:
-    """The first mini-batch of the largest split: a whole one where the data has that many samples."""
+    """The first mini-batch of the largest split, which is the one most likely to be full."""
     largest = max((name for name, split in data.splits.items() if split), key=lambda name: len(data.splits[name] or ()))
     return next(iter(EvaluationBatches(data, largest)))
 

@@ -64,7 +64,7 @@ def test_statistics_of_their_own_are_told(normalised) -> None:
     run = normalised.run(*ADAM[0], *replicas(2), watching=watching)
     assert watching.notes == [
         "batch normalisation computes its statistics on each replica's share of the mini-batch: 2 replicas do not "
-        "train quite what one process would; replicas.sync_batch_norm=true takes them over all replicas"
+        "train exactly what one process would train; replicas.sync_batch_norm=true computes them over all replicas"
     ]
     assert distance(run, one) > 1e-3
 
