@@ -21,7 +21,8 @@ from typing import Any
 from alray.channel.in_process import Queue
 from alray.device import devices
 from alray.records import StageRecord, Writer
-from alray.run.job import Job
+from alray.run.driver import assignments
+from alray.run.planning import Planner
 from alray.spec.loading import load_spec
 from alray.stage.assemble import assemble_loop, network_for
 from alray.stage.assignment import Assignment, Start
@@ -118,14 +119,14 @@ def measure(spec: Path, overrides: Sequence[str], folder: Path, *, pairs: int, s
     # No cut comes before the last turn is taken.
     ends = [f"run={{steps: {2 * steps + 10}, evaluate_every: null, checkpoint: null}}"]
     loaded = load_spec(spec, [*overrides, *ends])
-    job = Job.of(loaded.spec, UserCode(spec.resolve().parent, allow_elsewhere=False))
-    plan = job.plan(job.costs(probe=False), one_process=True)
-    assignments = job.assignments(plan, folder, time.time(), Start())
+    planner = Planner.open(loaded.spec, UserCode(spec.resolve().parent, allow_elsewhere=False))
+    plan = planner.plan(planner.costs(probe=False), one_process=True)
+    own = assignments(planner.workload, plan, Start(), folder, time.time(), ())
     found = []
-    with devices.settled(loaded.spec.resources.threads, loaded.spec.run.deterministic, job.device):
+    with devices.settled(loaded.spec.resources.threads, loaded.spec.run.deterministic, planner.workload.device):
         for number in range(pairs):
             gc.collect()
-            found.append(measure_pair(assignments, folder, steps=steps, clock_first=number % 2 == 0))
+            found.append(measure_pair(own, folder, steps=steps, clock_first=number % 2 == 0))
             print(found[-1], file=sys.stderr, flush=True)  # noqa: T201
     ratio = mean_interval([pair["with_s"] / pair["without_s"] for pair in found])
     return {"spec": spec.name, "stages": plan.stages, "steps": steps, "pairs": found, "ratio": ratio._asdict()}

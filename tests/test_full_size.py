@@ -13,8 +13,8 @@ import torch
 from alray.data.batches import TrainBatches
 from alray.nn.component import Component
 from alray.nn.encoder import Tensors
-from alray.run.job import Job
 from alray.stage.assemble import stage_of
+from alray.stage.workload import Workload
 from alray.user_code import UserCode
 
 from .mini_batches import backward, forward
@@ -85,7 +85,7 @@ METHODS = {
 """How the line of a spec's header begins that has the overrides for it."""
 
 
-def job_of(name: str, method: str, stand_ins: Mapping[str, Overrides]) -> Job:
+def workload_of(name: str, method: str, stand_ins: Mapping[str, Overrides]) -> Workload:
     file = FOLDER / f"{name}.yaml"
     overrides = ["data.batch_size=2", "data.workers=0"]
     begins = METHODS[method]
@@ -95,16 +95,16 @@ def job_of(name: str, method: str, stand_ins: Mapping[str, Overrides]) -> Job:
         overrides += shlex.split(found)
     loaded = on_stand_in(file, stand_ins, *overrides)
     assert loaded.spec.method.kind == method
-    return Job.of(loaded.spec, UserCode(file.parent))
+    return Workload.open(loaded.spec, UserCode(file.parent))
 
 
-def check_counts(job: Job, expected: Counts) -> None:
+def check_counts(workload: Workload, expected: Counts) -> None:
     """Of the network as the spec says it, on the meta device."""
-    parts = [job.network.component(index, "meta").part_parameters() for index in range(len(job.network))]
+    parts = [workload.network.component(index, "meta").part_parameters() for index in range(len(workload.network))]
     assert tuple(part["f"] for part in parts) == expected.f
-    if job.spec.method.kind == "backpropagation":
+    if workload.spec.method.kind == "backpropagation":
         assert sum(sum(part.values()) - part["f"] for part in parts) == expected.head
-    elif job.spec.method.kind == "associated_learning":
+    elif workload.spec.method.kind == "associated_learning":
         assert sum(part["b"] for part in parts) == expected.b
         assert parts[0]["g"] == expected.classes * expected.label_dim + expected.label_dim
         assert parts[0]["h"] == expected.label_dim * expected.classes + expected.classes
@@ -112,8 +112,8 @@ def check_counts(job: Job, expected: Counts) -> None:
         assert sum(part["h"] for part in parts[1:]) == expected.h
 
 
-def first_batch(job: Job) -> Tensors:
-    with TrainBatches(job.data, seed=job.spec.seed, start_step=0, end_step=1, workers=0) as batches:
+def first_batch(workload: Workload) -> Tensors:
+    with TrainBatches(workload.data, seed=workload.spec.seed, start_step=0, end_step=1, workers=0) as batches:
         batch = next(batches)
     assert len(batch.samples) == 2
     mask = {} if batch.mask is None else {"mask": batch.mask}
@@ -143,10 +143,10 @@ def test_it_is_the_network_of_the_thesis_and_takes_a_step(
     name: str, method: str, stand_ins: Mapping[str, Overrides], one_thread: None
 ) -> None:
     """Of local losses a component at a time: the bridges of one network together hold up to 192 million parameters."""
-    job = job_of(name, method, stand_ins)
-    check_counts(job, NETWORKS[name])
-    network, losses = job.network, {}
-    incoming = first_batch(job)
+    workload = workload_of(name, method, stand_ins)
+    check_counts(workload, NETWORKS[name])
+    network, losses = workload.network, {}
+    incoming = first_batch(workload)
     if method == "backpropagation":
         _, losses = one_step([network.component(index, "cpu") for index in range(len(network))], incoming)
         assert set(losses) == {len(network) - 1}

@@ -43,9 +43,9 @@ def export(
     That of the run's last checkpoint, in float32: what predicts, without what was only needed to train.
     """
     with terminal(as_json=json, spec=run_dir / "spec.yaml") as streams:
-        from alray.orchestrate import export_run
         from alray.report.text import size
         from alray.trained.export import FORMATS
+        from alray.trained.requests import export_run
 
         if format not in FORMATS:
             raise RequestError(f"`{format}` is not a format", key="--format", mend=f"one of {', '.join(FORMATS)}")

@@ -48,11 +48,11 @@ def plan(
         from alray.report.predicted import predicted_bars
         from alray.report.schedule_chart import chart_svg
 
-        job, planned = plan_spec(
+        workload, planned = plan_spec(
             spec, given, probe=probe, allow_code=allow_code, observer=PlainLines(streams.err, Interrupts())
         )
         if compare:
-            _compare(planned, job.spec, streams)
+            _compare(planned, workload.spec, streams)
             return
         bars = predicted_bars(planned, 0, min(NUM_DRAWN, planned.total_steps or NUM_DRAWN))
         if svg is not None:
@@ -60,7 +60,7 @@ def plan(
         if json:
             streams.answer(planned.as_json())
             return
-        print_plan(planned, bars, name=job.spec.name, stream=streams.out)
+        print_plan(planned, bars, name=workload.spec.name, stream=streams.out)
         if svg is not None:
             streams.say(f"drawn in {shown(svg)}")
 

@@ -28,9 +28,9 @@ def evaluate(
     """
     with terminal(as_json=json, spec=run_dir / "spec.yaml") as streams:
         wanted = _depth(depth)
-        from alray.orchestrate import evaluate_run
         from alray.records import DepthAccuracy
         from alray.report.text import accuracy, seconds
+        from alray.trained.requests import evaluate_run
 
         found = evaluate_run(run_dir, depth=wanted, allow_code=allow_code)
         if json:
@@ -78,7 +78,7 @@ def predict(
     That of the run's last checkpoint, or the one exported.
     """
     with terminal(as_json=json, spec=None if run.is_file() else run / "spec.yaml") as streams:
-        from alray.orchestrate import predict_run
+        from alray.trained.requests import predict_run
 
         predictions = predict_run(run, inputs, depth=depth, allow_code=allow_code)
         if json:

@@ -1,4 +1,4 @@
-"""The Ray cluster a run uses: one of its own, or one that is attached to."""
+"""The Ray cluster that a run uses: one started for it, or one that alray attaches to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLACING_S = 300.0
 class Cluster:
     """A connected Ray cluster."""
 
-    address: str | None  # None where alray started it
+    address: str | None  # None: alray started it
     warnings: tuple[str, ...] = ()
 
 
@@ -31,10 +31,10 @@ class Cluster:
 def connect(
     address: str | None, bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None
 ) -> Iterator[Cluster]:
-    """Connect to the cluster at `address` (or RAY_ADDRESS), or start one on this machine that can hold the bundles.
+    """Connect to the cluster at `address` or RAY_ADDRESS; without either, start one on this machine for the bundles.
 
-    A cluster started here ends with the block; one attached to is left as it was. Raises PlanError at once where the
-    bundles can never be held.
+    A cluster that was started here ends with the block. Raises RequestError if no cluster answers at the address, and
+    PlanError if the cluster can never hold the bundles.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -42,7 +42,7 @@ def connect(
     if address is None:
         # A cluster for this process alone: no token is needed, and none is written under the home directory.
         os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-        # Ray runs workers at niceness 15; the stages are what this machine is wanted for.
+        # Ray would run the stages at niceness 15, behind every other process.
         os.environ.setdefault("RAY_worker_niceness", "0")
     import ray
 
@@ -68,7 +68,7 @@ def connect(
                     f"{len(bundles)} stages ask for {wanted:g} processors and this machine has {cores}: they share them"
                 )
             ray.init(address="local", num_cpus=max(cores, int(-(-wanted // 1))), include_dashboard=False, **quiet)
-    # Ray prints every death of a process on standard output; alray tells them itself, and keeps that for answers.
+    # Ray prints every death of a process on standard output. alray reports them itself, and prints only answers there.
     ray._private.worker._worker_logs_enabled = False
     try:
         require_room(bundles, _nodes(labels), labels)
@@ -79,7 +79,7 @@ def connect(
 
 
 def _require_listener(address: str) -> None:
-    """Raise RequestError at once where nothing listens at `host:port`: Ray itself would try for a minute."""
+    """Raise RequestError at once if nothing listens at `host:port`. Ray itself would try for a minute."""
     host, _, port = address.rpartition(":")
     if "://" in address:
         raise RequestError(
@@ -100,7 +100,7 @@ def _require_listener(address: str) -> None:
 
 
 def has_room(bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None) -> bool:
-    """Whether the nodes that are alive now, were they empty, could hold all bundles."""
+    """Whether the nodes that are alive now could hold all bundles if they were empty."""
     try:
         require_room(bundles, _nodes(labels), labels)
     except PlanError:
@@ -111,10 +111,10 @@ def has_room(bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None)
 def wait_for_room(
     look: Callable[[], bool], bundles: Sequence[Bundle], labels: Mapping[str, str] | None, *, whose: str
 ) -> None:
-    """Others may use the cluster, so room is waited for; but not on nodes that are no longer there.
+    """Wait until the cluster has room for the bundles. Others may use it at the same time.
 
-    look: takes a moment and tells whether there is room; whose: what the bundles are for, in the plural. Raises
-    StageError where nodes went, PlanError where it takes too long.
+    look: takes a moment and returns whether there is room. whose: what the bundles are for, a plural for messages.
+    Raises StageError if nodes were lost and the rest can never hold the bundles, and PlanError after 5 minutes.
     """
     deadline = time.monotonic() + _PLACING_S
     while not look():
@@ -129,12 +129,12 @@ def wait_for_room(
 
 
 def num_nodes(labels: Mapping[str, str] | None = None) -> int:
-    """How many nodes are alive that carry these labels."""
+    """Number of nodes alive that have these labels."""
     return len(_nodes(labels))
 
 
 def _nodes(labels: Mapping[str, str] | None) -> list[dict[str, float]]:
-    """Resources of the nodes that are alive and carry these labels."""
+    """Resources of the nodes that are alive and have these labels."""
     import ray
 
     return [
@@ -147,9 +147,9 @@ def _nodes(labels: Mapping[str, str] | None) -> list[dict[str, float]]:
 def require_room(
     bundles: Sequence[Bundle], nodes: Sequence[dict[str, float]], labels: Mapping[str, str] | None = None
 ) -> None:
-    """Raise PlanError unless the nodes, were they empty, could hold all bundles; a bundle lies on one node.
+    """Raise PlanError if the nodes could not hold all bundles even if they were empty. A bundle lies on one node.
 
-    Bundles are laid largest first on the first node with room, which for bundles that are all alike is exact.
+    Bundles are placed largest first, each on the first node with room. For equal bundles this is exact.
     """
     free = [dict(node) for node in nodes]
     for number, bundle in enumerate(sorted(bundles, key=lambda bundle: sorted(bundle.items()), reverse=True)):

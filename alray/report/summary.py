@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Literal, NotRequired, TypedDict, Unpack
 
+from alray import __version__
 from alray.plan.plan import Plan
 from alray.records import (
     Accuracy,
@@ -21,8 +23,13 @@ from alray.records import (
     StageRecord,
     Summary,
     effective,
+    read,
+    write_json,
 )
 from alray.report.attempts import split_attempts
+from alray.spec.models import Spec
+from alray.stage.weights_hash import weights_sha256
+from alray.store import checkpoint_folder, latest_manifest
 
 
 class Facts(TypedDict):
@@ -74,6 +81,39 @@ def summarise(records: Sequence[Record], plan: Plan, **facts: Unpack[Facts]) -> 
     `records` are all records of the run as written, work that was lost included.
     """
     return Summary(**facts, **vars(figures_of(records, plan)))
+
+
+def write_summary(
+    run_dir: Path,
+    spec: Spec,
+    plan: Plan,
+    status: Literal["finished", "interrupted", "failed"],
+    engine: EngineName,
+    *,
+    duration_s: float,
+) -> Summary:
+    """Write `summary.json` of a run that ended, and return it. plan: the one it last ran with."""
+    manifest = latest_manifest(run_dir)
+    sha256 = None
+    if status != "failed" and manifest is not None:
+        sha256 = weights_sha256(checkpoint_folder(run_dir, manifest["step"]), len(plan.costs.components))
+    summary = summarise(
+        list(read(run_dir / "records.jsonl")),
+        plan,
+        version=__version__,
+        name=spec.name,
+        status=status,
+        run_dir=str(run_dir),
+        seed=spec.seed,
+        threads=spec.resources.threads,
+        engine=engine,
+        duration_s=duration_s,
+        weights_sha256=sha256,
+        parameters=sum(component.parameters for component in plan.costs.components),
+        report=str(run_dir / "report.html"),
+    )
+    write_json(run_dir / "summary.json", summary.model_dump(mode="json"))
+    return summary
 
 
 def figures_of(records: Sequence[Record], plan: Plan) -> Figures:

@@ -17,7 +17,7 @@ from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.nn.network import Network
 from alray.nn.replica_norm import ReplicaSums, share_norms
 from alray.schedules.actions import Action
-from alray.stage.assignment import Assignment, network_of, open_training_data
+from alray.stage.assignment import Assignment
 from alray.stage.checkpoint import load_component, load_replica_state
 from alray.stage.clock import Clock
 from alray.stage.cuts import Cuts
@@ -32,6 +32,7 @@ from alray.stage.stages.backpropagation import BackpropagationStage
 from alray.stage.stages.local_losses import LocalLossStage
 from alray.stage.stages.stage import ActionStage, Stage
 from alray.stage.telemetry import Telemetry
+from alray.stage.workload import network_of, open_training_data
 
 
 @dataclass(frozen=True)

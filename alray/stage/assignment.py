@@ -2,47 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
 
-from alray.data.dataset import Data, open_data
 from alray.device import devices
-from alray.nn.network import Network
-from alray.nn.shape import Shape
 from alray.plan.plan import Plan
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
-from alray.stage.checkpoint import step_folder
+from alray.stage.workload import DataFacts
+from alray.store import checkpoint_folder
 from alray.user_code import UserCode
-
-
-@dataclass(frozen=True)
-class DataFacts:
-    """What every stage must know of the data; only stage 0 opens it."""
-
-    sample: Shape
-    classes: int
-    steps_per_epoch: int
-    samples_per_epoch: int
-
-    @classmethod
-    def of(cls, data: Data) -> DataFacts:
-        whole = data.steps_per_epoch * data.batch_size
-        return cls(
-            sample=Shape(data.sample_shape, data.sample_dtype, words=data.words),
-            classes=data.num_classes,
-            steps_per_epoch=data.steps_per_epoch,
-            samples_per_epoch=whole if data.last_batch == "drop" else data.num_train,
-        )
-
-    def samples(self, step: int, batch_size: int) -> int:
-        """Samples seen after `step` mini-batches."""
-        epoch, position = divmod(step, self.steps_per_epoch)
-        return epoch * self.samples_per_epoch + position * batch_size
 
 
 @dataclass(frozen=True)
@@ -143,22 +115,11 @@ class Assignment:
         }
 
 
-def open_training_data(spec: Spec, load: Callable[[str], Any]) -> Data:
-    """The data of a run. The stages of a pipeline hold the shapes of their messages, so its text is as wide as it may
-    be."""
-    return open_data(spec.data, seed=spec.seed, load=load, fixed_length=SCHEDULES[spec.schedule].is_pipeline)
-
-
-def network_of(spec: Spec, data: DataFacts, load: Callable[[str], Any], *, trained: bool = False) -> Network:
-    """The blueprint of the network of a spec on this data; trained: whether its weights come from a checkpoint."""
-    return Network(spec, sample=data.sample, classes=data.classes, load=load, trained=trained)
-
-
 def start_from(run_dir: Path, manifest: dict[str, Any]) -> Start:
     """The start a checkpoint's manifest describes."""
     return Start(
         step=manifest["step"],
-        folder=run_dir / "checkpoints" / step_folder(manifest["step"]),
+        folder=checkpoint_folder(run_dir, manifest["step"]),
         hashes=tuple((entry["file"], entry["sha256"]) for entry in manifest["files"]),
         shares=tuple(manifest.get("shares") or ()),
     )

@@ -23,12 +23,8 @@ from alray.errors import CheckpointError
 from alray.nn.component import Component
 from alray.nn.encoder import row_major
 from alray.stage.replication import Replication
-from alray.stage.telemetry import CheckpointPart, ComponentFile
-
-
-def step_folder(step: int) -> str:
-    """Name of the folder of the checkpoint after `step` mini-batches."""
-    return f"step-{step:08d}"
+from alray.stage.telemetry import CheckpointPart
+from alray.store import ComponentFile, step_folder
 
 
 def weights_file(index: int) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from alray.errors import AlrayError
 from alray.records import EvaluationRecord, StageRecord
+from alray.store import ComponentFile
 
 
 @dataclass(frozen=True)
@@ -17,15 +18,6 @@ class Losses:
     lr: float
     time_s: float
     samples: int = 1  # of this mini-batch, on this replica
-
-
-@dataclass(frozen=True)
-class ComponentFile:
-    """One file of a checkpoint, relative to the checkpoint's folder."""
-
-    file: str
-    sha256: str
-    bytes: int
 
 
 @dataclass(frozen=True)

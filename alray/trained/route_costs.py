@@ -1,4 +1,4 @@
-"""What a prediction by each route costs: parameters, and time measured here."""
+"""The cost of a prediction by each route: its parameters, and its time measured here."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class RouteCost:
 
 def measure_routes(network: TrainedNetwork, depths: Sequence[int]) -> list[RouteCost]:
     """The cost of each of these routes, on a mini-batch of the run's data and on the run's device and threads."""
-    batch = _whole_batch(network.job.data)
-    tensors = batch.inputs(network.device, network.job.network.dtype)
+    batch = _whole_batch(network.workload.data)
+    tensors = batch.inputs(network.device, network.workload.network.dtype)
     size = len(batch.labels)
 
     def cost(depth: int) -> RouteCost:
@@ -48,7 +48,7 @@ def measure_routes(network: TrainedNetwork, depths: Sequence[int]) -> list[Route
 
 
 def _whole_batch(data: Data) -> Batch:
-    """The first mini-batch of the largest split: a whole one where the data has that many samples."""
+    """The first mini-batch of the largest split, which is the one most likely to be full."""
     largest = max((name for name, split in data.splits.items() if split), key=lambda name: len(data.splits[name] or ()))
     return next(iter(EvaluationBatches(data, largest)))
 

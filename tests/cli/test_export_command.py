@@ -99,7 +99,7 @@ def picture(tmp_path: Path) -> Path:
 def batch_of(run: Path) -> tuple[TrainedNetwork, list[torch.Tensor]]:
     """The run's network, and a mini-batch of its data as a route takes it."""
     network = TrainedNetwork(run, allow_code=False)
-    batch = next(iter(EvaluationBatches(network.job.data, "validation")))
+    batch = next(iter(EvaluationBatches(network.workload.data, "validation")))
     return network, [batch.samples] if batch.mask is None else [batch.samples, batch.mask]
 
 
@@ -166,7 +166,7 @@ def test_a_graph_of_torch_gives_the_runs_scores(
         assert said["inputs"]["mask"] == ["N", length or "T"]
     extra = {f"{HEADER}.json": ""}
     graph = torch.export.load(file, extra_files=extra).module()
-    assert parse_header(extra[f"{HEADER}.json"], "").classes == network.job.data.classes
+    assert parse_header(extra[f"{HEADER}.json"], "").classes == network.workload.data.classes
     with torch.no_grad():
         for rows in (tensors, [tensor[:1] for tensor in tensors]):
             expected = network.route(depth)(*[tensor.clone() for tensor in rows])
@@ -221,7 +221,7 @@ def test_a_block_that_cannot_be_traced_is_told(alray: Callable[..., Any], tmp_pa
     )
     refused = alray("export", run, "--format", "torch_export", "--json")
     assert refused.code == 2
-    assert "cannot be made a graph" in refused.json["errors"][0]["message"]
+    assert "torch cannot trace this route" in refused.json["errors"][0]["message"]
     assert "safetensors" in refused.json["errors"][0]["mend"]
 
 
@@ -238,7 +238,7 @@ def test_requests_that_are_wrong(
     file = tmp_path / "route.safetensors"
     alray("export", images, "--format", "safetensors", "--depth", "2", "--output", file)
     (tmp_path / "own_blocks.py").write_text(OWN_BLOCKS, encoding="utf-8")
-    assert message("predict", file, picture, "--depth", "1") == "this file holds the route of depth 2 alone"
+    assert message("predict", file, picture, "--depth", "1") == "this file holds only the route of depth 2"
     assert message("predict", file, tmp_path / "b.png") == "picture not found"
     assert "neither a run folder nor a safetensors file" in message("predict", picture, picture)
     with safe_open(file, "pt") as opened:

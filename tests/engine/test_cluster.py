@@ -142,7 +142,7 @@ def test_a_slower_node_is_measured_and_given_less(workshop, cluster, local_ray) 
     cut = dict(zip(plan.stage_speed, plan.partition, strict=True))
     assert (cut[slow], cut[fast]) == (2, 5)
     assert plan.cores == 8
-    assert "beside this machine, the devices of the stages have speeds of" in " ".join(watching.notes)
+    assert "relative to this machine, the devices of the stages have speeds of" in " ".join(watching.notes)
     same(run, workshop.run(*overrides, name="inline"))
 
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from alray.orchestrate import Finished
 from alray.records import read
-from alray.run.folder import manifests
+from alray.store import manifests
 
 from .conftest import Workshop
 from .test_failures import Striking, victims  # noqa: F401 - a fixture

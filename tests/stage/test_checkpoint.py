@@ -16,7 +16,6 @@ from alray.stage.checkpoint import (
     CheckpointWriter,
     load_component,
     optimizer_file,
-    step_folder,
     take_snapshot,
     weights_file,
     write_snapshot,
@@ -24,6 +23,7 @@ from alray.stage.checkpoint import (
 from alray.stage.replication import Alone
 from alray.stage.telemetry import CheckpointPart
 from alray.stage.weights_hash import weights_sha256
+from alray.store import step_folder
 
 OPTIMIZERS = [
     "optimizer={kind: adam, lr: 0.01}",

@@ -1,4 +1,4 @@
-"""The run folder: made once, and its checkpoints with their manifests."""
+"""Where run folders live: making one, and the manifests of its checkpoints. Run folders are on a local disk."""
 
 from __future__ import annotations
 
@@ -7,19 +7,40 @@ import secrets
 import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from alray.errors import CheckpointError, RequestError
 from alray.records import write_json
-from alray.stage.checkpoint import step_folder
-from alray.stage.telemetry import ComponentFile
 
 MANIFEST = "manifest.json"
 
 
+@dataclass(frozen=True)
+class ComponentFile:
+    """One file of a checkpoint. `file` is relative to the checkpoint's folder."""
+
+    file: str
+    sha256: str
+    bytes: int
+
+
+def step_folder(step: int) -> str:
+    """Name of the folder that holds the checkpoint after `step` mini-batches."""
+    return f"step-{step:08d}"
+
+
+def checkpoint_folder(run_dir: Path, step: int) -> Path:
+    """The folder that holds the checkpoint after `step` mini-batches."""
+    return run_dir / "checkpoints" / step_folder(step)
+
+
 def make_run_dir(name: str, run_dir: Path | None) -> Path:
-    """Make `runs/<name>-<time>`, or the folder asked for. Raises RequestError where that is not empty."""
+    """Make the folder `run_dir`, or `runs/<name>-<time>` for None; return its absolute path.
+
+    Raises RequestError if `run_dir` exists and is not empty, or if the folder cannot be made.
+    """
     if run_dir is None:
         run_dir = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         number = 1
@@ -42,7 +63,7 @@ def make_run_dir(name: str, run_dir: Path | None) -> Path:
 
 
 def mark(run_dir: Path) -> str:
-    """Write `.run`, by which a stage on any node knows that it sees this very folder; returns its text."""
+    """Write a new token to the file `.run` and return it. A stage reads it to check that its node sees this folder."""
     token = f"alray-{secrets.token_hex(6)}"
     (run_dir / ".run").write_text(token)
     return token
@@ -59,11 +80,11 @@ def write_manifest(
     environment: dict[str, Any],
     shares: Sequence[int] = (),
 ) -> Path:
-    """Complete the checkpoint after `step` mini-batches: it exists from here on.
+    """Write the manifest of the checkpoint after `step` mini-batches, which completes it; return its folder.
 
-    shares: samples of a mini-batch each replica takes next, where they change as the run goes.
+    shares: samples of the next mini-batch for each replica; empty if the shares do not change during the run.
     """
-    folder = run_dir / "checkpoints" / step_folder(step)
+    folder = checkpoint_folder(run_dir, step)
     write_json(
         folder / MANIFEST,
         {
@@ -84,7 +105,7 @@ def write_manifest(
 
 
 def manifests(run_dir: Path) -> list[dict[str, Any]]:
-    """Manifests of all complete checkpoints, oldest first. Raises CheckpointError where one is damaged."""
+    """Manifests of all complete checkpoints, oldest first. Raises CheckpointError if one is damaged."""
     found = []
     for path in sorted((run_dir / "checkpoints").glob(f"step-*/{MANIFEST}")):
         try:
@@ -100,13 +121,16 @@ def manifests(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def latest_manifest(run_dir: Path) -> dict[str, Any] | None:
-    """The newest complete checkpoint's manifest; None where there is none yet."""
+    """The manifest of the newest complete checkpoint; None if there is none yet."""
     complete = manifests(run_dir)
     return complete[-1] if complete else None
 
 
 def prune(run_dir: Path, keep: int) -> None:
-    """Delete all but the newest `keep` complete checkpoints, each manifest first, and what older attempts left."""
+    """Keep the newest `keep` complete checkpoints. Delete older ones, and incomplete ones that came before the newest.
+
+    A manifest goes before its folder, so that no manifest describes files that are gone.
+    """
     complete = manifests(run_dir)
     newest = complete[-1]["step"] if complete else 0
     kept = {step_folder(manifest["step"]) for manifest in complete[-keep:]}
@@ -118,7 +142,7 @@ def prune(run_dir: Path, keep: int) -> None:
 
 
 def require_run_dir(run_dir: Path) -> Path:
-    """The folder, if it is one a run made. Raises CheckpointError otherwise."""
+    """The folder's absolute path. Raises CheckpointError if no run made this folder."""
     if not (run_dir / "spec.yaml").is_file():
         raise CheckpointError(
             "this is not a run folder: it has no spec.yaml",
