@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from alray.errors import SpecError
-from alray.spec.python_reference import parse_python_reference
+from alray.spec.own_code import parse_python_reference
 
 FAULTS_OF_USER_CODE: tuple[type[Exception], ...] = (
     ArithmeticError,

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from alray.data.dataset import Data
-from alray.data.generators import generator
+from alray.data.source import generator
 from alray.data.split import Augment
 from alray.errors import DataError
 from alray.plan.shares import rows_of, shares_of_part

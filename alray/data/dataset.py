@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 import torch
 from torch import Tensor
 
-from alray.data.generators import generator
 from alray.data.registry import make_source
-from alray.data.sample_split import SampleSplit, require_tensor
-from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet
-from alray.data.split import Split
-from alray.data.text_source import TextSet, TextSource
+from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet, TextSet, TextSource, generator
+from alray.data.split import SampleSplit, Split, require_tensor
 from alray.errors import DataError
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from alray.data.picture import Picture
-from alray.data.resize import resize
+from alray.data.picture import Picture, resize
 from alray.data.source import Normalisation, Source, SplitName, TensorSet
 
 NUM_TEST = 360

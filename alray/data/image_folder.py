@@ -9,8 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from alray.data.class_folders import class_folders, require_files, require_known
-from alray.data.image_file import read_image
-from alray.data.picture import Picture
+from alray.data.picture import Picture, read_image
 from alray.data.source import Normalisation, Source, SplitName
 
 

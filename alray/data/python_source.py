@@ -11,9 +11,8 @@ from typing import Any, SupportsIndex
 
 from torch import Tensor
 
-from alray.data.resize import resize
-from alray.data.source import Normalisation, SampleSet, Source, SplitName
-from alray.data.text_source import TextSet, TextSource
+from alray.data.picture import resize
+from alray.data.source import Normalisation, SampleSet, Source, SplitName, TextSet, TextSource
 from alray.errors import DataError
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from alray.data.source import Source
-from alray.data.text_source import TextSource
+from alray.data.source import Source, TextSource
 from alray.errors import DataError
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
-"""What a data source is: named classes, and for each split a sized, indexable set of samples and labels."""
+"""What a data source is: named classes and, for each split, samples or documents with labels."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -12,6 +13,13 @@ from torch import Tensor
 
 from alray.data.picture import Picture
 from alray.errors import DataError
+from alray.seeds import derive_seed
+
+
+def generator(seed: int, *purpose: str | int) -> torch.Generator:
+    """A CPU generator for one purpose; torch's global generator is never touched."""
+    return torch.Generator().manual_seed(derive_seed(seed, *purpose))
+
 
 SplitName = Literal["train", "test"]
 
@@ -99,3 +107,36 @@ class Source(ABC):
             key="data.source",
             mend="give the source a method read_image(path) that returns a sample",
         )
+
+
+@dataclass(frozen=True)
+class TextSet:
+    """Documents and the number of each one's class."""
+
+    texts: Sequence[str]
+    labels: Sequence[int]
+
+    def __post_init__(self) -> None:
+        """Raises DataError where the labels do not fit the documents."""
+        if len(self.texts) != len(self.labels):
+            raise DataError(
+                f"{len(self.labels)} labels for {len(self.texts)} documents",
+                key="data",
+                mend="give one label for each document",
+            )
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+class TextSource(ABC):
+    """Where documents come from. `open` gives them whole; the words are cut and counted by `alray.data.text_data`."""
+
+    @property
+    @abstractmethod
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes; a label counts into them."""
+
+    @abstractmethod
+    def open(self, split: SplitName) -> TextSet | None:
+        """The documents of a split; None where there is no test set. Raises DataError where data is missing."""

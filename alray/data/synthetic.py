@@ -7,10 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from alray.data.generators import generator
-from alray.data.picture import Picture
-from alray.data.resize import resize
-from alray.data.source import Normalisation, Source, SplitName, TensorSet
+from alray.data.picture import Picture, resize
+from alray.data.source import Normalisation, Source, SplitName, TensorSet, generator
 from alray.errors import DataError
 
 # Never the seed of a run: every seed trains and tests on the same samples.

@@ -6,9 +6,8 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from alray.data.source import SplitName
+from alray.data.source import SplitName, TextSet, TextSource
 from alray.data.text_file import decoded_lines, read_text
-from alray.data.text_source import TextSet, TextSource
 from alray.errors import DataError
 
 _LAYOUT = 'lines are "class","title","description" without a header, classes are counted from 1'

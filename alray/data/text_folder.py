@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from alray.data.class_folders import class_folders, require_files, require_known
-from alray.data.source import SplitName
+from alray.data.source import SplitName, TextSet, TextSource
 from alray.data.text_file import read_text
-from alray.data.text_source import TextSet, TextSource
 
 _UNLABELLED = "unsup"
 """IMDb's documents without a class."""

@@ -32,7 +32,7 @@ def make_tokenizer(name: str) -> Tokenizer:
     """
     if name == "basic_english":
         return get_tokenizer("basic_english")  # type: ignore[no-any-return]  # torchtext has no types
-    from alray.data.hub_tokenizer import hub_tokenizer
+    from alray.data.huggingface import hub_tokenizer
 
     return hub_tokenizer(name)
 

@@ -1,4 +1,4 @@
-"""`model.components[*]`: the entries of the chain of encoders. One class per built-in block."""
+"""`model`: the network as a chain of components. There is one class for each built-in block."""
 
 from __future__ import annotations
 
@@ -170,3 +170,19 @@ Block = Annotated[
     | Annotated[OwnBlock, Tag(OPEN_TAG)],
     Discriminator(Choice("block")),
 ]
+
+
+class Model(Section):
+    """The network, as a chain of encoders."""
+
+    components: Annotated[tuple[Block, ...], Field(strict=False, min_length=1)]
+    """The encoders f in the order data flows; one entry is one component, or `repeat` of them."""
+
+    def expanded(self) -> list[Block]:
+        """One entry per component: what `repeat` stands for written out, each with `repeat` 1."""
+        return [entry.model_copy(update={"repeat": 1}) for entry in self.components for _ in range(entry.repeat)]
+
+    @property
+    def num_components(self) -> int:
+        """Number of components, `repeat` counted."""
+        return sum(entry.repeat for entry in self.components)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from alray.spec.python_reference import PREFIX
+from alray.spec.own_code import PREFIX
 
 OPEN_TAG = "python"
 """Tag of the member that stands for a class of the user's own, written `python:package.module.Class`."""

@@ -10,8 +10,8 @@ from pydantic_core import ErrorDetails
 
 from alray.errors import Problem
 from alray.spec.grammar import Spot, spot
+from alray.spec.own_code import PREFIX
 from alray.spec.places import COMMAND_LINE, Path, Places, key_text
-from alray.spec.python_reference import PREFIX
 from alray.spec.section import PLAIN, counted, describe, listed
 
 _LIKENESS = 0.7  # of two words, for one to be a slip of the other: `chanels` is, `gpu` for `cpu` is not

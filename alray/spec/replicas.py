@@ -4,13 +4,138 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from alray.spec.choice import ByShape
-from alray.spec.compression import Compression, NoCompression
-from alray.spec.disturbance import Disturbance
+from alray.spec.choice import ByShape, Choice
 from alray.spec.duration import Duration, SpecDuration
-from alray.spec.section import Counts, PositiveInt, Section, describe, refusal
+from alray.spec.section import Counts, NonNegativeInt, PositiveInt, Section, describe, refusal
+
+
+class DisturbanceSection(Section):
+    """What every disturbance has."""
+
+    kind: str
+    """Which disturbance."""
+    factor: Annotated[float, Field(ge=1)]
+    """What a slowed replica's time of computing is multiplied by."""
+
+
+class FixedDisturbance(DisturbanceSection):
+    """The same replicas in the same epochs of every run."""
+
+    kind: Literal["fixed"] = "fixed"
+    """`fixed`."""
+    workers: Annotated[tuple[NonNegativeInt, ...], Field(strict=False, min_length=1)]
+    """Which replicas, counted from 0."""
+    epochs: Annotated[tuple[PositiveInt, PositiveInt], Field(strict=False)]
+    """First and last epoch in which they are slowed, counted from 1, both included."""
+
+    @model_validator(mode="after")
+    def _first_before_last(self) -> FixedDisturbance:
+        first, last = self.epochs
+        if last < first:
+            raise refusal(f"it would begin in epoch {first} and end in epoch {last}", "name the first epoch first")
+        return self
+
+
+class RandomDisturbance(DisturbanceSection):
+    """Each replica has bad luck now and then (the test of Ye et al., arXiv 2007.11831); drawn from the run's seed."""
+
+    kind: Literal["random"]
+    """`random`."""
+    chance: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Chance, at the beginning of an epoch, that a replica that is not slowed becomes so."""
+    least_epochs: PositiveInt = 4
+    """Epochs it then stays slowed, at least."""
+    most_epochs: PositiveInt = 20
+    """Epochs it then stays slowed, at most; every number between is as likely."""
+
+    @model_validator(mode="after")
+    def _least_below_most(self) -> RandomDisturbance:
+        if self.most_epochs < self.least_epochs:
+            raise refusal(
+                f"least_epochs is {self.least_epochs} and most_epochs {self.most_epochs}",
+                "set most_epochs to at least least_epochs",
+            )
+        return self
+
+
+Disturbance = Annotated[
+    Annotated[FixedDisturbance, Tag("fixed")] | Annotated[RandomDisturbance, Tag("random")],
+    Discriminator(Choice("kind", default="fixed")),
+]
+
+
+class CompressionSection(Section):
+    """What every compression has."""
+
+    kind: str
+    """Which compression."""
+
+
+class NoCompression(CompressionSection):
+    """Gradients travel as they are."""
+
+    kind: Literal["none"] = "none"
+    """`none`."""
+
+
+class Fp16(CompressionSection):
+    """Gradients travel, and are added up, as 16-bit floats: half the bytes, largest value 65,504."""
+
+    kind: Literal["fp16"]
+    """`fp16`."""
+
+
+class Bf16(CompressionSection):
+    """Gradients travel, and are added up, as bfloat16: half the bytes, the range of float32, 8 bits of precision."""
+
+    kind: Literal["bf16"]
+    """`bf16`."""
+
+
+class PowerSgd(CompressionSection):
+    """PowerSGD (Vogels et al. 2019, arXiv 1905.13727): matrices travel as two thin factors; error feedback, warm start.
+
+    Parameters of one dimension travel as they are.
+    """
+
+    kind: Literal["powersgd"]
+    """`powersgd`."""
+    rank: PositiveInt = 2
+    """Columns of the factors. More columns send more bytes and lose less."""
+    start_iteration: NonNegativeInt = 0
+    """Updates at the beginning of a run whose gradients travel whole."""
+
+
+class TopK(CompressionSection):
+    """The entries of largest magnitude travel; what stays behind is added to the next gradient (error feedback)."""
+
+    kind: Literal["top_k"]
+    """`top_k`."""
+    fraction: Annotated[float, Field(gt=0, le=1)] = 0.01
+    """Share of a component's gradient that travels, in 0..1."""
+
+
+def _named(value: Any) -> Any:
+    """A bare name is that kind with its defaults."""
+    return {"kind": value} if isinstance(value, str) else value
+
+
+CompressionSections = Annotated[
+    Annotated[NoCompression, Tag("none")]
+    | Annotated[Fp16, Tag("fp16")]
+    | Annotated[Bf16, Tag("bf16")]
+    | Annotated[PowerSgd, Tag("powersgd")]
+    | Annotated[TopK, Tag("top_k")],
+    Discriminator(Choice("kind", default="none")),
+]
+CompressionName = Literal["none", "fp16", "bf16", "powersgd", "top_k"]
+Compression = Annotated[
+    CompressionSections, BeforeValidator(_named, json_schema_input_type=CompressionSections | CompressionName)
+]
+"""A section with its `kind`, or the bare name of one."""
+
 
 AllReduce = Literal["backend", "ring", "halving_doubling", "tree", "star"]
 

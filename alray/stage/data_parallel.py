@@ -23,8 +23,8 @@ from alray.errors import PlanError
 from alray.nn.component import BackpropagationComponent, Component
 from alray.nn.encoder import Tensors
 from alray.plan.plan import Plan
-from alray.spec.compression import CompressionSection, PowerSgd
 from alray.spec.models import Spec
+from alray.spec.replicas import CompressionSection, PowerSgd
 from alray.stage.clock import AmongReplicas
 from alray.stage.replication import Replication
 from alray.stage.stage import SteppedStage, class_scores, step_optimizers, zero_gradients

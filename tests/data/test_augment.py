@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from alray.data.augment import strong
-from alray.data.generators import generator
+from alray.data.source import generator
 from alray.errors import DataError
 
 

@@ -11,8 +11,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import SGDClassifier
 
 from alray.data import docstrings
-from alray.data.docstring_files import LONGEST, SHORTEST, Library, documents
-from alray.data.docstrings import Docstrings
+from alray.data.docstrings import LONGEST, SHORTEST, Docstrings, Library, documents
 from alray.errors import DataError
 
 LONG = "Return the sum of what is given, one by one, and then once more, as a float."

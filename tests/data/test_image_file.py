@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from alray.data.image_file import read_image
+from alray.data.picture import read_image
 from alray.errors import DataError
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from alray.data.documents import Documents, Numbering
+from alray.data.source import TextSet
 from alray.data.text_data import text_splits
-from alray.data.text_source import TextSet
 from alray.data.vocabulary import Vocabulary, make_tokenizer, most_frequent
 from alray.errors import DataError
 from alray.spec import data as spec

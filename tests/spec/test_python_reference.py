@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alray.spec.python_reference import PythonReference, is_python_reference, parse_python_reference
+from alray.spec.own_code import PythonReference, is_python_reference, parse_python_reference
 
 
 def test_takes_the_class_from_its_module() -> None:
