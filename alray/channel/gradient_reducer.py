@@ -122,7 +122,7 @@ class GradientReducer:
         self._compression.load_state_dict(state)
 
     def _reduce(self, weight: float, packed: torch.cuda.Event | None) -> None:
-        """Run in the communication thread. Grad mode and the current stream belong to a thread, so they are set here."""
+        """Run in the communication thread. Grad mode and current stream belong to a thread, so they are set here."""
         began = time.perf_counter()
         with torch.no_grad(), torch.cuda.stream(self._stream):
             if self._stream is not None and packed is not None:

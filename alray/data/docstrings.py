@@ -24,23 +24,26 @@ from alray.data.source import SplitName, TextSet, TextSource, generator
 from alray.errors import DataError
 
 TEST_FRACTION = 0.15
-# Never the seed of a run: every run and every seed is tested on the same documents.
+# Not the seed of a run, so that every run is tested on the same documents.
 TEST_SPLIT_SEED = 0
-_FORMAT = 1  # of the documents and of the cache; another one is made anew
+_FORMAT = 1  # version of the documents and of the cache file
 
 
 class Docstrings(TextSource):
-    """Docstrings of the standard library, NumPy, SciPy and scikit-learn; the class is the library.
+    """Docstrings of the standard library, NumPy, SciPy and scikit-learn. The class is the library.
 
-    Read off the packages' source files at first use and kept in a cache. The set is the same wherever the same
-    versions are installed; what a document is, `docstring_files.documents` says. A fixed random 15 % are the test set.
+    They are read from the packages' source files at first use (see `documents`) and kept in a cache. The same versions
+    of the packages give the same set. A fixed random 15 % of the documents are the test set.
 
-    With Python 3.11.7, NumPy 2.4.6, SciPy 1.17.1 and scikit-learn 1.9.1: 13,165 documents, the largest class 0.409;
-    TF-IDF (1 + log of counts) with logistic regression (C = 10) gets 0.913 of the test set right.
+    Python 3.11.7, NumPy 2.4.6, SciPy 1.17.1 and scikit-learn 1.9.1 give 13,165 documents; the largest class has a share
+    of 0.409. TF-IDF (1 + log of counts) with logistic regression (C = 10) has a test accuracy of 0.913.
     """
 
     def __init__(self, *, cache: Path | None, libraries: Sequence[Library] | None = None) -> None:
-        """cache: folder, null is `alray` in the user's cache folder; libraries: those installed where None."""
+        """cache: folder of the cache; None is `alray` in the user's cache folder.
+
+        libraries: the classes; None is the installed libraries.
+        """
         self._libraries = tuple(installed_libraries() if libraries is None else libraries)
         folder = _user_cache() if cache is None else cache
         self._documents = _cached(folder / f"docstrings-{_key(self._libraries)}.json", self._libraries)
@@ -57,24 +60,27 @@ class Docstrings(TextSource):
 
 
 def _key(libraries: Sequence[Library]) -> str:
-    """Names a set by what it is made of."""
+    """Return a name for the set that these libraries give."""
     made_of = [_FORMAT, *([library.name, library.version] for library in libraries)]
     return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
 
 
 def _user_cache() -> Path:
-    """$XDG_CACHE_HOME/alray or ~/.cache/alray (XDG Base Directory Specification: a relative one is not taken)."""
+    """Return $XDG_CACHE_HOME/alray, or ~/.cache/alray if that variable is not set or relative.
+
+    Source: XDG Base Directory Specification.
+    """
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (base if base.is_absolute() else Path.home() / ".cache") / "alray"
 
 
 def _cached(path: Path, libraries: Sequence[Library]) -> list[tuple[str, int]]:
-    """The documents of the cache file, which is made where it is missing or damaged (a warning says so)."""
+    """Return the documents of the cache file. If it is missing or damaged (with a warning), make it first."""
     if path.is_file():
         found = _read(path)
         if found is not None:
             return found
-        warnings.warn(f"{path} is damaged, and is made anew", stacklevel=2)
+        warnings.warn(f"{path} is damaged and is made again", stacklevel=2)
     made = documents(libraries)
     _require_all_classes(made, libraries)
     _write(path, made)
@@ -86,7 +92,7 @@ def _require_all_classes(made: list[tuple[str, int]], libraries: Sequence[Librar
     for label, library in enumerate(libraries):
         if label not in present:
             raise DataError(
-                f"no docstrings of {library.name}: its source files (*.py) were looked for here",
+                f"found no docstrings of {library.name} in the source files (*.py) of this folder",
                 file=str(library.folder),
                 key="data.source",
                 mend="install the package with its source files",
@@ -94,7 +100,7 @@ def _require_all_classes(made: list[tuple[str, int]], libraries: Sequence[Librar
 
 
 def _read(path: Path) -> list[tuple[str, int]] | None:
-    """The documents, or None where the content is not what its first line, the SHA-256 of the rest, says."""
+    """Return the documents, or None if the file is damaged. Its first line is the SHA-256 of the rest."""
     digest, _, body = path.read_bytes().partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != digest:
         return None
@@ -102,7 +108,7 @@ def _read(path: Path) -> list[tuple[str, int]] | None:
 
 
 def _write(path: Path, made: list[tuple[str, int]]) -> None:
-    """Whole or not at all: another process may look at the same time."""
+    """Write the file atomically, because another process may read it at the same time."""
     body = json.dumps(made, ensure_ascii=True).encode()
     content = hashlib.sha256(body).hexdigest().encode() + b"\n" + body
     try:
@@ -112,27 +118,27 @@ def _write(path: Path, made: list[tuple[str, int]]) -> None:
         Path(file.name).replace(path)
     except OSError as error:
         raise DataError(
-            f"the documents cannot be kept: {error.strerror}",
+            f"the cache cannot be written: {error.strerror}",
             file=str(path),
             key="data.cache",
-            mend="set data.cache to a folder that can be written",
+            mend="set data.cache to a writable folder",
         ) from error
 
 
 SHORTEST = 60
-"""Characters; shorter docstrings say too little."""
+"""Characters of the shortest document; shorter docstrings say too little."""
 LONGEST = 2000
-"""Characters; the rest is cut off."""
+"""Characters of the longest document; the rest is cut off."""
 
 _NAMES = re.compile(r"\b(?:scikit-learn|numpy|np|scipy|sklearn|scikit|python)\b", re.IGNORECASE)
 _PASSED_OVER = {"test", "tests", "idle_test", "externals", "site-packages", "dist-packages"}
 _ADDERS = {"add_newdoc", "add_docstring", "add_newdoc_for_scalar_type"}
-"""Functions that NumPy and SciPy give docstrings to what is written in C with."""
+"""Functions with which NumPy and SciPy add docstrings to code written in C."""
 
 
 @dataclass(frozen=True)
 class Library:
-    """One class: its name, its version, and the folder of its source files."""
+    """One class of the set: the name and version of a library, and the folder of its source files."""
 
     name: str
     version: str
@@ -140,7 +146,7 @@ class Library:
 
 
 def installed_libraries() -> tuple[Library, ...]:
-    """The standard library, NumPy, SciPy and scikit-learn. Raises DataError where one is not installed."""
+    """Return the standard library, NumPy, SciPy and scikit-learn. Raises DataError if one is not installed."""
     return (
         Library("standard_library", platform.python_version(), Path(sysconfig.get_paths()["stdlib"])),
         _package("numpy", "numpy"),
@@ -153,7 +159,7 @@ def _package(name: str, module: str) -> Library:
     found = importlib.util.find_spec(module)
     if found is None or found.origin is None:
         raise DataError(
-            f"the package {module} is not installed, and its docstrings are a class",
+            f"the package {module} is not installed, but its docstrings are one of the classes",
             key="data.source",
             mend=f"pip install {name.replace('_', '-')}",
         )
@@ -161,10 +167,11 @@ def _package(name: str, module: str) -> Library:
 
 
 def documents(libraries: Sequence[Library]) -> list[tuple[str, int]]:
-    """(text, number of its library) of every document, sorted by text, each text once.
+    """Return (text, number of its library) of every document, sorted by text, each text once.
 
-    A text has SHORTEST characters at least, and LONGEST at most, after names that tell the library are removed. One
-    that stands in several libraries (they carry copies of one another's files) is left out.
+    Names that reveal the library are removed from a docstring. A text then has SHORTEST to LONGEST characters. A text
+    that occurs in several libraries is left out, because the libraries contain copies of each other's files. The source
+    files are only read; nothing is imported.
     """
     owners: dict[str, set[int]] = {}
     for label, library in enumerate(libraries):
@@ -177,7 +184,7 @@ def documents(libraries: Sequence[Library]) -> list[tuple[str, int]]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Source files without tests, other people's packages within, and what else is installed there."""
+    """Return the source files, without tests, vendored packages and other installed packages."""
     for path in folder.rglob("*.py"):
         if _PASSED_OVER.isdisjoint(path.relative_to(folder).parts):
             yield path
@@ -189,7 +196,7 @@ def _docstrings(path: Path) -> Iterator[str]:
         try:
             tree = ast.parse(path.read_bytes())
         except (SyntaxError, ValueError):
-            return  # a file of another Python, such as a template, has no docstrings
+            return  # a file that is not Python, such as a template, has no docstrings
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = ast.get_docstring(node)

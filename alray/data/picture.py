@@ -16,7 +16,10 @@ from alray.errors import DataError
 
 
 def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
-    """Bilinear, antialiased. images: [..., channels, height, width] uint8 or floating point; size: pixels."""
+    """Resize images, bilinear with antialiasing.
+
+    images: [..., channels, height, width], uint8 or floating point. size: new height and width in pixels.
+    """
     if tuple(images.shape[-2:]) == size:
         return images
     batch = images.reshape(-1, *images.shape[-3:])
@@ -25,22 +28,22 @@ def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
     return resized.reshape(*images.shape[:-2], *size).contiguous()
 
 
-# What Pillow's decoders raise on damaged files, besides saying that they do not know the format.
+# The errors that Pillow's decoders raise for damaged files, besides UnidentifiedImageError.
 _DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
 _MODES = {1: "L", 3: "RGB"}
 
 
 def read_image(path: Path, shape: tuple[int, ...]) -> Tensor:
-    """Decode, turn upright (EXIF), convert to the channels of `shape`, resize. Any format Pillow reads.
+    """Read a picture file of any format that Pillow knows: decode, turn upright (EXIF), convert and resize it.
 
-    shape: (channels, height, width) with 1 channel (grayscale) or 3 (RGB). Returns uint8 of that shape.
-    Raises DataError where the file is missing or not a whole picture, or `shape` is not a picture's.
+    shape: (channels, height, width) with 1 channel (grayscale) or 3 (RGB). Returns uint8 of that shape. Raises
+    DataError if the file is missing or damaged, or if `shape` is not the shape of a picture.
     """
     if len(shape) != 3 or shape[0] not in _MODES:
         raise DataError(
-            f"a picture cannot become a sample of shape {tuple(shape)}",
+            f"a picture cannot be read as a sample of shape {tuple(shape)}",
             file=str(path),
-            mend="pictures have 1 or 3 channels, a height and a width",
+            mend="use a source whose samples have 1 or 3 channels, a height and a width",
         )
     if not path.is_file():
         raise DataError("picture not found", file=str(path), mend="give the path of a picture file")
@@ -49,15 +52,15 @@ def read_image(path: Path, shape: tuple[int, ...]) -> Tensor:
             upright = ImageOps.exif_transpose(_eight_bit(image)).convert(_MODES[shape[0]])
     except UnidentifiedImageError as error:
         raise DataError(
-            "not a picture in any known format",
+            "this is not a picture in a known format",
             file=str(path),
-            mend="remove the file or replace it with a whole picture",
+            mend="remove the file, or replace it by a complete picture",
         ) from error
     except _DAMAGED as error:
         raise DataError(
             f"damaged picture ({error})",
             file=str(path),
-            mend="remove the file or replace it with a whole picture",
+            mend="remove the file, or replace it by a complete picture",
         ) from error
     pixels = torch.from_numpy(numpy.array(upright, dtype=numpy.uint8))
     channels_first = pixels.unsqueeze(0) if pixels.dim() == 2 else pixels.permute(2, 0, 1)
@@ -65,7 +68,7 @@ def read_image(path: Path, shape: tuple[int, ...]) -> Tensor:
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
-    """Grayscale pictures of 16 bits scaled to 8: Pillow's own conversion would clip them to white."""
+    """Scale a grayscale picture of 16 bits to 8 bits. Pillow's own conversion would clip it to white."""
     if not image.mode.startswith("I"):
         return image
     values = numpy.asarray(image).astype(numpy.int64)
@@ -74,9 +77,11 @@ def _eight_bit(image: Image.Image) -> Image.Image:
 
 @dataclass(frozen=True)
 class Picture:
-    """A file is decoded and brought to the shape `read_as` (channels, height, width), then resized to `size`, pixels.
+    """How a picture file becomes a sample. An exported network carries this value, so it needs no data to read one.
 
-    as_float: whether it is scaled to 0..1 between the two, so that resizing rounds nothing; otherwise it is uint8.
+    The file is read with the shape `read_as` (channels, height, width), then resized to `size` (height, width), in
+    pixels. as_float: whether the values are scaled to 0..1 in between, so that resizing does not round; otherwise the
+    sample is uint8.
     """
 
     read_as: tuple[int, ...]
@@ -84,9 +89,9 @@ class Picture:
     as_float: bool = False
 
     def read(self, path: Path) -> Tensor:
-        """[channels, *size], before normalisation.
+        """Return the sample [channels, *size] before normalisation.
 
-        Raises DataError where the file is missing or damaged, or `read_as` is no picture's shape.
+        Raises DataError if the file is missing or damaged, or if `read_as` is not the shape of a picture.
         """
         pixels = read_image(path, self.read_as)
         if self.as_float:

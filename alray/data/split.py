@@ -12,15 +12,15 @@ from torch import Tensor
 from alray.data.source import Normalisation, SampleSet, TensorSet
 from alray.errors import DataError
 
-#: From one sample in 0..1 and its place in the mini-batch to the augmented sample, of the same shape.
+#: From a sample in 0..1 and its position in the mini-batch to the augmented sample of the same shape.
 Augment = Callable[[Tensor, int], Tensor]
 
 
 class Split(ABC):
-    """A sized set of (sample, label) in a fixed order."""
+    """Samples and labels in a fixed order."""
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, classes: tuple[str, ...]) -> None:
-        """shape, dtype: of one sample as the model gets it (of text: the longest there is)."""
+        """shape, dtype: of one sample as the model gets it. For text, the shape is that of the longest document."""
         self.shape = shape
         self.dtype = dtype
         self.classes = classes
@@ -30,10 +30,10 @@ class Split(ABC):
 
     @abstractmethod
     def take(self, positions: Sequence[int] | Tensor, augment: Augment | None = None) -> tuple[Tensor, Tensor]:
-        """A mini-batch: samples [N, *shape] ([N, T] of text) in default strides, labels [N] int64."""
+        """Return a mini-batch: samples [N, *shape] ([N, T] for text) in default strides, labels [N] int64."""
 
     def mask(self, samples: Tensor) -> Tensor | None:
-        """Where samples that `take` gave hold a word, [N, T] bool; None where samples are no words."""
+        """Return where samples from `take` have a word, [N, T] bool; None if the samples are not text."""
         return None
 
     def __getitem__(self, position: int) -> tuple[Tensor, int]:
@@ -42,13 +42,13 @@ class Split(ABC):
 
 
 _PREPARED_BYTES = 1 << 30
-"""Sets in memory up to this size are kept a second time, normalised."""
+"""Up to this size, a set in memory is kept a second time in normalised form."""
 
 
 class SampleSplit(Split):
-    """Samples normalised, float32.
+    """Samples of one shape, normalised, float32.
 
-    A sample whose shape, values or label are not what was said raises DataError when it is read.
+    Reading a sample raises DataError if its shape, values or label are wrong.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class SampleSplit(Split):
         classes: tuple[str, ...],
         normalisation: Normalisation | None,
     ) -> None:
-        """part: [len(self)] int64, indices into `samples`; name: the source's split, for messages."""
+        """part: [len(self)] int64, indices into `samples`. name: the split of the source, for messages."""
         super().__init__(shape, torch.float32, classes)
         self._samples = samples
         self._part = part
         self._name = name
         self._normalisation = normalisation
-        # Float samples in memory are checked and normalised once, all together, when the first of them is read.
+        # Float samples in memory are checked and normalised all at once, when the first of them is read.
         self._prepared: Tensor | None = None
         self._preparable = (
             isinstance(samples, TensorSet)
@@ -79,7 +79,7 @@ class SampleSplit(Split):
         return len(self._part)
 
     def take(self, positions: Sequence[int] | Tensor, augment: Augment | None = None) -> tuple[Tensor, Tensor]:
-        """A mini-batch: samples [N, *shape] float32 in default strides, labels [N] int64."""
+        """Return a mini-batch: samples [N, *shape] float32 in default strides, labels [N] int64."""
         indices = self._part[torch.as_tensor(positions, dtype=torch.int64)]
         if isinstance(self._samples, TensorSet) and augment is None and self._prepare_all(self._samples):
             assert self._prepared is not None
@@ -96,7 +96,7 @@ class SampleSplit(Split):
         return self._normalise(samples), labels
 
     def _prepare_all(self, samples: TensorSet) -> bool:
-        """Whether the whole set is sound and lies normalised in memory; a set with a fault is read batch by batch."""
+        """Normalise the whole set once. Returns false if it has a fault; it is then read and checked per batch."""
         if self._preparable and self._prepared is None:
             labels = samples.labels
             self._preparable = (
@@ -110,7 +110,7 @@ class SampleSplit(Split):
         return self._prepared is not None
 
     def prepare(self, raw: Tensor, what: str) -> Tensor:
-        """One sample from elsewhere, prepared as this split's are; `what` names it in a message."""
+        """Prepare a sample that is not in this split in the same way. `what` names it in messages."""
         self._check_shape(tuple(raw.shape), what)
         return self._normalise(as_float(raw, what).unsqueeze(0))[0]
 
@@ -132,9 +132,9 @@ class SampleSplit(Split):
     def _check_shape(self, shape: tuple[int, ...], what: str) -> None:
         if shape != self.shape:
             raise DataError(
-                f"{what} has shape {list(shape)}, and the first training sample has {list(self.shape)}",
+                f"{what} has shape {list(shape)}, but the first training sample has {list(self.shape)}",
                 key="data",
-                mend="all samples need one shape",
+                mend="give all samples the same shape",
             )
 
     def _check_values(self, samples: Tensor, labels: Tensor, indices: Tensor) -> None:
@@ -143,52 +143,55 @@ class SampleSplit(Split):
             place = int(wrong.nonzero()[0])
             raise DataError(
                 f"sample {int(indices[place])} of split `{self._name}` has label {int(labels[place])}, "
-                f"and there are {len(self.classes)} classes",
+                f"but there are {len(self.classes)} classes",
                 key="data",
-                mend=f"labels go from 0 to {len(self.classes) - 1}",
+                mend=f"use labels from 0 to {len(self.classes) - 1}",
             )
-        # A sum is not finite where a value is not, and costs a tenth of looking at each; it may also overflow.
+        # The sum is not finite if a value is not. It takes a tenth of the time, but may overflow.
         if not torch.isfinite(samples.sum()) and not torch.isfinite(samples).all():
             finite = torch.isfinite(samples).flatten(1).all(dim=1)
             place = int((~finite).nonzero()[0])
             raise DataError(
-                f"sample {int(indices[place])} of split `{self._name}` holds a value that is not finite",
+                f"sample {int(indices[place])} of split `{self._name}` has a value that is not finite",
                 key="data",
-                mend="remove or repair that sample",
+                mend="remove or repair this sample",
             )
 
 
 def require_tensor(sample: object, what: str) -> None:
-    """Raise DataError where a sample is not a tensor; `what` names it."""
+    """Raise DataError if a sample is not a tensor. `what` names it in the message."""
     if not isinstance(sample, Tensor):
         raise DataError(
             f"{what} is of type {type(sample).__name__}, not a torch tensor",
             key="data",
-            mend="where samples are documents, give data.text, such as `text: {}`"
+            mend="set data.text, for example to {}, if the samples are documents"
             if isinstance(sample, str)
-            else "the source's sets return (tensor, integer label)",
+            else "return (tensor, integer label) from the source's sets",
         )
 
 
 def _integer(label: object, what: str) -> int:
     try:
-        return operator.index(label)  # type: ignore[arg-type]  # the source's word is checked here
+        return operator.index(label)  # type: ignore[arg-type]  # its type is checked here
     except TypeError as error:
         raise DataError(
             f"{what} has the label {label!r}, which is not an integer",
             key="data",
-            mend="the source's sets return (tensor, integer label)",
+            mend="return (tensor, integer label) from the source's sets",
         ) from error
 
 
 def as_float(raw: Tensor, what: str) -> Tensor:
-    """A new float32 tensor in default strides; uint8 is scaled from 0..255 to 0..1. `what` names it in a message."""
+    """Return a new float32 tensor in default strides. uint8 is scaled from 0..255 to 0..1.
+
+    `what` names the sample in messages. Raises DataError for other integers.
+    """
     if raw.dtype != torch.uint8 and not raw.is_floating_point():
         raise DataError(
             f"{what} has values of type {raw.dtype}",
             key="data",
-            mend="samples are uint8 (then scaled to 0..1) or floating point",
+            mend="use uint8, which is scaled to 0..1, or floating point",
         )
-    # Not `contiguous()`: on 1 x 1 maps that keeps strides that are not the default ones.
+    # Not `contiguous()`: for maps of 1 x 1 it keeps strides that are not the default ones.
     samples = torch.empty(raw.shape, dtype=torch.float32).copy_(raw)
     return samples.div_(255.0) if raw.dtype == torch.uint8 else samples

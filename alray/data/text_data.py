@@ -28,9 +28,10 @@ def text_splits(
     text: spec.Text,
     fixed_length: bool,
 ) -> tuple[TextSplit, TextSplit | None, TextSplit | None, Vocabulary]:
-    """Training, validation and test split, and the vocabulary.
+    """Return the training, validation and test split, and the vocabulary.
 
-    train_part, validation_part: indices into `train`, [n] int64. Words that only validation and test have are unknown.
+    train_part, validation_part: indices into `train`, [n] int64. The vocabulary has words of the training split only;
+    other words of the validation and the test split become the unknown word.
     """
     numbering = Numbering(make_tokenizer(text.tokenizer))
     read = numbering.read(train.texts)
@@ -65,15 +66,18 @@ def _labels(documents: TextSet, name: str, classes: tuple[str, ...]) -> Tensor:
     if wrong.any():
         place = int(wrong.nonzero()[0])
         raise DataError(
-            f"document {place} of split `{name}` has label {int(labels[place])}, and there are {len(classes)} classes",
+            f"document {place} of split `{name}` has label {int(labels[place])}, but there are {len(classes)} classes",
             key="data",
-            mend=f"labels go from 0 to {len(classes) - 1}",
+            mend=f"use labels from 0 to {len(classes) - 1}",
         )
     return labels
 
 
 class TextSplit(Split):
-    """Samples are rows of word numbers, int64, PADDING behind the last word."""
+    """Documents as rows of word numbers, int64, with PADDING after the last word.
+
+    A mini-batch is as wide as its longest document, or as `max_tokens` with `fixed_length`.
+    """
 
     def __init__(
         self,
@@ -85,10 +89,7 @@ class TextSplit(Split):
         max_tokens: int,
         fixed_length: bool,
     ) -> None:
-        """part: [len(self)] int64, indices into `documents` and `labels` ([N] int64).
-
-        fixed_length: every mini-batch is `max_tokens` wide, not as wide as its longest document.
-        """
+        """part: [len(self)] int64, indices into `documents` and `labels` ([N] int64)."""
         super().__init__((max_tokens,), torch.int64, classes)
         self._documents = documents
         self._labels = labels
@@ -99,11 +100,11 @@ class TextSplit(Split):
         return len(self._part)
 
     def take(self, positions: Sequence[int] | Tensor, augment: Augment | None = None) -> tuple[Tensor, Tensor]:
-        """A mini-batch: samples [N, T] int64, labels [N] int64. Documents have no augmentation."""
-        assert augment is None, "refused when the data is opened"
+        """Return a mini-batch: samples [N, T] int64, labels [N] int64. Documents have no augmentation."""
+        assert augment is None, "the spec does not allow it"
         indices = self._part[torch.as_tensor(positions, dtype=torch.int64)]
         return self._documents.rows(indices, self._width), self._labels[indices]
 
     def mask(self, samples: Tensor) -> Tensor:
-        # No word of a document has this number: see `places_of`.
+        # No word of a document has the number PADDING (see `places_of`).
         return samples != PADDING

@@ -49,7 +49,7 @@ def mend_for(schedule: str) -> str:
 def asked_text(fault: BaseException) -> str:
     """Return the size of the failed request in words, or the error's own message if it does not give the size."""
     asked = asked_bytes(fault)
-    return f"it requested {_size(asked)} at once" if asked is not None else f"{type(fault).__name__}: {fault}"
+    return f"it asked for {_size(asked)} at once" if asked is not None else f"{type(fault).__name__}: {fault}"
 
 
 def _size(nbytes: int) -> str:

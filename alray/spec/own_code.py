@@ -17,33 +17,22 @@ FORM = PREFIX + "package.module.Class"
 
 @dataclass(frozen=True)
 class PythonReference:
-    """A class by name: `module` is dotted, `name` is the class inside it."""
+    """A class by name. module: its dotted module. name: the class in that module."""
 
     module: str
     name: str
 
-    def __str__(self) -> str:
-        return f"{PREFIX}{self.module}.{self.name}"
-
-
-def is_python_reference(text: str) -> bool:
-    """Whether `text` claims to be a reference, well formed or not."""
-    return text.startswith(PREFIX)
-
 
 def parse_python_reference(text: str) -> PythonReference:
-    """Take `python:package.module.Class` apart.
-
-    Raises ValueError, with the reason in plain words, where the text has not that form.
-    """
-    if not is_python_reference(text):
+    """Parse `python:package.module.Class`. Raises ValueError with the reason if the text does not have this form."""
+    if not text.startswith(PREFIX):
         raise ValueError(f"`{text}` does not begin with `{PREFIX}`")
     parts = text.removeprefix(PREFIX).split(".")
     for part in parts:
         if not part.isidentifier() or keyword.iskeyword(part):
-            raise ValueError(f"`{text}` is not of the form {FORM}: `{part}` is no Python name")
+            raise ValueError(f"`{text}` does not have the form {FORM}: `{part}` is not a Python name")
     if len(parts) < 2:
-        raise ValueError(f"`{text}` names no module: the form is {FORM}")
+        raise ValueError(f"`{text}` does not have the form {FORM}: the module is missing")
     return PythonReference(".".join(parts[:-1]), parts[-1])
 
 
@@ -56,7 +45,7 @@ def _reference(text: str) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """A free value as YAML gives it, at any depth without NaN and infinities."""
+    """Return a free value of the YAML file. NaN and infinities are refused at any depth."""
     if isinstance(value, float) and not math.isfinite(value):
         raise refusal(f"expected a finite number, got {value}")
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -71,11 +60,11 @@ FreeValue = Annotated[Any, AfterValidator(_finite)]
 
 
 class OwnCode(Section):
-    """A section whose further keys are the fields of the user's class; final classes set `extra="allow"`."""
+    """A section whose further keys are the arguments of the user's class. Its subclasses set `extra="allow"`."""
 
     __pydantic_extra__: dict[str, FreeValue]
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What the user's class is called with, by name."""
+        """The arguments of the user's class, by name."""
         return dict(self.__pydantic_extra__)

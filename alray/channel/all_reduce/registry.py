@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from alray.channel.all_reduce.algorithm import AllReduce
 from alray.channel.all_reduce.backend import Backend
 from alray.channel.all_reduce.halving_doubling import HalvingDoubling

@@ -117,7 +117,7 @@ class PowerSGD(Compression):
             q.copy_(torch.randn(q.shape, generator=torch.Generator().manual_seed(seed), dtype=q.dtype))
 
     def _clear_error_of_kept(self, error: torch.Tensor) -> None:
-        """Reset the errors of the uncompressed parameters. Nothing was lost: over the ranks these errors sum to zero."""
+        """Reset the errors of the uncompressed parameters: summed over the ranks they are zero anyway."""
         errors = self._layout.views(error)
         for place in self._kept:
             errors[place].zero_()
