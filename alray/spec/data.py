@@ -89,7 +89,7 @@ class ImageFolder(DataSection):
 
 
 class TinyImagenet(DataSection):
-    """Tiny-ImageNet as in its archive: 3 x 64 x 64 pixels, 200 classes. The 10,000 validation images are the test set."""
+    """Tiny-ImageNet as in its archive: 3 x 64 x 64, 200 classes. The 10,000 validation images are the test set."""
 
     source: Literal["tiny_imagenet"]
     """`tiny_imagenet`."""

@@ -200,7 +200,7 @@ class _Builder:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, ScalarNode) or key_node.tag != _TAG + "str":
                 shown = f"`{key_node.value}`" if isinstance(key_node, ScalarNode) else "a list or section"
-                self._refuse(key_node, path, f"the key {shown} is not text", "write the key in quotes")
+                self._refuse(key_node, path, f"{shown} is used as a key, but keys are text", "write the key in quotes")
             elif key_node.value in own:
                 first = lines[key_node.value]
                 self._refuse(
