@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-from alray.data.sample_split import as_float
+from alray.data.split import as_float
 from alray.errors import CheckpointError, DataError, RequestError
 from alray.trained.prediction import ClassPrediction, document, prediction_of
 from alray.trained.route_header import HEADER, RouteHeader, TextForm, parse_header

@@ -107,7 +107,7 @@ def test_a_neighbour_that_sends_nothing_is_noticed_in_time(found):
     silent = found["silent"][RECEIVED]
     assert silent["told"] == (
         "edge 0->1: the neighbour is silent (Timed out waiting 300ms for recv operation to complete); "
-        "see what happened to its stage"
+        "look for the error of its stage"
     )
     assert 0.25 < silent["waited_s"] < 5.0
 
