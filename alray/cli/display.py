@@ -13,8 +13,7 @@ from alray.cli.progress import Progress
 from alray.cli.terminal import rows_text, shown
 from alray.plan.plan import Plan
 from alray.records import EvaluationRecord, EventRecord, Record, Summary
-from alray.report.compare_tables import whole
-from alray.report.text import accuracy, counted, seconds, share
+from alray.report.text import accuracy, counted, seconds, share, whole
 from alray.stage.telemetry import StageStatus
 
 _EVERY_S = 5.0  # between two lines of `PlainLines`

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.cli.terminal import AllowCode, Json, Overrides, SpecFile, Terminal, shown, terminal
+from alray.cli.terminal import AllowCode, Json, Overrides, SpecFile, Terminal, shown, terminal, writing
 from alray.errors import RequestError
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ def plan(
             return
         bars = predicted_bars(planned, 0, min(NUM_DRAWN, planned.total_steps or NUM_DRAWN))
         if svg is not None:
-            _write(svg, render("schedule_chart.html", chart=schedule_chart(bars)))
+            with writing(svg):
+                svg.write_text(render("schedule_chart.html", chart=schedule_chart(bars)), encoding="utf-8")
         if json:
             streams.answer(planned.as_json())
             return
@@ -89,12 +90,3 @@ def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:
         streams.answer({"comparisons": [row.as_json() for row in rows]})
     else:
         print_comparison(planned, rows, name=spec.name, stream=streams.out)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise RequestError(
-            f"cannot be written: {error.strerror}", file=str(path), mend="name a file in a folder that you can write to"
-        ) from error

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from alray.cli.terminal import Json, RunFolder, shown, terminal
-from alray.errors import RequestError
+from alray.cli.terminal import Json, RunFolder, shown, terminal, writing
 
 _PAGE = "compare.html"
 
@@ -58,14 +57,8 @@ def compare(
 
         comparison = compare_runs(runs)
         page = output or runs[0].resolve().parent / _PAGE
-        try:
+        with writing(page):
             write_comparison(comparison, page)
-        except OSError as error:
-            raise RequestError(
-                f"cannot be written: {error.strerror}",
-                file=str(page),
-                mend="name a file in a folder that you can write to, by --output",
-            ) from error
         if json:
             streams.answer({**comparison.as_json(), "page": str(page)})
             return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from alray.cli.terminal import Json, terminal
+from alray.cli.terminal import Json, terminal, writing
 from alray.errors import Problem, RequestError, SpecError
 from alray.report.text import counted
 
@@ -94,17 +94,10 @@ def init(
 
 def _written(file: Path, text: str) -> bool:
     """Write a new file. Returns False if it exists already; raises RequestError if it cannot be written."""
-    try:
-        with file.open("x", encoding="utf-8") as new:
-            new.write(text)
-    except FileExistsError:
+    if file.exists():
         return False
-    except OSError as error:
-        raise RequestError(
-            f"cannot be written: {error.strerror}",
-            file=str(file),
-            mend="name a file in a folder that you can write to",
-        ) from error
+    with writing(file), file.open("x", encoding="utf-8") as new:
+        new.write(text)
     return True
 
 

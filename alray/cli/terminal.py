@@ -15,7 +15,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from alray.errors import AlrayError, Problem, SpecError
+from alray.errors import AlrayError, Problem, RequestError, SpecError
 
 INTERRUPTED = 130  # exit code
 _OUT, _ERR = 1, 2  # file descriptors
@@ -98,6 +98,17 @@ def terminal(*, as_json: bool, spec: Path | None = None, overrides: Sequence[str
         except KeyboardInterrupt as interrupt:
             streams.refuse([Problem("interrupted")])
             raise typer.Exit(INTERRUPTED) from interrupt
+
+
+@contextmanager
+def writing(file: Path) -> Iterator[None]:
+    """Raise a RequestError that names the file if the block cannot write it."""
+    try:
+        yield
+    except OSError as error:
+        raise RequestError(
+            f"cannot be written: {error.strerror}", file=str(file), mend="name a file in a folder that you can write to"
+        ) from error
 
 
 def place_of(key: str, spec: Path, overrides: Sequence[str]) -> tuple[str, int | None]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from alray.report.compare import Comparison, Group, Spread
-from alray.report.text import NOT_MEASURED, accuracy, number, seconds, share, size
+from alray.report.text import NOT_MEASURED, accuracy, number, seconds, share, size, whole
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,6 @@ def _chosen_steps(group: Group) -> str:
     if not steps:
         return NOT_MEASURED
     return number(steps[0]) if len(steps) == 1 else f"{number(steps[0])} to {number(steps[-1])}"
-
-
-def whole(value: float | None) -> str:
-    """A rate without decimals."""
-    return number(None if value is None else float(round(value)))
 
 
 def shown(value: Spread | None, form: Callable[[float | None], str]) -> str:

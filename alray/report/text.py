@@ -54,6 +54,11 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if value == round(value) or value >= 1000 else _digits(value)
 
 
+def whole(value: float | None) -> str:
+    """A number without decimals: 12,800."""
+    return NOT_MEASURED if value is None else f"{value:,.0f}"
+
+
 def counted(value: float, noun: str) -> str:
     """A count with its noun in singular or plural: `1 stage`, `2 stages`, `400 mini-batches`, `0.25 epochs`."""
     if value == 1:
