@@ -60,8 +60,9 @@ def plan(
             return
         bars = predicted_bars(planned, 0, min(NUM_DRAWN, planned.total_steps or NUM_DRAWN))
         if svg is not None:
+            drawing = render("schedule_chart.html", chart=schedule_chart(bars))
             with writing(svg):
-                svg.write_text(render("schedule_chart.html", chart=schedule_chart(bars)), encoding="utf-8")
+                svg.write_text(drawing, encoding="utf-8")
         if json:
             streams.answer(planned.as_json())
             return

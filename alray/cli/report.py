@@ -52,13 +52,15 @@ def compare(
     """
     with terminal(as_json=json) as streams:
         from alray.cli.report_text import print_comparison
+        from alray.records import replace_file
         from alray.report.compare import compare_runs
-        from alray.report.compare_page import write_comparison
+        from alray.report.compare_page import comparison_page
 
         comparison = compare_runs(runs)
         page = output or runs[0].resolve().parent / _PAGE
+        html = comparison_page(comparison)
         with writing(page):
-            write_comparison(comparison, page)
+            replace_file(page, html)
         if json:
             streams.answer({**comparison.as_json(), "page": str(page)})
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import fmean
 
 from alray import __version__
@@ -11,7 +10,7 @@ from alray.records import EvaluationRecord
 from alray.report.charts import Curve, line_chart
 from alray.report.compare import ComparedRun, Comparison, Group, Split
 from alray.report.compare_tables import accuracy_table, bag_table, cost_table, depth_table
-from alray.report.html import write_page
+from alray.report.html import render
 from alray.report.single_step import HEAD, cells
 
 AXES: dict[str, tuple[str, Callable[[EvaluationRecord], float]]] = {
@@ -22,8 +21,8 @@ AXES: dict[str, tuple[str, Callable[[EvaluationRecord], float]]] = {
 """The horizontal axes of the accuracy curves: name -> (label, where an evaluation lies on the axis)."""
 
 
-def write_comparison(comparison: Comparison, path: Path) -> Path:
-    """Write the page to `path` and return the path."""
+def comparison_page(comparison: Comparison) -> str:
+    """The HTML page of a comparison."""
     split = curve_split(comparison)
     training = [
         line_chart(
@@ -35,8 +34,7 @@ def write_comparison(comparison: Comparison, path: Path) -> Path:
         for axis, (label, _) in AXES.items()
     ]
     steps = [(group.label, group.single_step.step) for group in comparison.groups]
-    return write_page(
-        path,
+    return render(
         "compare.html",
         title="Comparison · alray",
         version=__version__,

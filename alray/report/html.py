@@ -1,22 +1,17 @@
-"""HTML by Jinja2: the templates of this room, filled in with values. Every value is escaped."""
+"""HTML and SVG by Jinja2: the templates of this room, filled in with values. Every value is escaped.
+
+A page needs no network, no script and no other file.
+"""
 
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alray.records import replace_file
 from alray.report import text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-
-def write_page(path: Path, template: str, **values: Any) -> Path:
-    """Write a page to `path` and return the path. The page needs no network, no script and no other file."""
-    replace_file(path, render(template, **values) + "\n")
-    return path
 
 
 def render(template: str, **values: Any) -> str:
@@ -35,6 +30,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     forms = (text.seconds, text.milliseconds, text.size, text.share, text.accuracy, text.number, text.counted)
     environment.filters |= {form.__name__: form for form in forms}

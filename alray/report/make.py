@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from alray.records import replace_file
 from alray.report.folder import read_run
-from alray.report.run_page import write_run_page
+from alray.report.run_page import run_page
 from alray.report.tensorboard import write_tensorboard
 from alray.report.timeline import write_timeline
 
@@ -20,4 +21,6 @@ def make_report(run_dir: Path) -> Path:
     run = read_run(run_dir)
     write_timeline(run, run_dir / "timeline.json")
     write_tensorboard(run.kept, run_dir / "tensorboard", stages=run.plan.stages)
-    return write_run_page(run, run_dir / "report.html")
+    page = run_dir / "report.html"
+    replace_file(page, run_page(run))
+    return page

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from alray.plan.plan import StagePlan
@@ -20,7 +19,7 @@ from alray.records import (
 from alray.report.attempts import timed_records
 from alray.report.charts import Curve, LineChart, Point, StackedBars, line_chart
 from alray.report.folder import RunFolder
-from alray.report.html import write_page
+from alray.report.html import render
 from alray.report.schedule_chart import ScheduleChart, schedule_chart
 from alray.report.single_step import HEAD, cells, single_step
 from alray.report.summary import Figures, figures_of
@@ -47,13 +46,12 @@ _PARTS = {part: part for part in _COMPUTED} | {"other computing": "other"}
 _PARTS |= {"send wait": "send", "receive wait": "receive", "idle": "idle"}
 
 
-def write_run_page(run: RunFolder, path: Path) -> Path:
-    """Write the page of a run to `path` and return the path."""
+def run_page(run: RunFolder) -> str:
+    """The HTML page of a run."""
     figures = figures_of(run.records, run.plan)
     evaluations = [record for record in run.kept if isinstance(record, EvaluationRecord)]
     timed = timed_records(run.kept, run.plan)
-    return write_page(
-        path,
+    return render(
         "run.html",
         title=f"{run.name} · alray report",
         run=run,

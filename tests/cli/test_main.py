@@ -27,11 +27,11 @@ def imported(python: Callable[[str], Any], libraries: str, *arguments: str | Pat
 
 @pytest.mark.parametrize("argument", ["--help", "--version"])
 def test_help_imports_nothing_heavy(python: Callable[[str], Any], argument: str) -> None:
-    assert imported(python, "torch|ray|pydantic|yaml|rich|numpy", argument) == []
+    assert imported(python, "torch|ray|pydantic|yaml|rich|numpy|jinja2", argument) == []
 
 
 def test_help_of_a_command_imports_neither_torch_nor_ray(python: Callable[[str], Any]) -> None:
-    assert imported(python, "torch|ray|rich|numpy", "run", "--help") == []
+    assert imported(python, "torch|ray|rich|numpy|jinja2", "run", "--help") == []
 
 
 def test_validate_and_schema_import_neither_torch_nor_ray(python: Callable[[str], Any], spec: Path) -> None:
