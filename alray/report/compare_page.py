@@ -11,7 +11,7 @@ from alray.report.charts import Curve, line_chart
 from alray.report.compare import ComparedRun, Comparison, Group, Split
 from alray.report.compare_tables import accuracy_table, bag_table, cost_table, depth_table
 from alray.report.html import render
-from alray.report.single_step import HEAD, cells
+from alray.report.single_step import HEAD, rows_of
 
 AXES: dict[str, tuple[str, Callable[[EvaluationRecord], float]]] = {
     "steps": ("mini-batches completed", lambda record: float(record.step)),
@@ -33,7 +33,6 @@ def comparison_page(comparison: Comparison) -> str:
         )
         for axis, (label, _) in AXES.items()
     ]
-    steps = [(group.label, group.single_step.step) for group in comparison.groups]
     return render(
         "compare.html",
         title="Comparison · alray",
@@ -52,11 +51,7 @@ def comparison_page(comparison: Comparison) -> str:
         ),
         costs=cost_table(comparison),
         single_step_head=["run", "", *HEAD],
-        single_step_rows=[
-            row
-            for label, step in steps
-            for row in ([label, "predicted", *cells(step.predicted)], ["", "measured", *cells(step.measured)])
-        ],
+        single_step_rows=rows_of((group.label, group.single_step.step) for group in comparison.groups),
     )
 
 

@@ -21,7 +21,7 @@ from alray.report.charts import Curve, LineChart, Point, StackedBars, line_chart
 from alray.report.folder import RunFolder
 from alray.report.html import render
 from alray.report.schedule_chart import ScheduleChart, schedule_chart
-from alray.report.single_step import HEAD, cells, single_step
+from alray.report.single_step import HEAD, rows_of, single_step
 from alray.report.summary import Figures, figures_of
 from alray.report.text import accuracy, counted, milliseconds, number, seconds, share, size
 from alray.report.timeline import Lane, action_of, measured_steady, predicted_lanes, traced_batches, window
@@ -59,25 +59,12 @@ def run_page(run: RunFolder) -> str:
         figures=figures,
         facts=_facts(run, figures),
         tiles=_tiles(run, figures, evaluations),
-        loss_charts=[
-            line_chart(
-                curves,
-                title=f"{name.replace('_', ' ')} loss",
-                y_label="loss of a mini-batch",
-                x_label=_STEPS,
-                logarithmic=True,
-            )
-            for name, curves in loss_curves(run.kept).items()
-        ],
-        accuracy_chart=_accuracy_chart(run.kept),
+        loss_charts=_loss_charts(run.kept),
+        accuracy_chart=line_chart(accuracy_curves(run.kept), title="Accuracy", y_label="accuracy", x_label=_STEPS),
         last=evaluations[-1] if evaluations else None,
         schedule=_schedule(run),
         single_step_head=["", "", *HEAD],
-        single_step_rows=[
-            row
-            for stage in single_step(run.kept, run.plan).rows
-            for row in ([stage.label, "predicted", *cells(stage.predicted)], ["", "measured", *cells(stage.measured)])
-        ],
+        single_step_rows=rows_of((row.label, row) for row in single_step(run.kept, run.plan).rows),
         stage_time=_stage_time(timed, run.plan.stages),
         evaluation_s=sum(record.duration_s for record in evaluations),
         plan_rows=_plan_rows(run, figures, timed),
@@ -118,8 +105,12 @@ def accuracy_curves(records: Sequence[Record]) -> list[Curve]:
     return curves
 
 
-def _accuracy_chart(records: Sequence[Record]) -> LineChart:
-    return line_chart(accuracy_curves(records), title="Accuracy", y_label="accuracy", x_label=_STEPS)
+def _loss_charts(records: Sequence[Record]) -> list[LineChart]:
+    label = "loss of a mini-batch"
+    return [
+        line_chart(curves, title=f"{name.replace('_', ' ')} loss", y_label=label, x_label=_STEPS, logarithmic=True)
+        for name, curves in loss_curves(records).items()
+    ]
 
 
 def _facts(run: RunFolder, figures: Figures) -> list[str]:

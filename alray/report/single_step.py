@@ -6,7 +6,7 @@ thesis of T.-H. Lin (2023).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -123,6 +123,18 @@ def cells(parts: Parts | None) -> list[str]:
         *(parts.send_wait_s, parts.receive_wait_s, parts.idle_s, parts.step_s),
     )
     return [milliseconds(value) for value in values]
+
+
+def rows_of(steps: Iterable[tuple[str, Row]]) -> list[list[str]]:
+    """Two rows of a table for each label and row: the predicted and the measured values."""
+    return [
+        texts
+        for label, row in steps
+        for texts in (
+            [label, "predicted", *cells(row.predicted)],
+            ["", "measured", *cells(row.measured)],
+        )
+    ]
 
 
 def predicted_parts(plan: Plan) -> list[Parts]:
