@@ -25,8 +25,8 @@ from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.plan.plan import Plan
 from alray.schedules.actions import Action
 from alray.seeds import derive_seed
-from alray.spec.replicas import PowerSgd
 from alray.spec.models import Spec
+from alray.spec.replicas import PowerSgd
 from alray.stage.clock import AmongReplicas
 from alray.stage.disturbance import Slowdown
 from alray.stage.replication import SeveralReplicas

@@ -6,21 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from alray.report.compare import Comparison, Group, Spread
-from alray.report.text import NOT_MEASURED, accuracy, count, seconds, share, size
+from alray.report.text import NOT_MEASURED, accuracy, number, seconds, share, size, whole
 
 
 @dataclass(frozen=True)
-class Rows:
-    """A table: its columns, and a row of as many texts for each entry; the first is its name."""
+class Table:
+    """A table: the headings, and rows of as many texts. The first column names the row."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
-def accuracy_rows(comparison: Comparison) -> Rows:
-    """What was run, how it ended, and how well it did at the evaluation that counts."""
+def accuracy_table(comparison: Comparison) -> Table:
+    """What each group ran, how it ended, and its accuracy at the chosen evaluations."""
     head = ("run", "method", "schedule", "seeds", "status", "chosen after", "validation", "test")
-    return Rows(
+    return Table(
         head,
         tuple(
             (
@@ -38,10 +38,10 @@ def accuracy_rows(comparison: Comparison) -> Rows:
     )
 
 
-def depth_rows(comparison: Comparison) -> Rows:
-    """Accuracy of the route of every depth, on the set that `Comparison.split` names."""
+def depth_table(comparison: Comparison) -> Table:
+    """The accuracy of each route, on the set that `Comparison.split` names."""
     depths = sorted({depth for group in comparison.groups for depth in group.depths})
-    return Rows(
+    return Table(
         ("run", *(f"depth {depth}" for depth in depths)),
         tuple(
             (group.label, *(shown(group.accuracy(comparison.split, depth), accuracy) for depth in depths))
@@ -50,9 +50,9 @@ def depth_rows(comparison: Comparison) -> Rows:
     )
 
 
-def bag_rows(comparison: Comparison) -> Rows:
-    """The bag of embeddings beside the whole network, for every group that has one."""
-    return Rows(
+def bag_table(comparison: Comparison) -> Table:
+    """The test accuracy of the bag of embeddings and of the whole network, for each group that has both."""
+    return Table(
         ("bag of embeddings", "its test", "whole network"),
         tuple(
             (group.label, shown(group.accuracy("test", 1), accuracy), shown(group.accuracy("test"), accuracy))
@@ -62,40 +62,36 @@ def bag_rows(comparison: Comparison) -> Rows:
     )
 
 
-def cost_rows(comparison: Comparison) -> Rows:
-    """Parameters, memory and time."""
+def cost_table(comparison: Comparison) -> Table:
+    """Parameters, memory and time of each group."""
     head = ("run", "effective", "affiliate", "peak memory", "step time", "predicted", "samples/s", "bubble", "duration")
-    return Rows(head, tuple(_costs(group) for group in comparison.groups))
+    return Table(head, tuple(_costs(group) for group in comparison.groups))
 
 
 def _costs(group: Group) -> tuple[str, ...]:
     return (
         group.label,
-        count(group.first.effective_parameters),
-        count(group.first.affiliate_parameters),
+        number(group.first.effective_parameters),
+        number(group.first.affiliate_parameters),
         shown(group.spread(lambda run: run.peak_memory_bytes), size),
         shown(group.spread(lambda run: run.figures.step_time_s), seconds),
         shown(group.spread(lambda run: run.figures.predicted_step_time_s), seconds),
-        shown(group.spread(lambda run: run.figures.samples_per_s), _whole),
+        shown(group.spread(lambda run: run.figures.samples_per_s), whole),
         shown(group.spread(lambda run: run.figures.bubble), share),
         shown(group.spread(lambda run: run.duration_s), seconds),
     )
 
 
 def _chosen_steps(group: Group) -> str:
-    """Mini-batches after which the evaluations that count were made, from the fewest to the most."""
+    """The number of mini-batches before the chosen evaluations, as a range if the runs differ."""
     steps = sorted({run.chosen.step for run in group.counted if run.chosen})
     if not steps:
         return NOT_MEASURED
-    return count(steps[0]) if len(steps) == 1 else f"{count(steps[0])} to {count(steps[-1])}"
-
-
-def _whole(value: float | None) -> str:
-    return count(None if value is None else float(round(value)))
+    return number(steps[0]) if len(steps) == 1 else f"{number(steps[0])} to {number(steps[-1])}"
 
 
 def shown(value: Spread | None, form: Callable[[float | None], str]) -> str:
-    """The mean, and of several runs the deviation behind it."""
+    """The mean; for several runs `mean ± deviation`."""
     if value is None:
         return form(None)
     if value.deviation is None:
