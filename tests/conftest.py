@@ -1,4 +1,4 @@
-"""Small networks and jobs from the text of a spec, for the tests of every floor that computes."""
+"""Which tests run beside which; small networks and jobs from the text of a spec, for every floor that computes."""
 
 from __future__ import annotations
 
@@ -31,6 +31,49 @@ run: {epochs: 1}
 
 OWN_BLOCKS = "own_blocks.py"
 """Where `make_job` and `make_network` put a test's own blocks: `python:own_blocks.Name`."""
+
+RAY_FIXTURES = {"cluster", "local_ray", "own_ray"}
+TIMED_FILES = {
+    "tests/channel/test_host_barrier.py",
+    "tests/cli/test_interrupts.py",
+    "tests/cli/test_main.py",
+    "tests/engine/test_replicas.py",
+    "tests/engine/test_sync_batch_norm.py",
+    "tests/probe/test_measure.py",
+}
+"""Their tests compare measured times. They would fail beside a Ray cluster that takes both processors."""
+LONGEST = ("tests/engine/", "tests/test_", "tests/cli/", "tests/channel/", "tests/nn/")
+"""Folders whose files start first, so that no worker is left with a long file at the end."""
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in a hook of its own
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every test its markers and its group; a group runs on one worker, in order.
+
+    Tests of Ray and tests that compare times are one group, which starts first. Every other file is a group of its own,
+    so that fixtures of a module are made once.
+    """
+    for item in items:
+        file = item.path.relative_to(item.config.rootpath).as_posix()
+        if RAY_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("ray")
+        if file in TIMED_FILES:
+            item.add_marker("timing")
+        item.add_marker(pytest.mark.xdist_group("serial" if _is_serial(item) else file))
+    items.sort(key=_start_order)
+
+
+def _is_serial(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in ("ray", "timing"))
+
+
+def _start_order(item: pytest.Item) -> tuple[int, int]:
+    """Ray first, then what compares times, then the folders of `LONGEST`, then the others; files stay together."""
+    if _is_serial(item):
+        return 0, int(item.get_closest_marker("ray") is None)
+    file = item.path.relative_to(item.config.rootpath).as_posix()
+    places = [place for place, beginning in enumerate(LONGEST, 1) if file.startswith(beginning)]
+    return (places or [len(LONGEST) + 1])[0], 0
 
 
 @pytest.fixture(scope="session")
