@@ -24,6 +24,7 @@ model:
     - {block: linear, width: 8, activation: tanh}
     - {block: linear, width: 8, activation: tanh}
 optimizer: {kind: adam, lr: 1e-2}
+pipeline: {costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost]}
 run: {epochs: 3, evaluate_every: null, checkpoint: null, precision: float64}
 """
 
