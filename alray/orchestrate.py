@@ -49,6 +49,8 @@ class Options:
     allow_code: bool = False
     profile: tuple[range, ...] = ()
     """Mini-batches to trace with torch.profiler, counted from 1."""
+    pages: bool = True
+    """Whether the run ends with its HTML page, timeline and TensorBoard files; `alray report` makes them later."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +246,9 @@ def _report(job: Job, plan: Plan, run_dir: Path, outcome: Outcome, options: Opti
         report=str(report),
     )
     write_json(run_dir / "summary.json", summary.model_dump(mode="json"))
-    return Finished(summary, make_report(run_dir), outcome.error)
+    if options.pages:
+        make_report(run_dir)
+    return Finished(summary, report, outcome.error)
 
 
 def _warn_of_another_device(job: Job, manifest: dict[str, Any] | None, observer: Observer) -> None:

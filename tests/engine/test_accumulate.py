@@ -60,7 +60,7 @@ def test_as_mini_batches_of_all_samples(tmp_path, method) -> None:
     def weights(name: str, *overrides: str) -> torch.Tensor:
         spec = tmp_path / "smooth.yaml"
         spec.write_text(textwrap.dedent(SMOOTH))
-        options = Options(run_dir=tmp_path / name, inline=True)
+        options = Options(run_dir=tmp_path / name, inline=True, pages=False)
         finished = run_spec(spec, [*method, *overrides], options, Watching(), Asked())
         assert finished.error is None
         (folder,) = (tmp_path / name / "checkpoints").iterdir()

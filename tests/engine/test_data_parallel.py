@@ -12,6 +12,7 @@ from alray.errors import RequestError
 from alray.graph.train_graph import TrainGraph
 from alray.graph.trainer import STORAGE
 from alray.records import read
+from alray.report.make import make_report
 
 from .conftest import Watching, Workshop
 from .test_replicas import ADAM, BP, SGD, SPEC, distance, replicas
@@ -79,6 +80,6 @@ def test_by_ray_train(replicated, local_ray, monkeypatch) -> None:
     assert {record.kind for record in read(folder / "records.jsonl")} == {
         "plan", "event", "step", "stage", "evaluation", "checkpoint"
     }  # fmt: skip
-    assert "Ray Train with torch&#x27;s DDP" in run.report.read_text(encoding="utf-8")
+    assert "Ray Train with torch&#x27;s DDP" in make_report(folder).read_text(encoding="utf-8")
     assert len(places) == 2 and not any(psutil.pid_exists(place.pid) for place in places)
     assert not (folder / STORAGE).exists()

@@ -58,12 +58,15 @@ class Striking(Watching):
 
 
 @pytest.mark.timeout(400)
-def test_killed(workshop, longer_reference, local_ray, victims) -> None:
-    watching = Striking(victims=victims, strikes=[(0, 2), (1, 20), (2, 40)])
+@pytest.mark.parametrize(
+    "strikes", [[(0, 2)], pytest.param([(0, 2), (1, 20), (2, 40)], marks=pytest.mark.full)], ids=["one", "each"]
+)
+def test_killed(workshop, longer_reference, local_ray, victims, strikes) -> None:
+    watching = Striking(victims=victims, strikes=list(strikes))
     run = workshop.run("pipeline.partition=[1,2,1]", *LONG, inline=False, watching=watching)
     same(run, longer_reference)
     assert not watching.strikes, "the run was over before every stage was killed"
-    assert [failure.stage for failure in run.summary.failures] == [0, 1, 2]
+    assert [failure.stage for failure in run.summary.failures] == [stage for stage, _ in strikes]
     for failure, pid in zip(run.summary.failures, watching.struck, strict=True):
         assert failure.message.startswith(f"stage {failure.stage} died (process {pid} on ")
     assert not any(psutil.pid_exists(pid) for pid in [*watching.struck, *victims.values()])
@@ -108,9 +111,7 @@ def test_non_finite_loss(workshop, processes, inline) -> None:
 
 
 @pytest.mark.parametrize("inline", [True, False])
-def test_own_code_that_raises(workshop, request, inline) -> None:
-    if not inline:
-        request.getfixturevalue("local_ray")
+def test_own_code_that_raises(workshop, processes, inline) -> None:
     (workshop.folder / "bad.py").write_text(
         "import torch\n"
         "class Bad(torch.nn.Identity):\n"

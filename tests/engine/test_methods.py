@@ -76,5 +76,5 @@ def test_what_a_run_leaves_behind(workshop) -> None:
 def test_digits_are_learned(tmp_path) -> None:
     spec = tmp_path / "digits.yaml"
     spec.write_text(DIGITS)
-    finished = run_spec(spec, [], Options(inline=True, run_dir=tmp_path / "run"), Watching(), Asked())
+    finished = run_spec(spec, [], Options(inline=True, run_dir=tmp_path / "run", pages=False), Watching(), Asked())
     assert finished.summary.accuracy.test > 0.9
