@@ -11,7 +11,8 @@ import pytest
 from benchmarks.accuracy import SPECS, Trial, figures, trials
 from benchmarks.accuracy_page import METHODS, NETWORKS, differences, page
 
-SHORT = ("run.epochs=1", "data.train_fraction=0.1")
+COST = "{forward_s: 0.001, backward_s: 0.001, update_s: 0.001}"
+SHORT = ("run.epochs=1", "data.train_fraction=0.1", f"pipeline.costs=[{COST}, {COST}, {COST}, {COST}]")
 
 
 def test_a_finished_run_of_the_same_spec_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def end(process: subprocess.Popen[str]) -> Ended:
     return Ended(process.returncode, out, err)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
 def test_a_run_that_was_interrupted_goes_on_to_the_same_bits(
     alray: Callable[..., Any], spec: Path, command: list[str], number: signal.Signals
 ) -> None:

@@ -85,7 +85,7 @@ def test_json_stands_alone_on_standard_output(command: list[str], spec: Path) ->
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     assert (done.returncode, json.loads(done.stdout)["status"]) == (0, "finished"), done.stderr
     assert {"by Python", "past Python", "by a child"} <= set(done.stderr.splitlines())
-    wrong = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    wrong = subprocess.run([*command, "run", "nothing.yaml", "--json"], capture_output=True, text=True, check=False)
     assert (wrong.returncode, json.loads(wrong.stdout)["ok"]) == (2, False)
 
 

@@ -45,7 +45,7 @@ run: {{epochs: 2, evaluate_every: 2 steps, checkpoint: null}}
 """
 IMAGES = "{source: synthetic, shape: [2, 8, 8], classes: 4, samples: 80, batch_size: 16}"
 TEXT = (
-    "{source: text_csv, train: train.csv, test: test.csv, batch_size: 16, text: {vocabulary_size: 35, max_tokens: 12}}"
+    "{source: text_csv, train: train.csv, test: test.csv, batch_size: 16, text: {vocabulary_size: 35, max_tokens: 7}}"
 )
 FAMILIES = {
     "vgg": TINY,
@@ -91,12 +91,12 @@ def same(run: Finished, reference: Finished) -> None:
 
 
 def write_texts(folder: Path) -> None:
-    """Documents of 0 to 14 words, so that every mini-batch is padded; those of 13 and 14 are cut."""
+    """Documents of 0 to 8 words, so that every mini-batch is padded; those of 8 are cut."""
     numbers = random.Random(0)
     for split, count in (("train", 80), ("test", 20)):
         lines = []
         for index in range(count):
-            words = " ".join(f"w{numbers.randrange(40)}" for _ in range(numbers.randrange(15)))
+            words = " ".join(f"w{numbers.randrange(40)}" for _ in range(numbers.randrange(9)))
             lines.append(f'"{index % 3 + 1}","{words}"\n')
         (folder / f"{split}.csv").write_text("".join(lines), encoding="utf-8")
 
