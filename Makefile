@@ -35,8 +35,8 @@ types: $(INSTALLED)
 floors: $(INSTALLED)
 	$(BIN)/lint-imports
 
-# Two workers: one has the tests of Ray and of times, in one group, the other has the rest (tests/conftest.py).
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup
+# Two workers. Tests of Ray and of times are one group, so that no two of them run at once (tests/conftest.py).
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadscope
 
 unit: $(INSTALLED)
 	$(PYTEST)

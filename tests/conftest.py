@@ -33,47 +33,57 @@ OWN_BLOCKS = "own_blocks.py"
 """Where `make_job` and `make_network` put a test's own blocks: `python:own_blocks.Name`."""
 
 RAY_FIXTURES = {"cluster", "local_ray", "own_ray"}
-TIMED_FILES = {
+ON_RAY = ("tests/engine/test_on_ray.py", "tests/engine/test_cluster.py")
+TIMED = (
     "tests/channel/test_host_barrier.py",
     "tests/cli/test_interrupts.py",
     "tests/cli/test_main.py",
     "tests/engine/test_replicas.py",
     "tests/engine/test_sync_batch_norm.py",
     "tests/probe/test_measure.py",
-}
+)
 """Their tests compare measured times. They would fail beside a Ray cluster that takes both processors."""
-LONGEST = ("tests/engine/", "tests/test_", "tests/cli/", "tests/channel/", "tests/nn/")
-"""Folders whose files start first, so that no worker is left with a long file at the end."""
+STAND_INS = (
+    "tests/test_specs.py",
+    "tests/test_full_size.py",
+    "tests/test_baselines.py",
+    "tests/data/test_docstrings.py",
+)
+"""They share data sets that take ten seconds to make."""
+GROUPS = dict.fromkeys(ON_RAY + TIMED, "serial") | dict.fromkeys(STAND_INS, "stand-ins")
+"""Files whose tests run on one worker, in order. Every other file is a group of its own."""
+ORDER = (*ON_RAY, *STAND_INS, *TIMED, "tests/engine/", "tests/test_", "tests/cli/", "tests/channel/")
+"""What starts first, so that no worker is left with a long group at the end."""
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in a hook of its own
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every test its markers and its group; a group runs on one worker, in order.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Whole files go to a worker, and the files of a group to the same one.
 
-    Tests of Ray and tests that compare times are one group, which starts first. Every other file is a group of its own,
-    so that fixtures of a module are made once.
+    pytest-xdist has groups of its own (`--dist loadgroup`), but with pytest 9.2 it no longer keeps to them.
     """
-    for item in items:
-        file = item.path.relative_to(item.config.rootpath).as_posix()
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return GROUPS.get(file, file)
+
+    return Groups(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses by the markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by fixture and file, and bring them into the order in which they start."""
+    files = {item: item.path.relative_to(item.config.rootpath).as_posix() for item in items}
+    for item, file in files.items():
         if RAY_FIXTURES & set(getattr(item, "fixturenames", ())):
+            if file not in ON_RAY:
+                raise pytest.UsageError(f"{item.nodeid} uses Ray: it belongs into one of {', '.join(ON_RAY)}")
             item.add_marker("ray")
-        if file in TIMED_FILES:
+        if file in TIMED:
             item.add_marker("timing")
-        item.add_marker(pytest.mark.xdist_group("serial" if _is_serial(item) else file))
-    items.sort(key=_start_order)
-
-
-def _is_serial(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(name) for name in ("ray", "timing"))
-
-
-def _start_order(item: pytest.Item) -> tuple[int, int]:
-    """Ray first, then what compares times, then the folders of `LONGEST`, then the others; files stay together."""
-    if _is_serial(item):
-        return 0, int(item.get_closest_marker("ray") is None)
-    file = item.path.relative_to(item.config.rootpath).as_posix()
-    places = [place for place, beginning in enumerate(LONGEST, 1) if file.startswith(beginning)]
-    return (places or [len(LONGEST) + 1])[0], 0
+    items.sort(key=lambda item: next((n for n, first in enumerate(ORDER) if files[item].startswith(first)), len(ORDER)))
 
 
 @pytest.fixture(scope="session")

@@ -53,11 +53,6 @@ def test_a_stage_that_finds_no_memory_ends_the_run(hungry: Workshop) -> None:
     ended_without_memory(finished, hungry)
 
 
-def test_a_stage_that_finds_no_memory_ends_the_run_on_ray(hungry: Workshop, own_ray: None) -> None:
-    finished = hungry.run(components(at=3), COSTS, "pipeline.partition=[1, 1]", inline=False)
-    ended_without_memory(finished, hungry)
-
-
 def ended_without_memory(finished: Finished, hungry: Workshop) -> None:
     error = finished.error
     assert isinstance(error, StageError)

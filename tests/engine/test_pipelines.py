@@ -14,7 +14,6 @@ from alray.records import StageRecord, read
 
 from .conftest import Watching, Workshop
 from .process_graph import in_processes
-from .test_failures import Striking, victims  # noqa: F401 - a fixture
 
 SPEC = """
 name: pipeline
@@ -236,19 +235,6 @@ def test_resumed_on_other_stages(pipeline, processes) -> None:
     run = pipeline.resume("run.steps=20", "pipeline.stages=4", inline=False)
     assert distance(run, reference) <= tolerance
     assert len(run.summary.partition) == 4
-
-
-@pytest.mark.timeout(240)
-def test_on_ray_and_killed_there(pipeline, unbroken, local_ray, victims) -> None:  # noqa: F811
-    """Two attempts on Ray come to the bits of one without Ray."""
-    watching = Striking(victims=victims, strikes=[(1, 20)])
-    run = pipeline.run(*MORE, "model.components.3.sleep_s=0.005", inline=False, watching=watching)
-    assert not watching.strikes, "the run was over before the stage was killed"
-    assert run.summary.status == "finished"
-    (failure,) = run.summary.failures
-    assert failure.stage == 1
-    assert failure.message.startswith("stage 1 died")
-    assert run.summary.weights_sha256 == unbroken.summary.weights_sha256
 
 
 def test_faults_are_named(pipeline, processes) -> None:

@@ -56,15 +56,6 @@ def test_inline_a_trace_holds_all_stages_and_the_bits_are_the_same(profiled, ref
     assert len(list((Path(run.summary.run_dir) / "profile").iterdir())) == 1
 
 
-def test_on_ray_every_stage_has_a_trace_and_the_bits_are_the_same(profiled, reference, local_ray) -> None:
-    run = profiled.run("pipeline.partition=[3,1]", steps=(range(20, 22),), inline=False, name="run")
-    same(run, reference)
-    assert [name for name in ranges(run, 1) if name[0] == "1"] == ["1F19", "1B19", "1U19", "1F20", "1B20", "1U20"]
-    assert [name for name in ranges(run, 0) if name.startswith("forward")] == [
-        f"forward component {component}" for component in (0, 1, 2)
-    ] * 2
-
-
 def test_a_pipeline_of_backpropagation_is_followed_back_for_every_micro_batch(profiled, processes) -> None:
     choice = ("method=backpropagation", "pipeline.schedule=1f1b", "pipeline.partition=[2,2]")
     cut = ("pipeline.micro_batches=2", "pipeline.micro_batch_norm=accept", "run.epochs=1")

@@ -13,7 +13,6 @@ from alray.records import read
 from alray.run.folder import manifests
 
 from .conftest import Workshop
-from .test_failures import Striking, victims  # noqa: F401 - a fixture
 
 SPEC = """
 name: replicas
@@ -189,27 +188,7 @@ def test_stop_at_is_agreed_on(replicated) -> None:
     assert run.summary.steps == one.summary.steps < 250
 
 
-@pytest.mark.timeout(240)
-def test_on_ray(replicated, local_ray, victims) -> None:  # noqa: F811
-    """Two replicas of one stage, one of them killed on the way; the bits of one process."""
-    overrides = [*SGD[0], *replicas(2, "replicas.all_reduce=ring", "replicas.shares=[22, 42]")]
-    overrides += ["run={steps: 120, checkpoint: {every: 30 steps}}"]
-    (replicated.folder / "slow.py").write_text(SLOW)
-    block = "model.components.0={block: 'python:slow.Slow', sample_s: %g}"
-    inline = replicated.run(*overrides, block % 0, name="inline")
-    watching = Striking(victims=victims, strikes=[(1, 40)])
-    run = replicated.run(*overrides, block % 5e-4, inline=False, watching=watching)
-    assert watching.struck, "the run was over before the replica was killed"
-    assert run.error is None, run.error
-    (failure,) = run.summary.failures
-    assert failure.message.startswith("stage 0 of replica 1 died")
-    assert run.summary.weights_sha256 == inline.summary.weights_sha256
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("engine", ["processes", pytest.param("local_ray", marks=[pytest.mark.full, pytest.mark.ray])])
-def test_a_grid(replicated, request, engine) -> None:
-    request.getfixturevalue(engine)
+def test_a_grid(replicated, processes) -> None:
     inline = replicated.run(*SGD[0], *replicas(2), name="inline")
     run = replicated.run(*SGD[0], *replicas(2), "pipeline.partition=[1,2]", inline=False)
     assert run.summary.weights_sha256 == inline.summary.weights_sha256

@@ -9,7 +9,7 @@ import pytest
 from alray.errors import CheckpointError, SpecError
 from alray.records import effective, read
 
-from .conftest import LONG, Asked, Watching
+from .conftest import Asked, Watching
 from .test_same_bits import PARTITIONS, same
 
 WITH_A_WORKER = (5, 14)
@@ -74,18 +74,6 @@ def test_stopped_again_and_again(workshop, reference, stopping) -> None:
         assert (run.summary.status, run.summary.steps) == ("interrupted", step)
     stopping(None)
     same(workshop.resume("pipeline.schedule=overlapped"), reference)
-
-
-@pytest.mark.timeout(240)
-def test_from_ray_to_inline_and_back(workshop, longer_reference, local_ray, stopping) -> None:
-    watching, asked = stop_at(4)
-    first = workshop.run("pipeline.partition=[2,2]", *LONG, inline=False, watching=watching, asked=asked)
-    assert first.summary.status == "interrupted"
-    assert "stopping after this mini-batch" in watching.notes[-1]
-    second = workshop.resume("pipeline.partition=[3,1]", asked=stopping(130))
-    assert (second.summary.status, second.summary.steps) == ("interrupted", 130)
-    stopping(None)
-    same(workshop.resume("pipeline.partition=[4]", inline=False), longer_reference)
 
 
 def test_losses_of_a_resumed_run_are_those_of_an_unbroken_one(workshop, reference, stopping) -> None:

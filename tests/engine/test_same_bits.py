@@ -158,29 +158,6 @@ def test_families_between_processes(workshop, reference_of, processes, family, m
 
 
 @pytest.mark.parametrize(
-    ("partition", "family", "method"),
-    [
-        ([1, 2, 1], "vgg", "associated_learning"),
-        ([2, 2], "transformer", "supervised_contrastive"),
-        *[
-            pytest.param(partition, "vgg", "associated_learning", marks=pytest.mark.full)
-            for partition in PARTITIONS
-            if partition != [1, 2, 1]
-        ],
-        *[
-            pytest.param([1, 2, 1], family, "associated_learning", marks=pytest.mark.full)
-            for family in ("resnet", "lstm", "transformer")
-        ],
-    ],
-    ids=str,
-)
-def test_ray(workshop, reference_of, local_ray, partition, family, method) -> None:
-    run = of_family(workshop, family).run(*METHODS[method], f"pipeline.partition={partition}", inline=False)
-    same(run, reference_of(family, method))
-    assert run.summary.engine == "ray"
-
-
-@pytest.mark.parametrize(
     ("family", "change"),
     [
         ("vgg", "seed=4"),
