@@ -39,6 +39,7 @@ class Options:
     run_dir: Path | None = None  # None: runs/<name>-<time>
     allow_code: bool = False  # load the user's classes from outside the spec's folder too
     profile: tuple[range, ...] = ()  # mini-batches to trace with torch.profiler, counted from 1
+    pages: bool = True  # end with the HTML page, timeline and TensorBoard files; `alray report` makes them later
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,6 @@ class Finished:
     """A run that ended. `error` is None unless it failed."""
 
     summary: Summary
-    report: Path
     error: AlrayError | None
 
 
@@ -139,5 +139,9 @@ def _run(
         outcome = driver.run(start)
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
-    summary = write_summary(run_dir, spec, driver.plan, outcome.status, name, duration_s=time.time() - begun_s)
-    return Finished(summary, make_report(run_dir), outcome.error)
+    page = run_dir / "report.html" if options.pages else None
+    duration_s = time.time() - begun_s
+    summary = write_summary(run_dir, spec, driver.plan, outcome.status, name, duration_s=duration_s, page=page)
+    if page is not None:
+        make_report(run_dir)
+    return Finished(summary, outcome.error)

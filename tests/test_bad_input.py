@@ -24,7 +24,7 @@ model:
     - {block: vgg, channels: [2]}
     - {block: vgg, channels: [4], pool: true}
 method: {kind: associated_learning, label_dim: 4}
-pipeline: {stages: 2}
+pipeline: {stages: 2, costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost, *cost]}
 run: {epochs: 1}
 """
 DATA = "{source: synthetic, shape: [1, 4, 4], classes: 3, samples: 100, batch_size: 10}"

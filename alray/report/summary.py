@@ -91,8 +91,12 @@ def write_summary(
     engine: EngineName,
     *,
     duration_s: float,
+    page: Path | None,
 ) -> Summary:
-    """Write `summary.json` of a run that ended, and return it. plan: the one it last ran with."""
+    """Write `summary.json` of a run that ended, and return it.
+
+    plan: the one it last ran with; page: `report.html`, None where no page is made.
+    """
     manifest = latest_manifest(run_dir)
     sha256 = None
     if status != "failed" and manifest is not None:
@@ -110,7 +114,7 @@ def write_summary(
         duration_s=duration_s,
         weights_sha256=sha256,
         parameters=sum(component.parameters for component in plan.costs.components),
-        report=str(run_dir / "report.html"),
+        report=None if page is None else str(page),
     )
     write_json(run_dir / "summary.json", summary.model_dump(mode="json"))
     return summary

@@ -13,7 +13,8 @@ from benchmarks.accuracy_page import METHODS, NETWORKS, differences, page
 
 OTHERS = "– | " * (len(METHODS) - 2)
 """Cells of the methods beside Associated Learning and backpropagation, without a run."""
-SHORT = ("run.epochs=1", "data.train_fraction=0.1")
+COST = "{forward_s: 0.001, backward_s: 0.001, update_s: 0.001}"
+SHORT = ("run.epochs=1", "data.train_fraction=0.1", f"pipeline.costs=[{COST}, {COST}, {COST}, {COST}]")
 
 
 def test_a_finished_run_of_the_same_spec_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ model:
     - {block: residual, channels: 6, layers: 1, stride: 2}
     - {block: vgg, channels: [5], pool: true}
 method: {kind: associated_learning, label_dim: 6}
+pipeline: {costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost, *cost]}
 run: {epochs: 1}
 """
 OWN_BLOCKS = """\
@@ -56,6 +57,7 @@ model:
     - {block: lstm, hidden: 5, hand_on_state: true}
     - {block: lstm, hidden: 5, hand_on_state: true}
 method: {kind: associated_learning, label_dim: 6}
+pipeline: {costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost, *cost, *cost]}
 run: {epochs: 1}
 """
 LINES = ("the cat sat on the mat", "dogs run", "", "a cat and a dog ran to the mat and then they all sat down")

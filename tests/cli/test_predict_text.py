@@ -16,6 +16,7 @@ data: {source: text_csv, train: train.csv, batch_size: 8, text: {max_tokens: 6}}
 model: {components: [{block: embedding, dim: 8}, {block: mlp, widths: [8]}]}
 method: {kind: associated_learning, label_dim: 4}
 optimizer: {kind: adam, lr: 3.0e-2}
+pipeline: {costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost]}
 run: {epochs: 12}
 """
 
