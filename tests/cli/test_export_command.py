@@ -1,4 +1,4 @@
-"""An exported route says what its run says, without the run folder, its data or, as a graph, alray."""
+"""An exported route predicts what its run predicts, without the run folder and its data; a graph needs no alray."""
 
 from __future__ import annotations
 
