@@ -69,7 +69,7 @@ def chart_text(bars: Sequence[TimedAction], *, width: int = 100) -> str:
 
 
 class Box(NamedTuple):
-    """One action of the drawing: a rectangle, its colour, its label and what is shown when one points at it."""
+    """One action of the drawing: a rectangle with a label. The title appears when the mouse points at it."""
 
     x: float
     width: float
@@ -93,10 +93,11 @@ class ScheduleChart:
     The colours suit a light and a dark background.
     """
 
-    LEFT: ClassVar[int] = 64
+    WIDTH: ClassVar[int] = 960
+    LEFT: ClassVar[int] = 64  # where the time axis begins
+    TRACK: ClassVar[int] = 888  # length of the time axis
     ROW: ClassVar[int] = 22  # height of a stage
 
-    width: int
     headings: list[tuple[str, float]]  # text, top
     rows: list[StageRow]
     bottom: float  # where the time axis lies
@@ -104,9 +105,7 @@ class ScheduleChart:
     legend: list[tuple[float, str | None, str]]  # x, colour (None: an empty track), name
 
 
-def schedule_chart(
-    predicted: Sequence[TimedAction], measured: Sequence[TimedAction] = (), *, width: int = 960
-) -> ScheduleChart:
+def schedule_chart(predicted: Sequence[TimedAction], measured: Sequence[TimedAction] = ()) -> ScheduleChart:
     """Lay out the predicted bars and, if given, the measured bars below them, on one scale of time.
 
     Both sets begin at 0 s. `measured` may hold the waits of `WAITS`, which stay empty. Raises ValueError if there is
@@ -114,7 +113,7 @@ def schedule_chart(
     """
     groups = [("predicted", predicted), *([("measured", measured)] if measured else [])]
     seconds = max(_extent(bars)[1] for _, bars in groups)
-    scale = (width - ScheduleChart.LEFT - 8) / seconds
+    scale = ScheduleChart.TRACK / seconds
     headings, rows = [], []
     top = 0.0
     for name, bars in groups:
@@ -127,7 +126,7 @@ def schedule_chart(
             top += ScheduleChart.ROW + 4
         top += 6
     drawn = {_letter(bar.action) for _, bars in groups for bar in bars}
-    return ScheduleChart(width, headings, rows, top, _ticks(scale, seconds), _legend(drawn))
+    return ScheduleChart(headings, rows, top, _ticks(scale, seconds), _legend(drawn))
 
 
 def time_text(seconds: float) -> str:

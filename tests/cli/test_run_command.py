@@ -1,4 +1,4 @@
-"""run, resume and report: answers, exit codes and messages."""
+"""run, resume and report: answers, exit codes and the places of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs side by side: what is one row, what is chosen, and what is said of runs that have not all of it."""
+"""Comparisons: which runs share a row, which evaluation is chosen, and how missing figures are shown."""
 
 from __future__ import annotations
 

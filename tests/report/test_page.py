@@ -1,4 +1,4 @@
-"""The report page: it parses, stands alone, and says what the records say."""
+"""The report page: it is valid HTML, needs no other file, and shows the figures of the records."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The single step: what a mini-batch spends on what, by the plan and by the clocks."""
+"""The single step: the parts of a mini-batch's time, predicted and measured."""
 
 from __future__ import annotations
 
