@@ -65,4 +65,4 @@ def test_a_wrong_command_line_exits_2(alray: Callable[..., Any], arguments: list
 def test_the_console_script_exits_with_the_code(spec: Path, command: list[str]) -> None:
     done = subprocess.run([*command, "validate", "nothing.yaml"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "nothing.yaml: there is no such file; `alray init` writes a spec to begin with\n"
+    assert done.stderr.startswith("nothing.yaml: ")
