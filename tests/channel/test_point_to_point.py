@@ -89,7 +89,7 @@ def test_messages_before_and_after_one_that_was_refused_arrive_whole(found):
 
 def test_receiving_more_than_the_ring_holds_is_said(found):
     assert found["no buffer"][RECEIVED] == (
-        "edge 0->1: every receive buffer is still in use; release messages as their mini-batches are done"
+        "edge 0->1: every receive buffer is still in use; release each message when its mini-batch is done"
     )
 
 

@@ -79,7 +79,7 @@ def test_memory_that_may_not_be_opened_is_told():
         )
     assert str(caught.value) == (
         f"edge 0->1: the memory of process {2**22 - 1} cannot be shared: No such file or directory; "
-        "stages of one node must run in one container, as one user"
+        "run all stages of a node in one container and as one user"
     )
 
 

@@ -12,8 +12,6 @@ from alray.data.dataset import Data, Normalisation, TensorSet, open_data
 from alray.errors import DataError
 from alray.spec import data as spec
 
-FRACTIONS = "data.validation_fraction and data.train_fraction"
-
 
 def no_code(reference: str) -> type:
     raise AssertionError(f"nothing to load: {reference}")
@@ -125,9 +123,6 @@ def test_a_negative_position_counts_from_the_end_and_one_beyond_is_an_error() ->
     assert data.train[-1][0].item() == 99.0
     with pytest.raises(IndexError):
         data.train[100]
-
-
-GOOD = (torch.zeros(1, 2, 2), 0)
 
 
 def test_a_bad_sample_in_memory_is_named_by_its_place_in_the_source() -> None:

@@ -15,8 +15,6 @@ from alray.data.dataset import Data, open_data
 from alray.errors import DataError
 from alray.spec import data as spec
 
-MEND = "a data source has `classes`, open(split), and a constructor that takes the spec's keys"
-
 SQUARES = """
 import torch
 

@@ -20,8 +20,6 @@ from alray.spec import data as spec
 
 from .bad_data import idx
 
-ADDRESS = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
-
 
 def no_code(reference: str) -> type:
     raise AssertionError(f"nothing to load: {reference}")
