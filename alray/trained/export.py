@@ -32,7 +32,7 @@ _EXAMPLES = 2  # samples to trace a graph with; with one sample, torch would fix
 class Exported:
     """A route that was written to a file.
 
-    parameters: number of trainable scalars. inputs: the shape of each input, in which a letter is a size that is free at
+    parameters: number of trainable scalars. inputs: the shape of each input; a letter stands for a size that is free at
     run time (N samples, T words of a text).
     """
 
@@ -48,7 +48,7 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file:
     """Write the route of this depth (None: the deepest) to `file` in float32. An existing file is replaced.
 
     safetensors holds the weights, and in its metadata what `alray predict` needs. torch_export and onnx hold a graph
-    from prepared samples `[N, ...]`, and for text a mask `[N, T]`, to class scores `[N, classes]`, with the same metadata.
+    from prepared samples `[N, ...]`, and for text a mask `[N, T]`, to class scores `[N, classes]`; metadata as before.
     Raises RequestError if the route cannot be traced, a library is not installed, or the file cannot be written.
     """
     depth = network.require_depth(depth)

@@ -138,7 +138,7 @@ def test_resume_goes_on_for_more_epochs(alray: Callable[..., Any], ended: Path, 
 def test_resume_refuses_another_run(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
     said = alray("resume", ended, "seed=1", "--inline", "--json")
     assert said.code == 2
-    assert said.json["errors"][0]["mend"] == "leave it as it was, start a new run, or pass --allow-change"
+    assert said.json["errors"][0]["mend"] == "leave them as they were, start a new run, or pass --allow-change"
     assert alray("resume", tmp_path, "--inline").code == 2
 
 
