@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from alray.errors import PlanError, RequestError, StageError
@@ -19,22 +19,14 @@ _LISTENING_S = 5.0
 _PLACING_S = 300.0
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """A connected Ray cluster."""
-
-    address: str | None  # None: alray started it
-    warnings: tuple[str, ...] = ()
-
-
 @contextmanager
 def connect(
     address: str | None, bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None
-) -> Iterator[Cluster]:
+) -> Iterator[tuple[str, ...]]:
     """Connect to the cluster at `address` or RAY_ADDRESS; without either, start one on this machine for the bundles.
 
-    A cluster that was started here ends with the block. Raises RequestError if no cluster answers at the address, and
-    PlanError if the cluster can never hold the bundles.
+    A cluster that was started here ends with the block. Yields warnings for the user, a sentence each.
+    Raises RequestError if no cluster answers at the address, and PlanError if the cluster can never hold the bundles.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -47,35 +39,43 @@ def connect(
     import ray
 
     own = not ray.is_initialized()
-    warnings: list[str] = []
-    if own:
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "alray"}
-        if address is not None:
-            _require_listener(address)
-            try:
-                ray.init(address=address, **quiet)
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                raise RequestError(
-                    f"no Ray cluster answers at `{address}`: {str(error).splitlines()[0]}",
-                    key="--address",
-                    mend="start it, mend the address, or leave --address out to run on this machine alone",
-                ) from error
-        else:
-            cores = len(os.sched_getaffinity(0))
-            wanted = sum(bundle.get("CPU", 0.0) for bundle in bundles)
-            if wanted > cores:
-                warnings.append(
-                    f"{len(bundles)} stages ask for {wanted:g} processors and this machine has {cores}: they share them"
-                )
-            ray.init(address="local", num_cpus=max(cores, int(-(-wanted // 1))), include_dashboard=False, **quiet)
+    warnings = _init(address, bundles) if own else ()
     # Ray prints every death of a process on standard output. alray reports them itself, and prints only answers there.
     ray._private.worker._worker_logs_enabled = False
     try:
         require_room(bundles, _nodes(labels), labels)
-        yield Cluster(address, tuple(warnings))
+        yield warnings
     finally:
         if own:
             ray.shutdown()
+
+
+def _init(address: str | None, bundles: Sequence[Bundle]) -> tuple[str, ...]:
+    """Attach to the cluster at this address, or start one that can hold the bundles; return warnings."""
+    import ray
+
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "alray"}
+    if address is not None:
+        _require_listener(address)
+        try:
+            ray.init(address=address, **quiet)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise _no_cluster(address, str(error).splitlines()[0]) from error
+        return ()
+    cores = len(os.sched_getaffinity(0))
+    wanted = sum(bundle.get("CPU", 0.0) for bundle in bundles)
+    ray.init(address="local", num_cpus=max(cores, math.ceil(wanted)), include_dashboard=False, **quiet)
+    if wanted <= cores:
+        return ()
+    return (f"{len(bundles)} stages ask for {wanted:g} processors and this machine has {cores}: they share them",)
+
+
+def _no_cluster(address: str, reason: str) -> RequestError:
+    return RequestError(
+        f"no Ray cluster answers at `{address}`: {reason}",
+        key="--address",
+        mend="start it, correct the address, or leave --address out to run on this machine alone",
+    )
 
 
 def _require_listener(address: str) -> None:
@@ -92,11 +92,7 @@ def _require_listener(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=_LISTENING_S).close()
     except OSError as error:
-        raise RequestError(
-            f"no Ray cluster answers at `{address}`: {error.strerror or error}",
-            key="--address",
-            mend="start it, mend the address, or leave --address out to run on this machine alone",
-        ) from error
+        raise _no_cluster(address, str(error.strerror or error)) from error
 
 
 def has_room(bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None) -> bool:

@@ -208,8 +208,8 @@ def engine(
     from alray.graph.cluster import connect
 
     bundles = _bundles(spec, spec.pipeline.stages, spec.replicas.count)
-    with connect(address, bundles, spec.resources.labels) as cluster:
-        for warning in cluster.warnings:
+    with connect(address, bundles, spec.resources.labels) as warnings:
+        for warning in warnings:
             note(warning)
         made = TrainEngine if spec.replicas.engine == "ray_train" else RayEngine
         yield made(workload, run_token)

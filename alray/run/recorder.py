@@ -78,7 +78,6 @@ class Recorder:
         self._plan: Plan | None = None
         self._losses: dict[int, list[tuple[int, Losses]]] = {}  # by mini-batch, each with its replica
         self._parts: dict[int, list[CheckpointPart]] = {}
-        self.last_checkpoint: int | None = None
 
     def began(self, plan: Plan, step: int, *, again: bool) -> None:
         """Record that the run starts with this plan, or goes on `again` after `step` mini-batches."""
@@ -165,7 +164,6 @@ class Recorder:
             shares=report.shares,
         )
         prune(self.run_dir, self._keep)
-        self.last_checkpoint = report.step
         self.write(
             CheckpointRecord(
                 **place,

@@ -37,7 +37,7 @@ def test_no_cluster_there(workshop) -> None:
         attached(workshop, "127.0.0.1:1")
     assert str(caught.value) == (
         "--address: no Ray cluster answers at `127.0.0.1:1`: Connection refused; "
-        "start it, mend the address, or leave --address out to run on this machine alone"
+        "start it, correct the address, or leave --address out to run on this machine alone"
     )
     with pytest.raises(RequestError, match="is an address of Ray Client, which cannot carry a run"):
         attached(workshop, "ray://127.0.0.1:10001", name="client")
