@@ -17,8 +17,8 @@ class ComponentCosts:
     forward_s: float  # F: what is passed on
     backward_s: float  # L and B together: label chain, local losses and their gradients
     update_s: float  # U: optimizer steps
-    infer_s: float  # E: the encoder in evaluation mode, with this component's bridge
-    route_s: float  # D: this component's decoder for one depth
+    infer_s: float  # E: the encoder in evaluation mode, with the turn of the route that ends here
+    route_s: float  # D: this component's decoder, for one route
     parameters: int
     parameter_bytes: int  # weights and buffers
     gradient_bytes: int
@@ -32,11 +32,11 @@ class ComponentCosts:
     parts: dict[str, int] = field(default_factory=dict, hash=False)  # `parameters` by part: f, b, g, h; f, head
     along_parameters: int | None = None  # that every route over this component uses; None: not counted
     turn_parameters: int = 0  # that only the route which ends at this component uses
-    # The most that is held beside weights and optimizer state, what the forward left included; 0: no more than that.
-    forward_peak_bytes: int = 0
-    backward_peak_bytes: int = 0  # where there are no gradients yet; those it makes are included
-    backward_fixed_bytes: int = 0  # of those, what does not depend on the number of samples
-    adding_peak_bytes: int = 0  # in a backward that adds to gradients; the gradients are not included
+    # Peaks in bytes, without weights and optimizer state; 0: no more than activation_bytes.
+    forward_peak_bytes: int = 0  # in F and L
+    backward_peak_bytes: int = 0  # in B, with what F and L left and the gradients that B makes
+    backward_fixed_bytes: int = 0  # of backward_peak_bytes: what does not depend on the number of samples
+    adding_peak_bytes: int = 0  # in a B that adds to gradients, without these gradients
     adding_fixed_bytes: int = 0
     update_peak_bytes: int = 0  # in U, beside gradients
     # Of forward_s and backward_s, what each micro-batch takes independently of its size; below 0 where small

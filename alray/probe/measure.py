@@ -1,4 +1,4 @@
-"""The probe: what each component costs, measured here, and how much slower it gets beside others."""
+"""The probe: measures the times of each component on this machine, and how much other stages slow it down."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
 
 @dataclass(frozen=True)
 class Surroundings:
-    """How what is probed will run."""
+    """How the components will run in training."""
 
     device: torch.device
-    threads: int  # of a stage
+    threads: int  # of each stage
     deterministic: bool
-    pipeline: bool = False  # whether torch's pipelines order its work
+    pipeline: bool = False  # whether the schedule is one of torch's pipelines
     micro_batches: int = 1  # equal parts of a mini-batch
-    others: int = 0  # stages that compute beside one, on processors of this machine
+    others: int = 0  # number of other stages that compute on this machine at the same time
 
 
 def probe_costs(network: Network, batch: Batch, surroundings: Surroundings) -> Costs:
-    """Costs measured on a real mini-batch, each time the median of its repeats.
+    """Costs measured on a real mini-batch; each time is the median of its repeats.
 
-    Components that differ in their weights alone are measured once. Leaves the process as it was: threads, determinism
-    and random numbers. Raises RunError where a component fails.
+    Components that differ in their weights only are measured once. Threads, determinism and random numbers of the
+    process are restored. Raises RunError if a component fails.
     """
     device, threads = surroundings.device, surroundings.threads
     labels = {"labels": batch.labels.to(device)}
@@ -92,7 +92,7 @@ def probe_costs(network: Network, batch: Batch, surroundings: Surroundings) -> C
 
 @dataclass(frozen=True)
 class _Measured:
-    """What was measured of one component, for all that are like it."""
+    """The measurements of one component, valid for all components like it."""
 
     timed: Timed
     passed_on: Tensors
@@ -107,7 +107,7 @@ class _Measured:
 def _probe(
     network: Network, index: int, incoming: Tensors, surroundings: Surroundings, timing: Timing
 ) -> tuple[_Measured, Callable[[], float]]:
-    """The times of component `index`, and a piece of its work, to be done again."""
+    """The measurements of component `index`, and a function that repeats its work and returns processor seconds."""
     micro_batch = None
     try:
         component = network.component(index, surroundings.device)
@@ -144,7 +144,7 @@ def _exercise(network: Network, component: Component, incoming: Tensors, samples
 
 
 def _bytes_of_others(counted: Costs, index: int) -> int:
-    """What all components but one work on in a mini-batch."""
+    """Bytes that all components but one work on in a mini-batch."""
     return sum(
         other.parameter_bytes + other.gradient_bytes + other.optimizer_bytes + other.activation_bytes
         for place, other in enumerate(counted.components)
@@ -153,8 +153,7 @@ def _bytes_of_others(counted: Costs, index: int) -> int:
 
 
 def _processor_s(exercise: Exercise) -> float:
-    """Processor seconds of one F, B and U. Not seconds on the wall: on a busy machine those would tell of the others'
-    share of the processor."""
+    """Processor seconds of one F, B and U. Wall time would also count the time that other processes run."""
     began, times = time.perf_counter(), 0
     busy = time.process_time()
     while times == 0 or time.perf_counter() - began < _WORK_S:
@@ -179,7 +178,7 @@ def _with_times(component: ComponentCosts, kind: _Measured, surroundings: Surrou
 
 
 def _with_pipeline(costs: Costs, measured: list[_Measured], surroundings: Surroundings) -> Costs:
-    """With backwards in two parts, where micro-batches were measured."""
+    """The costs, with the ratios of a split backward pass if micro-batches were measured."""
     split = [kind.micro_batch for kind in measured if kind.micro_batch and kind.micro_batch.input_gradient_s > 0]
     if not split:
         return costs
@@ -193,14 +192,14 @@ def _with_pipeline(costs: Costs, measured: list[_Measured], surroundings: Surrou
 
 
 def _processor_share(measured: list[_Measured], threads: int) -> float:
-    """Of the time of all components, what kept processors busy: a block may also wait."""
+    """Share of the components' time in which processors were busy; a block may also wait."""
     wall_s = sum(kind.timed.wall_s for kind in measured)
     return min(1.0, sum(kind.timed.processor_s for kind in measured) / (wall_s * threads))
 
 
 def _time_edge(nbytes: int) -> tuple[float, float]:
-    """Latency of a message, and seconds a byte takes: it is packed once, and once brought to the other processor."""
-    size = max(nbytes, 8 << 20)  # more than a cache holds
+    """Seconds of latency of a message, and seconds per byte: each is packed once and copied to the receiver once."""
+    size = max(nbytes, 8 << 20)  # larger than the caches
     source, target = torch.ones(size, dtype=torch.uint8), torch.zeros(size, dtype=torch.uint8)
     times = []
     for _ in range(7):

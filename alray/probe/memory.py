@@ -1,9 +1,9 @@
-"""The memory a component takes, counted without allocating it.
+"""The memory that a component needs, counted without allocating it.
 
-A component is built on the meta device, and its F, B and U are run on tensors that have a device but no memory
-(`FakeTensorMode`): the operations are those of that device, whose attention for one keeps other tensors than the one
-of the meta device does. A block that cannot be run on such tensors (it may ask for their values) is counted on the
-meta device itself.
+A component is built on the meta device. Its actions then run on tensors that have a device but no memory
+(`FakeTensorMode`). So the operations are those of the real device; its attention, for example, keeps other tensors
+than that of the meta device. A block that fails on such tensors, because it reads their values, is counted on the meta
+device.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from alray.probe.memory_meter import MemoryMeter
 from alray.probe.recurrent_operations import recurrent_operations
 from alray.user_code import FAULTS_OF_USER_CODE
 
-_LENGTHS = (8, 16)  # of sequences through a recurrent layer
-_FEW_SAMPLES = 2  # batch normalisation refuses one alone
+_LENGTHS = (8, 16)  # of the sequences at which recurrent layers are counted
+_FEW_SAMPLES = 2  # batch normalisation refuses a single sample
 _META = torch.device("meta")
 
 
 @dataclass(frozen=True)
 class ComponentMemory:
-    """Bytes of one component beside its weights and optimizer state, by the names of `ComponentCosts`."""
+    """Bytes of one component in training, without weights and optimizer state. `ComponentCosts` explains the names."""
 
     activation_bytes: int
     forward_peak_bytes: int
@@ -43,6 +43,8 @@ class ComponentMemory:
 
 @dataclass(frozen=True)
 class _Counted:
+    """Bytes: kept after F and L; and the peaks of F with L, of B, of a B that adds to gradients, and of U."""
+
     kept: int
     forward: int
     backward: int
@@ -51,18 +53,19 @@ class _Counted:
 
 
 def component_memory(network: Network, index: int, batch_size: int, device: torch.device) -> ComponentMemory:
-    """What component `index` takes for mini-batches of `batch_size` samples of full length on `device`.
+    """The memory of component `index` for mini-batches of `batch_size` samples of full length on `device`.
 
-    Nothing is allocated. Draws from the global random stream: the caller keeps it.
+    Nothing is allocated. This draws from the global random stream; the caller must restore it.
     """
     at = device
     try:
         whole = _count(network, index, batch_size, at)
     except FAULTS_OF_USER_CODE:
-        at = _META  # which the block has been through before, when its output's shape was found
+        at = _META  # the block has run there before, when the shape of its output was found
         whole = _count(network, index, batch_size, at)
     backward_fixed = adding_fixed = 0
-    # Only backpropagation cuts mini-batches. The line through a few samples and all of them tells what is fixed.
+    # Mini-batches are cut only where gradients travel. Two sizes give a line; its intercept is what does not depend on
+    # the number of samples.
     if not network.method.local_losses and batch_size > _FEW_SAMPLES:
         few = _count(network, index, _FEW_SAMPLES, at)
         backward_fixed = _intercept(few.backward, whole.backward, batch_size)
@@ -84,17 +87,18 @@ def _intercept(few: int, whole: int, batch_size: int) -> int:
 
 
 def _count(network: Network, index: int, samples: int, device: torch.device) -> _Counted:
-    """What the component takes for so many samples.
+    """The bytes for this number of samples.
 
-    A recurrent layer over rows of different lengths is many operations for each place, which takes long to count, and
-    each place adds the same: sequences are counted at two short lengths, and the line through them goes on.
+    A recurrent layer over rows of different lengths does many operations at each place. Counting them takes long, and
+    each place adds the same number of bytes. So sequences are counted at two short lengths, and the line through both
+    is extended to the full length.
     """
     component = network.component(index, "meta")
     link = network.encoders[index]
     recurrent = any(isinstance(module, nn.RNNBase) for module in component.modules())
-    in_turn = recurrent and ("mask" in link.takes_along or device.type == "meta")
+    by_places = recurrent and ("mask" in link.takes_along or device.type == "meta")
     places = link.input[0]
-    if not in_turn or places <= _LENGTHS[1]:
+    if not by_places or places <= _LENGTHS[1]:
         return _count_at(network, index, samples, device, None)
     short, longer = (_count_at(network, index, samples, device, length) for length in _LENGTHS)
     ratio = (places - _LENGTHS[0]) / (_LENGTHS[1] - _LENGTHS[0])
@@ -104,9 +108,9 @@ def _count(network: Network, index: int, samples: int, device: torch.device) -> 
 
 
 def _count_at(network: Network, index: int, samples: int, device: torch.device, places: int | None) -> _Counted:
-    """Two mini-batches: the second one adds to the gradients of the first, as a second micro-batch does.
+    """The bytes for sequences of this many places; None: of full length.
 
-    places: of sequences, None for all of them.
+    Where a mini-batch may be cut, a second one follows and adds to the gradients of the first, as a micro-batch does.
     """
     component = network.component(index, "meta")
     with _without_memory(component, device):
@@ -123,7 +127,7 @@ def _count_at(network: Network, index: int, samples: int, device: torch.device, 
             if not network.method.local_losses:
                 with_gradients = meter.held_bytes
                 adding = _run(exercise, meter, add=True)[2] - with_gradients
-            # The first update makes the optimizer's state; later ones find it.
+            # The first update creates the optimizer's state; the second is like all later ones.
             for _ in range(2):
                 before = meter.mark()
                 exercise.update()
@@ -149,9 +153,9 @@ def _run(exercise: Exercise, meter: MemoryMeter, *, add: bool = False) -> tuple[
 
 @contextmanager
 def _without_memory(component: Component, device: torch.device) -> Iterator[None]:
-    """Have `component`, which is on the meta device, and what is made inside look as if they were on `device`.
+    """Inside, `component` (built on the meta device) and all new tensors appear to be on `device`.
 
-    Parameters are swapped, not replaced: the component's optimizers hold them too.
+    Parameters are swapped, not replaced, because the component's optimizers hold them too.
     """
     if device.type == "meta":
         with torch.device(device):
@@ -160,7 +164,7 @@ def _without_memory(component: Component, device: torch.device) -> Iterator[None
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     recurrent = [module for module in component.modules() if isinstance(module, nn.RNNBase)]
     for layer in recurrent:
-        layer._flat_weight_refs.clear()  # what is referred to weakly cannot be swapped
+        layer._flat_weight_refs.clear()  # a tensor with weak references cannot be swapped
     for parameter in component.parameters():
         torch.utils.swap_tensors(parameter, _fake(parameter, mode, device))
     for module in component.modules():
@@ -173,7 +177,7 @@ def _without_memory(component: Component, device: torch.device) -> Iterator[None
 
 
 def _fake(tensor: torch.Tensor, mode: FakeTensorMode, device: torch.device) -> FakeTensor:
-    """A tensor like one of the meta device, with a device but no memory."""
+    """A tensor with the shape and type of `tensor`, on `device`, without memory."""
     fake = FakeTensor(mode, torch.empty_like(tensor, device="meta"), device)
     fake.requires_grad_(tensor.requires_grad)
     if isinstance(tensor, nn.Parameter):

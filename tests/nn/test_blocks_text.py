@@ -139,7 +139,7 @@ def test_what_a_transformer_refuses():
     assert str(caught.value) == (
         "block `transformer` keeps the width of its input, which is 6, not 300; set dim to 6, or leave it out"
     )
-    with pytest.raises(SpecError, match="shares a width of 6 out among its heads, and 4 of them do not divide it"):
+    with pytest.raises(SpecError, match="divides a width of 6 among its heads, and 4 is not a divisor"):
         build("transformer", Shape((9, 6)), heads=4, feedforward=5)
 
 

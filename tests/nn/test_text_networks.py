@@ -105,6 +105,6 @@ def test_what_does_not_fit_together_is_told_before_anything_runs(make_network):
     assert complaint(f"{embedding}, {{block: transformer, dim: 7, heads: 1, feedforward: 5}}").startswith(
         "model.components[1]: block `transformer` keeps the width of its input, which is 6, not 7; "
     )
-    assert "block `lstm` begins with a state of (2, 5), but is handed one of (2, 4)" in complaint(
+    assert "block `lstm` starts from a state of shape (2, 5), but gets (2, 4)" in complaint(
         f"{embedding}, {{block: lstm, hidden: 4, hand_on_state: true}}, {{block: lstm, hidden: 5, hand_on_state: true}}"
     )

@@ -21,8 +21,9 @@ from alray.spec.yaml_text import write_yaml
 
 IMAGES = {"source": "digits", "batch_size": 64}
 TEXT = {"source": "docstrings", "batch_size": 64, "text": {"max_tokens": 9}}
-AL_PARTS = {"f": 600, "b": 100, "g": 100, "h": 200}
-SCPL_PARTS = {"f": 600, "p": 400}
+AL = [{"along_parameters": 800, "turn_parameters": 100}] * 2
+SCPL = [{"along_parameters": 600, "turn_parameters": 0}, {"along_parameters": 600, "turn_parameters": 400}]
+"""Of the two components: what every route uses, and what the one that ends there uses besides."""
 
 HOSTILE = "<script>alert(1)</script><i>"
 
@@ -45,10 +46,9 @@ def add(given: ModuleType, tmp_path: Path) -> Add:
         **spec: Any,
     ) -> Path:
         plan = given.example_plan((1, 1), method=method)
-        of_method = AL_PARTS if method == "associated_learning" else SCPL_PARTS
-        parts = (of_method, {"f": 600, "head": 400}) if of_method is SCPL_PARTS else (of_method, of_method)
+        of_method = AL if method == "associated_learning" else SCPL
         components = tuple(
-            replace(component, parts=part) for component, part in zip(plan.costs.components, parts, strict=True)
+            replace(component, **counts) for component, counts in zip(plan.costs.components, of_method, strict=True)
         )
         plan = replace(plan, costs=replace(plan.costs, components=components))
         records = [given.event("started", 0, 0.0), given.planned(plan, 0, 0.01)]
