@@ -10,15 +10,13 @@ import numpy as np
 
 from alray.errors import PlanError
 from alray.plan.memory import memory_matrix, memory_of
-from alray.plan.partition import Matrix, check_size, interval_sums, partition_auto, partition_intervals
+from alray.plan.partition import Cut, Matrix, check_size, interval_sums, partition_auto, partition_intervals
 from alray.plan.search import MOST_CUTS, every_cut, search_partition
 from alray.plan.setting import Setting
 from alray.schedules.table import SCHEDULES
 
 if TYPE_CHECKING:
     from alray.schedules.schedule import CutCost
-
-Cut = tuple[int, ...]
 
 
 def best_partition(setting: Setting) -> Cut:

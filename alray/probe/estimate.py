@@ -41,7 +41,13 @@ def estimate_costs(network: Network, *, batch_size: int, device: torch.device, t
 def given_costs(estimated: Costs, given: Any) -> Costs:
     """Sizes as counted, times of training as the spec gives them."""
     components = tuple(
-        replace(component, forward_s=entry.forward_s, backward_s=entry.backward_s, update_s=entry.update_s)
+        replace(
+            component,
+            forward_s=entry.forward_s,
+            backward_s=entry.backward_s,
+            update_s=entry.update_s,
+            label_s=0.0,  # given costs do not tell L and B apart
+        )
         for component, entry in zip(estimated.components, given, strict=True)
     )
     return replace(estimated, source="given", components=components)

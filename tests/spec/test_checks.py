@@ -220,14 +220,14 @@ PIPELINE = "{kind: associated_learning}\noptimizer: {kind: adam}\npipeline: {sta
                 "x.yaml:8: pipeline.stages: 1 stage with 2 virtual stages each, but the model has only 1 component; "
                 "use fewer: a virtual stage holds at least one component",
                 "x.yaml:8: pipeline.virtual_stages: `gpipe` has one virtual stage on each stage, got 2; "
-                "leave it out, or choose interleaved_1f1b or zero_bubble",
+                "leave it out, or choose a schedule with virtual stages",
             ],
         ),
         (
             "{schedule: interleaved_1f1b, stages: 1, virtual_stages: 1}",
             [
-                "x.yaml:8: pipeline.virtual_stages: one virtual stage on each stage cannot be interleaved; "
-                "use 2 or more, or the schedule 1f1b"
+                "x.yaml:8: pipeline.virtual_stages: `interleaved_1f1b` has 2 to 256 virtual stages per stage, "
+                "got 1; use a number in that range, or choose another schedule"
             ],
         ),
         (
