@@ -69,7 +69,7 @@ def _stage_costs(setting: Setting, cut_cost: CutCost) -> list[Matrix]:
 
 
 def nearest_to_fitting(setting: Setting) -> Cut:
-    """A cut within the memory limits; where none is, a cut that is not far over them.
+    """A cut within the memory limits; where there is none, a cut that is not far over them.
 
     Without virtual stages it is the cut whose fullest stage is least full, found by a dynamic programme. With virtual
     stages all cuts are tried; if there are too many, it is the cut that spreads parameters and activations evenly.

@@ -1,4 +1,4 @@
-"""`make_plan`: partition, prediction, limits, memory and deadline, against figures reckoned by hand."""
+"""`make_plan`: partition, prediction, limits, memory and deadline, against figures computed by hand."""
 
 from __future__ import annotations
 
