@@ -87,9 +87,9 @@ def integer_shares(ideal: Sequence[float], batch_size: int) -> Shares:
     # largest among the k_i > 1 gives e_i - 1, and e_m - (e_i - 1) <= 1 for every k_m > 1 because e_m <= e_i; in the
     # other pairs e_i only shrinks.
     # With the right sum, (*) is enough. Let x be any other choice. It has some x_i < k_i and some x_j > k_j, so
-    # k_i > 1, x_i - q_i <= e_i - 1 and x_j - q_j >= e_j + 1. Moving one sample of x from j to i changes its sum of squares by
-    # 2 (x_i - q_i) + 1 - 2 (x_j - q_j) + 1 <= 2 (e_i - e_j) - 2 <= 0, and brings x closer to k. Such moves end in k, so
-    # k is no worse than x.
+    # k_i > 1, x_i - q_i <= e_i - 1 and x_j - q_j >= e_j + 1. Moving one sample of x from j to i changes its sum of
+    # squares by 2 (x_i - q_i) + 1 - 2 (x_j - q_j) + 1 <= 2 (e_i - e_j) - 2 <= 0, and brings x closer to k. Such moves
+    # end in k, so k is no worse than x.
     while (over := sum(shares) - batch_size) != 0:
         excess = [share - wanted for share, wanted in zip(shares, ideal, strict=True)]
         if over < 0:
