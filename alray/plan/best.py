@@ -10,15 +10,13 @@ import numpy as np
 
 from alray.errors import PlanError
 from alray.plan.memory import memory_matrix, memory_of
-from alray.plan.partition import Matrix, check_size, interval_sums, partition_auto, partition_intervals
+from alray.plan.partition import Cut, Matrix, check_size, interval_sums, partition_auto, partition_intervals
 from alray.plan.search import MOST_CUTS, every_cut, search_partition
 from alray.plan.setting import Setting
 from alray.schedules.table import SCHEDULES
 
 if TYPE_CHECKING:
     from alray.schedules.schedule import CutCost
-
-Cut = tuple[int, ...]
 
 
 def best_partition(setting: Setting) -> Cut:
@@ -71,7 +69,7 @@ def _stage_costs(setting: Setting, cut_cost: CutCost) -> list[Matrix]:
 
 
 def nearest_to_fitting(setting: Setting) -> Cut:
-    """A cut within the memory limits; where none is, a cut that is not far over them.
+    """A cut within the memory limits; where there is none, a cut that is not far over them.
 
     Without virtual stages it is the cut whose fullest stage is least full, found by a dynamic programme. With virtual
     stages all cuts are tried; if there are too many, it is the cut that spreads parameters and activations evenly.

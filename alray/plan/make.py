@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alray.errors import PlanError
 from alray.plan.best import best_partition, check_parts
 from alray.plan.costs import Costs
 from alray.plan.durations import evaluation_durations, stage_durations
 from alray.plan.limits import limited_by
 from alray.plan.memory import memory_of, stage_ranges
-from alray.plan.partition import check_partition, partition_parameters, partition_uniform
+from alray.plan.partition import partition_as_asked
 from alray.plan.plan import EdgePlan, Plan, StagePlan
 from alray.plan.predict import predict_evaluation, predict_step
 from alray.plan.setting import Setting
@@ -64,7 +63,9 @@ def make_plan(
         replicas=replicas,
         cores=cores,
     )
-    counts = _choose_partition(partition, setting)
+    check_parts(setting)
+    parameters = [component.parameters for component in costs.components]
+    counts = partition_as_asked(partition, parameters, setting.num_parts, auto=lambda: best_partition(setting))
     prediction = predict_step(setting, counts)
     stage_plans = tuple(_stage_plan(setting, counts, stage) for stage in range(stages))
     inference = evaluation_durations(costs, counts, setting.stage_speed)
@@ -128,21 +129,3 @@ def _edges(setting: Setting, counts: tuple[int, ...]) -> tuple[EdgePlan, ...]:
     if stages == 1:  # virtual stages of one stage need no messages
         return ()
     return tuple(EdgePlan(f"{source}->{goal}", total) for (source, goal), total in moved.items())
-
-
-def _choose_partition(partition: str | Sequence[int], setting: Setting) -> tuple[int, ...]:
-    check_parts(setting)
-    components, parts = setting.costs.components, setting.num_parts
-    if partition == "auto":
-        return best_partition(setting)
-    if partition == "uniform":
-        return partition_uniform(len(components), parts)
-    if partition == "parameters":
-        return partition_parameters([component.parameters for component in components], parts)
-    if isinstance(partition, str):
-        raise PlanError(
-            f"unknown partition `{partition}`",
-            mend="choose auto, uniform, parameters, or give a count for each stage",
-            key="pipeline.partition",
-        )
-    return check_partition(partition, len(components), parts)

@@ -14,13 +14,11 @@ from math import comb, inf
 
 from alray.plan.durations import action_durations, computing_s
 from alray.plan.memory import memory_of
-from alray.plan.partition import partition_auto
+from alray.plan.partition import Cut, partition_auto
 from alray.plan.predict import program_of
 from alray.plan.setting import Setting
 from alray.plan.simulate import simulate
 from alray.schedules.table import SCHEDULES
-
-Cut = tuple[int, ...]
 
 MOST_CUTS = 4_000  # where there are more, only neighbours of the best cut so far are tried
 MOST_ACTIONS = 2_000_000  # simulated in one search, a few seconds

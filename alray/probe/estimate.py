@@ -45,8 +45,8 @@ def given_costs(estimated: Costs, given: Any) -> Costs:
             component,
             forward_s=entry.forward_s,
             backward_s=entry.backward_s,
-            label_s=entry.backward_s * component.label_s / component.backward_s,
             update_s=entry.update_s,
+            label_s=0.0,  # given costs do not tell L and B apart
         )
         for component, entry in zip(estimated.components, given, strict=True)
     )

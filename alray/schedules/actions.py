@@ -7,7 +7,7 @@
     2W0.1    stage 2 waits at the second barrier of mini-batch 0
     2F0.3    stage 2, forward, mini-batch 0, micro-batch 3
 
-The number behind the dot is the part; part 0 is not printed. A program holds the list of every stage: one line
+The number after the dot is the part; part 0 is not printed. A program holds the list of every stage: one line
 per stage, with spaces between the actions. Blank lines are ignored, and so is everything after a `#`.
 
 With virtual stages an action names the virtual stage, as torch's `pipeline_order` does: stage s of S holds the

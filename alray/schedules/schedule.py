@@ -163,10 +163,11 @@ class Schedule:
                 f"`{self.name}` has one virtual stage on each stage, got {virtual_stages}",
                 "leave it out, or choose a schedule with virtual stages",
             )
-        if not self.fewest_virtual_stages <= virtual_stages <= MOST_VIRTUAL_STAGES:
+        fewest = self.fewest_virtual_stages
+        if not fewest <= virtual_stages <= MOST_VIRTUAL_STAGES:
             return (
-                f"`{self.name}` cannot have {virtual_stages} virtual stages on each stage",
-                f"use {self.fewest_virtual_stages} to {MOST_VIRTUAL_STAGES}",
+                f"`{self.name}` has {fewest} to {MOST_VIRTUAL_STAGES} virtual stages per stage, got {virtual_stages}",
+                "use a number in that range, or choose another schedule",
             )
         return None
 

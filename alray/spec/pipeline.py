@@ -1,4 +1,4 @@
-"""`pipeline`: how components are laid on stages, and in which order the stages work."""
+"""`pipeline`: how components are divided among stages, and in which order the stages work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ else:
 
 
 class Cost(Section):
-    """What one component takes for one mini-batch, given instead of measured."""
+    """What one component costs for one mini-batch, given instead of measured."""
 
     forward_s: PositiveFloat
     """Seconds of the forward pass."""
@@ -65,12 +65,12 @@ class Pipeline(Section):
         Discriminator(ByShape((list, tuple), "list", "name")),
         BeforeValidator(_partition),
     ] = "auto"
-    """Components per stage. `auto`: the slowest stage is as fast as can be. `uniform`: even numbers of
+    """Components per stage. `auto`: the step is as short as possible. `uniform`: even numbers of
     components. `parameters`: even numbers of parameters. A list: as given, `repeat` counted; with virtual
     stages, one entry per virtual stage."""
     in_flight: Annotated[int, Field(ge=1, le=1024)] = 4
-    """Mini-batches that may wait on an edge between two stages. Pipelines of backpropagation do not heed it: they have
-    room for every micro-batch."""
+    """Mini-batches that may wait on an edge between two stages. Pipelines of backpropagation ignore it: they have room
+    for every micro-batch."""
     micro_batches: (
         Annotated[
             Annotated[PositiveInt, Tag("number")] | Annotated[Literal["auto"], Tag("name")],
@@ -79,12 +79,12 @@ class Pipeline(Section):
         ]
         | None
     ) = None
-    """Equal parts a mini-batch is cut into, in the schedules gpipe, 1f1b, interleaved_1f1b and zero_bubble. null: 2
-    per stage. `auto`: the fewest, one per stage or more, with which every stage keeps within its memory (see
+    """Equal parts that a mini-batch is cut into, in the pipelines of backpropagation except naive. null: 2 per stage.
+    `auto`: the fewest, one per stage or more, with which every stage keeps within its memory (see
     `resources.memory_bytes`); the number found is written to the run folder."""
     virtual_stages: PositiveInt | None = None
-    """Runs of components on each stage, apart from each other, in the schedules interleaved_1f1b and zero_bubble:
-    stage s of S holds virtual stages s, s + S, and so on. null: 2 for interleaved_1f1b, otherwise 1."""
+    """Runs of components on each stage that do not follow each other, in the schedules interleaved_1f1b and
+    zero_bubble: stage s of S holds virtual stages s, s + S, and so on. null: 2 for interleaved_1f1b, otherwise 1."""
     micro_batch_norm: Literal["refuse", "accept"] = "refuse"
     """Batch normalisation with micro-batches, each of which is then normalised by itself. Default: refuse."""
     costs: Annotated[tuple[Cost, ...], Field(strict=False, min_length=1)] | None = None

@@ -1,4 +1,4 @@
-"""`make_plan`: partition, prediction, limits, memory and deadline, against figures reckoned by hand."""
+"""`make_plan`: partition, prediction, limits, memory and deadline, against figures computed by hand."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from alray.plan.make import make_plan
 from alray.plan.memory import memory_of, stage_ranges
 from alray.plan.plan import Memory, Plan
 from alray.plan.setting import Setting
+from alray.schedules.schedule import Schedule
+from alray.schedules.table import SCHEDULES
 
 Make = Callable[..., Costs]
 
@@ -189,5 +191,21 @@ def test_unknown_partition(make_costs: Make) -> None:
         plan_of(make_costs(), partition="automatic")
     assert str(caught.value) == (
         "pipeline.partition: unknown partition `automatic`; "
-        "choose auto, uniform, parameters, or give a count for each stage"
+        "choose auto, uniform, parameters, or give the number of components of each stage"
     )
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES.values())
+def test_what_limits_a_schedule_is_one_sentence(schedule: Schedule, make_costs: Make) -> None:
+    stages = 1 if schedule.one_stage else 2
+    plan = plan_of(
+        make_costs(),
+        schedule=schedule.name,
+        stages=stages,
+        micro_batches=schedule.default_micro_batches(stages),
+        virtual_stages=schedule.default_virtual_stages,
+    )
+    assert plan.limited_by
+    assert not set(plan.limited_by) & set("{}")
+    assert plan.bound == schedule.formula
+    assert plan.predicted_step_time_s >= plan.bound_s - 1e-9

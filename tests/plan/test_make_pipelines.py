@@ -1,4 +1,4 @@
-"""`make_plan` and `compare_plans` of backpropagation's pipelines, against figures reckoned by hand."""
+"""`make_plan` and `compare_plans` of backpropagation's pipelines, against figures computed by hand."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_messages_of_virtual_stages_have_their_own_edges() -> None:
         ("naive", 2, 2, 1, "pipeline.micro_batches: `naive` does not cut mini-batches, got 2; leave it out"),
         ("streamed", 2, 2, 1, "pipeline.micro_batches: `streamed` does not cut mini-batches, got 2; leave it out"),
         ("gpipe", 2, 2, 2, "pipeline.virtual_stages: `gpipe` has one virtual stage on each stage, got 2"),
-        ("interleaved_1f1b", 2, 2, 1, "pipeline.virtual_stages: `interleaved_1f1b` cannot have 1 virtual stages"),
+        ("interleaved_1f1b", 2, 2, 1, "pipeline.virtual_stages: `interleaved_1f1b` has 2 to 256 virtual stages"),
     ],
 )
 def test_demands(schedule: str, stages: int, micro_batches: int, virtual_stages: int, message: str) -> None:
