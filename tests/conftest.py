@@ -38,9 +38,7 @@ ON_RAY = ("tests/engine/test_on_ray.py", "tests/engine/test_cluster.py")
 TIMED = (
     "tests/channel/test_host_barrier.py",
     "tests/cli/test_interrupts.py",
-    "tests/cli/test_main.py",
-    "tests/engine/test_replicas.py",
-    "tests/engine/test_sync_batch_norm.py",
+    "tests/engine/test_shares.py",
     "tests/probe/test_measure.py",
 )
 """Their tests compare measured times. They would fail beside a Ray cluster that takes both processors."""

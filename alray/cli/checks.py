@@ -47,10 +47,10 @@ class Finding:
 def findings() -> Iterator[Finding]:
     """Run every check. A check that needs torch is left out if torch is not installed."""
     yield python()
-    torch = library("torch")
+    torch = library("torch", _OLDEST["torch"])
     yield torch
-    yield library("ray")
-    vision = library("torchvision")
+    yield library("ray", _OLDEST["ray"])
+    vision = library("torchvision", _OLDEST["torchvision"])
     if torch.state != "fault" and vision.state != "fault":
         vision = torchvision_fits(vision)
     yield vision
@@ -71,16 +71,19 @@ def python() -> Finding:
     return Finding("python", "ok", platform.python_version())
 
 
-def library(name: str) -> Finding:
-    """The version of an installed library, found without importing it."""
-    oldest = ".".join(map(str, _OLDEST[name]))
+def library(name: str, least: tuple[int, int]) -> Finding:
+    """The version of an installed library, found without importing it.
+
+    least: major and minor version of the oldest that will do.
+    """
+    oldest = ".".join(map(str, least))
     mend = f"install {name} {oldest} or newer"
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
         return Finding(name, "fault", "not installed", mend)
     number = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if number < _OLDEST[name]:
+    if number < least:
         return Finding(name, "fault", f"{version} is older than {oldest}", mend)
     return Finding(name, "ok", version)
 

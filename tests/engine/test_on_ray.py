@@ -25,14 +25,53 @@ from alray.records import read
 from alray.report.make import make_report
 from alray.stage.telemetry import StageStatus
 
-from .conftest import LONG, Watching
+from .conftest import LONG, Watching, Workshop
 from .test_data_parallel import DDP
-from .test_memory import COSTS, Workshop, components, ended_without_memory, hungry
+from .test_memory import COSTS, components, ended_without_memory, hungry
 from .test_pipelines import MORE, pipeline, unbroken
 from .test_profile import profiled, ranges
 from .test_replicas import BP, SGD, SLOW, distance, replicas, replicated
 from .test_resume import stop_at, stopping
 from .test_same_bits import METHODS, PARTITIONS, of_family, reference_of, same
+
+
+@pytest.fixture
+def victims(monkeypatch):
+    """Process ids of the stages of the graph that was started last, by stage; the driver asks them more often."""
+    monkeypatch.setattr("alray.run.driver.POLL_S", 0.1)
+    processes: dict[int, int] = {}
+    start = RayGraph.start
+
+    def started(self, assignments) -> None:
+        start(self, assignments)
+        processes.clear()
+        processes.update({place: where.pid for place, where in enumerate(self._places)})
+
+    monkeypatch.setattr(RayGraph, "start", started)
+    return processes
+
+
+@dataclass
+class Striking(Watching):
+    """Sends a signal to one stage after another, each in an attempt of its own.
+
+    strikes: (stage, mini-batches that stage 0 must have done by then), in this order.
+    """
+
+    victims: dict[int, int] = field(default_factory=dict)
+    strikes: list[tuple[int, int]] = field(default_factory=list)
+    sign: int = signal.SIGKILL
+    struck: list[int] = field(default_factory=list)
+    """Process ids."""
+
+    def statuses(self, statuses: Sequence[StageStatus]) -> None:
+        if not self.strikes or not set(self.struck).isdisjoint(self.victims.values()):
+            return  # the attempt that was struck has not ended yet
+        stage, step = self.strikes[0]
+        if statuses[0].step >= step:
+            del self.strikes[0]
+            self.struck.append(self.victims[stage])
+            os.kill(self.victims[stage], self.sign)
 
 
 @pytest.mark.parametrize(
@@ -77,45 +116,6 @@ def test_every_stage_has_a_trace_and_the_bits_are_the_same(profiled, reference, 
     assert [name for name in ranges(run, 0) if name.startswith("forward")] == [
         f"forward component {component}" for component in (0, 1, 2)
     ] * 2
-
-
-@pytest.fixture
-def victims(monkeypatch):
-    """Process ids of the stages of the graph that was started last, by stage; the driver asks them more often."""
-    monkeypatch.setattr("alray.run.driver.POLL_S", 0.1)
-    processes: dict[int, int] = {}
-    start = RayGraph.start
-
-    def started(self, assignments) -> None:
-        start(self, assignments)
-        processes.clear()
-        processes.update({place: where.pid for place, where in enumerate(self._places)})
-
-    monkeypatch.setattr(RayGraph, "start", started)
-    return processes
-
-
-@dataclass
-class Striking(Watching):
-    """Sends a signal to one stage after another, each in an attempt of its own.
-
-    strikes: (stage, mini-batches that stage 0 must have done by then), in this order.
-    """
-
-    victims: dict[int, int] = field(default_factory=dict)
-    strikes: list[tuple[int, int]] = field(default_factory=list)
-    sign: int = signal.SIGKILL
-    struck: list[int] = field(default_factory=list)
-    """Process ids."""
-
-    def statuses(self, statuses: Sequence[StageStatus]) -> None:
-        if not self.strikes or not set(self.struck).isdisjoint(self.victims.values()):
-            return  # the attempt that was struck has not ended yet
-        stage, step = self.strikes[0]
-        if statuses[0].step >= step:
-            del self.strikes[0]
-            self.struck.append(self.victims[stage])
-            os.kill(self.victims[stage], self.sign)
 
 
 @pytest.mark.timeout(400)

@@ -10,7 +10,6 @@ from safetensors.torch import load_file
 
 from alray.orchestrate import Finished
 from alray.records import read
-from alray.store import manifests
 
 from .conftest import Workshop
 
@@ -149,36 +148,6 @@ def test_averaged_weights(replicated) -> None:
     apart = replicated.run(*overrides, *replicas(2, "replicas.synchronise={average_every: 5 steps}"), name="apart")
     alone = replicated.run(*overrides, *replicas(2, "replicas.synchronise={average_every: 50 steps}"), name="alone")
     assert 1e-9 < distance(apart, one) < 0.2 * distance(alone, one)
-
-
-def test_shares_follow_the_speed(replicated) -> None:
-    """One of two replicas is slowed three times in epochs 2 to 4: it takes less meanwhile, and as much before long."""
-    (replicated.folder / "slow.py").write_text(SLOW)
-    costly = ["model.components.0={block: 'python:slow.Slow'}", "data.samples=1000"]
-    run = replicated.run(
-        "run={epochs: 7, checkpoint: {every: 1 epoch, keep: 50}}",
-        *SGD[0],
-        *costly,
-        *replicas(2, "replicas.balance=dynamic_batch_size"),
-        "replicas.disturbance={workers: [1], factor: 3.0, epochs: [2, 4]}",
-    )
-    assert run.error is None, run.error
-    after = [manifest["shares"] for manifest in manifests(Path(run.summary.run_dir))]
-    assert len(after) == 7
-    assert all(sum(shares) == 64 for shares in after)
-    assert after[2][1] < 24, after  # ideal 16, where the disturbance makes all the difference
-    assert after[5][1] > 24, after
-    assert run.summary.shares == after[6]
-
-
-def test_dynamic_shares_are_in_the_checkpoint(replicated) -> None:
-    overrides = [*SGD[0], *replicas(2, "replicas.balance=dynamic_batch_size")]
-    run = replicated.run(*overrides, "replicas.disturbance={workers: [1], factor: 8.0, epochs: [1, 9]}")
-    dealt = manifests(Path(run.summary.run_dir))[-1]["shares"]
-    assert dealt[0] > 40
-    again = replicated.resume("run.steps=11")
-    assert again.error is None
-    assert again.summary.shares == dealt, "the share it goes on with, until the end of the epoch"
 
 
 def test_stop_at_is_agreed_on(replicated) -> None:

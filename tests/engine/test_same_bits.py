@@ -151,7 +151,7 @@ def test_barriers_between_processes(workshop, reference, processes, schedule) ->
     same(workshop.run("pipeline.partition=[1,2,1]", f"pipeline.schedule={schedule}", inline=False), reference)
 
 
-@pytest.mark.parametrize(("family", "method"), itertools.product(["resnet", "lstm", "transformer"], METHODS))
+@pytest.mark.parametrize(("family", "method"), list(itertools.product(["resnet", "lstm", "transformer"], METHODS)))
 def test_families_between_processes(workshop, reference_of, processes, family, method) -> None:
     run = of_family(workshop, family).run(*METHODS[method], "pipeline.partition=[1,2,1]", inline=False)
     same(run, reference_of(family, method))

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from alray.errors import RequestError
-from alray.store import manifests
 
 from .conftest import Watching, Workshop
 from .test_replicas import ADAM, BP, SGD, distance, replicas
@@ -45,16 +44,6 @@ def test_equal_one_process_on_the_whole_mini_batch(normalised, processes, method
         run = normalised.run(*overrides, *layout, SHARED, inline=False, name=f"shared-{len(layout)}")
         assert distance(run, one) <= tolerance, layout
         assert run.summary.accuracy == one.summary.accuracy
-
-
-def test_a_grid_with_shares_that_follow_and_a_resume(normalised, processes) -> None:
-    overrides = [*ADAM[0], *replicas(2, "replicas.balance=dynamic_batch_size"), SHARED, "pipeline.partition=[1,2]"]
-    overrides.append("replicas.disturbance={workers: [1], factor: 8.0, epochs: [1, 9]}")
-    one = normalised.run(*ADAM[0], name="one")
-    normalised.run(*overrides, "run.steps=5", inline=False)
-    run = normalised.resume("run.steps=10", inline=False)
-    assert distance(run, one) <= ADAM[1]
-    assert all(manifest["shares"][0] > 40 for manifest in manifests(Path(run.summary.run_dir)))
 
 
 def test_statistics_of_their_own_are_told(normalised) -> None:
