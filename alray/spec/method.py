@@ -147,6 +147,23 @@ class SupervisedContrastive(MethodSection):
     """Share of the target that the last component's loss spreads evenly over all classes."""
 
 
+class DecoupledGreedy(MethodSection):
+    """Decoupled greedy learning (DGL): a classifier with cross-entropy behind every component.
+
+    Nothing travels backwards, and every depth is a route.
+    """
+
+    implementation = "alray.nn.methods.greedy:DecoupledGreedy"
+    abbreviation = "DGL"
+
+    kind: Literal["decoupled_greedy"]
+    """`decoupled_greedy`."""
+    head: HeadOrAuto = "auto"
+    """The classifier behind every encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
+    label_smoothing: LabelSmoothing = 0.0
+    """Share of the target spread evenly over all classes."""
+
+
 class OwnMethod(OwnCode, MethodSection):
     """A method of one's own, with local losses; the keys that are not listed here go to its constructor."""
 
@@ -162,6 +179,7 @@ Method = Annotated[
     Annotated[AssociatedLearning, Tag("associated_learning")]
     | Annotated[Backpropagation, Tag("backpropagation")]
     | Annotated[SupervisedContrastive, Tag("supervised_contrastive")]
+    | Annotated[DecoupledGreedy, Tag("decoupled_greedy")]
     | Annotated[OwnMethod, Tag(OPEN_TAG)],
     Discriminator(Choice("kind", default="associated_learning")),
 ]

@@ -79,7 +79,7 @@ BLOCKS = "vgg, stem, residual, embedding, lstm, transformer, linear, mlp"
             "associated_learning",
             "hebbian",
             "x.yaml:7: method.kind: unknown kind `hebbian`; "
-            "known: associated_learning, backpropagation, supervised_contrastive, "
+            "known: associated_learning, backpropagation, supervised_contrastive, decoupled_greedy, "
             "and classes of your own as python:package.module.Class",
         ),
         (
