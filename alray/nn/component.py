@@ -126,7 +126,7 @@ class Exercise(ABC):
 
     @abstractmethod
     def forward(self) -> None:
-        """F."""
+        """F: the encoder in training."""
 
     @abstractmethod
     def label(self) -> None:
@@ -154,7 +154,7 @@ class Exercise(ABC):
 
     @abstractmethod
     def route(self) -> None:
-        """D."""
+        """D: one step of a route down."""
 
 
 class LocalComponent(Component):

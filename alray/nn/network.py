@@ -118,13 +118,13 @@ class Network:
             component = self.method.component(index, encoder, facts, make)
         except own_faults as error:
             raise SpecError(
-                f"method `{self.spec.method.kind}` cannot build component {index}: {type(error).__name__}: {error}",
+                f"method `{type(self.method).__name__}` fails on component {index}: {type(error).__name__}: {error}",
                 key="method",
                 mend="`component(index, f, facts, make)` must give a component for every index",
             ) from error
         if not isinstance(component, Component) or (component.turn is not None) != self.ends_route(index):
             raise SpecError(
-                f"method `{self.spec.method.kind}` gave no fitting component {index}",
+                f"method `{type(self.method).__name__}` gave no fitting component {index}",
                 key="method",
                 mend="give a LocalComponent; its `turn` is a module where `ends_route(index)` holds, else None",
             )

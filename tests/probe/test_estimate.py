@@ -58,6 +58,8 @@ def test_every_time_is_more_than_nothing(make_workload, method):
         assert costs.batch_size == 8 and costs.threads == 1 and "(" in costs.device
         assert all(entry.forward_s > 0 and entry.backward_s > 0 and entry.update_s > 0 for entry in costs.components)
         assert all(entry.infer_s > 0 and entry.route_s > 0 for entry in costs.components)
+        local = job.network.method.local_losses
+        assert all((entry.label_s > 0 or not local) and entry.label_s < entry.backward_s for entry in costs.components)
     assert 0 < probed.edge_s_per_byte < 1e-6
 
 
@@ -71,6 +73,7 @@ def test_sizes_by_hand(make_workload):
     assert first.output_shape == (4, 8, 8) and second.output_shape == (6, 4, 4)
     assert first.infer_bytes == 8 * 4 * 64 * 4 and first.output_bytes == first.infer_bytes + 8 * 5 * 4
     assert second.output_bytes == 8 * 6 * 16 * 4 + 8 * 5 * 4
+    assert first.label_bytes == second.label_bytes == 8 * 5 * 4
     assert first.route_bytes == 8 * 4 * 4 and second.route_bytes == 8 * 5 * 4
     # What autograd keeps at the least: what batch norm and ReLU of the first block hold.
     assert first.activation_bytes >= 2 * first.infer_bytes
