@@ -51,13 +51,13 @@ def same(left: list[Batch], right: list[Batch]) -> bool:
 
 
 @pytest.mark.parametrize("augment", ["none", "strong"])
-@pytest.mark.parametrize("start_step", [1, 4, 5, 11])
-def test_a_run_that_starts_late_gets_the_same_bits(augment: str, start_step: int) -> None:
+def test_a_run_that_starts_late_gets_the_same_bits(augment: str) -> None:
     data = synthetic(augment=augment)
     assert data.steps_per_epoch == 4
     whole = collect(data, 0, 13)
     assert [batch.step for batch in whole] == list(range(13))
-    assert same(whole[start_step:], collect(data, start_step, 13))
+    for start_step in (1, 4, 5, 11):
+        assert same(whole[start_step:], collect(data, start_step, 13))
 
 
 def test_workers_do_not_change_the_bits(image_folder: Path) -> None:

@@ -20,7 +20,6 @@ from alray.spec.replica_checks import REPLICA_CHECKS
 from alray.spec.schema import json_schema
 from alray.spec.yaml_text import read_yaml
 
-COMPRESSIONS = ["none", "fp16", "bf16", "powersgd", "top_k"]
 BACKPROPAGATION: dict[str, Any] = {"method": {"kind": "backpropagation"}}
 GPIPE: dict[str, Any] = {**BACKPROPAGATION, "pipeline": {"schedule": "gpipe", "stages": 2, "micro_batches": 4}}
 
@@ -54,10 +53,10 @@ def test_the_defaults() -> None:
     assert (spec_with().optimizer.accumulate, spec_with().lr_schedule.scale_with_batch) == (1, "none")
 
 
-@pytest.mark.parametrize("kind", COMPRESSIONS)
-def test_a_bare_name_is_that_compression_with_its_defaults(kind: str) -> None:
-    assert replicas(compression=kind) == replicas(compression={"kind": kind})
-    assert replicas(compression=kind).compression.kind == kind
+def test_a_bare_name_is_that_compression_with_its_defaults() -> None:
+    for kind in ("none", "fp16", "bf16", "powersgd", "top_k"):
+        assert replicas(compression=kind) == replicas(compression={"kind": kind})
+        assert replicas(compression=kind).compression.kind == kind
 
 
 def test_compressions_have_values_of_their_own() -> None:

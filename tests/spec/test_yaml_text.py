@@ -49,9 +49,9 @@ def test_values(text: str, value: Any) -> None:
     assert (type(got), got) == (type(value), value)
 
 
-@pytest.mark.parametrize("text", ["on", "off", "yes", "no", "Y", "1:30", "1_000", "2020-01-01", "=", "0b1", "e3", "."])
-def test_what_only_yaml_1_1_takes_for_a_value_is_text(text: str) -> None:
-    assert value_of(f"k: {text}") == {"k": text}
+def test_what_only_yaml_1_1_takes_for_a_value_is_text() -> None:
+    words = ["on", "off", "yes", "no", "Y", "1:30", "1_000", "2020-01-01", "=", "0b1", "e3", "."]
+    assert value_of(f"[{', '.join(words)}]") == words
 
 
 def test_nan_is_a_number() -> None:
