@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from alray.schedules.table import SCHEDULES, schedules_for
 from alray.spec.checks import CHECKS
 from alray.spec.loading import load_spec
+from alray.spec.section import listed
+
+LOCAL = [schedule.name for schedule in schedules_for(local_losses=True)]
+PIPELINES = [schedule.name for schedule in SCHEDULES.values() if schedule.is_pipeline]
 
 COST = "{forward_s: 1, backward_s: 1, update_s: 0}"
 
@@ -44,7 +49,7 @@ COST = "{forward_s: 1, backward_s: 1, update_s: 0}"
             "{stages: 2}",
             "{schedule: single}",
             "x.yaml:9: pipeline.schedule: `single` is not a schedule for associated_learning; "
-            "choose `auto`, `streamed`, `sequential`, `parallel_backward` or `overlapped`",
+            f"choose {listed(['auto', *LOCAL])}",
         ),
         (
             "{kind: associated_learning}",
@@ -57,7 +62,7 @@ COST = "{forward_s: 1, backward_s: 1, update_s: 0}"
             "{kind: associated_learning}\noptimizer: {kind: adam}\npipeline: {stages: 2}",
             "{kind: backpropagation}\npipeline: {schedule: streamed}",
             "x.yaml:8: pipeline.schedule: `streamed` is not a schedule for backpropagation; "
-            "choose `auto`, `single`, `naive`, `gpipe`, `1f1b`, `interleaved_1f1b` or `zero_bubble`",
+            f"choose {listed(['auto', *(schedule.name for schedule in schedules_for(local_losses=False))])}",
         ),
         (
             "{kind: associated_learning}\noptimizer: {kind: adam}\npipeline: {stages: 2}",
@@ -73,7 +78,7 @@ COST = "{forward_s: 1, backward_s: 1, update_s: 0}"
             "{kind: associated_learning}\noptimizer: {kind: adam}\npipeline: {stages: 2}",
             "{kind: supervised_contrastive}\npipeline: {schedule: 1f1b}",
             "x.yaml:8: pipeline.schedule: `1f1b` is not a schedule for supervised_contrastive; "
-            "choose `auto`, `streamed`, `sequential`, `parallel_backward` or `overlapped`",
+            f"choose {listed(['auto', *LOCAL])}",
         ),
         (
             "{kind: adam}",
@@ -184,7 +189,7 @@ PIPELINE = "{kind: associated_learning}\noptimizer: {kind: adam}\npipeline: {sta
             "{stages: 2, schedule: single}",
             [
                 "x.yaml:8: pipeline.stages: the schedule `single` runs on one stage, got 2; set pipeline.stages to 1, "
-                "or choose the schedule `naive`, `gpipe`, `1f1b`, `interleaved_1f1b` or `zero_bubble`"
+                f"or choose the schedule {listed(PIPELINES)}"
             ],
         ),
         (

@@ -10,9 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from alray.schedules.table import SCHEDULES
 from alray.spec.messages import problems_of
 from alray.spec.models import Replicas, Spec
 from alray.spec.places import Places
+from alray.spec.section import listed
 
 Complaints = Callable[..., list[str]]
 
@@ -112,8 +114,7 @@ BLOCKS = "vgg, stem, residual, embedding, lstm, transformer, linear, mlp"
         (
             "{stages: 2}",
             "{schedule: streamd}",
-            "x.yaml:9: pipeline.schedule: expected `auto`, `streamed`, `sequential`, `parallel_backward`, "
-            "`overlapped`, `single`, `naive`, `gpipe`, `1f1b`, `interleaved_1f1b` or `zero_bubble`, "
+            f"x.yaml:9: pipeline.schedule: expected {listed(['auto', *SCHEDULES])}, "
             "got the text `streamd`; did you mean `streamed`?",
         ),
         (
