@@ -7,12 +7,14 @@ INSTALLED := $(VENV)/.installed
 export RAY_USAGE_STATS_ENABLED := 0
 export RAY_AUTH_MODE := disabled
 
-.PHONY: quickstart test install lint types floors unit bench schedules all-reduce replicas accuracy clean
+.PHONY: quickstart test test-all install lint types floors unit unit-all bench schedules all-reduce replicas accuracy clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
 
 test: lint types floors unit
+
+test-all: lint types floors unit-all
 
 install: $(INSTALLED)
 
@@ -33,8 +35,15 @@ types: $(INSTALLED)
 floors: $(INSTALLED)
 	$(BIN)/lint-imports
 
+# Two workers. Tests of Ray and of times are one group, so that no two of them run at once (tests/conftest.py).
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadscope
+
 unit: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+	$(PYTEST)
+
+# With the tests marked `full`: whole grids, of which `unit` takes a part.
+unit-all: $(INSTALLED)
+	$(PYTEST) -m ""
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.streamed

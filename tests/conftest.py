@@ -1,4 +1,4 @@
-"""Small networks and jobs from the text of a spec, for the tests of every floor that computes."""
+"""Which tests run beside which; small networks and jobs from the text of a spec, for every floor that computes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .stand_ins import Overrides, write_stand_ins
 
 if TYPE_CHECKING:
     from alray.nn.network import Network
-    from alray.run.job import Job
+    from alray.run.planning import Planner
+    from alray.stage.workload import Workload
 
 SMALL = """\
 name: small
@@ -31,6 +32,57 @@ run: {epochs: 1}
 
 OWN_BLOCKS = "own_blocks.py"
 """Where `make_job` and `make_network` put a test's own blocks: `python:own_blocks.Name`."""
+
+RAY_FIXTURES = {"cluster", "local_ray", "own_ray"}
+ON_RAY = ("tests/engine/test_on_ray.py", "tests/engine/test_cluster.py")
+TIMED = (
+    "tests/channel/test_host_barrier.py",
+    "tests/cli/test_interrupts.py",
+    "tests/engine/test_shares.py",
+    "tests/probe/test_measure.py",
+)
+"""Their tests compare measured times. They would fail beside a Ray cluster that takes both processors."""
+STAND_INS = (
+    "tests/test_specs.py",
+    "tests/test_full_size.py",
+    "tests/test_baselines.py",
+    "tests/data/test_docstrings.py",
+)
+"""They share data sets that take ten seconds to make."""
+GROUPS = dict.fromkeys(ON_RAY + TIMED, "serial") | dict.fromkeys(STAND_INS, "stand-ins")
+"""Files whose tests run on one worker, in order. Every other file is a group of its own."""
+ORDER = (*ON_RAY, *STAND_INS, *TIMED, "tests/engine/", "tests/test_", "tests/cli/", "tests/channel/")
+"""What starts first, so that no worker is left with a long group at the end."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Whole files go to a worker, and the files of a group to the same one.
+
+    pytest-xdist has groups of its own (`--dist loadgroup`), but with pytest 9.2 it no longer keeps to them.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return GROUPS.get(file, file)
+
+    return Groups(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses by the markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by fixture and file, and bring them into the order in which they start."""
+    files = {item: item.path.relative_to(item.config.rootpath).as_posix() for item in items}
+    for item, file in files.items():
+        if RAY_FIXTURES & set(getattr(item, "fixturenames", ())):
+            if file not in ON_RAY:
+                raise pytest.UsageError(f"{item.nodeid} uses Ray: it belongs into one of {', '.join(ON_RAY)}")
+            item.add_marker("ray")
+        if file in TIMED:
+            item.add_marker("timing")
+    items.sort(key=lambda item: next((n for n, first in enumerate(ORDER) if files[item].startswith(first)), len(ORDER)))
 
 
 @pytest.fixture(scope="session")
@@ -80,14 +132,27 @@ def load_small(tmp_path: Path) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def make_job(load_small: Callable[..., Any], one_thread: None) -> Callable[..., Job]:
-    """`make_job(*overrides, text=SMALL, code="")`: the job of a spec, its data opened and its network drawn."""
-    from alray.run.job import Job
+def make_workload(load_small: Callable[..., Any], one_thread: None) -> Callable[..., Workload]:
+    """`make_workload(*overrides, text=SMALL, code="")`: a spec with its data opened and its network drawn."""
+    from alray.stage.workload import Workload
     from alray.user_code import UserCode
 
-    def make(*overrides: str, **texts: str) -> Job:
+    def make(*overrides: str, **texts: str) -> Workload:
         loaded = load_small(*overrides, **texts)
-        return Job.of(loaded.spec, UserCode(loaded.file.resolve().parent))
+        return Workload.open(loaded.spec, UserCode(loaded.file.resolve().parent))
+
+    return make
+
+
+@pytest.fixture
+def make_planner(load_small: Callable[..., Any], one_thread: None) -> Callable[..., Planner]:
+    """`make_planner(*overrides, text=SMALL, code="")`: the planner of a spec."""
+    from alray.run.planning import Planner
+    from alray.user_code import UserCode
+
+    def make(*overrides: str, **texts: str) -> Planner:
+        loaded = load_small(*overrides, **texts)
+        return Planner.open(loaded.spec, UserCode(loaded.file.resolve().parent))
 
     return make
 

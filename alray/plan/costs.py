@@ -17,8 +17,8 @@ class ComponentCosts:
     forward_s: float  # F: what is passed on
     backward_s: float  # L and B together: label chain, local losses and their gradients
     update_s: float  # U: optimizer steps
-    infer_s: float  # E: the encoder in evaluation mode, with this component's bridge
-    route_s: float  # D: this component's decoder for one depth
+    infer_s: float  # E: the encoder in evaluation mode, with the turn of the route that ends here
+    route_s: float  # D: this component's decoder, for one route
     parameters: int
     parameter_bytes: int  # weights and buffers
     gradient_bytes: int
@@ -29,12 +29,14 @@ class ComponentCosts:
     route_bytes: int  # what one depth's message downwards before this component holds
     output_shape: tuple[int, ...]  # of s, without the batch dimension
     ends_route: bool = True  # whether a route of inference has this depth
-    parts: dict[str, int] = field(default_factory=dict, hash=False)  # `parameters` of f, b, g, h; f and p; f and head
-    # The most that is held beside weights and optimizer state, what the forward left included; 0: no more than that.
-    forward_peak_bytes: int = 0
-    backward_peak_bytes: int = 0  # where there are no gradients yet; those it makes are included
-    backward_fixed_bytes: int = 0  # of those, what does not depend on the number of samples
-    adding_peak_bytes: int = 0  # in a backward that adds to gradients; the gradients are not included
+    parts: dict[str, int] = field(default_factory=dict, hash=False)  # `parameters` by part: f, b, g, h; f, head
+    along_parameters: int | None = None  # that every route over this component uses; None: not counted
+    turn_parameters: int = 0  # that only the route which ends at this component uses
+    # Peaks in bytes, without weights and optimizer state; 0: no more than activation_bytes.
+    forward_peak_bytes: int = 0  # in F and L
+    backward_peak_bytes: int = 0  # in B, with what F and L left and the gradients that B makes
+    backward_fixed_bytes: int = 0  # of backward_peak_bytes: what does not depend on the number of samples
+    adding_peak_bytes: int = 0  # in a B that adds to gradients, without these gradients
     adding_fixed_bytes: int = 0
     update_peak_bytes: int = 0  # in U, beside gradients
     # Of forward_s and backward_s, what each micro-batch takes independently of its size; below 0 where small
@@ -69,6 +71,21 @@ class Costs:
     input_gradient_share: float = 0.5  # of a split backward, the share of I, which the stage below waits for
     contention: float = 1.0  # relative duration of a computation while all other processors compute too
     batch_bytes: int = 0  # of a mini-batch as stage 0 reads it
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Depths of the routes of inference, shallowest first."""
+        return tuple(place + 1 for place, component in enumerate(self.components) if component.ends_route)
+
+    def route_parameters(self, depth: int) -> int | None:
+        """Trainable parameters that the route of this depth uses: the effective ones; None if they were not counted.
+
+        The others are affiliate: only training uses them (the division is that of T.-H. Lin's thesis, 2023).
+        """
+        along = [component.along_parameters for component in self.components[:depth]]
+        if None in along:
+            return None
+        return sum(filter(None, along)) + self.components[depth - 1].turn_parameters
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -186,8 +186,8 @@ def pipelines_carry_no_state(spec: Spec) -> Iterator[Finding]:
 
 
 def label_rate_has_a_label_chain(spec: Spec) -> Iterator[Finding]:
-    """Only Associated Learning has label encoders and decoders to train."""
-    if spec.method.kind != "associated_learning" and spec.optimizer.label_lr is not None:
+    """A rate for label encoders needs a method that has them."""
+    if not spec.method.has_label_chain and spec.optimizer.label_lr is not None:
         yield ("optimizer", "label_lr"), f"{spec.method.kind} has no label chain to train", "leave it out"
 
 

@@ -15,13 +15,13 @@ from alray.spec.blocks import (
     LinearLayer,
     Lstm,
     Mlp,
+    Model,
     OwnBlock,
     Residual,
     Stem,
     Transformer,
     Vgg,
 )
-from alray.spec.compression import Bf16, Compression, Fp16, NoCompression, PowerSgd, TopK
 from alray.spec.data import (
     Data,
     DataSection,
@@ -38,14 +38,32 @@ from alray.spec.data import (
     TinyImagenet,
     Torchvision,
 )
-from alray.spec.disturbance import Disturbance, FixedDisturbance, RandomDisturbance
 from alray.spec.duration import Duration
 from alray.spec.lr_schedule import Constant, Cosine, Linear, LrSchedule
-from alray.spec.method import AssociatedLearning, Backpropagation, Bridge, Head, Method, SupervisedContrastive
-from alray.spec.model import Model
+from alray.spec.method import (
+    AssociatedLearning,
+    Backpropagation,
+    Bridge,
+    Head,
+    Method,
+    OwnMethod,
+    SupervisedContrastive,
+)
 from alray.spec.optimizer import Adam, AdamW, Lars, Optimizer, Sgd
 from alray.spec.pipeline import Cost, Pipeline
-from alray.spec.replicas import AverageEvery, Replicas
+from alray.spec.replicas import (
+    AverageEvery,
+    Bf16,
+    Compression,
+    Disturbance,
+    FixedDisturbance,
+    Fp16,
+    NoCompression,
+    PowerSgd,
+    RandomDisturbance,
+    Replicas,
+    TopK,
+)
 from alray.spec.resources import Resources
 from alray.spec.run import Checkpoint, RunSection, StopAt
 from alray.spec.section import Section, describe, refusal
@@ -89,6 +107,7 @@ __all__ = [
     "Optimizer",
     "OwnBlock",
     "OwnData",
+    "OwnMethod",
     "Pipeline",
     "PowerSgd",
     "RandomDisturbance",

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from alray.schedules.table import default_schedule
-from alray.spec.compression import PowerSgd
-from alray.spec.disturbance import FixedDisturbance
 from alray.spec.finding import Check, Finding, is_pipeline
 from alray.spec.models import Spec
+from alray.spec.replicas import FixedDisturbance, PowerSgd
 from alray.spec.section import counted, listed
 
 _LEAST_START = 2  # of torch's hook with error feedback: DDP rebuilds its buckets in the first two mini-batches
@@ -102,7 +101,7 @@ def ray_train_is_a_plain_baseline(spec: Spec) -> Iterator[Finding]:
     if replicas.engine != "ray_train":
         return
     wanted: list[tuple[bool, str, str]] = [
-        (spec.method.kind == "backpropagation", "method.kind", "backpropagation"),
+        (not spec.method.local_losses, "method.kind", "backpropagation"),
         (not is_pipeline(spec), "pipeline.schedule", _ONE_DEVICE),
         (replicas.synchronise == "every_step", "replicas.synchronise", "every_step"),
         (replicas.balance == "fixed", "replicas.balance", "fixed"),

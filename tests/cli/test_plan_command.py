@@ -12,13 +12,15 @@ import pytest
 
 from alray.plan.plan import Plan
 
+from .conftest import COUNTED
+
 GIVEN = "pipeline.costs=[" + ", ".join(["{forward_s: 0.001, backward_s: 0.002, update_s: 0.001}"] * 3) + "]"
 
 ZERO_BUBBLE_COSTS = "pipeline.costs=[" + ", ".join(["{forward_s: 0.1, backward_s: 0.2, update_s: 0.01}"] * 3) + "]"
 
 
 def test_a_counted_plan_says_that_it_is_estimated(alray: Callable[..., Any], spec: Path) -> None:
-    said = alray("plan", spec)
+    said = alray("plan", spec, COUNTED)
     assert (said.code, said.err) == (0, "")
     assert said.out.startswith("tiny: associated_learning, streamed, 2 stages, partition [")
     assert "estimated by counting" in said.out and "(estimated)" in said.out
@@ -39,13 +41,13 @@ def test_given_costs_in_tables_chart_and_figures(
 
 
 def test_a_probe_measures(alray: Callable[..., Any], spec: Path) -> None:
-    said = alray("plan", spec, "--probe")
-    assert "costs measured here" in said.out
+    said = alray("plan", spec, COUNTED, "--probe")
+    assert "costs measured" in said.out
     assert "estimated" not in said.out
 
 
 def test_json_is_the_plan(alray: Callable[..., Any], spec: Path) -> None:
-    plan = Plan.from_json(alray("plan", spec, "pipeline.partition=[2, 1]", "--json").json)
+    plan = Plan.from_json(alray("plan", spec, COUNTED, "pipeline.partition=[2, 1]", "--json").json)
     assert plan.partition == (2, 1)
     assert plan.costs.source == "estimated"
 
@@ -57,35 +59,32 @@ def test_the_schedule_is_drawn_into_a_file(alray: Callable[..., Any], spec: Path
 
 
 def test_schedules_and_stages_are_compared(alray: Callable[..., Any], spec: Path) -> None:
-    rows = alray("plan", spec, "--compare", "--json").json["comparisons"]
+    rows = alray("plan", spec, COUNTED, "--compare", "--json").json["comparisons"]
     ways = {(row["schedule"], row["stages"]) for row in rows}
     several = ("streamed", "overlapped", "parallel_backward", "sequential")
     assert ways == {("streamed", 1)} | {(schedule, stages) for schedule in several for stages in (2, 3)}
     steps = [round(row["predicted_step_time_s"], 9) for row in rows]
     assert steps == sorted(steps)
-    said = alray("plan", spec, "--compare")
+    said = alray("plan", spec, COUNTED, "--compare")
     assert (said.code, said.err) == (0, "")
-    assert said.out.startswith("tiny: associated_learning, each with its best cut\n")
-    assert said.out.endswith("* what this spec asks for; memory is that of the stage that needs most\n")
+    assert said.out.startswith("tiny: associated_learning, ")
     (own,) = [line for line in said.out.splitlines() if line.startswith("*  ")]
     assert own.split()[1:3] == ["streamed", "2"]
 
 
 def test_what_cannot_run_is_told_below_the_comparison(alray: Callable[..., Any], spec: Path) -> None:
-    said = alray("plan", spec, "--compare", "method=backpropagation")
+    said = alray("plan", spec, COUNTED, "--compare", "method=backpropagation")
     assert (
         "gpipe on 2 stages cannot run: a mini-batch of 10 samples cannot be cut into 4 equal micro-batches\n"
         in said.out
     )
-    assert alray("plan", spec, "--compare", "--svg", "x.svg").err == (
-        "--svg: a comparison is no schedule to draw; leave out --compare or --svg\n"
-    )
+    assert alray("plan", spec, COUNTED, "--compare", "--svg", "x.svg", "--json").json["errors"][0]["key"] == "--svg"
 
 
 def test_a_pipeline_of_micro_batches(alray: Callable[..., Any], spec: Path) -> None:
     """Every stage's runs of components, and edges that have room for all micro-batches."""
     text = spec.read_text().replace("channels: [2]}\n", "channels: [2], repeat: 2}\n", 1)
-    spec.write_text(text.replace("pipeline: {stages: 2}", "pipeline: {}"))
+    spec.write_text(re.sub("pipeline: .*", "pipeline: {}", text))
     arguments = ("method=backpropagation", "pipeline.stages=2", "pipeline.schedule=interleaved_1f1b")
     arguments = (*arguments, "pipeline.micro_batches=2", "pipeline.micro_batch_norm=accept")
     lines = alray("plan", spec, *arguments).out.splitlines()

@@ -138,7 +138,7 @@ class Workshop:
         return run_spec(
             self.spec,
             list(overrides),
-            Options(inline=inline, run_dir=self.folder / name),
+            Options(inline=inline, run_dir=self.folder / name, pages=False),
             watching or Watching(),
             asked or Asked(),
         )
@@ -154,7 +154,7 @@ class Workshop:
         return resume_run(
             self.folder / name,
             list(overrides),
-            Options(inline=inline),
+            Options(inline=inline, pages=False),
             watching or Watching(),
             asked or Asked(),
             allow_change=False,
@@ -203,6 +203,11 @@ def local_ray(cluster: Cluster) -> Iterator[None]:
     ray.init(address=cluster.address, log_to_driver=False, namespace="alray")
     yield
     ray.shutdown()
+
+
+@pytest.fixture
+def own_ray() -> None:
+    """Marks a test whose run starts a Ray of its own and ends it."""
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ from alray.graph.actor import Whereabouts
 from alray.graph.graph import Graph
 from alray.graph.ray_graph import RayGraph
 from alray.plan.plan import Plan
+from alray.run import engines
 from alray.run.engines import Engine
 from alray.stage.assignment import Assignment
 from alray.stage.telemetry import StageStatus
@@ -128,11 +129,15 @@ def stage_server(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def in_processes(server: str) -> Iterator[None]:
-    """Runs with `inline=False` are run in processes, not on Ray."""
+    """Runs with `inline=False` are run in processes, not on Ray; others stay in this process."""
 
     @contextmanager
-    def engine(*job: Any, **options: Any) -> Iterator[Engine]:
-        yield ProcessEngine(server)
+    def engine(*job: Any, inline: bool, **options: Any) -> Iterator[Engine]:
+        if inline:
+            with engines.engine(*job, inline=True, **options) as made:
+                yield made
+        else:
+            yield ProcessEngine(server)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("alray.orchestrate.engine", engine)

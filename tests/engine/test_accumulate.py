@@ -24,6 +24,7 @@ model:
     - {block: linear, width: 8, activation: tanh}
     - {block: linear, width: 8, activation: tanh}
 optimizer: {kind: adam, lr: 1e-2}
+pipeline: {costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost]}
 run: {epochs: 3, evaluate_every: null, checkpoint: null, precision: float64}
 """
 
@@ -59,7 +60,7 @@ def test_as_mini_batches_of_all_samples(tmp_path, method) -> None:
     def weights(name: str, *overrides: str) -> torch.Tensor:
         spec = tmp_path / "smooth.yaml"
         spec.write_text(textwrap.dedent(SMOOTH))
-        options = Options(run_dir=tmp_path / name, inline=True)
+        options = Options(run_dir=tmp_path / name, inline=True, pages=False)
         finished = run_spec(spec, [*method, *overrides], options, Watching(), Asked())
         assert finished.error is None
         (folder,) = (tmp_path / name / "checkpoints").iterdir()

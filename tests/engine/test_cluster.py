@@ -15,7 +15,7 @@ from .test_same_bits import same
 
 
 def attached(workshop, address: str, *overrides: str, name: str = "run"):
-    options = Options(address=address, run_dir=workshop.folder / name)
+    options = Options(address=address, run_dir=workshop.folder / name, pages=False)
     return run_spec(workshop.spec, list(overrides), options, Watching(), Asked())
 
 
@@ -37,7 +37,7 @@ def test_no_cluster_there(workshop) -> None:
         attached(workshop, "127.0.0.1:1")
     assert str(caught.value) == (
         "--address: no Ray cluster answers at `127.0.0.1:1`: Connection refused; "
-        "start it, mend the address, or leave --address out to run on this machine alone"
+        "start it, correct the address, or leave --address out to run on this machine alone"
     )
     with pytest.raises(RequestError, match="is an address of Ray Client, which cannot carry a run"):
         attached(workshop, "ray://127.0.0.1:10001", name="client")
@@ -142,11 +142,11 @@ def test_a_slower_node_is_measured_and_given_less(workshop, cluster, local_ray) 
     cut = dict(zip(plan.stage_speed, plan.partition, strict=True))
     assert (cut[slow], cut[fast]) == (2, 5)
     assert plan.cores == 8
-    assert "beside this machine, the devices of the stages have speeds of" in " ".join(watching.notes)
+    assert "relative to this machine, the devices of the stages have speeds of" in " ".join(watching.notes)
     same(run, workshop.run(*overrides, name="inline"))
 
 
-def test_speeds_that_are_given(workshop, local_ray) -> None:
+def test_speeds_that_are_given(workshop, processes) -> None:
     """A slower device gets fewer components, in the plan alone and in the run."""
     overrides = ["pipeline.stages=2", "resources.stage_speed=[1, 0.25]"]
     _, plan = plan_spec(workshop.spec, overrides, probe=False, allow_code=False, observer=Watching())
@@ -154,7 +154,14 @@ def test_speeds_that_are_given(workshop, local_ray) -> None:
     assert workshop.run(*overrides, inline=False).summary.partition == [3, 1]
 
 
-@pytest.mark.parametrize("engine", [[], ["method=backpropagation", "replicas={count: 2, engine: ray_train}"]])
+@pytest.mark.parametrize(
+    "engine",
+    [
+        [],
+        pytest.param(["method=backpropagation", "replicas={count: 2, engine: ray_train}"], marks=pytest.mark.full),
+    ],
+    ids=["graph", "ray_train"],
+)
 def test_memory_is_asked_for_by_its_name(workshop, cluster, engine: list[str], tmp_path) -> None:
     overrides = ["run.epochs=1", "resources.per_stage={CPU: 1, memory: 1000000}", *engine]
     assert attached(workshop, cluster.address, *overrides).error is None

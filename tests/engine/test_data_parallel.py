@@ -5,15 +5,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import psutil
 import pytest
 
 from alray.errors import RequestError
-from alray.graph.train_graph import TrainGraph
-from alray.graph.trainer import STORAGE
-from alray.records import read
 
-from .conftest import Watching, Workshop
+from .conftest import Workshop
 from .test_replicas import ADAM, BP, SGD, SPEC, distance, replicas
 from .test_sync_batch_norm import SHARED
 from .test_sync_batch_norm import SPEC as NORMALISED
@@ -57,28 +53,6 @@ def test_compressions_send_less(replicated, processes, kind, least, most) -> Non
 
 
 def test_not_in_one_process(replicated) -> None:
-    with pytest.raises(RequestError, match="--inline: `ray_train` is Ray Train's own processes"):
+    with pytest.raises(RequestError, match="--inline: `ray_train` runs in processes of Ray Train"):
         replicated.run(*DDP, *replicas(2))
     assert not (replicated.folder / "run").exists()
-
-
-@pytest.mark.timeout(180)
-def test_by_ray_train(replicated, local_ray, monkeypatch) -> None:
-    """The run folder is as any other, and nothing of Ray Train is left."""
-    places = []
-    close = TrainGraph.close
-    monkeypatch.setattr(TrainGraph, "close", lambda self: (places.extend(self._latest.places.values()), close(self))[1])
-    one = replicated.run(*SGD[0], *BP, name="one")
-    watching = Watching()
-    run = replicated.run(*SGD[0], *DDP, *replicas(2), inline=False, watching=watching)
-    assert distance(run, one) <= SGD[1]
-    summary, folder = run.summary, Path(run.summary.run_dir)
-    assert (summary.engine, summary.replicas, summary.shares, summary.steps) == ("ray_train", 2, [32, 32], 10)
-    assert summary.accuracy == one.summary.accuracy
-    assert summary.all_reduce_bytes == 2 * 10 * 4 * summary.parameters
-    assert {record.kind for record in read(folder / "records.jsonl")} == {
-        "plan", "event", "step", "stage", "evaluation", "checkpoint"
-    }  # fmt: skip
-    assert "Ray Train with torch&#x27;s DDP" in run.report.read_text(encoding="utf-8")
-    assert len(places) == 2 and not any(psutil.pid_exists(place.pid) for place in places)
-    assert not (folder / STORAGE).exists()

@@ -2,93 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-
-import psutil
 import pytest
 
 from alray.errors import NonFiniteLoss
-from alray.graph.ray_graph import RayGraph
-from alray.stage.telemetry import StageStatus
-
-from .conftest import LONG, Watching
-from .test_same_bits import same
-
-
-@pytest.fixture
-def victims(monkeypatch):
-    """Process ids of the stages of the graph that was started last, by stage; the driver asks them more often."""
-    monkeypatch.setattr("alray.run.driver._POLL_S", 0.1)
-    processes: dict[int, int] = {}
-    start = RayGraph.start
-
-    def started(self, assignments) -> None:
-        start(self, assignments)
-        processes.clear()
-        processes.update({place: where.pid for place, where in enumerate(self._places)})
-
-    monkeypatch.setattr(RayGraph, "start", started)
-    return processes
-
-
-@dataclass
-class Striking(Watching):
-    """Sends a signal to one stage after another, each in an attempt of its own.
-
-    strikes: (stage, mini-batches that stage 0 must have done by then), in this order.
-    """
-
-    victims: dict[int, int] = field(default_factory=dict)
-    strikes: list[tuple[int, int]] = field(default_factory=list)
-    sign: int = signal.SIGKILL
-    struck: list[int] = field(default_factory=list)
-    """Process ids."""
-
-    def statuses(self, statuses: Sequence[StageStatus]) -> None:
-        if not self.strikes or not set(self.struck).isdisjoint(self.victims.values()):
-            return  # the attempt that was struck has not ended yet
-        stage, step = self.strikes[0]
-        if statuses[0].step >= step:
-            del self.strikes[0]
-            self.struck.append(self.victims[stage])
-            os.kill(self.victims[stage], self.sign)
-
-
-@pytest.mark.timeout(400)
-def test_killed(workshop, longer_reference, local_ray, victims) -> None:
-    watching = Striking(victims=victims, strikes=[(0, 2), (1, 20), (2, 40)])
-    run = workshop.run("pipeline.partition=[1,2,1]", *LONG, inline=False, watching=watching)
-    same(run, longer_reference)
-    assert not watching.strikes, "the run was over before every stage was killed"
-    assert [failure.stage for failure in run.summary.failures] == [0, 1, 2]
-    for failure, pid in zip(run.summary.failures, watching.struck, strict=True):
-        assert failure.message.startswith(f"stage {failure.stage} died (process {pid} on ")
-    assert not any(psutil.pid_exists(pid) for pid in [*watching.struck, *victims.values()])
-
-
-@pytest.mark.timeout(240)
-def test_stopped(workshop, longer_reference, local_ray, victims, monkeypatch) -> None:
-    monkeypatch.setattr("alray.plan.make.LEAST_DEADLINE_S", 4.0)
-    watching = Striking(victims=victims, strikes=[(1, 5)], sign=signal.SIGSTOP)
-    run = workshop.run("pipeline.partition=[1,2,1]", *LONG, inline=False, watching=watching)
-    same(run, longer_reference)
-    (failure,) = run.summary.failures
-    assert failure.stage == 1
-    assert failure.message.startswith("stage 1 has not answered for ")
-    assert not psutil.pid_exists(watching.struck[0]), "the stopped process was left behind"
-
-
-def test_too_many_failures(workshop, longer_reference, local_ray, victims) -> None:
-    watching = Striking(victims=victims, strikes=[(1, 1)])
-    run = workshop.run("pipeline.partition=[2,2]", *LONG, "run.max_failures=0", inline=False, watching=watching)
-    assert run.summary.status == "failed"
-    assert "stage 1 died" in str(run.error)
-    assert "; that was failure 1 since the checkpoint at mini-batch " in str(run.error)
-    assert str(run.error).endswith("; raise run.max_failures, or mend the cause and `alray resume` the run")
-    same(workshop.resume(), longer_reference)
 
 
 @pytest.mark.parametrize("inline", [True, False])
@@ -108,9 +24,7 @@ def test_non_finite_loss(workshop, processes, inline) -> None:
 
 
 @pytest.mark.parametrize("inline", [True, False])
-def test_own_code_that_raises(workshop, request, inline) -> None:
-    if not inline:
-        request.getfixturevalue("local_ray")
+def test_own_code_that_raises(workshop, processes, inline) -> None:
     (workshop.folder / "bad.py").write_text(
         "import torch\n"
         "class Bad(torch.nn.Identity):\n"

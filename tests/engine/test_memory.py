@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from alray.errors import RunError, StageError
+from alray.orchestrate import Finished
 
 from .conftest import Workshop
 
@@ -46,10 +47,13 @@ def components(at: int) -> str:
     return f'model.components=[{{block: vgg, channels: [4]}}, {{block: "python:hungry.Hungry", at: {at}}}]'
 
 
-@pytest.mark.parametrize("inline", [True, False], ids=["inline", "ray"])
-def test_a_stage_that_finds_no_memory_ends_the_run(hungry: Workshop, inline: bool) -> None:
+def test_a_stage_that_finds_no_memory_ends_the_run(hungry: Workshop) -> None:
     """On the second stage, in its third mini-batch; it is not tried again."""
-    finished = hungry.run(components(at=3), COSTS, "pipeline.partition=[1, 1]", inline=inline)
+    finished = hungry.run(components(at=3), COSTS, "pipeline.partition=[1, 1]")
+    ended_without_memory(finished, hungry)
+
+
+def ended_without_memory(finished: Finished, hungry: Workshop) -> None:
     error = finished.error
     assert isinstance(error, StageError)
     (problem,) = error.problems

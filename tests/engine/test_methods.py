@@ -1,4 +1,7 @@
-"""Supervised contrastive learning keeps the promises of local losses, and learns."""
+"""Supervised contrastive learning resumes in the same bits, leaves what a run leaves, and learns.
+
+`test_same_bits.py` has its partitions, schedules and engines.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import json
 import pytest
 
 from alray.errors import RequestError
-from alray.orchestrate import Finished, Options, evaluate_run, run_spec
+from alray.orchestrate import Finished, Options, run_spec
+from alray.trained.requests import evaluate_run
 
 from .conftest import Asked, Watching, Workshop
 from .test_same_bits import same
@@ -25,7 +29,7 @@ model:
     - {block: vgg, channels: [32]}
     - {block: vgg, channels: [32], pool: true}
 method: {kind: supervised_contrastive}
-pipeline: {stages: 3}
+pipeline: {stages: 3, costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost, *cost]}
 run: {epochs: 4, evaluate_every: null}
 """
 
@@ -35,36 +39,6 @@ def contrastive(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """The tiny spec by supervised contrastive learning, sequential, on one stage: what its other runs must equal."""
     workshop = Workshop(tmp_path_factory.mktemp("contrastive"))
     return workshop.run(SCPL, KEEP, "pipeline.schedule=sequential", "pipeline.stages=1")
-
-
-@pytest.mark.parametrize(
-    ("partition", "schedule", "in_flight"),
-    [
-        ([4], "streamed", 4),
-        ([1, 3], "streamed", 1),
-        ([3, 1], "overlapped", 4),
-        ([2, 2], "parallel_backward", 2),
-        ([1, 2, 1], "sequential", 2),
-        ([1, 1, 1, 1], "streamed", 7),
-    ],
-    ids=str,
-)
-def test_inline(workshop, contrastive, partition, schedule, in_flight) -> None:
-    run = workshop.run(
-        SCPL,
-        KEEP,
-        f"pipeline.partition={partition}",
-        f"pipeline.schedule={schedule}",
-        f"pipeline.in_flight={in_flight}",
-    )
-    same(run, contrastive)
-    assert (run.summary.method, run.summary.partition) == ("supervised_contrastive", partition)
-
-
-def test_ray(workshop, contrastive, local_ray) -> None:
-    run = workshop.run(SCPL, KEEP, "pipeline.partition=[1,2,1]", inline=False)
-    same(run, contrastive)
-    assert run.summary.engine == "ray"
 
 
 def test_a_resumed_run_on_other_stages(workshop, contrastive) -> None:
@@ -103,5 +77,5 @@ def test_what_a_run_leaves_behind(workshop) -> None:
 def test_digits_are_learned(tmp_path) -> None:
     spec = tmp_path / "digits.yaml"
     spec.write_text(DIGITS)
-    finished = run_spec(spec, [], Options(inline=True, run_dir=tmp_path / "run"), Watching(), Asked())
+    finished = run_spec(spec, [], Options(inline=True, run_dir=tmp_path / "run", pages=False), Watching(), Asked())
     assert finished.summary.accuracy.test > 0.9

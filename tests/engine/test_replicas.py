@@ -10,10 +10,8 @@ from safetensors.torch import load_file
 
 from alray.orchestrate import Finished
 from alray.records import read
-from alray.run.folder import manifests
 
 from .conftest import Workshop
-from .test_failures import Striking, victims  # noqa: F401 - a fixture
 
 SPEC = """
 name: replicas
@@ -84,15 +82,21 @@ def test_equal_one_process_on_the_whole_mini_batch(replicated, method, setting) 
     overrides, tolerance = [*method, *setting[0]], setting[1]
     one = replicated.run(*overrides, name="one")
     layouts = [replicas(2 + place % 4, f"replicas.all_reduce={name}") for place, name in enumerate(ALL_REDUCES)]
-    if setting is SGD and not method:
-        layouts = [replicas(count, f"replicas.all_reduce={name}") for count in (2, 3, 4, 5) for name in ALL_REDUCES]
-    layouts.append(replicas(3, "replicas.shares=[5, 17, 42]"))
-    for number, layout in enumerate(layouts):
+    for number, layout in enumerate([*layouts, replicas(3, "replicas.shares=[5, 17, 42]")]):
         run = replicated.run(*overrides, *layout, name=f"several-{number}")
         assert distance(run, one) <= tolerance, layout
         assert run.summary.accuracy == one.summary.accuracy
         assert run.summary.all_reduce_bytes > 0
     assert run.summary.shares == [5, 17, 42]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ALL_REDUCES)
+def test_every_number_of_replicas_equals_one_process(replicated, name) -> None:
+    one = replicated.run(*SGD[0], name="one")
+    for count in (2, 3, 4, 5):
+        run = replicated.run(*SGD[0], *replicas(count, f"replicas.all_reduce={name}"), name=f"several-{count}")
+        assert distance(run, one) <= SGD[1], count
 
 
 def test_every_partition_gives_the_same_bits(replicated) -> None:
@@ -146,36 +150,6 @@ def test_averaged_weights(replicated) -> None:
     assert 1e-9 < distance(apart, one) < 0.2 * distance(alone, one)
 
 
-def test_shares_follow_the_speed(replicated) -> None:
-    """One of two replicas is slowed three times in epochs 2 to 4: it takes less meanwhile, and as much before long."""
-    (replicated.folder / "slow.py").write_text(SLOW)
-    costly = ["model.components.0={block: 'python:slow.Slow'}", "data.samples=1000"]
-    run = replicated.run(
-        "run={epochs: 7, checkpoint: {every: 1 epoch, keep: 50}}",
-        *SGD[0],
-        *costly,
-        *replicas(2, "replicas.balance=dynamic_batch_size"),
-        "replicas.disturbance={workers: [1], factor: 3.0, epochs: [2, 4]}",
-    )
-    assert run.error is None, run.error
-    after = [manifest["shares"] for manifest in manifests(Path(run.summary.run_dir))]
-    assert len(after) == 7
-    assert all(sum(shares) == 64 for shares in after)
-    assert after[2][1] < 24, after  # ideal 16, where the disturbance makes all the difference
-    assert after[5][1] > 24, after
-    assert run.summary.shares == after[6]
-
-
-def test_dynamic_shares_are_in_the_checkpoint(replicated) -> None:
-    overrides = [*SGD[0], *replicas(2, "replicas.balance=dynamic_batch_size")]
-    run = replicated.run(*overrides, "replicas.disturbance={workers: [1], factor: 8.0, epochs: [1, 9]}")
-    dealt = manifests(Path(run.summary.run_dir))[-1]["shares"]
-    assert dealt[0] > 40
-    again = replicated.resume("run.steps=11")
-    assert again.error is None
-    assert again.summary.shares == dealt, "the share it goes on with, until the end of the epoch"
-
-
 def test_stop_at_is_agreed_on(replicated) -> None:
     stop = "run={epochs: 50, evaluate_every: 3 steps, stop_at: {metric: validation_accuracy, above: 0.4}}"
     one = replicated.run(stop, *ADAM[0], name="one")
@@ -183,25 +157,7 @@ def test_stop_at_is_agreed_on(replicated) -> None:
     assert run.summary.steps == one.summary.steps < 250
 
 
-@pytest.mark.timeout(240)
-def test_on_ray(replicated, local_ray, victims) -> None:  # noqa: F811
-    """A grid of three replicas of one stage, killed on the way; the bits of one process."""
-    overrides = [*SGD[0], *replicas(3, "replicas.all_reduce=ring", "replicas.shares=[5, 17, 42]")]
-    overrides += ["run={steps: 120, checkpoint: {every: 30 steps}}"]
-    (replicated.folder / "slow.py").write_text(SLOW)
-    block = "model.components.0={block: 'python:slow.Slow', sample_s: %g}"
-    inline = replicated.run(*overrides, block % 0, name="inline")
-    watching = Striking(victims=victims, strikes=[(1, 40)])
-    run = replicated.run(*overrides, block % 5e-4, inline=False, watching=watching)
-    assert watching.struck, "the run was over before the replica was killed"
-    assert run.error is None, run.error
-    (failure,) = run.summary.failures
-    assert failure.message.startswith("stage 0 of replica 1 died")
-    assert run.summary.weights_sha256 == inline.summary.weights_sha256
-
-
-@pytest.mark.timeout(120)
-def test_a_grid_on_ray(replicated, local_ray) -> None:
+def test_a_grid(replicated, processes) -> None:
     inline = replicated.run(*SGD[0], *replicas(2), name="inline")
     run = replicated.run(*SGD[0], *replicas(2), "pipeline.partition=[1,2]", inline=False)
     assert run.summary.weights_sha256 == inline.summary.weights_sha256

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
 from alray.errors import CheckpointError, SpecError
 from alray.records import effective, read
 
-from .conftest import LONG, Asked, Watching
+from .conftest import Asked, Watching
 from .test_same_bits import PARTITIONS, same
 
 WITH_A_WORKER = (5, 14)
 """Stops in the middle of an epoch and at its end; for every stop a worker would take seconds to start."""
+SOME = (1, 4, 5, 7, 14, 20)
+"""The first; with an evaluation, with a checkpoint; at the end of an epoch; the last but one, which has both."""
 
 
 def stop_at(step: int) -> tuple[Watching, Asked]:
@@ -49,7 +52,10 @@ def stopping(monkeypatch):
     return arrange
 
 
-@pytest.mark.parametrize("step", range(1, 21))
+@pytest.mark.parametrize(
+    "step",
+    [step if step in SOME else pytest.param(step, marks=pytest.mark.full) for step in range(1, 21)],
+)
 def test_stopped_after_any_mini_batch(workshop, reference, stopping, step) -> None:
     chance = random.Random(step)
     first = workshop.run(f"pipeline.partition={chance.choice(PARTITIONS)}", asked=stopping(step))
@@ -71,21 +77,9 @@ def test_stopped_again_and_again(workshop, reference, stopping) -> None:
     same(workshop.resume("pipeline.schedule=overlapped"), reference)
 
 
-@pytest.mark.timeout(240)
-def test_from_ray_to_inline_and_back(workshop, longer_reference, local_ray, stopping) -> None:
-    watching, asked = stop_at(4)
-    first = workshop.run("pipeline.partition=[1,1,2]", *LONG, inline=False, watching=watching, asked=asked)
-    assert first.summary.status == "interrupted"
-    assert "stopping after this mini-batch" in watching.notes[-1]
-    second = workshop.resume("pipeline.partition=[3,1]", asked=stopping(130))
-    assert (second.summary.status, second.summary.steps) == ("interrupted", 130)
-    stopping(None)
-    same(workshop.resume("pipeline.partition=[2,2]", inline=False), longer_reference)
-
-
 def test_losses_of_a_resumed_run_are_those_of_an_unbroken_one(workshop, reference, stopping) -> None:
     def losses(run):
-        records = effective(read(run.report.with_name("records.jsonl")))
+        records = effective(read(Path(run.summary.run_dir) / "records.jsonl"))
         return {record.step: record.losses for record in records if record.kind == "step"}
 
     workshop.run(asked=stopping(6))
@@ -113,9 +107,26 @@ def test_mathematics_is_left_alone(workshop) -> None:
     with pytest.raises(SpecError) as caught:
         workshop.resume("optimizer.lr=0.1", "data.batch_size=8", "pipeline.stages=2")
     assert str(caught.value) == (
-        f"{workshop.folder / 'run'}: a resumed run would not be the same run with another `data.batch_size`, "
-        "`optimizer.lr`; leave it as it was, start a new run, or pass --allow-change"
+        f"{workshop.folder / 'run'}: these values would make it another run: `data.batch_size` from 16 to 8, "
+        "`optimizer.lr` from 0.003 to 0.1; leave them as they were, start a new run, or pass --allow-change"
     )
+
+
+BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept", "run.epochs=2")
+"""The tiny network draws random numbers and normalises batches: other micro-batches would train other weights."""
+
+
+def test_a_pipeline_keeps_its_micro_batches(workshop, stopping) -> None:
+    whole = workshop.run(*BACKPROPAGATION, "pipeline.stages=2", name="whole")
+    workshop.run(*BACKPROPAGATION, "pipeline.stages=2", asked=stopping(5))
+    stopping(None)
+    watching = Watching()
+    resumed = workshop.resume("pipeline.stages=4", watching=watching)
+    assert resumed.summary.weights_sha256 == whole.summary.weights_sha256
+    assert not any("weights" in note for note in watching.notes), "nothing to be said of the weights"
+    with pytest.raises(SpecError, match=r"`pipeline.micro_batches` from 4 to 8 "):
+        workshop.resume("pipeline.micro_batches=8", "run.epochs=3")
+    assert workshop.resume("run.epochs=3").summary.status == "finished"
 
 
 def test_a_flipped_byte(workshop) -> None:

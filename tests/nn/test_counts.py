@@ -23,7 +23,7 @@ BP = "method={kind: backpropagation, head: {pool: null, hidden: 2500, activation
 
 
 AL_ON_TEXT = "method={kind: associated_learning, label_dim: 128}"
-TEXT = Shape((128,), torch.int64, words=("<pad>", "<unk>", *(f"word{number}" for number in range(29_998))))
+TEXT = Shape((16,), torch.int64, words=("<pad>", "<unk>", *(f"word{number}" for number in range(29_998))))
 
 
 def count(module: nn.Module) -> int:

@@ -12,16 +12,16 @@ import pytest
 from alray.plan.timeline import TimedAction
 from alray.records import Span
 from alray.report.folder import read_run
-from alray.report.predicted import predicted_bars
-from alray.report.slices import (
+from alray.report.timeline import (
     Lane,
     category,
     measured_steady,
+    predicted_bars,
     predicted_lanes,
     traced_batches,
     window,
+    write_timeline,
 )
-from alray.report.timeline import write_timeline
 from alray.schedules.actions import parse
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from alray.spec.disturbance import FixedDisturbance, RandomDisturbance
+from alray.spec.replicas import FixedDisturbance, RandomDisturbance
 from alray.stage.disturbance import slowdown
 
 FIXED = FixedDisturbance(workers=(1, 3), factor=3.0, epochs=(2, 6))
@@ -35,7 +35,7 @@ def runs(least: int, most: int) -> set[int]:
     """Lengths of all runs of bad luck that have an end; one may follow right upon another."""
     rare = RandomDisturbance(kind="random", factor=2.0, chance=0.02, least_epochs=least, most_epochs=most)
     lengths = set()
-    for worker in range(40):
+    for worker in range(15):
         seen = [(value, len(list(run))) for value, run in groupby(course(rare, worker, 0, 100))]
         lengths |= {length for value, length in seen[:-1] if value > 1.0}
     return lengths

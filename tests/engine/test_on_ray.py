@@ -1,0 +1,219 @@
+"""Runs on a Ray cluster: the same bits as without it, traces, processes that are killed or stopped, Ray Train.
+
+A stage on Ray costs three seconds of a processor before its first mini-batch. So the other files of this folder test
+what they can in one process or between plain processes, and this one that Ray runs the same code to the same bits.
+All of it is in the serial group of `tests/conftest.py`.
+"""
+
+# ruff: noqa: F401, F811 - fixtures of the other files are used here too
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from alray.graph.ray_graph import RayGraph
+from alray.graph.train_graph import TrainGraph
+from alray.graph.trainer import STORAGE
+from alray.records import read
+from alray.report.make import make_report
+from alray.stage.telemetry import StageStatus
+
+from .conftest import LONG, Watching, Workshop
+from .test_data_parallel import DDP
+from .test_memory import COSTS, components, ended_without_memory, hungry
+from .test_pipelines import MORE, pipeline, unbroken
+from .test_profile import profiled, ranges
+from .test_replicas import BP, SGD, SLOW, distance, replicas, replicated
+from .test_resume import stop_at, stopping
+from .test_same_bits import METHODS, PARTITIONS, of_family, reference_of, same
+
+
+@pytest.fixture
+def victims(monkeypatch):
+    """Process ids of the stages of the graph that was started last, by stage; the driver asks them more often."""
+    monkeypatch.setattr("alray.run.driver.POLL_S", 0.1)
+    processes: dict[int, int] = {}
+    start = RayGraph.start
+
+    def started(self, assignments) -> None:
+        start(self, assignments)
+        processes.clear()
+        processes.update({place: where.pid for place, where in enumerate(self._places)})
+
+    monkeypatch.setattr(RayGraph, "start", started)
+    return processes
+
+
+@dataclass
+class Striking(Watching):
+    """Sends a signal to one stage after another, each in an attempt of its own.
+
+    strikes: (stage, mini-batches that stage 0 must have done by then), in this order.
+    """
+
+    victims: dict[int, int] = field(default_factory=dict)
+    strikes: list[tuple[int, int]] = field(default_factory=list)
+    sign: int = signal.SIGKILL
+    struck: list[int] = field(default_factory=list)
+    """Process ids."""
+
+    def statuses(self, statuses: Sequence[StageStatus]) -> None:
+        if not self.strikes or not set(self.struck).isdisjoint(self.victims.values()):
+            return  # the attempt that was struck has not ended yet
+        stage, step = self.strikes[0]
+        if statuses[0].step >= step:
+            del self.strikes[0]
+            self.struck.append(self.victims[stage])
+            os.kill(self.victims[stage], self.sign)
+
+
+@pytest.mark.parametrize(
+    ("partition", "family", "method"),
+    [
+        ([1, 2, 1], "vgg", "associated_learning"),
+        ([2, 2], "transformer", "supervised_contrastive"),
+        *[
+            pytest.param(partition, "vgg", "associated_learning", marks=pytest.mark.full)
+            for partition in PARTITIONS
+            if partition != [1, 2, 1]
+        ],
+        *[
+            pytest.param([1, 2, 1], family, "associated_learning", marks=pytest.mark.full)
+            for family in ("resnet", "lstm", "transformer")
+        ],
+    ],
+    ids=str,
+)
+def test_same_bits(workshop, reference_of, local_ray, partition, family, method) -> None:
+    run = of_family(workshop, family).run(*METHODS[method], f"pipeline.partition={partition}", inline=False)
+    same(run, reference_of(family, method))
+    assert run.summary.engine == "ray"
+
+
+@pytest.mark.timeout(240)
+def test_from_ray_to_inline_and_back(workshop, longer_reference, local_ray, stopping) -> None:
+    watching, asked = stop_at(4)
+    first = workshop.run("pipeline.partition=[2,2]", *LONG, inline=False, watching=watching, asked=asked)
+    assert first.summary.status == "interrupted"
+    assert "stopping after this mini-batch" in watching.notes[-1]
+    second = workshop.resume("pipeline.partition=[3,1]", asked=stopping(130))
+    assert (second.summary.status, second.summary.steps) == ("interrupted", 130)
+    stopping(None)
+    same(workshop.resume("pipeline.partition=[4]", inline=False), longer_reference)
+
+
+def test_every_stage_has_a_trace_and_the_bits_are_the_same(profiled, reference, local_ray) -> None:
+    run = profiled.run("pipeline.partition=[3,1]", steps=(range(20, 22),), inline=False, name="run")
+    same(run, reference)
+    assert [name for name in ranges(run, 1) if name[0] == "1"] == ["1F19", "1B19", "1U19", "1F20", "1B20", "1U20"]
+    assert [name for name in ranges(run, 0) if name.startswith("forward")] == [
+        f"forward component {component}" for component in (0, 1, 2)
+    ] * 2
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "strikes", [[(0, 2)], pytest.param([(0, 2), (1, 20), (2, 40)], marks=pytest.mark.full)], ids=["one", "each"]
+)
+def test_killed(workshop, longer_reference, local_ray, victims, strikes) -> None:
+    watching = Striking(victims=victims, strikes=list(strikes))
+    run = workshop.run("pipeline.partition=[1,2,1]", *LONG, inline=False, watching=watching)
+    same(run, longer_reference)
+    assert not watching.strikes, "the run was over before every stage was killed"
+    assert [failure.stage for failure in run.summary.failures] == [stage for stage, _ in strikes]
+    for failure, pid in zip(run.summary.failures, watching.struck, strict=True):
+        assert failure.message.startswith(f"stage {failure.stage} died (process {pid} on ")
+    assert not any(psutil.pid_exists(pid) for pid in [*watching.struck, *victims.values()])
+
+
+@pytest.mark.timeout(240)
+def test_stopped(workshop, longer_reference, local_ray, victims, monkeypatch) -> None:
+    monkeypatch.setattr("alray.plan.make.LEAST_DEADLINE_S", 4.0)
+    watching = Striking(victims=victims, strikes=[(1, 5)], sign=signal.SIGSTOP)
+    run = workshop.run("pipeline.partition=[1,2,1]", *LONG, inline=False, watching=watching)
+    same(run, longer_reference)
+    (failure,) = run.summary.failures
+    assert failure.stage == 1
+    assert failure.message.startswith("stage 1 has not answered for ")
+    assert not psutil.pid_exists(watching.struck[0]), "the stopped process was left behind"
+
+
+def test_too_many_failures(workshop, longer_reference, local_ray, victims) -> None:
+    watching = Striking(victims=victims, strikes=[(1, 1)])
+    run = workshop.run("pipeline.partition=[2,2]", *LONG, "run.max_failures=0", inline=False, watching=watching)
+    assert run.summary.status == "failed"
+    assert "stage 1 died" in str(run.error)
+    assert "; that was failure 1 since the checkpoint at mini-batch " in str(run.error)
+    assert str(run.error).endswith("; raise run.max_failures, or mend the cause and `alray resume` the run")
+    same(workshop.resume(), longer_reference)
+
+
+@pytest.mark.timeout(240)
+def test_a_pipeline_of_backpropagation_is_killed(pipeline, unbroken, local_ray, victims) -> None:
+    """Two attempts on Ray come to the bits of one without Ray."""
+    watching = Striking(victims=victims, strikes=[(1, 20)])
+    run = pipeline.run(*MORE, "model.components.3.sleep_s=0.005", inline=False, watching=watching)
+    assert not watching.strikes, "the run was over before the stage was killed"
+    assert run.summary.status == "finished"
+    (failure,) = run.summary.failures
+    assert failure.stage == 1
+    assert failure.message.startswith("stage 1 died")
+    assert run.summary.weights_sha256 == unbroken.summary.weights_sha256
+
+
+@pytest.mark.timeout(240)
+def test_a_replica_is_killed(replicated, local_ray, victims) -> None:
+    """Two replicas of one stage, one of them killed on the way; the bits of one process."""
+    overrides = [*SGD[0], *replicas(2, "replicas.all_reduce=ring", "replicas.shares=[22, 42]")]
+    overrides += ["run={steps: 120, checkpoint: {every: 30 steps}}"]
+    (replicated.folder / "slow.py").write_text(SLOW)
+    block = "model.components.0={block: 'python:slow.Slow', sample_s: %g}"
+    inline = replicated.run(*overrides, block % 0, name="inline")
+    watching = Striking(victims=victims, strikes=[(1, 40)])
+    run = replicated.run(*overrides, block % 5e-4, inline=False, watching=watching)
+    assert watching.struck, "the run was over before the replica was killed"
+    assert run.error is None, run.error
+    (failure,) = run.summary.failures
+    assert failure.message.startswith("stage 0 of replica 1 died")
+    assert run.summary.weights_sha256 == inline.summary.weights_sha256
+
+
+@pytest.mark.timeout(180)
+def test_by_ray_train(replicated, local_ray, monkeypatch) -> None:
+    """The run folder is as any other, and nothing of Ray Train is left."""
+    places = []
+    close = TrainGraph.close
+    monkeypatch.setattr(TrainGraph, "close", lambda self: (places.extend(self._latest.places.values()), close(self))[1])
+    one = replicated.run(*SGD[0], *BP, name="one")
+    watching = Watching()
+    run = replicated.run(*SGD[0], *DDP, *replicas(2), inline=False, watching=watching)
+    assert distance(run, one) <= SGD[1]
+    summary, folder = run.summary, Path(run.summary.run_dir)
+    assert (summary.engine, summary.replicas, summary.shares, summary.steps) == ("ray_train", 2, [32, 32], 10)
+    assert summary.accuracy == one.summary.accuracy
+    assert summary.all_reduce_bytes == 2 * 10 * 4 * summary.parameters
+    assert {record.kind for record in read(folder / "records.jsonl")} == {
+        "plan", "event", "step", "stage", "evaluation", "checkpoint"
+    }  # fmt: skip
+    assert "Ray Train with torch&#x27;s DDP" in make_report(folder).read_text(encoding="utf-8")
+    assert len(places) == 2 and not any(psutil.pid_exists(place.pid) for place in places)
+    assert not (folder / STORAGE).exists()
+
+
+def test_a_stage_that_finds_no_memory_ends_the_run(hungry: Workshop, own_ray: None) -> None:
+    finished = hungry.run(components(at=3), COSTS, "pipeline.partition=[1, 1]", inline=False)
+    ended_without_memory(finished, hungry)
+
+
+@pytest.mark.full
+def test_a_grid_of_replicas(replicated, local_ray) -> None:
+    inline = replicated.run(*SGD[0], *replicas(2), name="inline")
+    run = replicated.run(*SGD[0], *replicas(2), "pipeline.partition=[1,2]", inline=False)
+    assert run.summary.weights_sha256 == inline.summary.weights_sha256

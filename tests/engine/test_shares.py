@@ -1,0 +1,52 @@
+"""Shares of a mini-batch that follow the measured speed of the replicas."""
+
+# ruff: noqa: F401, F811 - fixtures of the other files are used here too
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alray.store import manifests
+
+from .test_replicas import ADAM, SGD, SLOW, distance, replicas, replicated
+from .test_sync_batch_norm import SHARED, normalised
+
+
+def test_shares_follow_the_speed(replicated) -> None:
+    """One of two replicas is slowed three times in epochs 2 to 4: it takes less meanwhile, and as much before long."""
+    (replicated.folder / "slow.py").write_text(SLOW)
+    costly = ["model.components.0={block: 'python:slow.Slow'}", "data.samples=1000"]
+    run = replicated.run(
+        "run={epochs: 7, checkpoint: {every: 1 epoch, keep: 50}}",
+        *SGD[0],
+        *costly,
+        *replicas(2, "replicas.balance=dynamic_batch_size"),
+        "replicas.disturbance={workers: [1], factor: 3.0, epochs: [2, 4]}",
+    )
+    assert run.error is None, run.error
+    after = [manifest["shares"] for manifest in manifests(Path(run.summary.run_dir))]
+    assert len(after) == 7
+    assert all(sum(shares) == 64 for shares in after)
+    assert after[2][1] < 24, after  # ideal 16, where the disturbance makes all the difference
+    assert after[5][1] > 24, after
+    assert run.summary.shares == after[6]
+
+
+def test_dynamic_shares_are_in_the_checkpoint(replicated) -> None:
+    overrides = [*SGD[0], *replicas(2, "replicas.balance=dynamic_batch_size")]
+    run = replicated.run(*overrides, "replicas.disturbance={workers: [1], factor: 8.0, epochs: [1, 9]}")
+    dealt = manifests(Path(run.summary.run_dir))[-1]["shares"]
+    assert dealt[0] > 40
+    again = replicated.resume("run.steps=11")
+    assert again.error is None
+    assert again.summary.shares == dealt, "the share it goes on with, until the end of the epoch"
+
+
+def test_a_grid_with_shares_that_follow_and_a_resume(normalised, processes) -> None:
+    overrides = [*ADAM[0], *replicas(2, "replicas.balance=dynamic_batch_size"), SHARED, "pipeline.partition=[1,2]"]
+    overrides.append("replicas.disturbance={workers: [1], factor: 8.0, epochs: [1, 9]}")
+    one = normalised.run(*ADAM[0], name="one")
+    normalised.run(*overrides, "run.steps=5", inline=False)
+    run = normalised.resume("run.steps=10", inline=False)
+    assert distance(run, one) <= ADAM[1]
+    assert all(manifest["shares"][0] > 40 for manifest in manifests(Path(run.summary.run_dir)))

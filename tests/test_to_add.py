@@ -1,0 +1,251 @@
+"""The table "to add X, touch these files" of `alray/README.md`: each line is followed in a copy of the package.
+
+The copy may be changed only in the files that the line names. Then a run uses what was added.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import alray
+
+PACKAGE = Path(alray.__file__).parent
+SPEC = """\
+name: added
+data: {source: synthetic, shape: [1, 4, 4], classes: 3, samples: 60, batch_size: 10}
+model: {components: [{block: linear, width: 6}, {block: linear, width: 5}]}
+method: {kind: associated_learning, label_dim: 4}
+pipeline: {costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost]}
+optimizer: {kind: adam, lr: 1.0e-2}
+run: {epochs: 1}
+"""
+
+
+def table() -> dict[str, list[str]]:
+    """The files of each line, by what is added."""
+    text = (PACKAGE / "README.md").read_text(encoding="utf-8").partition("## To add X")[2].partition("\n## ")[0]
+    lines = re.findall(r"^\| an? ([a-z-]+) \| (.*) \|$", text, re.MULTILINE)
+    return {added: re.findall(r"`([^`]+)`", files) for added, files in lines}
+
+
+TABLE = table()
+
+
+@dataclass
+class Copy:
+    """A copy of the package in which only the files of one line may change."""
+
+    folder: Path
+    files: list[str]
+
+    def write(self, file: str, text: str) -> None:
+        """A new file."""
+        path = self._allowed(file)
+        assert not path.exists()
+        path.write_text(text, encoding="utf-8")
+
+    def replace(self, file: str, old: str, new: str) -> None:
+        """Change one place of a file."""
+        path = self._allowed(file)
+        text = path.read_text(encoding="utf-8")
+        assert text.count(old) == 1, f"{file} has {old!r} {text.count(old)} times"
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+    def run(self, *overrides: str) -> dict[str, Any]:
+        """The summary of a run by the copy, in a process of its own."""
+        (self.folder / "x.yaml").write_text(SPEC, encoding="utf-8")
+        command = [sys.executable, "-m", "alray", "run", "x.yaml", *overrides, "--inline", "--json"]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        summary: dict[str, Any] = json.loads(done.stdout)
+        assert summary["status"] == "finished"
+        return summary
+
+    def _allowed(self, file: str) -> Path:
+        assert any(fnmatch(file, named.replace("<name>", "*")) for named in self.files), f"{file} is not in the table"
+        return self.folder / "alray" / file
+
+
+@pytest.fixture
+def copy(tmp_path: Path, request: pytest.FixtureRequest) -> Copy:
+    """For the line that a test is about: `test_a_block` is about the line "a block"."""
+    added = request.function.__name__.removeprefix("test_a_").removeprefix("test_an_").replace("_", "-")
+    shutil.copytree(PACKAGE, tmp_path / "alray", ignore=shutil.ignore_patterns("__pycache__"))
+    return Copy(tmp_path, TABLE[added])
+
+
+def test_the_table_has_these_lines() -> None:
+    assert list(TABLE) == ["block", "source", "method", "schedule", "all-reduce", "chart"]
+
+
+@pytest.mark.parametrize("added", TABLE)
+def test_the_files_of_a_line_are_there(added: str) -> None:
+    for file in TABLE[added]:
+        path = PACKAGE / file
+        assert path.parent.is_dir() if "<name>" in file else path.is_file(), file
+
+
+def test_a_block(copy: Copy) -> None:
+    copy.write(
+        "nn/blocks/sine.py",
+        '''\
+"""A linear layer and a sine."""
+
+import torch
+from torch import nn
+
+from alray.nn.blocks.registry import register
+from alray.nn.shape import Shape
+
+
+@register("sine")
+class Sine(nn.Module):
+    """`[N, ...] -> [N, width]`."""
+
+    def __init__(self, input: Shape, *, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(input.elements, width)
+
+    def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return torch.sin(self.linear(s.flatten(1)))
+''',
+    )
+    copy.replace("nn/blocks/__init__.py", "residual, stem,", "residual, sine, stem,")
+    copy.replace(
+        "spec/blocks.py",
+        "class OwnBlock(",
+        '''class Sine(BlockSection):
+    """A linear layer and a sine."""
+
+    block: Literal["sine"]
+    """`sine`."""
+    width: Width
+    """Output width."""
+
+
+class OwnBlock(''',
+    )
+    copy.replace(
+        "spec/blocks.py",
+        '    Annotated[Vgg, Tag("vgg")]',
+        '    Annotated[Sine, Tag("sine")]\n    | Annotated[Vgg, Tag("vgg")]',
+    )
+    summary = copy.run("model.components.0={block: sine, width: 7}", "method=backpropagation")
+    assert summary["parameters"] == (16 * 7 + 7) + (7 * 5 + 5) + (5 * 3 + 3)
+
+
+def test_a_source(copy: Copy) -> None:
+    copy.write(
+        "data/stripes.py",
+        '''\
+"""Pictures of horizontal and vertical stripes."""
+
+import torch
+
+from alray.data.source import Source, SplitName, TensorSet
+
+
+class Stripes(Source):
+    """Pictures 1 x 4 x 4 of two classes."""
+
+    def __init__(self, *, samples: int) -> None:
+        self._samples = samples
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return ("horizontal", "vertical")
+
+    def open(self, split: SplitName) -> TensorSet:
+        labels = torch.arange(self._samples) % 2
+        rows = torch.tensor([1.0, -1.0, 1.0, -1.0]).expand(1, 4, 4)
+        pictures = [rows if label else rows.mT for label in labels]
+        return TensorSet(torch.stack(pictures), labels)
+''',
+    )
+    copy.replace(
+        "data/registry.py",
+        "def _own(",
+        """def _stripes(data_spec: spec.Stripes) -> Source:
+    from alray.data.stripes import Stripes
+
+    return Stripes(samples=data_spec.samples)
+
+
+def _own(""",
+    )
+    copy.replace(
+        "data/registry.py", '    "synthetic": _synthetic,', '    "stripes": _stripes,\n    "synthetic": _synthetic,'
+    )
+    copy.replace(
+        "spec/data.py",
+        "class OwnData(",
+        '''class Stripes(DataSection):
+    """Pictures of horizontal and vertical stripes."""
+
+    source: Literal["stripes"]
+    """`stripes`."""
+    samples: PositiveInt
+    """Number of training samples, and of test samples."""
+
+
+class OwnData(''',
+    )
+    copy.replace(
+        "spec/data.py",
+        '    Annotated[Digits, Tag("digits")]',
+        '    Annotated[Stripes, Tag("stripes")]\n    | Annotated[Digits, Tag("digits")]',
+    )
+    summary = copy.run("data={source: stripes, samples: 100, batch_size: 10}", "method=backpropagation", "run.epochs=9")
+    assert summary["accuracy"]["test"] == 1.0
+
+
+def test_an_all_reduce(copy: Copy) -> None:
+    copy.write(
+        "channel/all_reduce/everyone.py",
+        '''\
+"""Everyone sends all it has to everyone, and adds up in rank order."""
+
+import torch
+
+from alray.channel.all_reduce.algorithm import AllReduce
+
+
+class Everyone(AllReduce):
+    """a + (n-1) m b."""
+
+    name = "everyone"
+
+    def _sum(self, tensor: torch.Tensor) -> None:
+        rows = tensor.new_empty((self.size, tensor.numel()))
+        rows[self.rank].copy_(tensor)
+        self._gather(rows)
+        tensor.zero_()
+        for row in rows:
+            tensor += row
+
+    def _gather(self, rows: torch.Tensor) -> None:
+        peers = [peer for peer in range(self.size) if peer != self.rank]
+        self._exchange(
+            receive=[(rows[peer], peer) for peer in peers], send=[(rows[self.rank], peer) for peer in peers]
+        )
+''',
+    )
+    copy.replace(
+        "channel/all_reduce/registry.py",
+        "from alray.channel.all_reduce.halving",
+        "from alray.channel.all_reduce.everyone import Everyone\nfrom alray.channel.all_reduce.halving",
+    )
+    copy.replace("channel/all_reduce/registry.py", "(Backend, Ring,", "(Backend, Everyone, Ring,")
+    copy.replace("spec/replicas.py", 'Literal["backend", ', 'Literal["backend", "everyone", ')
+    summary = copy.run("replicas={count: 2, all_reduce: everyone}")
+    assert summary["all_reduce_bytes"] == 2 * summary["steps"] * 4 * summary["parameters"]
