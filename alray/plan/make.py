@@ -11,7 +11,7 @@ from alray.plan.limits import limited_by
 from alray.plan.memory import memory_of, stage_ranges
 from alray.plan.partition import partition_as_asked
 from alray.plan.plan import EdgePlan, Plan, StagePlan
-from alray.plan.predict import predict_evaluation, predict_step
+from alray.plan.predict import StepPrediction, predict_evaluation, predict_step
 from alray.plan.setting import Setting
 from alray.schedules.table import SCHEDULES
 
@@ -63,41 +63,66 @@ def make_plan(
         replicas=replicas,
         cores=cores,
     )
-    check_parts(setting)
-    parameters = [component.parameters for component in costs.components]
-    counts = partition_as_asked(partition, parameters, setting.num_parts, auto=lambda: best_partition(setting))
-    prediction = predict_step(setting, counts)
-    stage_plans = tuple(_stage_plan(setting, counts, stage) for stage in range(stages))
-    inference = evaluation_durations(costs, counts, setting.stage_speed)
-    # A stage may have to wait while a mini-batch goes through all other stages, in training or in evaluation.
-    longest_wait_s = max(
-        prediction.step_time_s, prediction.first_step_s, sum(inference.infer_s) + sum(inference.route_s)
-    )
-    return Plan(
+    return _plan_in(
+        setting,
+        partition,
         method=method,
-        schedule=schedule,
-        stages=stages,
-        replicas=replicas,
-        partition=counts,
-        in_flight=in_flight,
         steps_per_epoch=steps_per_epoch,
         total_steps=total_steps,
-        stage_plans=stage_plans,
+        evaluation_batches=evaluation_batches,
+        shares=tuple(shares),
+    )
+
+
+def _plan_in(
+    setting: Setting,
+    partition: str | Sequence[int],
+    *,
+    method: str,
+    steps_per_epoch: int,
+    total_steps: int | None,
+    evaluation_batches: int,
+    shares: tuple[int, ...],
+) -> Plan:
+    """The plan in a setting."""
+    check_parts(setting)
+    parameters = [component.parameters for component in setting.costs.components]
+    counts = partition_as_asked(partition, parameters, setting.num_parts, auto=lambda: best_partition(setting))
+    prediction = predict_step(setting, counts)
+    return Plan(
+        method=method,
+        schedule=setting.schedule,
+        stages=setting.stages,
+        replicas=setting.replicas,
+        partition=counts,
+        in_flight=setting.in_flight,
+        steps_per_epoch=steps_per_epoch,
+        total_steps=total_steps,
+        stage_plans=tuple(_stage_plan(setting, counts, stage) for stage in range(setting.stages)),
         edges=_edges(setting, counts),
-        costs=costs,
-        cores=cores,
+        costs=setting.costs,
+        cores=setting.cores,
         predicted_step_time_s=prediction.step_time_s,
         predicted_bubble=prediction.bubble,
         bound_s=prediction.bound_s,
         bound=prediction.bound,
         limited_by=limited_by(setting, counts, prediction, is_best=partition == "auto"),
         evaluation_s=predict_evaluation(setting, counts, evaluation_batches),
-        deadline_s=max(LEAST_DEADLINE_S, DEADLINE_FACTOR * longest_wait_s),
-        micro_batches=micro_batches,
-        virtual_stages=virtual_stages,
+        deadline_s=_deadline_s(setting, counts, prediction),
+        micro_batches=setting.micro_batches,
+        virtual_stages=setting.virtual_stages,
         stage_speed=setting.stage_speed,
-        shares=tuple(shares),
+        shares=shares,
     )
+
+
+def _deadline_s(setting: Setting, counts: tuple[int, ...], prediction: StepPrediction) -> float:
+    """A stage may have to wait while a mini-batch goes through all other stages, in training or in evaluation."""
+    inference = evaluation_durations(setting.costs, counts, setting.stage_speed)
+    longest_wait_s = max(
+        prediction.step_time_s, prediction.first_step_s, sum(inference.infer_s) + sum(inference.route_s)
+    )
+    return max(LEAST_DEADLINE_S, DEADLINE_FACTOR * longest_wait_s)
 
 
 def _stage_plan(setting: Setting, counts: tuple[int, ...], stage: int) -> StagePlan:

@@ -15,6 +15,7 @@ from alray.plan.costs import Costs
 from alray.plan.make import make_plan
 from alray.plan.plan import Plan
 from alray.plan.predict import predicted_timeline
+from alray.schedules.table import SCHEDULES, schedules_for
 
 Make = Callable[..., Costs]
 
@@ -174,7 +175,7 @@ def test_comparison_agrees_with_the_plans(make_costs: Make) -> None:
     )
     assert {(row.schedule, row.stages) for row in rows} == {("single", 1)} | {
         (schedule, stages)
-        for schedule in ("naive", "gpipe", "1f1b", "interleaved_1f1b", "zero_bubble")
+        for schedule in (each.name for each in SCHEDULES.values() if each.is_pipeline)
         for stages in (2, 4)
     }
     done = [row for row in rows if row.refused is None]
@@ -200,16 +201,18 @@ def test_comparison_agrees_with_the_plans(make_costs: Make) -> None:
 
 
 def test_comparison_of_local_losses(make_costs: Make) -> None:
-    rows = compare_plans(
-        method="associated_learning", local_losses=True, costs=make_costs(), stages=(1, 2), in_flight=4
-    )
-    assert [(row.schedule, row.stages) for row in rows] == [
+    rows = compare(make_costs(), (1, 2), method="associated_learning", local_losses=True)
+    local = {schedule.name for schedule in schedules_for(local_losses=True)}
+    assert {(row.schedule, row.stages) for row in rows} == {("streamed", 1)} | {(name, 2) for name in local}
+    steps = {(row.schedule, row.stages): place for place, row in enumerate(rows)}
+    order = [
         ("streamed", 2),
         ("overlapped", 2),
         ("parallel_backward", 2),
         ("streamed", 1),
         ("sequential", 2),
     ]
+    assert sorted(order, key=steps.__getitem__) == order
 
 
 def test_comparison_tells_why_micro_batches_do_not_suit(make_costs: Make) -> None:
