@@ -25,26 +25,18 @@ LOOK_S = 2.0e-4
 
 
 class Replication(ABC):
-    """One stage of one replica, among the same stage of all replicas."""
+    """One stage of one replica, among the same stage of all replicas. Where it has nothing to do, it does nothing."""
 
-    replica: int
-    count: int
+    replica = 0
+    count = 1
     shares: tuple[int, ...]
     """Samples of a mini-batch that each replica takes."""
-    averages_gradients: bool
+    averages_gradients = False
     """Whether `start` and `finish` average the gradients of every mini-batch."""
-    averages_weights: bool
+    averages_weights = False
     """Whether replicas train apart, and now and then take the mean of their weights."""
-    deals_shares: bool
+    deals_shares = False
     """Whether shares follow the speed of the replicas, epoch by epoch."""
-
-    def own_samples(self, samples: int) -> int:
-        """How many of the samples of a mini-batch this replica takes."""
-        return shares_of_part(self.shares, samples)[self.replica]
-
-    @abstractmethod
-    def account(self) -> AmongReplicas | None:
-        """For the record: share, bytes sent and time spent so far. None where there is one replica."""
 
     @abstractmethod
     def decided(self, what: str, decide: Callable[[], int]) -> Waiting[int]:
@@ -54,36 +46,41 @@ class Replication(ABC):
         Alone, it decides only when the generator runs.
         """
 
-    @abstractmethod
+    def own_samples(self, samples: int) -> int:
+        """How many of the samples of a mini-batch this replica takes."""
+        return shares_of_part(self.shares, samples)[self.replica]
+
+    def account(self) -> AmongReplicas | None:
+        """For the record: share, bytes sent and time spent so far. None where there is one replica."""
+        return None
+
     def start(self, component: Component, samples: int) -> None:
         """Begin to average a component's gradients over all replicas, for a mini-batch of so many samples in all."""
+        return
 
-    @abstractmethod
     def finish(self) -> Waiting[None]:
         """Wait until every gradient is the average over all replicas, and put it in its place."""
+        yield from ()
 
-    @abstractmethod
     def average_weights(self, step: int) -> Waiting[None]:
         """Model averaging, after mini-batch `step`: where it is due, weights become the mean over all replicas."""
+        yield from ()
 
-    @abstractmethod
     def deal(self, epoch: int, compute_s: float) -> Waiting[None]:
         """After an epoch: new shares, from the seconds this stage computed."""
+        yield from ()
 
-    @abstractmethod
     def state_dict(self, index: int) -> dict[str, torch.Tensor]:
         """What the compression of a component's gradients keeps from step to step on this replica."""
+        return {}
 
-    @abstractmethod
     def load_state_dict(self, index: int, state: dict[str, torch.Tensor]) -> None:
         """Take over what `state_dict` gave."""
+        return
 
 
 class Alone(Replication):
-    """The replication of a run with one replica: there is nothing to agree on."""
-
-    replica, count = 0, 1
-    averages_gradients = averages_weights = deals_shares = False
+    """The replication of a run with one replica."""
 
     def __init__(self, batch_size: int = 1) -> None:
         """batch_size: samples in a mini-batch."""
@@ -92,30 +89,9 @@ class Alone(Replication):
     def own_samples(self, samples: int) -> int:
         return samples
 
-    def account(self) -> None:
-        return None
-
     def decided(self, what: str, decide: Callable[[], int]) -> Waiting[int]:
         yield from ()
         return decide()
-
-    def start(self, component: Component, samples: int) -> None:
-        pass
-
-    def finish(self) -> Waiting[None]:
-        yield from ()
-
-    def average_weights(self, step: int) -> Waiting[None]:
-        yield from ()
-
-    def deal(self, epoch: int, compute_s: float) -> Waiting[None]:
-        yield from ()
-
-    def state_dict(self, index: int) -> dict[str, torch.Tensor]:
-        return {}
-
-    def load_state_dict(self, index: int, state: dict[str, torch.Tensor]) -> None:
-        pass
 
 
 class SeveralReplicas(Replication, ABC):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -16,8 +17,35 @@ from alray.stage.replication import Replication
 from alray.stage.stages.stage import ActionStage, MiniBatch
 
 
-class BackpropagationStage(ActionStage):
-    """The whole network on one device: one loss at its end, whose gradient goes back through every component.
+class WholeNetworkStage(ActionStage, ABC):
+    """All components of a network that is trained by backpropagation, on one device."""
+
+    def __init__(
+        self,
+        components: Sequence[BackpropagationComponent],
+        actions: Sequence[Action],
+        replication: Replication,
+        slowdown: Slowdown | None = None,
+    ) -> None:
+        super().__init__(components, actions, replication, slowdown)
+        self._chain = list(components)
+        self._pending: torch.Tensor | None = None  # the loss between F and B
+
+    def update(self, lr: float, label_lr: float) -> None:
+        step_optimizers(self._chain, lr)
+
+    @torch.no_grad()
+    def infer_up(self, incoming: Tensors, step: int, batch: int) -> tuple[Tensors, list[torch.Tensor]]:
+        """Backpropagation has one route: the whole network."""
+        return incoming, [class_scores(self._chain, incoming, step, "evaluation", batch)]
+
+    @torch.no_grad()
+    def infer_down(self, routes: list[torch.Tensor]) -> list[torch.Tensor]:
+        return routes
+
+
+class BackpropagationStage(WholeNetworkStage):
+    """One loss at the end of the network, whose gradient goes back through every component.
 
     With micro-batches, each goes forward and back in turn and the gradients add up to those of the mini-batch: what a
     pipeline computes, in one process.
@@ -33,9 +61,7 @@ class BackpropagationStage(ActionStage):
         micro_batches: int = 1,
     ) -> None:
         super().__init__(components, actions, replication, slowdown)
-        self._chain = list(components)
         self._micro_batches = micro_batches
-        self._pending: torch.Tensor | None = None
         self._losses: list[torch.Tensor] = []
         self._gradients_ready: GradientsReady | None = None
         self._samples = 0  # of the mini-batch under way
@@ -73,18 +99,6 @@ class BackpropagationStage(ActionStage):
             ready.finish()
         mean, self._losses = torch.stack(self._losses).mean(), []
         return {self._chain[-1].index: {"cross_entropy": mean}}
-
-    def update(self, lr: float, label_lr: float) -> None:
-        step_optimizers(self._chain, lr)
-
-    @torch.no_grad()
-    def infer_up(self, incoming: Tensors, step: int, batch: int) -> tuple[Tensors, list[torch.Tensor]]:
-        """Backpropagation has one route: the whole network."""
-        return incoming, [class_scores(self._chain, incoming, step, "evaluation", batch)]
-
-    @torch.no_grad()
-    def infer_down(self, routes: list[torch.Tensor]) -> list[torch.Tensor]:
-        return routes
 
 
 class GradientsReady:

@@ -16,10 +16,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from alray.channel.edge import Waiting
 from alray.channel.point_to_point import lost_neighbour
 from alray.errors import PlanError
-from alray.nn.component import Component
 from alray.nn.encoder import Tensors
 from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.plan.plan import Plan
@@ -30,8 +28,8 @@ from alray.spec.replicas import PowerSgd
 from alray.stage.clock import AmongReplicas
 from alray.stage.disturbance import Slowdown
 from alray.stage.replication import SeveralReplicas
-from alray.stage.stages.backpropagation import class_scores, step_optimizers, zero_gradients
-from alray.stage.stages.stage import ActionStage, MiniBatch
+from alray.stage.stages.backpropagation import WholeNetworkStage, class_scores, zero_gradients
+from alray.stage.stages.stage import MiniBatch
 
 _HALVES = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 _HALF_BYTES = 2
@@ -44,8 +42,6 @@ class DataParallelReplication(SeveralReplicas):
 
     The state of PowerSGD belongs to DDP's buckets, which every DDP lays out anew: a resumed run begins it anew.
     """
-
-    averages_gradients = False  # by `start` and `finish`: DDP does it within B
 
     def __init__(self, spec: Spec, plan: Plan, *, replica: int, shares: Sequence[int], store: dist.Store) -> None:
         """Raises PlanError where the shares differ."""
@@ -95,24 +91,12 @@ class DataParallelReplication(SeveralReplicas):
         element_bytes = _HALF_BYTES if self._compression.kind in _HALVES else self._parameters[0].element_size()
         return 2 * (self.count - 1) * elements * element_bytes // self.count
 
-    def start(self, component: Component, samples: int) -> None:
-        pass
 
-    def finish(self) -> Waiting[None]:
-        yield from ()
+class DataParallelStage(WholeNetworkStage):
+    """All components of the network on one replica, in one DDP.
 
-    def average_weights(self, step: int) -> Waiting[None]:
-        yield from ()
-
-    def state_dict(self, index: int) -> dict[str, torch.Tensor]:
-        return {}
-
-    def load_state_dict(self, index: int, state: dict[str, torch.Tensor]) -> None:
-        pass
-
-
-class DataParallelStage(ActionStage):
-    """All components of the network on one replica, in one DDP."""
+    Inference runs the components themselves, without DDP: replica 0 evaluates alone.
+    """
 
     def __init__(
         self,
@@ -123,10 +107,8 @@ class DataParallelStage(ActionStage):
     ) -> None:
         """Collective: all replicas call it, in processes whose default process group they form."""
         super().__init__(components, actions, replication, slowdown)
-        self._chain = list(components)
         self._network = DistributedDataParallel(_WholeNetwork(components))
         self._by_ddp = replication
-        self._pending: torch.Tensor | None = None
         replication.register(self._network)
 
     def forward(self, batch: MiniBatch, micro_batch: int = 0) -> None:
@@ -143,18 +125,6 @@ class DataParallelStage(ActionStage):
             loss.backward()
         self._by_ddp.sent()
         return {self._chain[-1].index: {"cross_entropy": loss.detach()}}
-
-    def update(self, lr: float, label_lr: float) -> None:
-        step_optimizers(self._chain, lr)
-
-    @torch.no_grad()
-    def infer_up(self, incoming: Tensors, step: int, batch: int) -> tuple[Tensors, list[torch.Tensor]]:
-        """Runs the components themselves, without DDP: replica 0 evaluates alone."""
-        return incoming, [class_scores(self._chain, incoming, step, "evaluation", batch)]
-
-    @torch.no_grad()
-    def infer_down(self, routes: list[torch.Tensor]) -> list[torch.Tensor]:
-        return routes
 
 
 class _WholeNetwork(nn.Module):
