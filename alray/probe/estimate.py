@@ -39,7 +39,7 @@ def estimate_costs(network: Network, *, batch_size: int, device: torch.device, t
 
 
 def given_costs(estimated: Costs, given: Any) -> Costs:
-    """Counted sizes, with the times of training that the spec gives. The spec gives L and B together: `label_s` is 0."""
+    """Counted sizes, with the training times of the spec, which gives L and B together: `label_s` is 0."""
     components = tuple(
         replace(
             component,
