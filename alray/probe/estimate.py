@@ -39,14 +39,14 @@ def estimate_costs(network: Network, *, batch_size: int, device: torch.device, t
 
 
 def given_costs(estimated: Costs, given: Any) -> Costs:
-    """Counted sizes, with the times of training that the spec gives. `label_s` keeps its estimated share of B."""
+    """Counted sizes, with the training times of the spec, which gives L and B together: `label_s` is 0."""
     components = tuple(
         replace(
             component,
             forward_s=entry.forward_s,
             backward_s=entry.backward_s,
             update_s=entry.update_s,
-            label_s=0.0,  # given costs do not tell L and B apart
+            label_s=0.0,
         )
         for component, entry in zip(estimated.components, given, strict=True)
     )
