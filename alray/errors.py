@@ -1,4 +1,4 @@
-"""One family of errors: each says what is wrong, where, and the mend."""
+"""The family of alray's errors. Each one says what is wrong, where, and how to mend it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong, in the shape `--json` prints it."""
+    """One thing that is wrong. `--json` prints these fields.
+
+    message: what is wrong. mend: what to do about it. file, line, key: where it is; `key` is a key of the spec or a
+    command-line option.
+    """
 
     message: str
     mend: str | None = None
@@ -29,9 +33,9 @@ class Problem:
 
 
 class AlrayError(Exception):
-    """Root of the family. `exit_code` is what the command line returns for it.
+    """The base of all errors of alray. `exit_code` is the exit code of the command line.
 
-    0 done, 1 the run failed, 2 the request was wrong, 130 interrupted.
+    Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 130 interrupted.
     """
 
     exit_code = 1
@@ -49,12 +53,12 @@ class AlrayError(Exception):
         super().__init__(str(self.problems[0]))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Errors cross process borders (stage to driver) and must arrive whole.
+        # Errors travel between processes (stage to driver) by pickle and must arrive complete.
         return _rebuild, (type(self), self.problems)
 
     @classmethod
     def of(cls, problems: tuple[Problem, ...]) -> AlrayError:
-        """One error that carries several problems, so that all are told at once."""
+        """Make one error that carries several problems, so that all are reported at once."""
         error = cls.__new__(cls)
         error.problems = problems
         Exception.__init__(error, "\n".join(str(problem) for problem in problems))
@@ -66,21 +70,21 @@ def _rebuild(kind: type[AlrayError], problems: tuple[Problem, ...]) -> AlrayErro
 
 
 class RequestError(AlrayError):
-    """The request itself is wrong; nothing was started."""
+    """The request is wrong. Nothing was started."""
 
     exit_code = 2
 
 
 class SpecError(RequestError):
-    """A spec file, or an override, does not say something alray can do."""
+    """A spec file or an override is wrong."""
 
 
 class PlanError(RequestError):
-    """A spec is well formed but cannot be laid on these stages, devices or memory."""
+    """The spec is well formed, but it cannot be run on these stages, devices or this memory."""
 
 
 class DataError(RequestError):
-    """Data is missing, damaged or not what the spec says."""
+    """The data is missing, damaged or different from what the spec says."""
 
 
 class CheckpointError(RequestError):
@@ -88,15 +92,15 @@ class CheckpointError(RequestError):
 
 
 class RunError(AlrayError):
-    """A run began and could not go on."""
+    """A run started and could not continue."""
 
 
 class StageError(RunError):
-    """One stage failed: died, stopped answering, or raised."""
+    """A stage failed: its process ended, stopped answering, or raised an error."""
 
 
 class ChannelError(RunError):
-    """A message between neighbours could not be sent or received."""
+    """A message between stages or replicas could not be sent or received."""
 
 
 class NonFiniteLoss(RunError):

@@ -1,6 +1,6 @@
-"""The types written to a run folder's `records.jsonl`: one JSON object a line, read back as typed values.
+"""The records and the summary of a run: their types, and how they are written and read.
 
-Every table and plot is made from these records, never from logs.
+`records.jsonl` holds one JSON object on each line. Every table and chart is made from these records, never from logs.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from alray.errors import CheckpointError
 VERSION = 1
 
 EngineName = Literal["ray", "ray_train", "inline"]
-"""What ran a plan: alray's actors on Ray, Ray Train's workers with torch's DDP, or one process."""
+"""What executed the plan: alray's Ray actors, the workers of Ray Train with torch's DDP, or a single process."""
 
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
     v: int = VERSION
-    time_s: float  # seconds since the run (or this attempt of it) was started
+    time_s: float  # seconds since the run, or this attempt of it, was started
     step: int  # mini-batches completed when this was recorded
     epoch: float  # epochs completed
     samples: int  # samples seen, over all replicas
@@ -39,46 +39,47 @@ class StepRecord(_Record):
 
 
 class Span(BaseModel):
-    """One action as a stage's own clock saw it; seconds since the run was started."""
+    """One action as the stage's own clock measured it, in seconds since the run was started."""
 
     model_config = ConfigDict(extra="forbid")
 
-    action: str  # printed form, e.g. "2F0"; waits are "send_wait" and "receive_wait"
+    action: str  # the printed form of an action, e.g. "2F0", or "send_wait" or "receive_wait"
     start_s: float
     end_s: float
 
 
 class StageRecord(_Record):
-    """Where one stage's time went over the last `steps` mini-batches, which end at `step`.
+    """How one stage spent its time during the `steps` mini-batches that end at `step`.
 
-    compute_s + send_wait_s + receive_wait_s + idle_s is the wall time covered, evaluation and checkpoint excluded.
+    compute_s + send_wait_s + receive_wait_s + idle_s is the wall time of these mini-batches, without evaluations and
+    checkpoints.
     """
 
     kind: Literal["stage"] = "stage"
     stage: int
     replica: int
     steps: int
-    warm_up: bool  # first mini-batches after a start, and profiled ones: left out of every figure
-    data_s: float = 0.0  # stage 0 only: getting mini-batches ready
+    warm_up: bool  # the first mini-batches after a start, and profiled ones; no figure uses them
+    data_s: float = 0.0  # stage 0 only: the time to get mini-batches ready
     forward_s: float
     backward_s: float
     update_s: float
-    compute_s: float  # the four above
+    compute_s: float  # the sum of the four above
     send_wait_s: float
     receive_wait_s: float
     idle_s: float
     evaluation_s: float
-    step_times_s: list[float]  # from one completed mini-batch to the next; pauses for evaluation left out
+    step_times_s: list[float]  # from one completed mini-batch to the next, without pauses for evaluation
     bytes_sent: dict[str, int]  # by edge, since this attempt started
-    share: int | None = None  # samples of a mini-batch this replica takes from here on, where there are several
+    share: int | None = None  # samples of a mini-batch that this replica takes from now on; None with one replica
     all_reduce_bytes: int = 0  # sent to the other replicas, since this attempt started
-    all_reduce_s: float = 0.0  # spent on that, beside computing or waited for, since this attempt started
+    all_reduce_s: float = 0.0  # duration of these all-reduces, hidden or waited for, since this attempt started
     peak_memory_bytes: int | None
-    spans: list[Span] = Field(default_factory=list)  # of the mini-batches that were traced
+    spans: list[Span] = Field(default_factory=list)  # the actions of the traced mini-batches
 
 
 class DepthAccuracy(BaseModel):
-    """Accuracy of the route of this depth (1 is the first component alone). Shares in 0..1; null where not measured."""
+    """Accuracy of the route of this depth, in 0..1 (depth 1 is the first component alone). null means not measured."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -89,7 +90,7 @@ class DepthAccuracy(BaseModel):
 
 
 class EvaluationRecord(_Record):
-    """Accuracies after `step` mini-batches. Training accuracy is measured without augmentation."""
+    """Accuracies after `step` mini-batches, in 0..1. Training accuracy is measured without augmentation."""
 
     kind: Literal["evaluation"] = "evaluation"
     train: float | None = None
@@ -100,7 +101,7 @@ class EvaluationRecord(_Record):
 
 
 class CheckpointRecord(_Record):
-    """A checkpoint whose manifest was written."""
+    """A complete checkpoint: its manifest was written."""
 
     kind: Literal["checkpoint"] = "checkpoint"
     path: str  # relative to the run folder
@@ -111,8 +112,8 @@ class CheckpointRecord(_Record):
 class EventRecord(_Record):
     """Something that happened to the run.
 
-    `resumed` says that the run went on from `step`: records of kinds step, stage, evaluation and checkpoint with a
-    later step that stand before it belong to work that was lost and done again.
+    `resumed` means that the run continued from `step`. Earlier records of the kinds step, stage, evaluation and
+    checkpoint with a later step describe work that was lost and done again.
     """
 
     kind: Literal["event"] = "event"
@@ -123,7 +124,7 @@ class EventRecord(_Record):
 
 
 class PlanRecord(_Record):
-    """The plan an attempt ran with (`plan.json` holds the latest)."""
+    """The plan of an attempt; `plan.json` holds the latest plan."""
 
     kind: Literal["plan"] = "plan"
     plan: dict[str, Any]
@@ -137,7 +138,7 @@ RECORD: TypeAdapter[Record] = TypeAdapter(Record)
 
 
 class Best(BaseModel):
-    """The evaluation chosen on validation."""
+    """The evaluation with the best validation accuracy."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -147,7 +148,7 @@ class Best(BaseModel):
 
 
 class Accuracy(BaseModel):
-    """Accuracy of the final weights; shares in 0..1."""
+    """Accuracy of the final weights, in 0..1."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -157,7 +158,7 @@ class Accuracy(BaseModel):
 
 
 class Failure(BaseModel):
-    """One failure the run went through."""
+    """One failure of the run."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -167,7 +168,7 @@ class Failure(BaseModel):
 
 
 class Summary(BaseModel):
-    """`summary.json`: what a run came to. What a run has not is null."""
+    """`summary.json`: the results of a run. A value that the run does not have is null."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -199,17 +200,17 @@ class Summary(BaseModel):
     parameters: int
     peak_memory_bytes: list[int | None]
     bytes_sent: dict[str, int]
-    shares: list[int] = Field(default_factory=list)  # samples of a mini-batch each replica takes at the end
-    all_reduce_bytes: int = 0  # between replicas, over all stages
+    shares: list[int] = Field(default_factory=list)  # samples of a mini-batch that each replica takes at the end
+    all_reduce_bytes: int = 0  # sent between replicas, over all stages
     failures: list[Failure]
     report: str | None = None  # path of report.html
 
 
 class Writer:
-    """Appends records to `records.jsonl`; each line is whole on disk when `write` returns."""
+    """Appends records to `records.jsonl`. When `write` returns, the whole line has been handed to the system."""
 
     def __init__(self, path: Path) -> None:
-        """Go on after the last whole line: one that a kill cut off is dropped."""
+        """Open a file to append to it. A last line that was cut off when a run was killed is removed."""
         if path.exists():
             content = path.read_bytes()
             whole = content.rfind(b"\n") + 1
@@ -227,7 +228,10 @@ class Writer:
 
 
 def read(path: Path) -> Iterator[Record]:
-    """All records of a file, in order. A last line cut off by a kill is left out; any other damage is an error."""
+    """All records of a file, in order.
+
+    A last line that was cut off when the run was killed is left out. Raises CheckpointError for any other damage.
+    """
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
         if number == len(lines) and not line.endswith("\n"):
@@ -239,12 +243,12 @@ def read(path: Path) -> Iterator[Record]:
                 f"not a record: {error.errors()[0]['msg']}",
                 file=str(path),
                 line=number,
-                mend="the file was changed by something else than alray; restore it",
+                mend="another program changed this file; restore it",
             ) from error
 
 
 def effective(records: Iterator[Record]) -> list[Record]:
-    """Records without those that a failure or resume made void (see `EventRecord`)."""
+    """The records without the work that was lost in a failure and done again (see `EventRecord`)."""
     kept: list[Record] = []
     for record in records:
         if isinstance(record, EventRecord) and record.event == "resumed":
@@ -254,12 +258,17 @@ def effective(records: Iterator[Record]) -> list[Record]:
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of one line of `records.jsonl`."""
+    """The JSON Schema of one line of `records.jsonl`."""
     return RECORD.json_schema()
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON atomically: the file is either the old one or the new one, whole."""
+    """Write a value as JSON by `replace_file`."""
+    replace_file(path, json.dumps(value, indent=2) + "\n")
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a text file in one step: a reader finds the whole old file or the whole new one, never a part."""
     temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)

@@ -1,4 +1,4 @@
-"""Where random numbers come from: a seed for each purpose, never a stream that two things share."""
+"""Seeds for random numbers: every purpose has its own seed, so no two purposes share a stream."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import hashlib
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
-    """A 63-bit seed that is a function of the run's seed and of what it is for.
+    """Return a 63-bit seed that depends only on the run's seed and the purpose.
 
-    Two purposes never share a stream, so nothing that draws can shift what something else draws.
+    Two purposes never share a stream, so one cannot change the numbers that another one draws.
     """
     text = "/".join([str(seed), *(str(part) for part in purpose)])
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()

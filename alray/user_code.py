@@ -1,4 +1,4 @@
-"""A user's own blocks and data sources: `python:package.module.Class`, loaded from the spec's directory tree."""
+"""Loads the user's own classes, `python:package.module.Class` in a spec, from the directory of the spec."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from alray.errors import SpecError
-from alray.spec.python_reference import parse_python_reference
+from alray.spec.own_code import parse_python_reference
 
 FAULTS_OF_USER_CODE: tuple[type[Exception], ...] = (
     ArithmeticError,
@@ -29,22 +29,28 @@ FAULTS_OF_USER_CODE: tuple[type[Exception], ...] = (
     TypeError,
     ValueError,
 )
-"""Every family of the standard library's errors, save those that end a process."""
+"""All families of the standard library's errors, except those that end a process."""
 
 _roots: set[Path] = set()
-"""Directories that this process loaded user code from."""
+"""The directories from which this process has loaded user code."""
 
 
 class UserCode:
-    """Loads what `python:` references name, from one directory, or from anywhere where that is allowed."""
+    """Loads the classes that `python:` references name, from one directory or, if allowed, from anywhere."""
 
     def __init__(self, root: Path, *, allow_elsewhere: bool = False) -> None:
-        """root: the directory of the spec, or the copy of its code in a run folder."""
+        """root: the directory of the spec, or the copy of the user's code in a run folder.
+
+        allow_elsewhere: whether modules may also come from other directories of `sys.path`.
+        """
         self.root = root.resolve()
         self.allow_elsewhere = allow_elsewhere
 
     def __call__(self, reference: str) -> Any:
-        """The object a reference names. Raises SpecError where it is not there, fails to import or is not allowed."""
+        """Return the class that a reference names.
+
+        Raises SpecError if it does not exist, if its module fails to import, or if loading it is not allowed.
+        """
         parsed = parse_python_reference(reference)
         top = parsed.module.partition(".")[0]
         importlib.invalidate_caches()
@@ -54,14 +60,14 @@ class UserCode:
         elif not self.allow_elsewhere:
             raise SpecError(
                 f"`{reference}`: there is no module `{top}` in {self.root}",
-                mend="put it beside the spec, or pass --allow-code to load code from elsewhere",
+                mend="put it beside the spec, or allow code from other places with --allow-code",
             )
         try:
             module = importlib.import_module(parsed.module)
         except FAULTS_OF_USER_CODE as error:
             raise SpecError(
                 f"`{reference}` cannot be imported: {type(error).__name__}: {error}",
-                mend="mend the module, or install what it needs",
+                mend="correct the module, or install what it needs",
             ) from error
         if not hasattr(module, parsed.name):
             raise SpecError(
@@ -71,7 +77,7 @@ class UserCode:
         return getattr(module, parsed.name)
 
     def copy_used(self, target: Path) -> None:
-        """Copy every module that was loaded from the root, so that a run folder can be resumed as it was started."""
+        """Copy every module that was loaded from `root` to `target`, so that a run folder can be resumed anywhere."""
         for module in list(sys.modules.values()):
             path = _own_file(module)
             if path is not None and path.is_relative_to(self.root):
@@ -83,21 +89,21 @@ class UserCode:
         return PathFinder.find_spec(top, [str(self.root)])
 
     def _refuse_a_taken_name(self, reference: str, top: str) -> None:
-        """Loading it would take the place of a module that Python or a library goes on using."""
+        """Raise SpecError if loading `top` would replace a module that Python or a library uses."""
         loaded = sys.modules.get(top)
         place = getattr(loaded, "__file__", None)
         installed = place is not None and "site-packages" in Path(place).parts
         if top in sys.stdlib_module_names or top == "alray" or installed:
             raise SpecError(
-                f"`{reference}`: `{top}` is also the name of a module of Python or of an installed package",
+                f"`{reference}`: `{top}` is also a module of Python or of an installed package",
                 mend="give the file beside the spec another name",
             )
 
     def _come_first(self, top: str) -> None:
-        """Have imports find this directory's modules before those of the same name anywhere else.
+        """Make imports find this directory's modules before modules of the same name elsewhere.
 
-        One process may load code from several directories, a spec's and a run folder's copy of it for example; what
-        such modules import from one another must be of one directory too.
+        One process may load code from several directories, for example a spec's and the copy in a run folder. Modules
+        that import each other must come from the same directory.
         """
         _roots.add(self.root)
         owned = {module.__name__.partition(".")[0] for module in list(sys.modules.values()) if _in_a_root(module)}
@@ -111,7 +117,10 @@ class UserCode:
 
 
 def _own_file(module: ModuleType) -> Path | None:
-    """The file of a module that a user may have written; None for alray's, an installed one, or one without a file."""
+    """Return the file of a module that the user may have written.
+
+    None for modules of alray, installed modules, and modules without a file.
+    """
     place = getattr(module, "__file__", None)
     if place is None or module.__name__ == "__main__" or module.__name__.partition(".")[0] == "alray":
         return None
@@ -120,11 +129,11 @@ def _own_file(module: ModuleType) -> Path | None:
 
 @cache
 def _source(place: str) -> Path | None:
-    """The Python file at `place`, unless it is an installed one.
+    """Return the Python file at `place`, or None if it is installed or not Python.
 
-    Kept, because it is asked for every module of the process, thousands with torch, each time a block is built.
+    The result is cached: each time a block is built, this is called for every module, thousands of them with torch.
     """
-    if not Path(place).is_absolute():  # torch has modules without a file that name one all the same
+    if not Path(place).is_absolute():  # some modules of torch have no file but name one
         return None
     path = Path(place).resolve()
     return path if path.suffix == ".py" and "site-packages" not in path.parts else None
@@ -132,7 +141,7 @@ def _source(place: str) -> Path | None:
 
 @cache
 def _folders(path: Path) -> frozenset[Path]:
-    """Every folder that a file is in, near or far."""
+    """Return all folders above a file."""
     return frozenset(path.parents)
 
 
@@ -142,7 +151,7 @@ def _in_a_root(module: ModuleType) -> bool:
 
 
 def _places(spec: ModuleSpec | None) -> list[Path]:
-    """Where a module's code lies: its file, or a namespace package's directories."""
+    """Return where a module's code lies: its file, or the directories of a namespace package."""
     if spec is None:
         return []
     origin = [spec.origin] if spec.origin is not None else list(spec.submodule_search_locations or [])

@@ -2,10 +2,9 @@
 
     python -m benchmarks.accuracy [--only NAME] [--seeds N] [--folder DIR] [--jobs N]
 
-Runs every spec of specs/laptop that is named below by Associated Learning, backpropagation and supervised contrastive
-learning, each on one stage in a process of its own, and writes benchmarks/results/accuracy.json and the page from the
-run folders that are there then. Finished runs of the same spec are left as they are, so that the command can be
-stopped and given again. With `--seeds 0` nothing is run.
+Trains every spec of specs/laptop that `accuracy_page` names by every method of alray, each on one stage in a process of
+its own. Then it writes benchmarks/results/accuracy.json and the page from the run folders that exist. Finished runs of
+the same spec are not repeated, so the command can be stopped and given again. With `--seeds 0` nothing is run.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from alray.spec.method import BUILT_IN
+from alray.spec.method import METHODS as SECTIONS
 from benchmarks.runs import RESULTS
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
@@ -23,7 +25,8 @@ NETWORKS = {
     "transformer_docstrings": "Transformer, docstrings",
 }
 """Specs of specs/laptop, and how the page calls them."""
-METHODS = {"associated_learning": "AL", "backpropagation": "BP", "supervised_contrastive": "SCPL"}
+METHODS = {kind: SECTIONS[kind].abbreviation for kind in BUILT_IN}
+"""How the page calls every method of alray."""
 ALLOWED_POINTS = 2.0
 """How far below its twin by backpropagation Associated Learning may stay."""
 SEEDS = 3
@@ -43,9 +46,8 @@ def page(result: dict[str, dict[str, Runs]]) -> str:
     lines = [
         "# Accuracy of the four families on laptop data",
         "",
-        "Written by `make accuracy` from the run folders of `specs/laptop/*.yaml`, each spec trained by Associated",
-        "Learning (AL), by backpropagation (BP: the same encoders and one head) and by supervised contrastive local",
-        "losses (SCPL).",
+        "Written by `make accuracy` from the run folders of `specs/laptop/*.yaml`. Each spec is trained by every",
+        f"method, with the same encoders: {', '.join(f'`{kind}` ({short})' for kind, short in METHODS.items())}.",
         "",
         "Test accuracy in percent: the mean over seeds ± the sample standard deviation. Of each run the evaluation",
         "with the best validation accuracy counts; the test set chooses nothing. A seed changes initial weights, the",
@@ -59,8 +61,8 @@ def page(result: dict[str, dict[str, Runs]]) -> str:
         "",
         "## Routes of each depth",
         "",
-        "AL can stop at any depth: the route of depth n uses the first n components only. BP and SCPL have one",
-        "classifier, behind the last component.",
+        "The route of depth n uses the first n components only. A method with a single figure has one classifier,",
+        "behind the last component.",
         "",
         *_depths(result),
         *_bags(result),
@@ -71,8 +73,8 @@ def page(result: dict[str, dict[str, Runs]]) -> str:
 
 def _whole(result: dict[str, dict[str, Runs]]) -> list[str]:
     lines = [
-        "| network, data | seeds | AL | BP | SCPL | AL - BP, points | at most 2 below BP |",
-        "|---|---|---|---|---|---|---|",
+        f"| network, data | seeds | {' | '.join(METHODS.values())} | AL - BP, points | at most 2 below BP |",
+        f"|---|---|{'---|' * len(METHODS)}---|---|",
     ]
     for network, title in NETWORKS.items():
         of = result.get(network)

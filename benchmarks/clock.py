@@ -17,18 +17,17 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from alray.channel.in_process import Queue
 from alray.device import devices
 from alray.records import StageRecord, Writer
-from alray.run.job import Job
+from alray.run.driver import assignments
+from alray.run.planning import Planner
 from alray.spec.loading import load_spec
-from alray.stage import loop as stage_loop
+from alray.stage.assemble import assemble_loop, network_for
 from alray.stage.assignment import Assignment, Start
 from alray.stage.clock import Clock
 from alray.stage.leader import Control
-from alray.stage.loop import StageLoop
 from alray.stage.ports import Ports
 from alray.stage.telemetry import Telemetry
 from alray.user_code import UserCode
@@ -63,35 +62,30 @@ class Training:
 
     def __init__(self, assignments: Sequence[Assignment], writer: Writer, clock: type[Clock]) -> None:
         edges = [Queue(f"{stage}->{stage + 1}", assignments[0].plan.in_flight) for stage in range(len(assignments) - 1)]
-        network = assignments[0].network()
+        network = network_for(assignments[0])
         self.seconds = 0.0
         self._writer = writer
-        self._loops = []
-        with patch.object(stage_loop, "Clock", clock):
-            for stage, assignment in enumerate(assignments):
-                device = assignment.device()
-                self._loops.append(
-                    StageLoop(
-                        assignment,
-                        stage=assignment.build_stage(network, device),
-                        device=device,
-                        dtype=network.dtype,
-                        links=Ports(
-                            from_below=edges[stage - 1].receiver() if stage > 0 else None,
-                            to_above=edges[stage].sender() if stage < len(edges) else None,
-                        ),
-                        control=Control(),
-                        report=self._take,
-                        baseline_bytes=0,
-                        measures_memory=False,
-                    )
-                )
-        self._turns = [loop.run() for loop in self._loops]
+        self.loops = [
+            assemble_loop(
+                assignment,
+                network=network,
+                device=assignment.device(),
+                ports=Ports(
+                    from_below=edges[stage - 1].receiver() if stage > 0 else None,
+                    to_above=edges[stage].sender() if stage < len(edges) else None,
+                ),
+                clock=clock(started_wall_s=assignment.started_wall_s, start_step=0),
+                control=Control(),
+                emit=self._take,
+            )
+            for stage, assignment in enumerate(assignments)
+        ]
+        self._turns = [loop.run() for loop in self.loops]
 
     @property
     def step(self) -> int:
         """Mini-batches that are through all stages."""
-        return self._loops[-1].step
+        return self.loops[-1].step
 
     def turn(self) -> None:
         """Every stage once: a mini-batch each, as soon as the pipeline is full."""
@@ -100,10 +94,10 @@ class Training:
             next(turn)
         self.seconds += time.perf_counter() - began
 
-    def _take(self, report: Telemetry) -> None:
+    def _take(self, telemetry: Telemetry) -> None:
         """As the driver does: records are written, losses are the same with and without a clock."""
-        if isinstance(report, StageRecord):
-            self._writer.write(report)
+        if isinstance(telemetry, StageRecord):
+            self._writer.write(telemetry)
 
 
 def measure_pair(assignments: Sequence[Assignment], folder: Path, *, steps: int, clock_first: bool) -> dict[str, float]:
@@ -125,14 +119,14 @@ def measure(spec: Path, overrides: Sequence[str], folder: Path, *, pairs: int, s
     # No cut comes before the last turn is taken.
     ends = [f"run={{steps: {2 * steps + 10}, evaluate_every: null, checkpoint: null}}"]
     loaded = load_spec(spec, [*overrides, *ends])
-    job = Job.of(loaded.spec, UserCode(spec.resolve().parent, allow_elsewhere=False))
-    plan = job.plan(job.costs(probe=False), one_process=True)
-    assignments = job.assignments(plan, folder, time.time(), Start())
+    planner = Planner.open(loaded.spec, UserCode(spec.resolve().parent, allow_elsewhere=False))
+    plan = planner.plan(planner.costs(probe=False), one_process=True)
+    own = assignments(planner.workload, plan, Start(), folder, time.time(), ())
     found = []
-    with devices.settled(loaded.spec.resources.threads, loaded.spec.run.deterministic, job.device):
+    with devices.settled(loaded.spec.resources.threads, loaded.spec.run.deterministic, planner.workload.device):
         for number in range(pairs):
             gc.collect()
-            found.append(measure_pair(assignments, folder, steps=steps, clock_first=number % 2 == 0))
+            found.append(measure_pair(own, folder, steps=steps, clock_first=number % 2 == 0))
             print(found[-1], file=sys.stderr, flush=True)  # noqa: T201
     ratio = mean_interval([pair["with_s"] / pair["without_s"] for pair in found])
     return {"spec": spec.name, "stages": plan.stages, "steps": steps, "pairs": found, "ratio": ratio._asdict()}

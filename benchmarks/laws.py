@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from alray.plan.bounds import FORMULAS, step_bound
 from alray.records import Record, StageRecord
+from alray.schedules.durations import Durations
+from alray.schedules.table import SCHEDULES
 from benchmarks.repeats import described, settings
 from benchmarks.runs import Recorded, recorded, write_results
 from benchmarks.schedules_page import write_page
@@ -29,7 +30,7 @@ ALLOWED = {"streamed": 0.03, "overlapped": 0.05, "parallel_backward": 0.05, "seq
 
 def law_s(schedule: str) -> float:
     """Seconds of a mini-batch by the schedule's law, of the sleep alone."""
-    return step_bound(schedule, [FORWARD_S] * STAGES, [BACKWARD_S] * STAGES)
+    return SCHEDULES[schedule].bound(Durations([FORWARD_S] * STAGES, [BACKWARD_S] * STAGES, [0.0] * STAGES), STAGES, 1)
 
 
 def clocks_law_s(schedule: str, records: Sequence[Record]) -> float:
@@ -41,7 +42,7 @@ def clocks_law_s(schedule: str, records: Sequence[Record]) -> float:
         steps = max(1, sum(each.steps for each in own))
         forward_s[stage] = sum(each.data_s + each.forward_s for each in own) / steps
         backward_s[stage] = sum(each.backward_s + each.update_s for each in own) / steps
-    return step_bound(schedule, forward_s, backward_s)
+    return SCHEDULES[schedule].bound(Durations(forward_s, backward_s, [0.0] * STAGES), STAGES, 1)
 
 
 def measure(*overrides: str, repeats: int, run: Callable[..., Recorded] = recorded) -> dict[str, Any]:
@@ -54,7 +55,9 @@ def measure(*overrides: str, repeats: int, run: Callable[..., Recorded] = record
             runs[name].append({**figures, "clocks_law_s": clocks_law_s(name, left.records)})
             told = f"law {1e3 * law_s(name):.0f} ms, by the clocks {1e3 * runs[name][-1]['clocks_law_s']:.1f} ms"
             print(f"{name}: {described(figures)}; {told}", flush=True)  # noqa: T201
-    laws = {name: {"formula": FORMULAS[name], "law_s": law_s(name), "allowed": ALLOWED[name]} for name in STEPS}
+    laws = {
+        name: {"formula": SCHEDULES[name].formula, "law_s": law_s(name), "allowed": ALLOWED[name]} for name in STEPS
+    }
     return {"spec": SPEC.name, "overrides": list(overrides), "stages": STAGES, "laws": laws, "runs": runs}
 
 

@@ -22,24 +22,22 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from alray.nn.component import BackpropagationComponent
-from alray.run.job import Job
 from alray.spec.loading import load_spec
 from alray.spec.models import Spec
 from alray.stage.clock import WARM_UP_STEPS
+from alray.stage.workload import Workload
 from alray.user_code import UserCode
 
 
 def load(spec_file: Path, overrides: list[str]) -> tuple[Spec, nn.Sequential, TensorDataset]:
     """The spec, and its network and training set as plain torch."""
-    job = Job.of(load_spec(spec_file, overrides).spec, UserCode(spec_file.resolve().parent))
+    workload = Workload.open(load_spec(spec_file, overrides).spec, UserCode(spec_file.resolve().parent))
     parts: list[nn.Module] = []
-    for index in range(len(job.network)):
-        component = job.network.component(index, "cpu")
-        assert isinstance(component, BackpropagationComponent)
-        parts += [component.f.body, *([component.head] if component.head is not None else [])]
-    samples, labels = job.data.train.take(range(len(job.data.train)))
-    return job.spec, nn.Sequential(*parts), TensorDataset(samples, labels)
+    for index in range(len(workload.network)):
+        component = workload.network.component(index, "cpu")
+        parts += [component.f.body, *([component.turn] if component.turn is not None else [])]
+    samples, labels = workload.data.train.take(range(len(workload.data.train)))
+    return workload.spec, nn.Sequential(*parts), TensorDataset(samples, labels)
 
 
 def train(spec: Spec, network: nn.Module, data: TensorDataset) -> list[float]:

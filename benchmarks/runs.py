@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from alray.records import Record, read
-from alray.run.folder import manifests
+from alray.store import manifests
 
 RESULTS = Path(__file__).parent / "results"
 

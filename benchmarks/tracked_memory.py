@@ -15,10 +15,13 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from alray.nn.encoder import Tensors
 from alray.nn.network import Network
 from alray.plan.plan import Plan
-from alray.spec.micro_batches import PIPELINES
+from alray.schedules.table import SCHEDULES
+from alray.stage.assemble import chain_of, stage_of
 from alray.stage.clock import Clock
-from alray.stage.pipelined import PipelinedStage
-from alray.stage.stage import SteppedStage, make_stage
+from alray.stage.ports import Ports
+from alray.stage.replication import Alone
+from alray.stage.stages.pipelined import PipelinedStage
+from alray.stage.stages.stage import MiniBatch
 
 _CPU = torch.device("cpu")
 _STEPS = 3  # the first makes the optimizer's state; every later one holds the most
@@ -33,7 +36,7 @@ def tracked_peak_bytes(network: Network, plan: Plan, stage: int) -> int:
     own = plan.stage_plans[stage]
     components = [network.component(index, _CPU) for index in own.components]
     incoming = _mini_batch(network, plan, own.first)
-    pipelined = plan.schedule in PIPELINES and plan.stages > 1
+    pipelined = SCHEDULES[plan.schedule].is_pipeline and plan.stages > 1
     tracker = _tracker()
     # What comes over an edge lies in a buffer of that edge.
     tracker.track_external(*components, *(incoming.values() if stage == 0 else ()))
@@ -43,46 +46,38 @@ def tracked_peak_bytes(network: Network, plan: Plan, stage: int) -> int:
             scheduled = PipelinedStage(
                 plan,
                 stage,
-                components,
+                chain_of(components),
+                Alone(),
                 network=network,
                 device=_CPU,
                 batch_size=plan.costs.batch_size,
-                label_smoothing=0.0,
+                wires={},
             )
             if stage > 0:
                 del incoming["s"]
             with tracker:
                 for step in range(1, _STEPS + 1):
                     scheduled.train(incoming, step, clock)
-                    scheduled.update(1e-3, 1e-3)
+                    scheduled.update(1e-3)
         else:
-            stepped = make_stage(components, micro_batches=plan.micro_batches)
+            actions = [action for action in plan.actions(stage) if action.kind in "FLBU"]
+            stepped = stage_of(components, actions, micro_batches=plan.micro_batches)
             for step in range(1, _STEPS + 1):
-                _train(stepped, incoming, step, plan.micro_batches)
+                batch = MiniBatch(step, incoming, lr=1e-3, label_lr=1e-3, samples=plan.costs.batch_size)
+                for _ in stepped.mini_batch(batch, Ports(), clock):
+                    pass
     return int(tracker.get_tracker_snapshot("peak")[_CPU]["Total"])
-
-
-def _train(stage: SteppedStage, incoming: Tensors, step: int, micro_batches: int) -> None:
-    """As `alray.stage.loop` does: what was passed on is held until the next mini-batch."""
-    for _ in range(micro_batches):
-        passed_on = stage.forward(incoming, step)
-        stage.backward()
-    stage.update(1e-3, 1e-3)
-    del passed_on
 
 
 def _mini_batch(network: Network, plan: Plan, first: int) -> Tensors:
     """An input of component `first`; where rows have lengths, those of each micro-batch differ."""
     samples = plan.costs.batch_size
-    incoming = network.incoming(first, samples, _CPU)
+    incoming = network.training_input(first, samples, _CPU)
     if "mask" in incoming:
         incoming["mask"][:: samples // plan.micro_batches, -1] = False
     if incoming["s"].is_floating_point():
         incoming["s"].normal_()
-    if plan.method == "associated_learning" and first > 0:
-        incoming["t"] = torch.randn(samples, network.spec.method.label_dim)
-    incoming["labels"] = torch.zeros(samples, dtype=torch.int64)
-    return incoming
+    return {"labels": torch.zeros(samples, dtype=torch.int64)} | incoming  # those of a pipeline go to every stage
 
 
 @contextmanager

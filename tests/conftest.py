@@ -13,7 +13,8 @@ from .stand_ins import Overrides, write_stand_ins
 
 if TYPE_CHECKING:
     from alray.nn.network import Network
-    from alray.run.job import Job
+    from alray.run.planning import Planner
+    from alray.stage.workload import Workload
 
 SMALL = """\
 name: small
@@ -131,14 +132,27 @@ def load_small(tmp_path: Path) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def make_job(load_small: Callable[..., Any], one_thread: None) -> Callable[..., Job]:
-    """`make_job(*overrides, text=SMALL, code="")`: the job of a spec, its data opened and its network drawn."""
-    from alray.run.job import Job
+def make_workload(load_small: Callable[..., Any], one_thread: None) -> Callable[..., Workload]:
+    """`make_workload(*overrides, text=SMALL, code="")`: a spec with its data opened and its network drawn."""
+    from alray.stage.workload import Workload
     from alray.user_code import UserCode
 
-    def make(*overrides: str, **texts: str) -> Job:
+    def make(*overrides: str, **texts: str) -> Workload:
         loaded = load_small(*overrides, **texts)
-        return Job.of(loaded.spec, UserCode(loaded.file.resolve().parent))
+        return Workload.open(loaded.spec, UserCode(loaded.file.resolve().parent))
+
+    return make
+
+
+@pytest.fixture
+def make_planner(load_small: Callable[..., Any], one_thread: None) -> Callable[..., Planner]:
+    """`make_planner(*overrides, text=SMALL, code="")`: the planner of a spec."""
+    from alray.run.planning import Planner
+    from alray.user_code import UserCode
+
+    def make(*overrides: str, **texts: str) -> Planner:
+        loaded = load_small(*overrides, **texts)
+        return Planner.open(loaded.spec, UserCode(loaded.file.resolve().parent))
 
     return make
 

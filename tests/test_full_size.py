@@ -13,10 +13,11 @@ import torch
 from alray.data.batches import TrainBatches
 from alray.nn.component import Component
 from alray.nn.encoder import Tensors
-from alray.run.job import Job
-from alray.stage.stage import make_stage
+from alray.stage.assemble import stage_of
+from alray.stage.workload import Workload
 from alray.user_code import UserCode
 
+from .mini_batches import backward, forward
 from .stand_ins import Overrides, on_stand_in
 
 FOLDER = Path(__file__).parents[1] / "specs" / "al"
@@ -91,7 +92,7 @@ STEPS = {
 """Every family and every method; the other networks take their step in `make test-all`."""
 
 
-def job_of(name: str, method: str, stand_ins: Mapping[str, Overrides]) -> Job:
+def workload_of(name: str, method: str, stand_ins: Mapping[str, Overrides]) -> Workload:
     file = FOLDER / f"{name}.yaml"
     overrides = ["data.batch_size=2", "data.workers=0"]
     begins = METHODS[method]
@@ -101,16 +102,16 @@ def job_of(name: str, method: str, stand_ins: Mapping[str, Overrides]) -> Job:
         overrides += shlex.split(found)
     loaded = on_stand_in(file, stand_ins, *overrides)
     assert loaded.spec.method.kind == method
-    return Job.of(loaded.spec, UserCode(file.parent))
+    return Workload.open(loaded.spec, UserCode(file.parent))
 
 
-def check_counts(job: Job, expected: Counts) -> None:
+def check_counts(workload: Workload, expected: Counts) -> None:
     """Of the network as the spec says it, on the meta device."""
-    parts = [job.network.component(index, "meta").part_parameters() for index in range(len(job.network))]
+    parts = [workload.network.component(index, "meta").part_parameters() for index in range(len(workload.network))]
     assert tuple(part["f"] for part in parts) == expected.f
-    if job.spec.method.kind == "backpropagation":
+    if workload.spec.method.kind == "backpropagation":
         assert sum(sum(part.values()) - part["f"] for part in parts) == expected.head
-    elif job.spec.method.kind == "associated_learning":
+    elif workload.spec.method.kind == "associated_learning":
         assert sum(part["b"] for part in parts) == expected.b
         assert parts[0]["g"] == expected.classes * expected.label_dim + expected.label_dim
         assert parts[0]["h"] == expected.label_dim * expected.classes + expected.classes
@@ -118,8 +119,8 @@ def check_counts(job: Job, expected: Counts) -> None:
         assert sum(part["h"] for part in parts[1:]) == expected.h
 
 
-def first_batch(job: Job) -> Tensors:
-    with TrainBatches(job.data, seed=job.spec.seed, start_step=0, end_step=1, workers=0) as batches:
+def first_batch(workload: Workload) -> Tensors:
+    with TrainBatches(workload.data, seed=workload.spec.seed, start_step=0, end_step=1, workers=0) as batches:
         batch = next(batches)
     assert len(batch.samples) == 2
     mask = {} if batch.mask is None else {"mask": batch.mask}
@@ -128,9 +129,9 @@ def first_batch(job: Job) -> Tensors:
 
 def one_step(components: list[Component], incoming: Tensors) -> tuple[Tensors, dict[int, Tensors]]:
     """F, B and U; every gradient is looked at."""
-    stage = make_stage(components)
-    outgoing = stage.forward(incoming, 1)
-    losses = stage.backward()
+    stage = stage_of(components)
+    outgoing = forward(stage, incoming, 1)
+    losses = backward(stage)
     stage.update(1e-4, 1e-4)
     for component in components:
         for name, parameter in component.named_parameters():
@@ -148,7 +149,7 @@ def test_these_are_all() -> None:
 def test_it_is_the_network_of_the_thesis(
     name: str, method: str, stand_ins: Mapping[str, Overrides], one_thread: None
 ) -> None:
-    check_counts(job_of(name, method, stand_ins), NETWORKS[name])
+    check_counts(workload_of(name, method, stand_ins), NETWORKS[name])
 
 
 @pytest.mark.parametrize(
@@ -161,9 +162,9 @@ def test_it_is_the_network_of_the_thesis(
 )
 def test_it_takes_a_step(name: str, method: str, stand_ins: Mapping[str, Overrides], one_thread: None) -> None:
     """Of local losses a component at a time: the bridges of one network together hold up to 192 million parameters."""
-    job = job_of(name, method, stand_ins)
-    network, losses = job.network, {}
-    incoming = first_batch(job)
+    workload = workload_of(name, method, stand_ins)
+    network, losses = workload.network, {}
+    incoming = first_batch(workload)
     if method == "backpropagation":
         _, losses = one_step([network.component(index, "cpu") for index in range(len(network))], incoming)
         assert set(losses) == {len(network) - 1}

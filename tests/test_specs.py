@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from alray.plan.predict import predicted_timeline
-from alray.run.job import Job
+from alray.run.planning import Planner
 from alray.user_code import UserCode
 
 from .stand_ins import Overrides, on_stand_in
@@ -27,8 +27,8 @@ def test_there_are_specs() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_planned_and_simulated(name: str, stand_ins: Mapping[str, Overrides], one_thread: None) -> None:
     loaded = on_stand_in(ROOT / name, stand_ins)
-    job = Job.of(loaded.spec, UserCode(loaded.file.parent))
-    plan = job.plan(job.costs(probe=False))
+    planner = Planner.open(loaded.spec, UserCode(loaded.file.parent))
+    plan = planner.plan(planner.costs(probe=False))
     assert (plan.stages, plan.schedule) == (loaded.spec.pipeline.stages, loaded.spec.schedule)
     assert sum(plan.partition) == len(plan.costs.components) == loaded.spec.model.num_components
     timeline = predicted_timeline(

@@ -209,6 +209,110 @@ class OwnData(''',
     assert summary["accuracy"]["test"] == 1.0
 
 
+def test_a_method(copy: Copy) -> None:
+    copy.write(
+        "nn/methods/regression.py",
+        '''\
+"""A linear classifier behind every component, trained by squared errors."""
+
+from torch import nn
+from torch.nn import functional
+
+from alray.nn.component import LocalComponent
+from alray.nn.methods.method import Method
+
+
+class Regression(Method):
+    """Every depth is a route."""
+
+    def component(self, index, f, facts, make):
+        head = make("head", lambda: Flat(facts.output.elements, self.task.classes))
+        return RegressionComponent(index, f, head, self.task)
+
+    def ends_route(self, index):
+        return True
+
+
+class Flat(nn.Linear):
+    def forward(self, s, mask=None):
+        return super().forward(s.flatten(1))
+
+
+class RegressionComponent(LocalComponent):
+    def __init__(self, index, f, head, task):
+        super().__init__(index, f)
+        self.head, self.classes = head, task.classes
+        self.train_with(task.optimizer, encoder=(f, head))
+
+    @property
+    def turn(self):
+        return self.head
+
+    def local_losses(self, encoded, incoming):
+        goal = functional.one_hot(incoming["labels"], self.classes).to(encoded["s"].dtype)
+        return {"squared": functional.mse_loss(self.head(encoded["s"]), goal)}, {"labels": incoming["labels"]}
+''',
+    )
+    copy.replace(
+        "spec/method.py",
+        "class OwnMethod(",
+        '''class Regression(MethodSection):
+    """A linear classifier behind every component, trained by squared errors."""
+
+    implementation = "alray.nn.methods.regression:Regression"
+
+    kind: Literal["regression"]
+    """`regression`."""
+
+
+class OwnMethod(''',
+    )
+    copy.replace(
+        "spec/method.py",
+        '    | Annotated[Backpropagation, Tag("backpropagation")]',
+        '    | Annotated[Backpropagation, Tag("backpropagation")]\n    | Annotated[Regression, Tag("regression")]',
+    )
+    one = copy.run("method={kind: regression}")
+    two = copy.run("method={kind: regression}", "pipeline.stages=2", "pipeline.schedule=overlapped")
+    assert (one["method"], len(one["accuracy_per_depth"])) == ("regression", 2)
+    assert two["weights_sha256"] == one["weights_sha256"]
+
+
+def test_a_schedule(copy: Copy) -> None:
+    copy.write(
+        "schedules/paired.py",
+        '''\
+"""paired: as streamed, with a barrier before the update."""
+
+from alray.schedules.durations import Durations
+from alray.schedules.local import in_order
+from alray.schedules.schedule import Schedule
+
+
+def bound(durations: Durations, stages: int, micro_batches: int) -> float:
+    """The slowest stage."""
+    return max(f + b for f, b in zip(durations.forward_s, durations.after_forward_s, strict=True))
+
+
+SCHEDULE = Schedule(
+    name="paired",
+    methods="local losses",
+    actions=in_order("R F S R.1 L S.1 B W U"),
+    bound=bound,
+    formula="max(F+B)",
+    cut_cost=None,
+    limited_by="{slowest}",
+)
+''',
+    )
+    copy.replace("schedules/table.py", "    parallel_backward,\n", "    paired,\n    parallel_backward,\n")
+    copy.replace("schedules/table.py", "    overlapped.SCHEDULE,", "    overlapped.SCHEDULE,\n    paired.SCHEDULE,")
+    streamed = copy.run()
+    paired = copy.run("pipeline.schedule=paired", "pipeline.stages=2")
+    assert paired["schedule"] == "paired" and paired["predicted_step_time_s"] > 0
+    assert paired["weights_sha256"] == streamed["weights_sha256"]
+
+
 def test_an_all_reduce(copy: Copy) -> None:
     copy.write(
         "channel/all_reduce/everyone.py",
@@ -249,3 +353,20 @@ class Everyone(AllReduce):
     copy.replace("spec/replicas.py", 'Literal["backend", ', 'Literal["backend", "everyone", ')
     summary = copy.run("replicas={count: 2, all_reduce: everyone}")
     assert summary["all_reduce_bytes"] == 2 * summary["steps"] * 4 * summary["parameters"]
+
+
+def test_a_chart(copy: Copy) -> None:
+    copy.replace(
+        "report/run_page.py",
+        "        last=evaluations[-1]",
+        """        rate_chart=line_chart(
+            [Curve("encoders", tuple((r.step, r.lr) for r in run.kept if isinstance(r, StepRecord)))],
+            title="Learning rate",
+            y_label="rate",
+            x_label=_STEPS,
+        ),
+        last=evaluations[-1]""",
+    )
+    copy.replace("report/templates/run.html", "<h2>Accuracy</h2>", "{{ line_chart(rate_chart) }}\n<h2>Accuracy</h2>")
+    page = Path(copy.run()["report"]).read_text(encoding="utf-8")
+    assert "Learning rate" in page.partition("<h2>Accuracy</h2>")[0]

@@ -1,1 +1,1 @@
-"""How tensors move between neighbours."""
+"""How tensors move between neighbouring stages and between replicas."""

@@ -1,7 +1,7 @@
-"""The two ends of an edge, and the barrier, as the stage's loop sees them.
+"""The interfaces that a stage's loop uses: the sender and the receiver of an edge, and the barrier.
 
-Each operation that may have to wait is a generator. In one process it yields while it cannot go on, so that another
-stage may run; between processes it blocks and never yields. The stage's loop is the same for both.
+Every operation that may have to wait is a generator. Within one process it yields while it cannot continue, so that
+another stage can run. Between processes it blocks and never yields. The stage's loop is the same in both cases.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ class Sender(ABC):
     bytes_sent: int
 
     def begin(self, message: Message) -> Waiting[None]:
-        """Hand over those tensors of the next message that are known already, where the edge can part a message.
+        """Send the tensors of the next message that are already computed, if the edge can split a message.
 
-        `send` is given the whole message all the same. Waits as `send` does.
+        `send` must still be called with the whole message. Waits as `send` does.
         """
         yield from ()
 
     @abstractmethod
     def send(self, message: Message) -> Waiting[None]:
-        """Hand a message over; waits while the edge holds as many as it may (back-pressure).
+        """Send a message. Waits while the edge is full (back-pressure).
 
-        The edge may hold the tensors themselves, so the sender leaves them alone from here on.
+        The edge may keep the tensors themselves, so the caller must not change them afterwards.
         """
 
     @abstractmethod
     def flush(self) -> Waiting[None]:
-        """Wait until all that was handed over has left."""
+        """Wait until every message has been sent."""
 
 
 class Receiver(ABC):
@@ -48,27 +48,30 @@ class Receiver(ABC):
 
     @abstractmethod
     def receive(self) -> Waiting[Message]:
-        """The next message, in the order sent. Its tensors are valid until `release`.
+        """Return the next message, in the order of sending. Its tensors are valid until `release`.
 
-        One that was begun may come without those of its tensors that were not known yet (`Message.more`).
+        If the sender used `begin`, some tensors may still be missing; `Message.more` is then true.
         """
 
     def complete(self, message: Message) -> Waiting[None]:
-        """Wait for the rest of the tensors of the message last received; nothing where they are all there."""
+        """Wait for the missing tensors of the message that was received last. Does nothing if none are missing."""
         yield from ()
 
     @abstractmethod
     def release(self, message: Message) -> None:
-        """Give the message's buffer back: only after nothing, autograd included, reads its tensors any more."""
+        """Give the message's buffer back to the edge.
+
+        Call this only when nothing reads the message's tensors any more, autograd included.
+        """
 
 
 class Barrier(ABC):
-    """Where all stages of a replica wait for one another."""
+    """A point at which all stages of a replica wait for each other."""
 
     @abstractmethod
     def wait(self) -> Waiting[None]:
-        """Returns when every stage has come as far."""
+        """Return when every stage has called `wait`."""
 
     def gather(self) -> Waiting[None]:
-        """The same for stage 0 alone; the others need not wait, where nothing reaches them before stage 0 goes on."""
+        """Let stage 0 wait for all stages. The other stages may return at once: their next input comes from stage 0."""
         yield from self.wait()

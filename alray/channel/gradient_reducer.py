@@ -1,4 +1,4 @@
-"""The gradients of one component on one rank, averaged over the replicas while the stage goes on."""
+"""Averages the gradients of one component over the replicas while the stage continues to compute."""
 
 from __future__ import annotations
 
@@ -15,40 +15,43 @@ from alray.errors import ChannelError
 
 
 def communication_thread() -> ThreadPoolExecutor:
-    """The one thread in which all reducers of a stage communicate.
+    """Make the single thread in which all reducers of a stage communicate.
 
-    It takes their reductions in the order of `start`, which is the same on all ranks: so what goes over the wires is in
-    the same order everywhere, and no two ranks wait for each other in different reductions.
+    The thread runs reductions in the order of the `start` calls. That order is the same on every rank, so no two ranks
+    can wait for each other in different reductions.
     """
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="communication")
 
 
 class GradientReducer:
-    """One flat reduction of a component's gradients in parameter order, started after its backward.
+    """Sums a component's gradients over the ranks as one flat tensor, in parameter order, after the backward pass.
 
-    With weight k_i/B on a rank that had k_i of the B samples of the mini-batch, and losses that are means over a rank's
-    samples, the result is the gradient of the mean over all B (reference: Ye et al., arXiv 2007.11831, section 3).
+    A rank with k_i of the B samples of the mini-batch uses the weight k_i/B. If every loss is a mean over the rank's
+    samples, the result is the gradient of the mean over all B samples (Ye et al., arXiv 2007.11831, section 3).
     """
 
     def __init__(
         self, layout: Layout, *, over: AllReduce, compression: Compression, thread: ThreadPoolExecutor
     ) -> None:
-        """over: of a process group that only this component uses. thread: `communication_thread()` of the stage."""
+        """over: an all-reduce on a process group that only this component uses.
+
+        thread: the stage's `communication_thread()`.
+        """
         self.communication_s = 0.0
-        """Seconds in the communication thread: compressing, sending, waiting for peers."""
+        """Seconds that the communication thread spent compressing, sending and waiting for peers."""
         self.waited_s = 0.0
-        """Seconds `wait` had to wait: what communication was not hidden behind computation."""
+        """Seconds spent in `wait`: the communication time that computation did not hide."""
         self._layout, self._over, self._compression, self._thread = layout, over, compression, thread
         self._flat = layout.zeros()
         self._views = layout.views(self._flat)
         self._targets: Sequence[torch.Tensor | None] = ()
         self._under_way: Future[None] | None = None
-        # On a GPU the thread works beside the stage's own stream, so that computation goes on.
+        # On a GPU the thread uses a stream of its own, so that the stage's computation continues.
         self._stream = torch.cuda.Stream(layout.device) if layout.device.type == "cuda" else None
 
     @property
     def bytes_sent(self) -> int:
-        """Payload this rank has sent so far."""
+        """Payload bytes that this rank has sent so far."""
         return self._over.bytes_sent
 
     @property
@@ -57,24 +60,24 @@ class GradientReducer:
         return self._under_way is None or self._under_way.done()
 
     def start(self, gradients: Sequence[torch.Tensor | None], weight: float) -> None:
-        """Begin to average: gradients in parameter order, and this rank's share of the mini-batch.
+        """Start averaging `gradients`, given in parameter order, with this rank's share of the mini-batch as `weight`.
 
-        The weights of all ranks sum to one. The gradients are copied, and may change until `wait`. None counts as
-        zeros: whether a parameter has a gradient may differ from rank to rank. Raises `ChannelError` where the last
-        reduction was not waited for, or the gradients are not those of the layout.
+        The weights of all ranks sum to one. The gradients are copied, so the caller may change them before `wait`.
+        None counts as zeros; a parameter may have a gradient on some ranks only. Raises `ChannelError` if `wait` was
+        not called for the previous reduction, or if the gradients do not fit the layout.
         """
         if self._under_way is not None:
             raise ChannelError(
-                "a component's gradients are still being averaged", mend="wait for them before the next backward"
+                "a component's gradients are still being averaged", mend="call `wait` before the next backward pass"
             )
         shapes = tuple(None if gradient is None else gradient.shape for gradient in gradients)
         if len(shapes) != len(self._layout.shapes) or any(
             shape not in (None, own) for shape, own in zip(shapes, self._layout.shapes, strict=True)
         ):
             raise ChannelError(
-                f"gradients of shapes {[shape and tuple(shape) for shape in shapes]} are not those of the component, "
-                f"{[tuple(shape) for shape in self._layout.shapes]}",
-                mend="pass one gradient, or None, for each parameter in order",
+                f"the gradients have shapes {[shape and tuple(shape) for shape in shapes]}, but the component's "
+                f"parameters have {[tuple(shape) for shape in self._layout.shapes]}",
+                mend="pass one gradient or None for each parameter, in order",
             )
         with torch.no_grad():
             for view, gradient in zip(self._views, gradients, strict=True):
@@ -90,13 +93,13 @@ class GradientReducer:
         self._under_way = self._thread.submit(self._reduce, weight, packed)
 
     def wait(self) -> list[torch.Tensor]:
-        """The averaged gradients in parameter order, the same bits on every rank.
+        """Return the averaged gradients in parameter order; every rank gets the same bits.
 
-        They are written into the tensors given to `start`; where None was given, a new tensor takes its place. Raises
-        the `ChannelError` of the reduction where a peer was lost, and one where nothing was started.
+        They are written into the tensors that were given to `start`. A new tensor takes the place of a None. Raises
+        `ChannelError` if a peer was lost during the reduction, or if nothing was started.
         """
         if self._under_way is None:
-            raise ChannelError("no gradients are being averaged", mend="start a reduction before waiting for it")
+            raise ChannelError("no gradients are being averaged", mend="call `start` before `wait`")
         began = time.perf_counter()
         try:
             self._under_way.result()
@@ -111,15 +114,15 @@ class GradientReducer:
             ]
 
     def state_dict(self) -> State:
-        """The compression's state between two steps. It differs from rank to rank: a file for each."""
+        """Return the compression's state between two steps. It differs between ranks, so each rank has its own file."""
         return self._compression.state_dict()
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Raises `CheckpointError` where the state is of another compression, setting or model."""
+        """Restore a state. Raises `CheckpointError` if it comes from another compression, setting or model."""
         self._compression.load_state_dict(state)
 
     def _reduce(self, weight: float, packed: torch.cuda.Event | None) -> None:
-        """In the communication thread. Grad mode and the current stream are a thread's own."""
+        """Run in the communication thread. Grad mode and current stream belong to a thread, so they are set here."""
         began = time.perf_counter()
         with torch.no_grad(), torch.cuda.stream(self._stream):
             if self._stream is not None and packed is not None:

@@ -1,9 +1,9 @@
-"""A barrier among processes of one host, over pipes.
+"""A barrier between processes of one host, built on pipes.
 
 gloo's barrier is made for networks: with sixteen stages on two cores it took over ten milliseconds. Here each stage
-leaves one byte in a pipe, and the one that finds the bytes of all there tells the others: nobody is woken who is not
-the last to be waited for. The pipes have no names: the others open them through the descriptors of stage 0, and nothing
-is left behind however a process ends.
+writes one byte into a pipe. The stage that finds the bytes of all stages there releases the others, so no process wakes
+up before the last stage has arrived. The pipes have no names: the other processes open them through the descriptors of
+stage 0, so nothing is left behind when a process ends.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ from alray.errors import ChannelError
 
 @dataclass(frozen=True)
 class Pipes:
-    """Where the pipes of a barrier are, told by stage 0 to the others: by descriptor, for rounds in turn."""
+    """The pipes of a barrier as file descriptors of process `pid`; stage 0 sends this to the other stages.
+
+    There are two pipes of each kind, used in alternate rounds. A pipe is (end to read, end to write).
+    """
 
     pid: int
     parties: int
-    arrivals: tuple[tuple[int, int], tuple[int, int]]  # the ends that are read and written
+    arrivals: tuple[tuple[int, int], tuple[int, int]]
     releases: tuple[tuple[int, int], tuple[int, int]]
 
     @classmethod
     def made(cls, parties: int) -> Pipes:
-        """Of this process."""
+        """Make the pipes in this process, for `parties` stages."""
         for_arrivals, for_releases = (os.pipe(), os.pipe()), (os.pipe(), os.pipe())
         for read_end, _ in for_arrivals:
             os.set_blocking(read_end, False)
@@ -48,7 +51,7 @@ class Pipes:
         return cls(pid, parties, (first, second), (third, fourth))
 
     def opened(self) -> Pipes:
-        """The same pipes by descriptors of this process. Raises ChannelError where stage 0 is gone."""
+        """Return the same pipes as descriptors of this process. Raises ChannelError if stage 0 has ended."""
 
         def ends(pipe: tuple[int, int], flags: int = 0) -> tuple[int, int]:
             return open_of(self.pid, pipe[0], os.O_RDONLY | flags), open_of(self.pid, pipe[1], os.O_WRONLY)
@@ -61,15 +64,18 @@ class Pipes:
                 (ends(self.releases[0]), ends(self.releases[1])),
             )
         except OSError as error:
-            raise ChannelError("barrier: stage 0 is gone", mend="see what happened to its process") from error
+            raise ChannelError("barrier: stage 0 has ended", mend="look for the error of its process") from error
 
 
 class HostBarrier(Barrier):
-    """One stage's side. Two pipes of each kind serve in turn, so that a stage that is quick cannot take a byte that
-    belongs to a slow one's round."""
+    """One stage's side of the barrier.
+
+    Two pipes of each kind are used in turn, so that a fast stage cannot take a byte that is meant for a slow stage in
+    the round before.
+    """
 
     def __init__(self, pipes: Pipes, *, leads: bool, timeout_s: float) -> None:
-        """pipes: by this process's own descriptors; leads: whether this is stage 0, for which `gather` waits."""
+        """pipes: descriptors of this process. leads: whether this is stage 0, the one that waits in `gather`."""
         self._pipes, self._leads, self._timeout_s = pipes, leads, timeout_s
         self._releases = [ReadEnd(read_end) for read_end, _ in pipes.releases]
         self._round = 0
@@ -77,7 +83,7 @@ class HostBarrier(Barrier):
     def wait(self) -> Generator[None, None, None]:
         others = self._pipes.parties - 1
         if self._is_last():
-            # Whoever yields to several waits for all of them.
+            # `tell` yields the processor. With several stages to wake, this one would wait for all of them.
             self._release(others, tell if others == 1 else os.write)
         else:
             self._await_release()
@@ -96,14 +102,14 @@ class HostBarrier(Barrier):
         yield
 
     def _is_last(self) -> bool:
-        """Leave this stage's byte; whether it is the one that has found all of them."""
+        """Write this stage's byte. Returns whether this stage is the one that found the bytes of all stages."""
         read_end, write_end = self._pipes.arrivals[self._round % 2]
         os.write(write_end, b"\0")
         waiting = array.array("i", [0])
         fcntl.ioctl(read_end, termios.FIONREAD, waiting)
         if waiting[0] < self._pipes.parties:
             return False
-        # Two that come at once may both see all bytes; only one of them gets them.
+        # Two stages that arrive together may both see all the bytes; only one of them can read them.
         try:
             return len(os.read(read_end, self._pipes.parties)) == self._pipes.parties
         except BlockingIOError:
@@ -116,4 +122,4 @@ class HostBarrier(Barrier):
         try:
             self._releases[self._round % 2].read(1, self._timeout_s)
         except TimeoutError as error:
-            raise ChannelError("barrier: a stage is silent", mend="see what happened to the other stages") from error
+            raise ChannelError("barrier: a stage did not arrive in time", mend="look at the other stages") from error

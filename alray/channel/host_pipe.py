@@ -1,7 +1,7 @@
-"""Pipes between processes of one host: the fastest way to wake another one.
+"""Pipes between processes of one host: the fastest way to wake another process.
 
-They have no names: a process opens those of another one through its descriptors, so nothing is left behind however a
-process ends.
+The pipes have no names. A process opens the pipes of another process through that process's descriptors, so nothing is
+left behind when a process ends.
 """
 
 from __future__ import annotations
@@ -11,24 +11,27 @@ import select
 
 
 def open_of(pid: int, descriptor: int, flags: int) -> int:
-    """The file behind a descriptor of process `pid`. Raises OSError where that process is gone, or another user's."""
+    """Open the file behind a descriptor of process `pid`.
+
+    Raises OSError if that process has ended or belongs to another user.
+    """
     return os.open(f"/proc/{pid}/fd/{descriptor}", flags)
 
 
 def tell(descriptor: int, content: bytes) -> None:
-    """Write, and let whoever it wakes begin.
+    """Write to a pipe, then yield the processor so that the process that reads can start at once.
 
-    Linux may put the process that a write wakes behind the writer, on the same processor, though another one is idle:
-    it would begin when the writer next waits, or at the scheduler's next tick, up to 4 ms later. Measured on two cores
-    with the writer computing on: 1.4 ms until the other ran, 0.3 ms this way; with the writer about to sleep 0.3 ms
-    later, 0.4 and 0.06 ms. Raises BrokenPipeError where nobody is left to read.
+    Linux may queue the process that a write wakes behind the writer on the same processor, even if another processor
+    is idle. That process then starts when the writer next waits or at the scheduler's next tick, up to 4 ms later.
+    Measured on two cores until the reader ran, without and with the yield: 1.4 and 0.3 ms if the writer goes on
+    computing; 0.4 and 0.06 ms if the writer sleeps 0.3 ms later. Raises BrokenPipeError if no reader is left.
     """
     os.write(descriptor, content)
     os.sched_yield()
 
 
 class ReadEnd:
-    """The end of a pipe that is read, by a descriptor that stays open as long as this object is used."""
+    """The reading end of a pipe. The descriptor must stay open as long as this object is used."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -36,13 +39,13 @@ class ReadEnd:
         self._watched.register(descriptor, select.POLLIN)
 
     def is_ready(self, timeout_s: float = 0.0) -> bool:
-        """Whether there is something to read, or nobody left to write it, within so many seconds."""
+        """Wait up to `timeout_s`; return whether there is something to read, or no writer is left."""
         return bool(self._watched.poll(timeout_s * 1e3))
 
     def read(self, most: int, timeout_s: float) -> bytes:
-        """Some bytes, as soon as there are any, at most `most`.
+        """Return at most `most` bytes, as soon as there are any.
 
-        Raises TimeoutError where none came, BrokenPipeError where nobody is left to write.
+        Raises TimeoutError if none came within `timeout_s`, and BrokenPipeError if no writer is left.
         """
         if not self.is_ready(timeout_s):
             raise TimeoutError

@@ -1,4 +1,4 @@
-"""Edges within one process: bounded queues, driven in turns by `--inline`."""
+"""Edges within one process, for `--inline`: bounded queues between stages that take turns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from alray.channel.message import Message, packed_bytes
 
 
 class Queue:
-    """One edge: at most `in_flight` messages wait on it."""
+    """One edge. At most `in_flight` messages wait on it."""
 
     def __init__(self, edge: str, in_flight: int) -> None:
         self.edge, self.in_flight = edge, in_flight
@@ -24,7 +24,7 @@ class Queue:
 
 
 class QueueSender(Sender):
-    """Passes tensors on as they are: the component boundary has stopped them and put them in default strides."""
+    """Passes tensors on unchanged: the component boundary has already detached them and put them in default strides."""
 
     def __init__(self, queue: Queue) -> None:
         self.edge = queue.edge
@@ -43,7 +43,7 @@ class QueueSender(Sender):
 
 
 class QueueReceiver(Receiver):
-    """Takes messages from the queue; there is no buffer to give back."""
+    """Takes messages from the queue. There is no buffer to give back."""
 
     def __init__(self, queue: Queue) -> None:
         self.edge = queue.edge
@@ -59,7 +59,7 @@ class QueueReceiver(Receiver):
 
 
 class TurnBarrier(Barrier):
-    """A barrier among stages that take turns in one process."""
+    """A barrier between stages that take turns in one process."""
 
     def __init__(self, parties: int) -> None:
         self._parties = parties

@@ -1,4 +1,4 @@
-"""What travels over an edge: a fixed-size header, then the tensors, in one flat buffer."""
+"""A message over an edge: a header of fixed size, then the tensors, in one flat buffer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MessageKind(IntEnum):
 
 
 class CutFlag(IntEnum):
-    """Bits of a cut: what every stage does after the mini-batch the cut follows."""
+    """Bits of a cut: what every stage does after the mini-batch before it."""
 
     EVALUATE = 1
     CHECKPOINT = 2
@@ -32,9 +32,10 @@ class CutFlag(IntEnum):
 class Message:
     """One message.
 
-    `step` is the mini-batch, 1 being the first of a run, or for EVALUATE and ROUTE the evaluation batch, from 0.
-    `count` goes with a cut that evaluates: how many evaluation batches follow. `slot` belongs to the channel: the
-    buffer the tensors lie in. `more`: the rest of its tensors is to come (`Sender.begin`).
+    `step` is the number of the mini-batch, from 1; for EVALUATE and ROUTE that of the evaluation batch, from 0.
+    `tensors` are at most 8, with names of 1 to 16 ASCII characters. `count` belongs to a cut that evaluates: the number
+    of evaluation batches that follow. `slot` belongs to the channel: the buffer in which the tensors lie. `more` means
+    that further tensors of this message follow (`Sender.begin`).
     """
 
     kind: MessageKind
@@ -47,9 +48,10 @@ class Message:
 
 
 ALIGNMENT = 64
-"""Tensors start at multiples of this many bytes, as torch's own allocations do: kernels may choose by alignment."""
+"""Tensors start at multiples of this many bytes, as torch's own allocations do. Kernels may depend on alignment."""
 
-_NAMES = ("s", "t", "labels", "mask", "lengths", "route", "h", "c")
+MOST_TENSORS = 8
+MOST_NAME_BYTES = 16
 _DTYPES = (
     torch.float32,
     torch.float64,
@@ -61,7 +63,7 @@ _DTYPES = (
     torch.bool,
 )
 _MAX_DIMS = 6
-_ENTRY = struct.Struct(f"{3 + _MAX_DIMS}q")  # name, dtype, number of dimensions, sizes
+_ENTRY = struct.Struct(f"{MOST_NAME_BYTES}s2i{_MAX_DIMS}q")  # name, dtype, number of dimensions, sizes
 _FIXED = struct.Struct("7q")  # magic, kind, step, flags, count, whether there is more, number of tensors
 _MAGIC = 0x616C726179  # "alray"
 
@@ -71,7 +73,7 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
-HEADER_BYTES = aligned(_FIXED.size + len(_NAMES) * _ENTRY.size)
+HEADER_BYTES = aligned(_FIXED.size + MOST_TENSORS * _ENTRY.size)
 
 
 def packed_bytes(tensor_bytes: list[int]) -> int:
@@ -80,9 +82,9 @@ def packed_bytes(tensor_bytes: list[int]) -> int:
 
 
 class Slot:
-    """A flat uint8 buffer that messages are written into, or read from, one after another.
+    """A flat uint8 buffer into which messages are written, or from which they are read, one after another.
 
-    Most have the layout of the one before: the places of their tensors are kept and found again.
+    Most messages have the layout of the one before: the views of their tensors are kept and used again.
     """
 
     def __init__(self, buffer: torch.Tensor) -> None:
@@ -94,10 +96,10 @@ class Slot:
         self.nbytes = 0  # of the last message
 
     def write(self, message: Message, *, edge: str) -> int:
-        """Write a message; returns how many bytes of the buffer are to be sent.
+        """Write a message; returns how many bytes of the buffer to send.
 
-        Raises `ChannelError` where the message does not fit, which would end the receiving process, or holds what a
-        header cannot say. Nothing is written then.
+        Raises ChannelError, and writes nothing, if the message does not fit the buffer (that would end the receiving
+        process) or if the header cannot describe its tensors.
         """
         tensors = message.tensors
         layout = tuple([(name, tensor.dtype, tensor.shape) for name, tensor in tensors.items()])
@@ -131,7 +133,7 @@ class Slot:
     def read(self, *, edge: str) -> Message:
         """Read a message; its tensors are views of the buffer, in default strides.
 
-        Sizes come from the header alone, so what a longer message left behind in the buffer is never seen.
+        Sizes come from the header, so the remains of a longer message in the buffer are never read.
         """
         magic, kind, step, flags, count, more, num_tensors = _FIXED.unpack_from(self._content)
         if magic != _MAGIC:
@@ -142,7 +144,7 @@ class Slot:
         entries = bytes(self._content[_FIXED.size : _FIXED.size + num_tensors * _ENTRY.size])
         if entries != self._entries:
             self._lay_out(_layout(entries), entries)
-        # Whoever gets a tensor may call it by another shape, or have it require a gradient: it is theirs alone.
+        # New views each time: the receiver may change a tensor's shape, or have it require a gradient.
         tensors = {name: place.view(place.shape) for name, place in self._places.items()}
         return Message(MessageKind(kind), step, tensors, flags=flags, count=count, more=bool(more))
 
@@ -157,9 +159,20 @@ class Slot:
 
 
 def _entries(tensors: dict[str, torch.Tensor], edge: str) -> bytes:
-    """What the header says of these tensors."""
+    """The header's entries for these tensors. Raises ChannelError where it has no room for them."""
+    if len(tensors) > MOST_TENSORS:
+        raise ChannelError(
+            f"edge {edge}: a message of {len(tensors)} tensors ({', '.join(tensors)}); an edge carries at most "
+            f"{MOST_TENSORS}",
+            mend="have the method send fewer tensors with the labels",
+        )
     entries = b""
     for name, tensor in tensors.items():
+        if not name.isascii() or not 0 < len(name) <= MOST_NAME_BYTES:
+            raise ChannelError(
+                f"edge {edge}: the name of tensor `{name}` is not 1 to {MOST_NAME_BYTES} ASCII characters",
+                mend="have the method give it another name",
+            )
         if tensor.ndim > _MAX_DIMS:
             raise ChannelError(
                 f"edge {edge}: `{name}` has {tensor.ndim} dimensions, an edge carries at most {_MAX_DIMS}",
@@ -171,13 +184,13 @@ def _entries(tensors: dict[str, torch.Tensor], edge: str) -> bytes:
                 mend="have the block give values of the type of its input, in evaluation too",
             )
         sizes = [*tensor.shape, *[0] * (_MAX_DIMS - tensor.ndim)]
-        entries += _ENTRY.pack(_NAMES.index(name), _DTYPES.index(tensor.dtype), tensor.ndim, *sizes)
+        entries += _ENTRY.pack(name.encode("ascii"), _DTYPES.index(tensor.dtype), tensor.ndim, *sizes)
     return entries
 
 
 def _layout(entries: bytes) -> tuple[tuple[str, torch.dtype, torch.Size], ...]:
-    """What they stand for."""
+    """Name, type and shape of each tensor in the header's entries."""
     return tuple(
-        (_NAMES[name], _DTYPES[dtype], torch.Size(sizes[:ndim]))
+        (name.rstrip(b"\0").decode("ascii"), _DTYPES[dtype], torch.Size(sizes[:ndim]))
         for name, dtype, ndim, *sizes in _ENTRY.iter_unpack(entries)
     )

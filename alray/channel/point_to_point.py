@@ -1,7 +1,7 @@
-"""Edges between processes: torch.distributed point to point over gloo, with receives posted ahead.
+"""Edges between processes: torch.distributed's point-to-point operations over gloo, with receives posted ahead.
 
-Tensors on a GPU are staged through host memory, so an edge works between any two devices, two stages on one GPU
-included (NCCL refuses that).
+Tensors on a GPU are copied through host memory, so an edge works between any two devices, including two stages on the
+same GPU.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from alray.channel.edge import Barrier, Receiver, Sender
 from alray.channel.message import Message, Slot
 from alray.errors import ChannelError
 
-_SEND_SLOTS = 2  # one on its way, one being packed
+_SEND_SLOTS = 2  # one is being sent while the other is packed
 
 
 class PointToPointSender(Sender):
-    """Packs each message into a buffer of its own and sends it without waiting for it to arrive.
+    """Packs each message into a buffer and sends it without waiting for its arrival.
 
-    A buffer is used again only when its send is done, and a send is done when the receiver had a buffer posted for it:
-    a slow receiver holds the sender back. While a receiver gives no buffer back, `send` returns `in_flight + 2` times:
-    for the `in_flight + 1` messages its ring takes (the one it works on and those that wait), and for one more that is
-    on its way here.
+    A buffer is used again only when its send is complete. A send completes only when the receiver has posted a buffer
+    for it, so a slow receiver holds the sender back. If the receiver gives no buffer back, `send` returns
+    `in_flight + 2` times: for the `in_flight + 1` messages in the receiver's ring (the one it works on and those that
+    wait), and for one more that is on its way.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class PointToPointSender(Sender):
         slot = self._next
         nbytes = self._slots[slot].write(message, edge=self.edge)
         self._next = (slot + 1) % _SEND_SLOTS
-        # One send under way at a time: the mini-batches that wait are those in the receiver's ring.
+        # Only one send is under way at a time: waiting mini-batches belong in the receiver's ring.
         self._finish((slot + 1) % _SEND_SLOTS)
         content = self._buffers[slot][:nbytes]
         try:
@@ -62,7 +62,7 @@ class PointToPointSender(Sender):
             raise lost_neighbour(self.edge, error) from error
         self.bytes_sent += nbytes
         return
-        yield  # a generator that never waits in turns: it blocks
+        yield  # makes this a generator; it blocks and never yields
 
     def flush(self) -> Generator[None, None, None]:
         for slot in range(_SEND_SLOTS):
@@ -78,10 +78,10 @@ class PointToPointSender(Sender):
 
 
 class PointToPointReceiver(Receiver):
-    """A ring of `in_flight + 1` buffers with a receive posted into each that is free.
+    """A ring of `in_flight + 1` buffers. A receive is posted into every free buffer.
 
-    A buffer is posted again only after `release`: until then autograd may hold it, and gloo writes beneath autograd's
-    version counters, so that writing too early would corrupt gradients without any error.
+    A buffer is posted again only after `release`. Until then autograd may still need it, and gloo writes without
+    raising autograd's version counters, so an early write would corrupt gradients without any error.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class PointToPointReceiver(Receiver):
         if not self._posted:
             raise ChannelError(
                 f"edge {self.edge}: every receive buffer is still in use",
-                mend="release messages as their mini-batches are done",
+                mend="release each message when its mini-batch is done",
             )
         slot, work = self._posted.popleft()
         wait_for(work, self._timeout, self.edge)
@@ -136,7 +136,7 @@ class PointToPointReceiver(Receiver):
 
 
 class GroupBarrier(Barrier):
-    """A barrier over the stages of a replica, on a process group of its own."""
+    """A barrier over the stages of a replica. It uses a process group of its own."""
 
     def __init__(self, group: dist.ProcessGroup, timeout_s: float) -> None:
         self._group = group
@@ -151,7 +151,7 @@ class GroupBarrier(Barrier):
 
 
 def wait_for(work: dist.Work, timeout: timedelta, edge: str) -> None:
-    """Wait for a send or receive. Raises ChannelError where the neighbour is gone or silent."""
+    """Wait for a send or receive. Raises ChannelError if the neighbour has ended or does not answer in time."""
     try:
         work.wait(timeout)
     except RuntimeError as error:
@@ -159,8 +159,8 @@ def wait_for(work: dist.Work, timeout: timedelta, edge: str) -> None:
 
 
 def lost_neighbour(edge: str, error: RuntimeError) -> ChannelError:
-    """What gloo said of a lost connection, as an error that names the edge."""
-    # Of gloo's words, what happened: not the place in its sources before it, nor the advice after it.
+    """Turn gloo's error about a lost connection into an error that names the edge."""
+    # Keep what happened; drop the place in gloo's sources before it and the advice after it.
     said = re.sub(r"^\[[^]]*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
     state = "silent" if said.startswith("Timed out") else "gone"
-    return ChannelError(f"edge {edge}: the neighbour is {state} ({said})", mend="see what happened to its stage")
+    return ChannelError(f"edge {edge}: the neighbour is {state} ({said})", mend="look for the error of its stage")

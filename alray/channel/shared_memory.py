@@ -1,10 +1,11 @@
-"""Edges between processes of one host: tensors in a ring of shared memory, word of them over pipes.
+"""Edges between processes of one host: tensors lie in a ring of shared memory, notices travel over pipes.
 
-A message is written once, by the sender, into memory the receiver computes from: nothing is copied on the way. On two
-cores a message of 2 MB over gloo's sockets took 2 to 3 ms of a stage's time; this way its packing is all it takes.
-Which slot was filled, and which is free again, goes over a pipe each: to hear of it is one wake-up.
+The sender writes a message once, into memory from which the receiver computes; nothing is copied on the way. On two
+cores a message of 2 MB over gloo's sockets took 2 to 3 ms of a stage's time; over shared memory it takes only the
+packing. One pipe tells the receiver which slot was filled, another tells the sender which slot is free again; each
+notice costs one wake-up.
 
-The memory has no name: the receiver opens it through the sender's file descriptor, so nothing is left behind however a
+The memory has no name: the receiver opens it through the sender's file descriptor, so nothing is left behind when a
 process ends.
 """
 
@@ -24,17 +25,18 @@ from alray.channel.message import HEADER_BYTES, Message, Slot
 from alray.errors import ChannelError
 
 _SLOT = struct.Struct("I")
-_HERE = 2**32 - 1  # in place of a slot: the receiver has opened its ends
+_OPENED = 2**32 - 1  # sent in place of a slot number: the receiver has opened its ends
 
 
 @dataclass(frozen=True)
 class Ring:
-    """Where the slots of an edge are, told by the sender to the receiver."""
+    """The shared memory and pipes of an edge; the sender sends this to the receiver."""
 
     pid: int
-    memory: int  # descriptors of the sender's process: the slots,
-    filled: int  # the end where slots are read that were written on,
-    free: int  # and the end where slots are given back
+    # Descriptors of the sender's process:
+    memory: int  # the slots
+    filled: int  # the end from which the receiver reads the numbers of filled slots
+    free: int  # the end into which the receiver writes the numbers of free slots
     slot_bytes: int
     num_slots: int
 
@@ -48,23 +50,23 @@ class Ring:
 
 
 class _TwoParts:
-    """A slot of the ring: room for a message, or for one in two parts, the second behind the first."""
+    """A slot of the ring. It holds a whole message, or a message in two parts, the second behind the first."""
 
     def __init__(self, buffer: torch.Tensor, capacity_bytes: int) -> None:
-        """capacity_bytes: of a message in one part."""
+        """capacity_bytes: the largest size of a message in one part."""
         self._buffer = buffer[: capacity_bytes + HEADER_BYTES]
         self.first = Slot(buffer[:capacity_bytes])
         self._second: tuple[int, Slot] | None = None
 
     def second(self, offset: int) -> Slot:
-        """Behind a first part of `offset` bytes: the same from mini-batch to mini-batch."""
+        """Return the slot behind a first part of `offset` bytes. It is kept: the offset is the same in each step."""
         if self._second is None or self._second[0] != offset:
             self._second = (offset, Slot(self._buffer[offset:]))
         return self._second[1]
 
 
 def _slots(descriptor: int, ring: Ring, capacity_bytes: int) -> list[_TwoParts]:
-    """The slots over the shared memory, each beginning on a page."""
+    """Map the shared memory as slots. Each slot starts on a page."""
     memory = mmap.mmap(descriptor, ring.slot_bytes * ring.num_slots)
     whole = torch.frombuffer(memory, dtype=torch.uint8)
     return [_TwoParts(buffer, capacity_bytes) for buffer in whole.split(ring.slot_bytes)]
@@ -72,7 +74,7 @@ def _slots(descriptor: int, ring: Ring, capacity_bytes: int) -> list[_TwoParts]:
 
 @dataclass(frozen=True)
 class _Begun:
-    """A message of which the first part is with the receiver."""
+    """A message whose first part has been sent."""
 
     slot: int
     nbytes: int
@@ -80,19 +82,19 @@ class _Begun:
 
 
 class SharedMemorySender(Sender):
-    """Writes a message into a free slot and tells the receiver which; waits where no slot is free.
+    """Writes a message into a free slot and tells the receiver which slot it is. Waits if no slot is free.
 
-    While a receiver gives no slot back, `send` returns `in_flight + 1` times: for the message it works on, and for the
-    `in_flight` that wait.
+    If the receiver gives no slot back, `send` returns `in_flight + 1` times: for the message that the receiver works
+    on, and for the `in_flight` messages that wait.
     """
 
     def __init__(self, *, edge: str, capacity_bytes: int, in_flight: int, timeout_s: float) -> None:
-        """Makes memory and pipes: `in_flight` messages may wait, and one more is the receiver's to work on."""
+        """Make the memory and the pipes. `in_flight` messages may wait while the receiver works on one more."""
         self.edge = edge
         self.bytes_sent = 0
         self._timeout_s = timeout_s
         page = mmap.PAGESIZE
-        slot_bytes = -(-(capacity_bytes + HEADER_BYTES) // page) * page  # a second part has a header too
+        slot_bytes = -(-(capacity_bytes + HEADER_BYTES) // page) * page  # the second part needs a header, too
         memory = os.memfd_create(f"alray-{edge}", os.MFD_CLOEXEC)
         filled, self._filled = os.pipe()
         free_again, free = os.pipe()
@@ -101,17 +103,17 @@ class SharedMemorySender(Sender):
         os.ftruncate(memory, slot_bytes * self.ring.num_slots)
         self._slots = _slots(memory, self.ring, capacity_bytes)
         self._begun: _Begun | None = None
-        self._free = list(range(self.ring.num_slots))  # the one given back last serves first: it is in the caches
+        self._free = list(range(self.ring.num_slots))  # used from the end: that slot is still in the processor's cache
 
     def _take_back(self) -> None:
-        """Take the slots that were given back; waits for the first."""
+        """Take the slots that the receiver gave back. Waits until there is at least one."""
         try:
             words = self._free_again.read(_SLOT.size * (len(self._slots) + 1), self._timeout_s)
         except (TimeoutError, BrokenPipeError) as error:
             raise _lost_neighbour(self.edge, error) from error
         for (slot,) in _SLOT.iter_unpack(words):
-            if slot == _HERE:
-                # From here on the receiver alone holds the other ends, so that they close when its process ends.
+            if slot == _OPENED:
+                # The receiver must be the only holder of its ends, so that they close when its process ends.
                 os.close(self.ring.filled)
                 os.close(self.ring.free)
                 os.close(self.ring.memory)
@@ -127,7 +129,7 @@ class SharedMemorySender(Sender):
         self._begun = _Begun(slot, nbytes, frozenset(message.tensors))
         self._hand_over(slot, nbytes, tell)
         return
-        yield  # a generator that never waits in turns: it blocks
+        yield  # makes this a generator; it blocks and never yields
 
     def send(self, message: Message) -> Generator[None, None, None]:
         begun, self._begun = self._begun, None
@@ -140,13 +142,13 @@ class SharedMemorySender(Sender):
             rest = {name: tensor for name, tensor in message.tensors.items() if name not in begun.names}
             part = Message(message.kind, message.step, rest)
             nbytes = self._slots[begun.slot].second(begun.nbytes).write(part, edge=self.edge)
-            # The receiver is at work on the first part: it need not be let begin.
+            # The receiver already works on the first part, so there is no need to yield the processor to it.
             self._hand_over(begun.slot, nbytes, os.write)
         return
         yield
 
     def _free_slot(self) -> int:
-        """A slot nobody uses; waits for one where there is none."""
+        """Return a free slot. Waits if there is none."""
         if self._free_again.is_ready():
             self._take_back()
         while not self._free:
@@ -161,16 +163,16 @@ class SharedMemorySender(Sender):
         self.bytes_sent += nbytes
 
     def flush(self) -> Generator[None, None, None]:
-        """Nothing to wait for: what was written is the receiver's."""
+        """There is nothing to wait for: what was written is already in the receiver's memory."""
         return
         yield
 
 
 class SharedMemoryReceiver(Receiver):
-    """Computes from the slots the sender wrote; gives each back when its mini-batch is done."""
+    """Reads messages in the slots that the sender wrote. A slot goes back to the sender in `release`."""
 
     def __init__(self, *, edge: str, ring: Ring, device: torch.device, timeout_s: float) -> None:
-        """Opens what the sender made. Raises ChannelError where this process may not."""
+        """Open the memory and pipes of the sender. Raises ChannelError if this process may not open them."""
         self.edge = edge
         self._device, self._timeout_s = device, timeout_s
         try:
@@ -180,13 +182,13 @@ class SharedMemoryReceiver(Receiver):
         except OSError as error:
             raise ChannelError(
                 f"edge {edge}: the memory of process {ring.pid} cannot be shared: {error.strerror}",
-                mend="stages of one node must run in one container, as one user",
+                mend="run all stages of a node in one container and as one user",
             ) from error
         try:
             self._slots = _slots(memory, ring, ring.slot_bytes)
         finally:
             os.close(memory)
-        self._give(_HERE)
+        self._give(_OPENED)
 
     def receive(self) -> Generator[None, None, Message]:
         slot = self._next_slot()
@@ -199,7 +201,7 @@ class SharedMemoryReceiver(Receiver):
     def complete(self, message: Message) -> Generator[None, None, None]:
         if message.more:
             slot = self._next_slot()
-            assert slot == message.slot, "parts of one message follow each other"
+            assert slot == message.slot, "the second part of a message must follow the first"
             slots = self._slots[slot]
             rest = slots.second(slots.first.nbytes).read(edge=self.edge)
             self._to_device(rest)
@@ -235,4 +237,4 @@ class SharedMemoryReceiver(Receiver):
 
 def _lost_neighbour(edge: str, error: OSError) -> ChannelError:
     state = "silent" if isinstance(error, TimeoutError) else "gone"
-    return ChannelError(f"edge {edge}: the neighbour is {state}", mend="see what happened to its stage")
+    return ChannelError(f"edge {edge}: the neighbour is {state}", mend="look for the error of its stage")

@@ -1,8 +1,8 @@
-"""Tensors to and from one neighbour, for whoever moves tensors by torch's point-to-point operations.
+"""Tensors to and from one neighbour, as replacements for torch's `isend` and `irecv`.
 
-torch.distributed.pipelining sends over a process group. Over gloo, a thread of its own moves each message, and where
-every processor computes it waits for one: on two cores one message in five took 2 to 7 ms. Over the edges of one host
-the sender itself writes, and only who has nothing else to do waits.
+torch.distributed.pipelining sends over a process group. gloo moves each message in a separate thread, which waits for a
+processor while all of them compute: on two cores one message in five took 2 to 7 ms. Over an edge of one host the
+sender itself writes the message, and only a process that has nothing else to do waits.
 """
 
 from __future__ import annotations
@@ -18,34 +18,37 @@ from alray.errors import ChannelError
 
 
 class Wire:
-    """Both directions between two neighbours; `send` and `receive` take what torch.distributed.isend and irecv do."""
+    """Both directions between two neighbours.
+
+    `send` and `receive` take the same arguments as `torch.distributed.isend` and `irecv`.
+    """
 
     def __init__(self, sender: Sender, receiver: Receiver) -> None:
         self._sender, self._receiver = sender, receiver
         self._expected: deque[Arrival] = deque()
 
     def send(self, tensor: torch.Tensor, **_: Any) -> Departure:
-        """Hand a tensor over; it may be written on from here on. Waits where the edge is full."""
+        """Send a tensor. The caller may overwrite it afterwards. Waits if the edge is full."""
         _drive(self._sender.send(Message(MessageKind.TRAIN, 0, {"s": tensor.detach()})))
         return Departure()
 
     def receive(self, tensor: torch.Tensor, **_: Any) -> Arrival:
-        """Expect the next tensor; it is there once `wait` of what is returned has run."""
+        """Expect the next tensor. It is in `tensor` after `wait` of the returned object."""
         arrival = Arrival(self, tensor)
         self._expected.append(arrival)
         return arrival
 
     def take_until(self, arrival: Arrival) -> None:
-        """Take what comes, in the order in which it was expected, until this one has come."""
+        """Receive the expected tensors in order, up to and including this one."""
         while arrival in self._expected:
             first = self._expected.popleft()
             message = _drive(self._receiver.receive())
             came = message.tensors["s"]
             if (came.shape, came.dtype) != (first.tensor.shape, first.tensor.dtype):
                 raise ChannelError(
-                    f"edge {self._receiver.edge}: {tuple(came.shape)} of {came.dtype} came, "
-                    f"{tuple(first.tensor.shape)} of {first.tensor.dtype} was expected",
-                    mend="report this as a fault of alray",
+                    f"edge {self._receiver.edge}: expected a tensor of shape {tuple(first.tensor.shape)} and type "
+                    f"{first.tensor.dtype}, got {tuple(came.shape)} and {came.dtype}",
+                    mend="report this as a bug of alray",
                 )
             with torch.no_grad():
                 first.tensor.copy_(came)
@@ -53,29 +56,29 @@ class Wire:
 
 
 class Arrival:
-    """A receive under way, as torch waits for one."""
+    """A receive that is under way. torch calls `wait` on it."""
 
     def __init__(self, wire: Wire, tensor: torch.Tensor) -> None:
         self.tensor = tensor
         self._wire = wire
 
     def wait(self) -> bool:
-        """Raises ChannelError where the neighbour is gone or silent."""
+        """Wait for the tensor. Raises ChannelError if the neighbour has ended or does not answer in time."""
         self._wire.take_until(self)
         return True
 
 
 class Departure:
-    """A send that is done."""
+    """A send that is already complete. torch calls `wait` on it."""
 
     def wait(self) -> bool:
         return True
 
 
 def _drive(waiting: Any) -> Any:
-    """The result of an operation of an edge between processes, which blocks and never yields."""
+    """Run an operation of an edge between processes, which blocks and never yields, and return its result."""
     try:
         next(waiting)
     except StopIteration as done:
         return done.value
-    raise AssertionError("an edge between processes does not take turns")
+    raise AssertionError("an edge between processes never yields")

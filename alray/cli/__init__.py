@@ -1,1 +1,1 @@
-"""The command line: thin, it parses, calls orchestrate and prints."""
+"""The command line: each command parses its arguments, calls `alray.orchestrate` and prints the answer."""

@@ -1,4 +1,4 @@
-"""What a machine needs to run alray: one check a subject, each with what was found and the mend."""
+"""The checks of `alray doctor`: what a machine needs to run alray. Each check returns one finding."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from alray.run.memory import machine_memory_bytes
 _OLDEST = {"torch": (2, 13), "torchvision": (0, 28), "ray": (2, 60)}
 _OLDEST_PYTHON = (3, 11)
 _SHARED = Path("/dev/shm")
-_RAYS_SHARE = 0.3  # of the memory, which Ray's object store takes by default
+_RAYS_SHARE = 0.3  # share of the memory that Ray's object store takes by default
 _LEAST_FREE_BYTES = 1e9
 _GLOO_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found; with a mend unless all is well."""
+    """The result of a check. A warning or a fault may have a `mend`: what the user can do about it."""
 
     name: str
     state: Literal["ok", "warning", "fault"]
@@ -45,7 +45,7 @@ class Finding:
 
 
 def findings() -> Iterator[Finding]:
-    """Every check in turn; one that needs a library is left out where that one cannot be imported."""
+    """Run every check. A check that needs torch is left out if torch is not installed."""
     yield python()
     torch = library("torch", _OLDEST["torch"])
     yield torch
@@ -89,7 +89,7 @@ def library(name: str, least: tuple[int, int]) -> Finding:
 
 
 def torchvision_fits(found: Finding) -> Finding:
-    """Whether torchvision's operators can be used with this torch; a pair that does not fit fails right here."""
+    """Whether the operators of torchvision work with this torch. Importing or calling them fails if they do not."""
     import torch
 
     try:
@@ -97,7 +97,7 @@ def torchvision_fits(found: Finding) -> Finding:
 
         nms(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.tensor([1.0]), 0.5)
     except (ImportError, RuntimeError, AttributeError) as error:
-        # Symbols that are missing from torch's libraries, operators it does not know, names it no longer has.
+        # A symbol, an operator or a name that this torch does not have.
         return Finding(
             "torchvision",
             "fault",
@@ -111,7 +111,9 @@ def processors() -> Finding:
     """The processors this process may use."""
     cores = len(os.sched_getaffinity(0))
     if cores == 1:
-        return Finding("processors", "warning", "1: stages take turns on it", "use a machine with one for each stage")
+        return Finding(
+            "processors", "warning", "1: the stages take turns on it", "use a machine with one processor for each stage"
+        )
     return Finding("processors", "ok", f"{cores}")
 
 
@@ -121,31 +123,31 @@ def memory() -> Finding:
 
 
 def shared_memory() -> Finding:
-    """The shared memory Ray's object store lies in. alray sends no tensor through it, so a small one only slows."""
+    """The shared memory of Ray's object store. alray sends no tensors through it, so a small one only slows Ray."""
     if not _SHARED.is_dir():
-        return Finding("shared memory", "warning", f"there is no {_SHARED}: Ray's object store lies on the disk")
+        return Finding("shared memory", "warning", f"there is no {_SHARED}, so Ray's object store uses the disk")
     total = shutil.disk_usage(_SHARED).total
     wanted = _RAYS_SHARE * machine_memory_bytes()
     if total < wanted:
         return Finding(
             "shared memory",
             "warning",
-            f"{_SHARED} has {size(total)}, Ray's object store wants {size(wanted)} and will spill to the disk",
-            f"give a container more with --shm-size={wanted / 1e9:.1f}gb; alray's own tensors do not pass through it",
+            f"{_SHARED} has {size(total)}, but Ray's object store needs {size(wanted)}; it will spill to the disk",
+            f"start the container with --shm-size={wanted / 1e9:.1f}gb; alray's own tensors do not use this memory",
         )
     return Finding("shared memory", "ok", f"{_SHARED} has {size(total)}")
 
 
 def gpus() -> Finding:
-    """The GPUs torch can use."""
+    """The GPUs that torch can use."""
     import torch
 
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    return Finding("gpus", "ok", ", ".join(names) if names else "none: stages compute on processors")
+    return Finding("gpus", "ok", ", ".join(names) if names else "none: the stages compute on processors")
 
 
 def network() -> Finding:
-    """Whether two stages on this machine can open a channel: a pair of gloo ranks on the loopback interface."""
+    """Whether two stages on this machine can open a channel: two gloo ranks exchange tensors over loopback."""
     import torch
     import torch.distributed as dist
 
@@ -164,16 +166,16 @@ def network() -> Finding:
         return Finding(
             "network",
             "fault",
-            f"no pair of gloo ranks on the loopback interface: {str(error).splitlines()[0]}",
-            "bring the interface `lo` up and let processes connect to 127.0.0.1; until then run with --inline",
+            f"two gloo ranks cannot connect over the loopback interface: {str(error).splitlines()[0]}",
+            "bring up the interface `lo` and allow connections to 127.0.0.1; until then run with --inline",
         )
     if not torch.equal(sent, received):
-        return Finding("network", "fault", "gloo changed a tensor on its way", "install torch anew")
-    return Finding("network", "ok", "two gloo ranks met on the loopback interface")
+        return Finding("network", "fault", "gloo changed a tensor in transit", "reinstall torch")
+    return Finding("network", "ok", "two gloo ranks connected over the loopback interface")
 
 
 def run_folder(folder: Path) -> Finding:
-    """Whether run folders can be written where they are made unless --run-dir says otherwise."""
+    """Whether run folders can be written to `folder`, their default place."""
     holder = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
     try:
         with tempfile.NamedTemporaryFile(dir=holder, prefix=".alray-"):
@@ -183,17 +185,19 @@ def run_folder(folder: Path) -> Finding:
             "run folder",
             "fault",
             f"{holder} cannot be written: {error.strerror}",
-            "work elsewhere, or use --run-dir",
+            "change to another folder, or use --run-dir",
         )
     free = shutil.disk_usage(holder).free
     if free < _LEAST_FREE_BYTES:
-        return Finding("run folder", "warning", f"{holder} has {size(free)} left", "make room, or use --run-dir")
-    return Finding("run folder", "ok", f"{holder} can be written, {size(free)} left")
+        return Finding(
+            "run folder", "warning", f"{holder} has only {size(free)} left", "free some space, or use --run-dir"
+        )
+    return Finding("run folder", "ok", f"{holder} can be written; {size(free)} left")
 
 
 @contextmanager
 def _loopback() -> Iterator[None]:
-    """Have gloo use the loopback interface, which it is told by the environment alone."""
+    """Make gloo use the loopback interface. Only an environment variable can tell it so."""
     name = "GLOO_SOCKET_IFNAME"
     before = os.environ.get(name)
     os.environ[name] = "lo"

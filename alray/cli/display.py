@@ -1,22 +1,30 @@
-"""What is shown on standard error while a run goes on."""
+"""What `alray run` and `alray resume` show: progress on standard error, and the results at the end."""
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
+from typing import TextIO
 
 from alray.cli.interrupts import Interrupts
 from alray.cli.progress import Progress
-from alray.cli.rows import counted
+from alray.cli.terminal import rows_text, shown
 from alray.plan.plan import Plan
-from alray.records import EventRecord, Record
-from alray.report.text import seconds, share
+from alray.records import EvaluationRecord, EventRecord, Record, Summary
+from alray.report.text import accuracy, counted, seconds, share, whole
 from alray.stage.telemetry import StageStatus
+
+_EVERY_S = 5.0  # between two lines of `PlainLines`
 
 
 class Display(ABC):
-    """Hears a run (it is the run's `Observer`) and shows it; a context, so that the terminal is left as it was."""
+    """Shows the progress of a run.
+
+    It is the `Observer` of the run: the driver calls its methods. Used as a context manager, it leaves the terminal as
+    it found it.
+    """
 
     def __init__(self, interrupts: Interrupts) -> None:
         self._interrupts = interrupts
@@ -32,48 +40,83 @@ class Display(ABC):
         self.close()
 
     def planned(self, plan: Plan) -> None:
-        """Show the plan in one line. From here on there is a driver that hears a request to stop."""
+        """Show the plan in one line. From now on a driver reads the requests to stop."""
         self._interrupts.count_from_now()
         self._progress = Progress(plan)
         self.note(plan_line(plan))
 
     def record(self, record: Record) -> None:
-        """Take a record in, and show it where it is one to be shown at once."""
+        """Update the progress with a record, and show the record at once if it is an important event."""
         self._interrupts.hold()
         if self._progress is None:
             return
-        if isinstance(record, EventRecord) and self._is_told(record.event):
+        if isinstance(record, EventRecord) and self._shows(record.event):
             self.note(record.message)
         self._heard_any = True
         self._progress.take(record)
         self._changed(self._progress, record)
 
     def statuses(self, statuses: Sequence[StageStatus]) -> None:
-        """Refresh what is shown."""
+        """Refresh the display. The driver calls this several times a second."""
         self._interrupts.hold()
         if self._progress is not None:
             self._refresh(self._progress)
 
     @abstractmethod
     def note(self, message: str) -> None:
-        """Show one line that stays."""
+        """Show a line that stays visible."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Leave the terminal as it was before."""
 
     @abstractmethod
     def _changed(self, progress: Progress, record: Record) -> None:
-        """Hear that this record changed the progress."""
+        """Called after a record has changed the progress."""
 
     @abstractmethod
     def _refresh(self, progress: Progress) -> None:
-        """Hear that time has passed."""
+        """Called several times a second."""
 
-    def _is_told(self, event: str) -> bool:
-        """Whether an event is shown. How a run ends is told at its end; of a failure the driver's own note tells
-        more than the `resumed` that follows it, which is shown where it begins the records of this command."""
+    def _shows(self, event: str) -> bool:
+        """Whether an event is shown: a warning, and `resumed` if it is the first record of this command.
+
+        `summary_text` shows how a run ends. After a failure the driver writes a note itself, which says more than the
+        event `resumed` that follows.
+        """
         return event == "warning" or (event == "resumed" and not self._heard_any)
+
+
+class PlainLines(Display):
+    """Progress as plain lines, for a file or a pipe: one at each evaluation, and at most one every five seconds."""
+
+    def __init__(self, stream: TextIO, interrupts: Interrupts) -> None:
+        super().__init__(interrupts)
+        self._stream = stream
+        self._last_s = time.monotonic()
+        self._shown_step = 0
+
+    def note(self, message: str) -> None:
+        self._stream.write(message + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Do nothing: plain lines do not change the terminal."""
+
+    def _changed(self, progress: Progress, record: Record) -> None:
+        if isinstance(record, EvaluationRecord):
+            self.note(accuracies_text(record))
+            self._show(progress)
+
+    def _refresh(self, progress: Progress) -> None:
+        if time.monotonic() - self._last_s >= _EVERY_S and progress.step > self._shown_step:
+            self._show(progress)
+
+    def _show(self, progress: Progress) -> None:
+        self._last_s, self._shown_step = time.monotonic(), progress.step
+        shares = [share(value) for value in progress.computing.values()]
+        computing = f"; stages computing {', '.join(shares)}" if shares else ""
+        self.note(f"  {progress_text(progress)}{computing}{_losses(progress)}")
 
 
 def plan_line(plan: Plan) -> str:
@@ -85,7 +128,7 @@ def plan_line(plan: Plan) -> str:
 
 
 def progress_text(progress: Progress) -> str:
-    """Where the run is and how fast: `epoch 3.2 of 20, mini-batch 64 of 400, 1,650 samples/s, 4.1 s left`."""
+    """Progress and speed in one line: `epoch 3.2 of 20, mini-batch 64 of 400, 1,650 samples/s, 4.1 s left`."""
     plan = progress.plan
     parts = [f"epoch {progress.epoch:.2f}", f"mini-batch {progress.step:,}"]
     if plan.total_steps is not None and progress.num_epochs is not None:
@@ -100,15 +143,62 @@ def progress_text(progress: Progress) -> str:
     return ", ".join(parts)
 
 
-def accuracies_text(progress: Progress) -> str | None:
-    """The last evaluation in one line; None before there was one."""
-    last = progress.evaluation
-    if last is None:
-        return None
-    splits = [(name, getattr(last, name)) for name in ("train", "validation", "test")]
+def accuracies_text(evaluation: EvaluationRecord) -> str:
+    """The accuracies of an evaluation in one line."""
+    splits = [(name, getattr(evaluation, name)) for name in ("train", "validation", "test")]
     parts = [f"{name} {value:.4f}" for name, value in splits if value is not None]
-    name = "validation" if last.validation is not None else "test"
-    depths = [getattr(entry, name) for entry in last.per_depth]
+    name = "validation" if evaluation.validation is not None else "test"
+    depths = [getattr(entry, name) for entry in evaluation.per_depth]
     if len(depths) > 1 and all(value is not None for value in depths):
         parts.append(f"{name} by depth {' '.join(f'{value:.3f}' for value in depths)}")
-    return f"after mini-batch {last.step:,}: " + ", ".join(parts or ["nothing was evaluated"])
+    return f"after mini-batch {evaluation.step:,}: " + ", ".join(parts or ["nothing was evaluated"])
+
+
+def summary_text(summary: Summary) -> str:
+    """The results of a run: status, accuracies, step time next to its prediction, weights and paths."""
+    rows: list[tuple[str, str]] = [(summary.status, _length(summary))]
+    splits = [(name, getattr(summary.accuracy, name)) for name in ("test", "validation", "train")]
+    if summary.accuracy.test is not None or summary.accuracy.validation is not None:
+        rows.append(("accuracy", ", ".join(f"{name} {accuracy(value)}" for name, value in splits if value is not None)))
+    rows += _by_depth(summary)
+    if summary.step_time_s is not None:
+        rows.append(
+            (
+                "step time",
+                f"{seconds(summary.step_time_s)} measured, {seconds(summary.predicted_step_time_s)} predicted; "
+                f"bubble {share(summary.bubble)} measured, {share(summary.predicted_bubble)} predicted",
+            )
+        )
+        rows.append(("throughput", f"{whole(summary.samples_per_s)} samples/s"))
+    if summary.weights_sha256 is not None:
+        rows.append(("weights_sha256", summary.weights_sha256))
+    rows.append(("run folder", shown(summary.run_dir)))
+    if summary.report is not None:
+        rows.append(("report", shown(summary.report)))
+    if summary.status != "finished":
+        rows.append(("continue with", f"alray resume {shown(summary.run_dir)}"))
+    return rows_text(rows)
+
+
+def _losses(progress: Progress) -> str:
+    """The losses by name, each with its values in the order of the components."""
+    by_name: dict[str, list[str]] = {}
+    for losses in progress.losses.values():
+        for name, value in losses.items():
+            by_name.setdefault(name, []).append(f"{value:.3g}")
+    return "".join(f"; {name} {' '.join(values)}" for name, values in by_name.items())
+
+
+def _length(summary: Summary) -> str:
+    failures = f", with {counted(len(summary.failures), 'failure')}" if summary.failures else ""
+    length = f"{counted(summary.steps, 'mini-batch')}, {counted(summary.epochs, 'epoch')}"
+    return f"{length} in {seconds(summary.duration_s)}{failures}"
+
+
+def _by_depth(summary: Summary) -> list[tuple[str, str]]:
+    """The accuracy of every route; empty if there is only one."""
+    name = "test" if summary.accuracy.test is not None else "validation"
+    values = [(entry.depth, getattr(entry, name)) for entry in summary.accuracy_per_depth]
+    if len(values) < 2 or any(value is None for _, value in values):
+        return []
+    return [("by depth", f"{name} " + ", ".join(f"{depth}: {accuracy(value)}" for depth, value in values))]

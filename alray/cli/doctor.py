@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import typer
 
-from alray.cli.options import Json
-from alray.cli.terminal import terminal
+from alray.cli.terminal import Json, terminal
 
 
 def doctor(*, json: Json = False) -> None:
-    """Check that this machine can run alray.
+    """Check whether this machine can run alray.
 
-    Exit code 1 on a fault.
+    The exit code is 1 if a check finds a fault.
     """
     with terminal(as_json=json) as streams:
         from alray.cli.checks import findings

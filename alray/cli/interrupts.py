@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a count that the driver of a run reads."""
+"""Ctrl-C and SIGTERM, counted for the driver of a run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _AT_ONCE = 2
-"""The request that asks the driver to stop at once; those after it no longer wait for the driver."""
+"""The number of requests that tells the driver to stop at once. A later request no longer waits for the driver."""
 
 
 class Interrupts:
-    """Requests to stop, counted while the block lasts; the handlers that were there come back after it.
+    """Counts requests to stop within a `with` block, and restores the earlier signal handlers after it.
 
-    Until `count_from_now`, when there is no run yet to hear of it, and from the third request on, a request raises
-    KeyboardInterrupt where the program happens to be. To be used in the main thread.
+    A request raises KeyboardInterrupt at once in two cases: before `count_from_now`, when no run reads the count yet,
+    and from the third request on. Only for the main thread.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Interrupts:
 
     @property
     def count(self) -> int:
-        """How often the user asked to stop: 1 after the mini-batch, 2 now."""
+        """How often the user asked to stop: 1 means after the current mini-batch, 2 means at once."""
         return self._count
 
     def __enter__(self) -> Interrupts:
@@ -40,11 +40,11 @@ class Interrupts:
             signal.signal(number, handler)
 
     def count_from_now(self) -> None:
-        """From here on there is a driver that reads the count."""
+        """Begin to count: from now on a driver reads the count."""
         self._counting = True
 
     def hold(self) -> None:
-        """Take the signals back where a library took them: Ray puts a handler of its own on SIGTERM when it starts."""
+        """Install the handlers again if a library replaced them: Ray sets its own SIGTERM handler when it starts."""
         for number in _SIGNALS:
             if signal.getsignal(number) != self._heard:
                 signal.signal(number, self._heard)

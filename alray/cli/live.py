@@ -1,4 +1,4 @@
-"""Progress on a terminal: a few lines that are drawn anew while the run goes on."""
+"""Progress on a terminal: a few lines that are redrawn while the run goes on."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _BAR_WIDTH = 60
 
 
 class LiveDisplay(Display):
-    """Notes stay; the lines beneath them are drawn anew at every poll, and gone when the run has ended."""
+    """Notes stay. The lines below them are redrawn at every poll and disappear at the end of the run."""
 
     def __init__(self, stream: TextIO, interrupts: Interrupts) -> None:
         super().__init__(interrupts)
         self._console = Console(file=stream, highlight=False)
-        # Drawn by hand: a thread that draws would read the progress while it changes. The streams are left alone,
-        # because a run in this process sends them to its logs.
+        # No automatic refresh: its thread would read the progress while it changes. The standard streams are left
+        # alone, because a run in this process redirects them to its logs.
         self._live = Live(
             console=self._console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
         )
@@ -44,7 +44,7 @@ class LiveDisplay(Display):
         self._live.stop()
 
     def _changed(self, progress: Progress, record: Record) -> None:
-        """The next poll, a fifth of a second away at most, draws it."""
+        """Do nothing: the next poll, at most a fifth of a second later, draws the change."""
 
     def _refresh(self, progress: Progress) -> None:
         if progress.step:
@@ -52,18 +52,17 @@ class LiveDisplay(Display):
 
 
 def frame(progress: Progress) -> RenderableType:
-    """What is drawn: how far, how fast, the losses per component, each stage's share of time computing."""
+    """The lines to draw: progress, speed, losses per component, and the share of time in which each stage computes."""
     parts: list[RenderableType] = []
     if progress.plan.total_steps is not None:
-        bar = Table.grid()  # the bar alone ends no line
+        bar = Table.grid()  # a ProgressBar by itself does not end its line
         bar.add_row(ProgressBar(total=progress.plan.total_steps, completed=progress.step, width=_BAR_WIDTH))
         parts.append(bar)
     parts.append(Text(progress_text(progress)))
     if progress.losses:
         parts.append(_table(progress))
-    accuracies = accuracies_text(progress)
-    if accuracies is not None:
-        parts.append(Text(accuracies, style="bold"))
+    if progress.evaluation is not None:
+        parts.append(Text(accuracies_text(progress.evaluation), style="bold"))
     return Group(*parts)
 
 

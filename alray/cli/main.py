@@ -1,4 +1,4 @@
-"""The command `alray`: its commands, and the exit code they end with."""
+"""The program `alray`: its commands and their exit codes."""
 
 from __future__ import annotations
 
@@ -12,27 +12,25 @@ from typing import Annotated
 import typer
 
 from alray import __version__
-from alray.cli.compare import compare
 from alray.cli.doctor import doctor
-from alray.cli.export import export
 from alray.cli.plan import plan
-from alray.cli.report import report
+from alray.cli.report import compare, report
 from alray.cli.run import resume, run
 from alray.cli.spec import init, schema, validate
 from alray.cli.terminal import Terminal
-from alray.cli.trained import evaluate, predict
+from alray.cli.trained import evaluate, export, predict
 from alray.errors import Problem
 
 _PATIENCE_S = 2.0
-"""How long a thread that is still busy may take to end by itself."""
+"""Seconds that a busy thread may take to end by itself."""
 
 app = typer.Typer(
     name="alray",
-    help="Train networks by Associated Learning, declared in YAML and streamed through Ray actors.",
-    epilog="Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 130 interrupted.",
+    help="Train neural networks by Associated Learning. A YAML spec describes the network, and Ray actors train it.",
+    epilog="Exit codes: 0 success, 1 the run failed, 2 the request was wrong, 130 interrupted.",
     add_completion=False,
     no_args_is_help=True,
-    # Plain help: the rich one costs more to import than the whole command takes.
+    # Plain help: importing rich takes longer than the whole command.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -52,7 +50,7 @@ def _alray(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """What stands before the command."""
+    """The options before the command."""
 
 
 def main() -> None:
@@ -63,12 +61,12 @@ def main() -> None:
 def execute(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     command = typer.main.get_command(app)
-    # Typer prints a wrong command line for people; under --json the answer is an object all the same.
+    # Typer explains a wrong command line in prose. With --json the answer must be an object.
     as_json = "--json" in arguments
     try:
         code = command.main(args=list(arguments), prog_name="alray", standalone_mode=not as_json)
     except typer.TyperException as error:
-        mend = "`alray --help` lists the commands, `alray COMMAND --help` what one takes"
+        mend = "`alray --help` lists the commands, `alray COMMAND --help` the options of a command"
         Terminal(as_json=True).refuse([Problem(error.format_message(), mend)])
         return error.exit_code
     except SystemExit as end:
@@ -77,10 +75,10 @@ def execute(arguments: Sequence[str]) -> int:
 
 
 def _leave(code: int) -> None:
-    """End the process with this code.
+    """End the process with this exit code.
 
-    Python waits at its end for every thread. One that was told to stop and sits in a long computation (a run
-    in this process, asked to stop now) cannot be ended from outside, so the process ends without it.
+    Python waits for every thread before it ends. A thread in a long computation (a run in this process that was asked
+    to stop at once) cannot be ended from outside, so after a short time the process ends without it.
     """
     sys.stdout.flush()
     sys.stderr.flush()

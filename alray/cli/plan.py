@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.cli.options import AllowCode, Json, Overrides, SpecFile
-from alray.cli.terminal import Terminal, shown, terminal
+from alray.cli.terminal import AllowCode, Json, Overrides, SpecFile, Terminal, shown, terminal, writing
 from alray.errors import RequestError
 
 if TYPE_CHECKING:
@@ -16,63 +15,71 @@ if TYPE_CHECKING:
     from alray.spec.models import Spec
 
 _MOST_COMPARED = 8
-"""Numbers of stages from one to this are compared, and the spec's own."""
+"""A comparison covers 1 to this many stages, and the number that the spec asks for."""
 
 
 def plan(
     spec: SpecFile,
     overrides: Overrides = None,
     *,
-    probe: Annotated[bool, typer.Option("--probe", help="Measure the components here instead of counting.")] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Measure the components on this machine instead of estimating their costs.")
+    ] = False,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Set every schedule on every number of stages beside each other.")
+        bool, typer.Option("--compare", help="Compare every schedule on every number of stages.")
     ] = False,
     allow_code: AllowCode = False,
     json: Json = False,
     svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the schedule into this SVG file too.", show_default=False)
+        Path | None, typer.Option(metavar="FILE", help="Also draw the schedule into this SVG file.", show_default=False)
     ] = None,
 ) -> None:
-    """Show what would run where, and when.
+    """Show how a spec would run, without running it.
 
-    Partition, schedule, step time, bubble, memory and messages, without running anything.
+    Prints partition, schedule, predicted step time, bubble, memory and messages.
     """
     given = overrides or []
     with terminal(as_json=json, spec=spec, overrides=given) as streams:
         if compare and svg is not None:
-            raise RequestError("a comparison is no schedule to draw", key="--svg", mend="leave out --compare or --svg")
+            raise RequestError(
+                "a comparison has no single schedule to draw", key="--svg", mend="leave out --compare or --svg"
+            )
+        from alray.cli.display import PlainLines
         from alray.cli.interrupts import Interrupts
-        from alray.cli.lines import PlainLines
         from alray.cli.plan_text import NUM_DRAWN, print_plan
         from alray.orchestrate import plan_spec
-        from alray.report.predicted import predicted_bars
-        from alray.report.schedule_chart import chart_svg
+        from alray.report.html import render
+        from alray.report.schedule_chart import schedule_chart
+        from alray.report.timeline import predicted_bars
 
-        job, planned = plan_spec(
+        workload, planned = plan_spec(
             spec, given, probe=probe, allow_code=allow_code, observer=PlainLines(streams.err, Interrupts())
         )
         if compare:
-            _compare(planned, job.spec, streams)
+            _compare(planned, workload.spec, streams)
             return
         bars = predicted_bars(planned, 0, min(NUM_DRAWN, planned.total_steps or NUM_DRAWN))
         if svg is not None:
-            _write(svg, chart_svg(bars))
+            drawing = render("schedule_chart.html", chart=schedule_chart(bars))
+            with writing(svg):
+                svg.write_text(drawing, encoding="utf-8")
         if json:
             streams.answer(planned.as_json())
             return
-        print_plan(planned, bars, name=job.spec.name, stream=streams.out)
+        print_plan(planned, bars, name=workload.spec.name, stream=streams.out)
         if svg is not None:
             streams.say(f"drawn in {shown(svg)}")
 
 
 def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:
-    """Every schedule of the method on every number of stages, as one table or one object."""
+    """Print every schedule of the method on every number of stages, as a table or as one object."""
     from alray.cli.plan_text import print_comparison
     from alray.plan.compare import compare_plans
 
     most = min(len(planned.costs.components), _MOST_COMPARED)
     rows = compare_plans(
         method=planned.method,
+        local_losses=spec.method.local_losses,
         costs=planned.costs,
         stages=sorted({*range(1, most + 1), planned.stages}),
         in_flight=planned.in_flight,
@@ -85,12 +92,3 @@ def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:
         streams.answer({"comparisons": [row.as_json() for row in rows]})
     else:
         print_comparison(planned, rows, name=spec.name, stream=streams.out)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise RequestError(
-            f"cannot be written: {error.strerror}", file=str(path), mend="name a file in a folder you can write to"
-        ) from error

@@ -1,4 +1,4 @@
-"""A plan in the terminal: tables, the chart of its first mini-batches, and what it predicts."""
+"""A plan in the terminal: tables, a chart of the first mini-batches, and the predicted figures."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from alray.cli.rows import counted, rows_text
+from alray.cli.terminal import rows_text
 from alray.plan.compare import Alternative
 from alray.plan.plan import Plan, StagePlan
 from alray.plan.timeline import TimedAction
 from alray.report.schedule_chart import chart_text
-from alray.report.text import seconds, share, size
-from alray.spec.micro_batches import PIPELINES
+from alray.report.text import counted, seconds, share, size
+from alray.schedules.table import SCHEDULES
 
 NUM_DRAWN = 6
-"""Mini-batches in the chart: the filling of the pipeline, and enough after it to see the rhythm."""
+"""Mini-batches in the chart: enough to see the pipeline fill and reach its steady state."""
 
 _MEMORY = {
     "parameters": ("parameters",),
@@ -30,9 +30,10 @@ _MEMORY = {
     "snapshot": ("snapshot",),
     "total": ("total",),
 }
-"""Columns, and the parts of a stage's memory that each adds up."""
+"""Column -> the parts of a stage's memory whose sum it shows."""
 _STYLES = {
     "F": "blue",
+    "L": "cyan",
     "B": "dark_orange3",
     "U": "green",
     "E": "purple",
@@ -41,12 +42,12 @@ _STYLES = {
     "G": "red",
     ">": "bright_black",
 }
-_MARGIN = 9  # columns of `stage 0  ` before the time begins
+_MARGIN = 9  # characters of `stage 0  ` before the time axis
 _WIDEST = 160
 
 
 def print_plan(plan: Plan, bars: Sequence[TimedAction], *, name: str, stream: TextIO) -> None:
-    """Print a plan; bars: its first mini-batches as predicted."""
+    """Print a plan. bars: the predicted actions of its first mini-batches."""
     console = Console(file=stream, highlight=False)
     console.print(Text(f"{name}: {plan.method}, {plan.schedule}, {_stages(plan)}", style="bold"), soft_wrap=True)
     console.print(Text(_source(plan)), soft_wrap=True)
@@ -62,9 +63,9 @@ def print_plan(plan: Plan, bars: Sequence[TimedAction], *, name: str, stream: Te
 
 
 def print_comparison(plan: Plan, rows: Sequence[Alternative], *, name: str, stream: TextIO) -> None:
-    """Print one table of the schedules and numbers of stages that were compared with a plan, and its own row in it."""
+    """Print a table of the schedules and numbers of stages compared with `plan`; a star marks the row of `plan`."""
     console = Console(file=stream, highlight=False)
-    console.print(Text(f"{name}: {plan.method}, each with its best cut", style="bold"), soft_wrap=True)
+    console.print(Text(f"{name}: {plan.method}, each row with its best partition", style="bold"), soft_wrap=True)
     console.print(Text(_source(plan)), soft_wrap=True)
     console.print()
     in_parts = any(row.micro_batches > 1 for row in rows)
@@ -95,8 +96,8 @@ def print_comparison(plan: Plan, rows: Sequence[Alternative], *, name: str, stre
         if row.refused is not None:
             where = f"{row.schedule} on {counted(row.stages, 'stage')}"
             console.print(Text(f"{where} cannot run: {row.refused}"), soft_wrap=True)
-    starred = "* what this spec asks for; " if own in rows else ""
-    console.print(Text(f"{starred}memory is that of the stage that needs most"), soft_wrap=True)
+    starred = "* the schedule and stages of this spec; " if own in rows else ""
+    console.print(Text(f"{starred}memory is that of the stage that needs the most"), soft_wrap=True)
 
 
 def _stages(plan: Plan) -> str:
@@ -105,11 +106,11 @@ def _stages(plan: Plan) -> str:
 
 
 def _source(plan: Plan) -> str:
-    """Where the costs come from: nobody should take a count for a measurement."""
+    """Where the costs come from, so that an estimate is not taken for a measurement."""
     costs = plan.costs
     threads = counted(costs.threads, "thread")
     return {
-        "probe": f"costs measured here, on {costs.device}, {threads}, {costs.batch_size} samples a mini-batch",
+        "probe": f"costs measured on this machine, {costs.device}, {threads}, {costs.batch_size} samples a mini-batch",
         "estimated": f"costs estimated by counting, for {costs.batch_size} samples a mini-batch; --probe measures them",
         "given": f"costs given in the spec; memory and messages estimated, for {costs.batch_size} samples a mini-batch",
     }[costs.source]
@@ -146,13 +147,13 @@ def _figures(plan: Plan) -> str:
     if plan.total_steps is not None:
         rows.append(("run", f"{seconds(step_s * plan.total_steps)} for {counted(plan.total_steps, 'mini-batch')}"))
     rows += [
-        ("evaluation", f"{seconds(plan.evaluation_s)} each, on top of that"),
+        ("evaluation", f"{seconds(plan.evaluation_s)} each, in addition"),
         ("bubble", share(plan.predicted_bubble)),
         ("bound", f"{seconds(plan.bound_s)}, {plan.bound}"),
         ("limited by", plan.limited_by),
     ]
     # The edges of a pipeline have room for every micro-batch.
-    room = "" if plan.schedule in PIPELINES else f", {plan.in_flight} in flight"
+    room = "" if SCHEDULES[plan.schedule].is_pipeline else f", {plan.in_flight} in flight"
     rows += [(f"edge {edge.edge}", f"{size(edge.bytes_per_step)} a mini-batch{room}") for edge in plan.edges]
     return rows_text(rows)
 
@@ -162,10 +163,10 @@ def _components(stage: StagePlan) -> str:
 
 
 def _coloured(chart: str) -> Text:
-    """The chart with each bar in the colour of its kind: a letter, its mini-batch, and dashes up to its end."""
+    """The chart with each bar in the colour of its kind. A bar is a letter, its mini-batch and dashes up to its end."""
     text = Text(chart)
     for line in re.finditer(r"^stage \d+ +(.*)$", chart, re.MULTILINE):
-        for bar in re.finditer(r"([FBUEDIG])\d*(?:\.\d+)?-*|(>)+", line.group(1)):
+        for bar in re.finditer(rf"([{''.join(_STYLES)}])\d*(?:\.\d+)?-*", line.group(1)):
             start = line.start(1)
-            text.stylize(_STYLES[bar.group(1) or bar.group(2)], start + bar.start(), start + bar.end())
+            text.stylize(_STYLES[bar.group(1)], start + bar.start(), start + bar.end())
     return text

@@ -1,4 +1,4 @@
-"""How far a run is, as far as its records tell: the figures that every display shows."""
+"""The progress of a run, computed from its records; every display shows these figures."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 from alray.plan.plan import Plan
 from alray.records import EvaluationRecord, EventRecord, Record, StageRecord, StepRecord
 
-_NUM_AVERAGED = 20  # mini-batches whose losses are averaged: one alone jumps too much to be read
-_RATE_OVER_S = 10.0  # samples/s are those of the last so many seconds
+_NUM_AVERAGED = 20  # mini-batches whose losses are averaged; a single one varies too much to be read
+_RATE_OVER_S = 10.0  # the last seconds, from which samples/s are computed
 
 
 class _Mark(NamedTuple):
@@ -19,7 +19,7 @@ class _Mark(NamedTuple):
 
 
 class Progress:
-    """The state of one run, told record by record."""
+    """The state of one run. `take` updates it with one record after another."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -31,7 +31,7 @@ class Progress:
         self._shares: dict[tuple[int, int], float] = {}
 
     def take(self, record: Record) -> None:
-        """Hear a record. After a failure, what was lost is forgotten."""
+        """Update the state with a record. The event `resumed` discards what was lost."""
         if isinstance(record, StepRecord):
             self._take_step(record)
         elif isinstance(record, StageRecord) and not record.warm_up:
@@ -40,7 +40,7 @@ class Progress:
                 self._shares[record.stage, record.replica] = record.compute_s / covered_s
         elif isinstance(record, EvaluationRecord):
             self.evaluation = record
-            self.step = max(self.step, record.step)  # it may be heard before the last losses of other stages
+            self.step = max(self.step, record.step)  # it may arrive before the last losses of other stages
         elif isinstance(record, EventRecord) and record.event == "resumed":
             self.step = record.step
             self._first = None
@@ -63,12 +63,12 @@ class Progress:
 
     @property
     def num_epochs(self) -> float | None:
-        """Epochs the run will have; None where its length is not known."""
+        """Epochs that the run will have; None if its length is not known."""
         return self.plan.total_steps / self.plan.steps_per_epoch if self.plan.total_steps is not None else None
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples a second of late, pauses for evaluation included; None before it can be told."""
+        """Samples per second of late, pauses for evaluation included; None before it is known."""
         if len(self._recent) < 2:
             return None
         first, last = self._recent[0], self._recent[-1]
@@ -76,7 +76,7 @@ class Progress:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds to the end at the pace so far, evaluations included; None before it can be told."""
+        """Seconds to the end at the mean speed so far, evaluations included; None before it is known."""
         if self.plan.total_steps is None or self._first is None or not self._recent:
             return None
         first, last = self._first, self._recent[-1]
@@ -86,7 +86,7 @@ class Progress:
 
     @property
     def losses(self) -> dict[int, dict[str, float]]:
-        """Component (from 0) -> loss name -> mean of the last mini-batches."""
+        """Component (from 0) -> loss name -> mean over the last mini-batches."""
         if not self._losses:
             return {}
         return {
@@ -98,7 +98,7 @@ class Progress:
 
     @property
     def computing(self) -> dict[int, float]:
-        """Stage -> share of its time spent computing, in the window it last told of, mean over replicas.
+        """Stage -> share of time in which it computes, in 0..1: the latest record, as a mean over the replicas.
 
         Empty during warm-up.
         """

@@ -1,18 +1,24 @@
-"""`alray report`."""
+"""`alray report` and `alray compare`: what run folders show."""
 
 from __future__ import annotations
 
-from alray.cli.options import Json, RunFolder
-from alray.cli.terminal import shown, terminal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from alray.cli.terminal import Json, RunFolder, shown, terminal, writing
+
+_PAGE = "compare.html"
 
 
 def report(run_dir: RunFolder, *, json: Json = False) -> None:
-    """Make the report of a run again, and show its single step.
+    """Write the report of a run again and print its single step.
 
-    From its records, also while it goes on.
+    Reads the records of the run, which may still be going on.
     """
     with terminal(as_json=json) as streams:
-        from alray.cli.single_step_text import print_single_step
+        from alray.cli.report_text import print_single_step
         from alray.report.folder import read_run
         from alray.report.make import make_report
         from alray.report.single_step import single_step
@@ -25,3 +31,38 @@ def report(run_dir: RunFolder, *, json: Json = False) -> None:
         else:
             print_single_step(step, stream=streams.out)
             streams.say(shown(path))
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.", show_default=False)],
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=f"The page to write.  [default: {_PAGE} in the folder that holds the first run folder]",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compare runs: print tables and write a page with curves.
+
+    Runs that differ only in their seed share a row, with mean and spread. The validation set chooses the accuracies.
+    """
+    with terminal(as_json=json) as streams:
+        from alray.cli.report_text import print_comparison
+        from alray.records import replace_file
+        from alray.report.compare import compare_runs
+        from alray.report.compare_page import comparison_page
+
+        comparison = compare_runs(runs)
+        page = output or runs[0].resolve().parent / _PAGE
+        html = comparison_page(comparison)
+        with writing(page):
+            replace_file(page, html)
+        if json:
+            streams.answer({**comparison.as_json(), "page": str(page)})
+            return
+        print_comparison(comparison, stream=streams.out)
+        streams.say(f"curves in {shown(page)}")

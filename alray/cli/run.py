@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.cli.options import AllowCode, Json, Overrides, RunFolder, SpecFile
-from alray.cli.terminal import INTERRUPTED, Terminal, terminal
+from alray.cli.terminal import INTERRUPTED, AllowCode, Json, Overrides, RunFolder, SpecFile, Terminal, terminal
 from alray.errors import RequestError
 from alray.spec.step_ranges import parse_steps
 
@@ -19,18 +18,18 @@ if TYPE_CHECKING:
     from alray.orchestrate import Finished
 
 Inline = Annotated[
-    bool, typer.Option("--inline", help="In this one process, without Ray: the same plan, the same bits.")
+    bool, typer.Option("--inline", help="Run in this process, without Ray: the same plan, the same bits.")
 ]
 Address = Annotated[
     str | None,
-    typer.Option(metavar="A", help="Address of a Ray cluster to attach to.  [default: a Ray of this machine alone]"),
+    typer.Option(metavar="A", help="The address of a Ray cluster to connect to.  [default: start Ray on this machine]"),
 ]
 
 Profile = Annotated[
     str | None,
     typer.Option(
         metavar="STEPS",
-        help="Trace these mini-batches of every stage, such as 20-24,40, into profile/ of the run folder.",
+        help="Mini-batches to trace with torch.profiler, such as 20-24,40, into profile/ in the run folder.",
         show_default=False,
     ),
 ]
@@ -43,16 +42,16 @@ def run(
     inline: Inline = False,
     run_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="The run folder; empty or not there yet.  [default: runs/<name>-<time>]"),
+        typer.Option(metavar="DIR", help="The run folder, new or empty.  [default: runs/<name>-<time>]"),
     ] = None,
     address: Address = None,
     profile: Profile = None,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
-    """Run a spec and write its report.
+    """Train the network of a spec and write a report.
 
-    Ctrl-C: finish the mini-batch, write a checkpoint, end. Twice: stop now.
+    Ctrl-C finishes the current mini-batch, writes a checkpoint and stops. Ctrl-C twice stops at once.
     """
     given = overrides or []
     with terminal(as_json=json, spec=spec, overrides=given) as streams:
@@ -72,14 +71,14 @@ def resume(
     address: Address = None,
     profile: Profile = None,
     allow_change: Annotated[
-        bool, typer.Option("--allow-change", help="Allow values that make it another run than it was.")
+        bool, typer.Option("--allow-change", help="Also allow values that change the mathematics of the run.")
     ] = False,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
-    """Go on with a run from its checkpoint.
+    """Continue a run from its last checkpoint.
 
-    The last one; perhaps on other stages, or for more epochs.
+    The number of stages, the partition and the number of epochs may change.
     """
     given = overrides or []
     with terminal(as_json=json, spec=run_dir / "spec.yaml", overrides=given) as streams:
@@ -99,13 +98,13 @@ def resume(
 def _refuse_both(inline: bool, address: str | None) -> None:
     if inline and address is not None:
         raise RequestError(
-            "a run in this process is on no cluster", key="--address", mend="leave out --inline or --address"
+            "a run with --inline uses no cluster", key="--address", mend="leave out --inline or --address"
         )
 
 
 def _watch(streams: Terminal, go: Callable[[Display, Interrupts], Finished]) -> None:
-    """Let it run, show it, tell how it ended."""
-    from alray.cli.ending import ending_text
+    """Run `go`, show its progress and its results, and set the exit code."""
+    from alray.cli.display import summary_text
     from alray.cli.interrupts import Interrupts
 
     with Interrupts() as interrupts, _display(streams, interrupts) as display:
@@ -113,7 +112,7 @@ def _watch(streams: Terminal, go: Callable[[Display, Interrupts], Finished]) -> 
     summary = finished.summary
     if streams.as_json:
         streams.answer(summary.model_dump(mode="json"))
-    streams.say(ending_text(summary))
+    streams.say(summary_text(summary))
     if finished.error is not None:
         for problem in finished.error.problems:
             streams.tell(str(problem))
@@ -128,6 +127,6 @@ def _display(streams: Terminal, interrupts: Interrupts) -> Display:
         from alray.cli.live import LiveDisplay
 
         return LiveDisplay(streams.err, interrupts)
-    from alray.cli.lines import PlainLines
+    from alray.cli.display import PlainLines
 
     return PlainLines(streams.err, interrupts)

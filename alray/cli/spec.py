@@ -1,4 +1,4 @@
-"""`alray validate`, `alray schema` and `alray init`: everything about a spec that needs neither torch nor Ray."""
+"""`alray validate`, `alray schema` and `alray init`: commands on specs, which need neither torch nor Ray."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from alray.cli.options import Json
-from alray.cli.rows import counted
-from alray.cli.terminal import terminal
+from alray.cli.terminal import Json, terminal, writing
 from alray.errors import Problem, RequestError, SpecError
+from alray.report.text import counted
 
 if TYPE_CHECKING:
     from alray.spec.models import Spec
@@ -22,7 +21,7 @@ def validate(
     *,
     json: Json = False,
 ) -> None:
-    """Check spec files and tell all that is wrong with them."""
+    """Check spec files and list every problem in them."""
     with terminal(as_json=json) as streams:
         from alray.spec.loading import load_spec
 
@@ -48,12 +47,14 @@ def validate(
 
 def schema(
     *,
-    records: Annotated[bool, typer.Option("--records", help="That of a line of records.jsonl.")] = False,
+    records: Annotated[
+        bool, typer.Option("--records", help="Print the schema of a line of records.jsonl instead.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Print the JSON Schema of a spec.
 
-    It is JSON with or without --json.
+    The output is JSON with and without --json.
     """
     with terminal(as_json=json) as streams:
         if records:
@@ -66,12 +67,12 @@ def schema(
 def init(
     path: Annotated[Path | None, typer.Argument(help="The file to write.  [default: NAME.yaml]")] = None,
     *,
-    name: Annotated[str, typer.Option("--from", metavar="NAME", help="Which starter spec.")] = "quickstart",
+    name: Annotated[str, typer.Option("--from", metavar="NAME", help="The starter spec to copy.")] = "quickstart",
     json: Json = False,
 ) -> None:
-    """Write a commented spec to begin with.
+    """Write a commented spec to start from.
 
-    And beside it the schema by which editors check it. A file that is there already is left alone.
+    Also writes the JSON Schema with which editors check the spec. Existing files are not changed.
     """
     with terminal(as_json=json) as streams:
         from alray.spec.schema import schema_text
@@ -81,10 +82,10 @@ def init(
         schema_file = target.with_name(SCHEMA_FILE)
         if not _written(target, starter(name, target)):
             raise RequestError(
-                "there is such a file already", file=str(target), mend="name another, or delete it first"
+                "the file exists already", file=str(target), mend="name another file, or delete this one first"
             )
         if _written(schema_file, schema_text()):
-            streams.tell(f"{schema_file}: written; editors check the spec by it")
+            streams.tell(f"{schema_file}: written; editors use it to check the spec")
         if json:
             streams.answer({"file": str(target), "schema": str(schema_file)})
         else:
@@ -92,18 +93,11 @@ def init(
 
 
 def _written(file: Path, text: str) -> bool:
-    """Whether there was no such file, and it was written. Raises RequestError where it cannot be."""
-    try:
-        with file.open("x", encoding="utf-8") as new:
-            new.write(text)
-    except FileExistsError:
+    """Write a new file. Returns False if it exists already; raises RequestError if it cannot be written."""
+    if file.exists():
         return False
-    except OSError as error:
-        raise RequestError(
-            f"cannot be written: {error.strerror}",
-            file=str(file),
-            mend="name a file in a folder you can write to",
-        ) from error
+    with writing(file), file.open("x", encoding="utf-8") as new:
+        new.write(text)
     return True
 
 

@@ -1,30 +1,53 @@
-"""What a command says: its answer on standard output, everything else on standard error, and its exit code."""
+"""What every command shares: common arguments and options, its two output streams, its errors and exit codes."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
-from alray.errors import AlrayError, Problem
+from alray.errors import AlrayError, Problem, RequestError, SpecError
 
-INTERRUPTED = 130
-_OUT, _ERR = 1, 2
+INTERRUPTED = 130  # exit code
+_OUT, _ERR = 1, 2  # file descriptors
+
+SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec file.", show_default=False)]
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="key=value",
+        help="Values that replace those of the spec, such as optimizer.lr=3e-4.",
+        show_default=False,
+    ),
+]
+
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
+
+AllowCode = Annotated[
+    bool, typer.Option("--allow-code", help="Also load `python:` code from outside the folder of the spec.")
+]
+
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON object on standard output and everything else on standard error."),
+]
 
 
 class Terminal:
-    """The two streams of one command, as they were when it began.
+    """The two output streams of one command, as they were when it began.
 
-    A run in this process sends `sys.stdout` and `sys.stderr` to its logs for as long as it goes on; what the command
-    itself has to say must not land there.
+    While a run goes on in this process, `sys.stdout` and `sys.stderr` lead to its logs. The output of the command
+    itself must not land there.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -33,20 +56,20 @@ class Terminal:
         self.err: TextIO = sys.stderr
 
     def answer(self, value: Any) -> None:
-        """Print the one JSON object of `--json`. Raises ValueError for numbers that JSON does not have."""
+        """Print the one JSON object of `--json`. Raises ValueError for a number that JSON cannot hold."""
         self.out.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         self.out.flush()
 
     def say(self, text: str) -> None:
-        """Print a line for a human reader: on standard output, unless that belongs to `--json`."""
+        """Print a line for a person: on standard output, or with `--json` on standard error."""
         self._write(self.err if self.as_json else self.out, text)
 
     def tell(self, text: str) -> None:
-        """Print a line beside the answer, on standard error."""
+        """Print a line on standard error."""
         self._write(self.err, text)
 
     def refuse(self, problems: Sequence[Problem]) -> None:
-        """Print problems: one line each, or the JSON object that says that the command was not done."""
+        """Print problems: one line each, or with `--json` one object with `ok: false`."""
         if self.as_json:
             self.answer({"ok": False, "errors": [problem.as_json() for problem in problems]})
             return
@@ -60,10 +83,10 @@ class Terminal:
 
 @contextmanager
 def terminal(*, as_json: bool, spec: Path | None = None, overrides: Sequence[str] = ()) -> Iterator[Terminal]:
-    """The streams of one command; what is wrong with its request is printed and becomes its exit code.
+    """The streams of one command. An error in the block is printed, and its exit code becomes that of the command.
 
-    spec, overrides: what the request is read from. A problem that names a key of the spec, found when the file had
-    long been read, is printed with the place the key was written at.
+    spec, overrides: the source of the request. A problem that names a key of the spec, but was found after the spec
+    had been read, is printed with the place where the key was written.
     """
     streams = Terminal(as_json=as_json)
     with _alone(streams) if as_json else nullcontext():
@@ -78,10 +101,51 @@ def terminal(*, as_json: bool, spec: Path | None = None, overrides: Sequence[str
 
 
 @contextmanager
-def _alone(streams: Terminal) -> Iterator[None]:
-    """Keep standard output for the answer: what anything else prints there, by whichever way, goes to standard error.
+def writing(file: Path) -> Iterator[None]:
+    """Raise a RequestError that names the file if the block cannot write it."""
+    try:
+        yield
+    except OSError as error:
+        raise RequestError(
+            f"cannot be written: {error.strerror}", file=str(file), mend="name a file in a folder that you can write to"
+        ) from error
 
-    Ray, a library written in C and a user's code may all write to file descriptor 1; so may a process that they start.
+
+def place_of(key: str, spec: Path, overrides: Sequence[str]) -> tuple[str, int | None]:
+    """The file (or `command line`) and the line of a key, or of the nearest section around it.
+
+    key: as messages print it, such as `model.components[2].channels`. The line is None if it is not known.
+    """
+    from alray.spec.overrides import apply_overrides
+    from alray.spec.yaml_text import read_yaml
+
+    try:
+        document, places = read_yaml(spec.read_text(encoding="utf-8-sig"), str(spec))
+    except (OSError, UnicodeDecodeError, SpecError):
+        return str(spec), None  # the file was readable when the command began; the original problem matters more
+    apply_overrides(document, overrides, places)
+    place = places.of(tuple(int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", key)))
+    return place.file, place.line
+
+
+def shown(path: str | Path) -> str:
+    """A path relative to the current folder if it lies in it, otherwise unchanged."""
+    path = Path(path)
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) and path != here else str(path)
+
+
+def rows_text(rows: Sequence[tuple[str, str]]) -> str:
+    """One line for each name and value; the values are aligned."""
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows)
+
+
+@contextmanager
+def _alone(streams: Terminal) -> Iterator[None]:
+    """Reserve standard output for the answer: whatever else is printed there goes to standard error.
+
+    Ray, a library in C, the user's code and the processes they start may all write to file descriptor 1.
     """
     before = sys.stdout
     before.flush()
@@ -98,24 +162,15 @@ def _alone(streams: Terminal) -> Iterator[None]:
 
 
 def _writes_to(stream: TextIO, descriptor: int) -> bool:
-    """Whether a stream is that file; one that a caller put in the place of `sys.stdout` may be no file at all."""
+    """Whether a stream writes to this file descriptor. A caller may have replaced `sys.stdout` by an object without."""
     try:
         return stream.fileno() == descriptor
     except io.UnsupportedOperation:
         return False
 
 
-def shown(path: str | Path) -> str:
-    """A path as short as it can be typed from the current folder."""
-    path = Path(path)
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) and path != here else str(path)
-
-
 def _placed(problem: Problem, spec: Path | None, overrides: Sequence[str]) -> Problem:
     if spec is None or problem.file is not None or problem.key is None or problem.key.startswith("-"):
         return problem
-    from alray.cli.place import place_of
-
     file, line = place_of(problem.key, spec, overrides)
     return replace(problem, file=file, line=line)

@@ -1,4 +1,4 @@
-"""`alray evaluate` and `alray predict`: what a trained network says."""
+"""`alray evaluate`, `alray predict` and `alray export`: the use of a trained network."""
 
 from __future__ import annotations
 
@@ -8,29 +8,35 @@ from typing import Annotated
 
 import typer
 
-from alray.cli.options import AllowCode, Json, RunFolder
-from alray.cli.terminal import terminal
+from alray.cli.terminal import AllowCode, Json, RunFolder, shown, terminal
 from alray.errors import RequestError
 
 _ALL = "all"
+
+Depth = Annotated[
+    int | None,
+    typer.Option(metavar="L", help="The depth of the route to use.  [default: the deepest]", show_default=False),
+]
 
 
 def evaluate(
     run_dir: RunFolder,
     *,
-    depth: Annotated[str, typer.Option(metavar="L|all", help="Depth of the route; 1 is the first component.")] = _ALL,
+    depth: Annotated[
+        str, typer.Option(metavar="L|all", help="The depth of the route to evaluate; 1 is the first component alone.")
+    ] = _ALL,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
-    """Measure a trained network: accuracy, time and parameters of its routes.
+    """Measure the accuracy, time and size of a trained network.
 
-    That of the run's last checkpoint, on validation and test, for one route or every one.
+    Takes the last checkpoint of a run and measures each route of inference on the validation and test sets.
     """
     with terminal(as_json=json, spec=run_dir / "spec.yaml") as streams:
         wanted = _depth(depth)
-        from alray.orchestrate import evaluate_run
         from alray.records import DepthAccuracy
         from alray.report.text import accuracy, seconds
+        from alray.trained.requests import evaluate_run
 
         found = evaluate_run(run_dir, depth=wanted, allow_code=allow_code)
         if json:
@@ -43,9 +49,10 @@ def evaluate(
         of_depth = {entry.depth: entry for entry in found.accuracies}
         for cost in found.costs:
             entry = of_depth.get(cost.depth, DepthAccuracy(depth=cost.depth))
-            shown = f"{accuracy(entry.validation):>10}  {accuracy(entry.test):>6}"
-            streams.say(f"{cost.depth:5d}  {shown}  {seconds(cost.time_per_sample_s):>15}  {cost.parameters:>12,}")
-        streams.say(f"times are of mini-batches of {found.costs[0].batch_size} samples")
+            accuracies = f"{accuracy(entry.validation):>10}  {accuracy(entry.test):>6}"
+            time = f"{seconds(cost.time_per_sample_s):>15}"
+            streams.say(f"{cost.depth:5d}  {accuracies}  {time}  {cost.parameters:>12,}")
+        streams.say(f"times are measured with mini-batches of {found.costs[0].batch_size} samples")
 
 
 def predict(
@@ -53,7 +60,7 @@ def predict(
         Path,
         typer.Argument(
             metavar="RUN",
-            help="A run folder, or a file `alray export --format safetensors` wrote.",
+            help="A run folder, or a file that `alray export --format safetensors` wrote.",
             show_default=False,
         ),
     ],
@@ -61,31 +68,76 @@ def predict(
         list[str],
         typer.Argument(
             metavar="INPUT",
-            help="Image files. Of a network for text: files of one document each, or lines of text in quotes (whatever "
-            "is not a file is taken as text, but for one word that ends in .txt).",
+            help="Image files. For a network that reads text: files with one document each, or texts in quotes. An "
+            "input that is not a file is taken as text, except a single word that ends in .txt.",
             show_default=False,
         ),
     ],
     *,
-    depth: Annotated[
-        int | None, typer.Option(metavar="L", help="Depth of the route.  [default: the deepest]", show_default=False)
-    ] = None,
+    depth: Depth = None,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
-    """Classify pictures or text by a trained network.
+    """Classify pictures or texts with a trained network.
 
-    That of the run's last checkpoint, or the one exported.
+    Uses the last checkpoint of a run, or an exported route.
     """
     with terminal(as_json=json, spec=None if run.is_file() else run / "spec.yaml") as streams:
-        from alray.orchestrate import predict_run
+        from alray.trained.requests import predict_run
 
         predictions = predict_run(run, inputs, depth=depth, allow_code=allow_code)
         if json:
             streams.answer({"predictions": [asdict(prediction) for prediction in predictions]})
             return
-        for said in predictions:
-            streams.say(f"{said.input}: {said.label} ({said.score:.4f})")
+        for prediction in predictions:
+            streams.say(f"{prediction.input}: {prediction.label} ({prediction.score:.4f})")
+
+
+def export(
+    run_dir: RunFolder,
+    *,
+    format: Annotated[
+        str,
+        typer.Option(
+            metavar="safetensors|torch_export|onnx",
+            help="Weights for `alray predict`, a graph for torch.export.load, or a graph for ONNX runtimes.",
+            show_default=False,
+        ),
+    ],
+    depth: Depth = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The file to write.  [default: export/route-<depth> in the run folder, with the format's ending]",
+            show_default=False,
+        ),
+    ] = None,
+    allow_code: AllowCode = False,
+    json: Json = False,
+) -> None:
+    """Write the inference route of a trained network to a file.
+
+    Takes the last checkpoint of a run. The file holds what inference needs, in float32, and nothing that only training
+    needs.
+    """
+    with terminal(as_json=json, spec=run_dir / "spec.yaml") as streams:
+        from alray.report.text import size
+        from alray.trained.export import FORMATS
+        from alray.trained.requests import export_run
+
+        if format not in FORMATS:
+            raise RequestError(
+                f"`{format}` is not a format", key="--format", mend=f"choose one of {', '.join(FORMATS)}"
+            )
+        written = export_run(run_dir, kind=format, depth=depth, output=output, allow_code=allow_code)
+        if json:
+            streams.answer(asdict(written))
+            return
+        inputs = ", ".join(f"{name} [{', '.join(map(str, sizes))}]" for name, sizes in written.inputs.items())
+        streams.say(shown(written.file))
+        streams.say(f"route of depth {written.depth}: {written.parameters:,} parameters, {size(written.bytes)}")
+        streams.say(f"takes {inputs}")
 
 
 def _depth(text: str) -> int | None:

@@ -1,4 +1,4 @@
-"""The `strong` augmentation of pictures, drawn from a generator that is given: no global random numbers."""
+"""The augmentation `strong` for pictures. It draws from a given generator, never from torch's global one."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ _GRAYSCALE_CHANCE = 0.2
 
 
 def strong(image: Tensor, generator: torch.Generator) -> Tensor:
-    """Crop after padding by 4 pixels, flip left to right, colour jitter (chance 0.8), grayscale (chance 0.2).
+    """Pad by 4 pixels and crop, flip left to right (chance 0.5), jitter colours (0.8), make grayscale (0.2).
 
-    The jitter multiplies brightness, contrast and saturation by 0.6 to 1.4 and turns hue by -0.1 to 0.1, in
-    random order. A picture of one channel has no colour: it is cropped, flipped, and jittered in brightness
-    and contrast only.
+    The jitter multiplies brightness, contrast and saturation by a factor in 0.6..1.4 and shifts hue by -0.1..0.1, in
+    random order. A picture with one channel has no colour, so only its brightness and contrast are jittered.
 
-    image: [1 or 3, height, width] floating point, values 0..1 (else DataError). Returns the same shape.
+    image: [1 or 3, height, width] floating point. Returns the same shape. Raises DataError if a value is outside 0..1.
     """
     if image.min() < 0 or image.max() > 1:
         smallest, largest = float(image.min()), float(image.max())
         raise DataError(
-            f"`strong` needs values from 0 to 1, and a sample has {smallest:.3g} to {largest:.3g}",
+            f"`strong` needs values from 0 to 1, but a sample has values from {smallest:.3g} to {largest:.3g}",
             key="data.augment",
-            mend="let the source scale to 0..1 and have a `normalisation`, or set data.augment=none",
+            mend="make the source return values in 0..1 with a `normalisation`, or set data.augment=none",
         )
-    # Every number is drawn, used or not: what one part draws does not depend on what another came to.
+    # Every number is drawn, used or not, so that one choice does not change the numbers of the next.
     top, left = torch.randint(2 * _PADDING + 1, (2,), generator=generator).tolist()
     flip, jitter, grayscale = torch.rand(3, generator=generator).tolist()
     brightness, contrast, saturation = torch.empty(3).uniform_(0.6, 1.4, generator=generator).tolist()

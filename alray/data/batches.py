@@ -1,6 +1,7 @@
-"""Mini-batches of a run, each a function of (seed, epoch, position) alone, augmentation included.
+"""The mini-batches of a run.
 
-So a run that starts at any step, with any number of loader workers, gets the same bits.
+A mini-batch, with its augmentation, depends only on (seed, epoch, position). So a run gets the same bits whatever the
+step at which it starts and whatever the number of loader workers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from alray.data.dataset import Data
-from alray.data.generators import generator
+from alray.data.source import generator
 from alray.data.split import Augment
 from alray.errors import DataError
 from alray.plan.shares import rows_of, shares_of_part
@@ -28,9 +29,9 @@ from alray.plan.shares import rows_of, shares_of_part
 class Batch:
     """One mini-batch.
 
-    step: counted from 0 (over the whole run in training, over the split in evaluation);
-    samples: [N, ...] float32, or [N, T] int64 for text, in default strides; labels: [N] int64;
-    mask: [N, T] bool, True where text has a word, None for everything but text.
+    step: its number from 0, counted over the whole run in training and over the split in evaluation.
+    samples: [N, ...] float32, or [N, T] int64 word numbers for text, in default strides. labels: [N] int64.
+    mask: [N, T] bool, true where a document has a word; None if the samples are not text.
     """
 
     step: int
@@ -39,9 +40,9 @@ class Batch:
     mask: Tensor | None = None
 
     def inputs(self, device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
-        """`s`, and `mask` where there is one, on a device: what the first component takes.
+        """Return the inputs of the first component on `device`: `s` and, if there is one, `mask`.
 
-        Floating-point samples get the run's type; integers (the words of a text) stay integers.
+        Floating-point samples are converted to `dtype`. Integers (word numbers) stay integers.
         """
         floating = self.samples.is_floating_point()
         inputs = {"s": self.samples.to(device, dtype) if floating else self.samples.to(device)}
@@ -51,11 +52,11 @@ class Batch:
 
 
 class TrainBatches:
-    """The mini-batches start_step, ..., end_step - 1 of a run, in order, across epochs.
+    """Iterates over the mini-batches start_step, ..., end_step - 1 of a run, across epochs.
 
-    torch's global random numbers are left alone, and workers ignore SIGINT: Ctrl-C is the run's to handle.
-    An error in the data raises DataError from `next`, with workers as without. `close`, or a `with` block,
-    ends the workers; they also end with the last batch.
+    torch's global random numbers are not used. Workers ignore SIGINT, because the run handles Ctrl-C. `next` raises
+    DataError for an error in the data, with and without workers. The workers end after the last batch, in `close`, or
+    at the end of a `with` block.
     """
 
     def __init__(
@@ -69,9 +70,10 @@ class TrainBatches:
         shares: Sequence[int] = (),
         replica: int = 0,
     ) -> None:
-        """workers: processes that prepare batches ahead; 0 prepares each when it is asked for.
+        """workers: number of processes that prepare batches in advance. With 0, `next` prepares the batch.
 
-        shares: samples of a mini-batch that each replica takes, of which those of `replica` are given; none for all.
+        shares: number of samples of a mini-batch for each replica; the batches then hold the samples of `replica`.
+        Empty: the batches hold all samples.
         """
         loader = DataLoader(
             _Steps(data, seed, tuple(shares) or (data.batch_size,), replica),
@@ -79,9 +81,9 @@ class TrainBatches:
             sampler=range(start_step, end_step),
             collate_fn=_as_it_is,
             num_workers=workers,
-            # A fork would copy a process that holds threads of torch and Ray; spawn starts clean, once a run.
+            # A fork would copy a process with threads of torch and Ray. A spawned process starts clean.
             multiprocessing_context="spawn" if workers else None,
-            # Same thread count as here: the bits of a large reduction depend on it.
+            # The same thread count as here, because the bits of a large reduction depend on it.
             worker_init_fn=partial(_begin_worker, torch.get_num_threads()) if workers else None,
             generator=torch.Generator(),  # else the loader draws from the global one
         )
@@ -101,8 +103,8 @@ class TrainBatches:
         return item
 
     def close(self) -> None:
-        """End the workers and wait for them. No batch comes after it; a second call does nothing."""
-        self._batches = None  # the loader's iterator ends its workers when it goes
+        """End the workers and wait for them. No batches follow. A second call does nothing."""
+        self._batches = None  # the loader's iterator ends its workers when it is deleted
 
     def __enter__(self) -> Self:
         return self
@@ -114,10 +116,10 @@ class TrainBatches:
 
 
 class EvaluationBatches:
-    """The mini-batches of a split in order, without augmentation, the last partial one kept."""
+    """Iterates over the mini-batches of a split in order, without augmentation, including the last partial one."""
 
     def __init__(self, data: Data, split: str) -> None:
-        """split: "train", "validation" or "test". Raises DataError where the data has no such split."""
+        """split: "train", "validation" or "test". Raises DataError if the data has no such split."""
         chosen = data.splits[split]
         if chosen is None:
             mend = "set data.validation_fraction" if split == "validation" else "give the source a test set"
@@ -137,9 +139,9 @@ class EvaluationBatches:
 
 
 class _Steps(Dataset[Any]):
-    """Item k is mini-batch k of the run, or the DataError met on the way to it.
+    """Item k is mini-batch k of the run, or the DataError that occurred while it was read.
 
-    An error is handed over as a value: the loader would make text with a traceback of one raised in a worker.
+    The error is returned as a value: if a worker raised it, the loader would turn it into text with a traceback.
     """
 
     def __init__(self, data: Data, seed: int, shares: tuple[int, ...], replica: int) -> None:
@@ -165,7 +167,7 @@ class _Steps(Dataset[Any]):
         return Batch(step, samples, labels, self._split.mask(samples))
 
     def _augmentation(self, epoch: int, first: int) -> Augment | None:
-        """Augmentation of the mini-batch whose first sample stands at place `first` of the epoch."""
+        """Return the augmentation of the mini-batch whose first sample is number `first` of the epoch."""
         if self._augment == "none":
             return None
         from alray.data.augment import strong  # imports torchvision, which takes a second
@@ -180,7 +182,7 @@ class _Steps(Dataset[Any]):
 
 
 def _start_workers(loader: DataLoader[Any]) -> Iterator[Batch | DataError]:
-    # Workers inherit the mask, so that Ctrl-C cannot end one that has not yet come to `_begin_worker`.
+    # Workers inherit the signal mask, so that Ctrl-C cannot end a worker before it reaches `_begin_worker`.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         return iter(loader)
@@ -188,7 +190,7 @@ def _start_workers(loader: DataLoader[Any]) -> Iterator[Batch | DataError]:
         raise DataError(
             f"the source's samples cannot be sent to loader workers: {error}",
             key="data.workers",
-            mend="set data.workers=0, or let the source return sets that can be pickled",
+            mend="set data.workers=0, or return sets that can be pickled from the source",
         ) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,4 +1,4 @@
-"""Folders that hold one subfolder per class."""
+"""Folders that contain one subfolder for each class."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from alray.errors import DataError
 
 
 def class_folders(folder: Path, key: str, *, holding: str, passed_over: Collection[str] = ()) -> list[Path]:
-    """The subfolders, sorted by name, without hidden ones and those `passed_over`.
+    """Return the subfolders, sorted by name, without hidden ones and those in `passed_over`.
 
-    key: of the spec, and holding: what lies in them ("pictures"), for messages. Raises DataError where there is none.
+    key (of the spec) and holding (what the subfolders contain, such as "pictures") are used in messages. Raises
+    DataError if the folder does not exist or has no subfolders.
     """
     if not folder.is_dir():
         raise DataError(
             "folder not found",
             file=str(folder),
             key=key,
-            mend="give a folder that has one subfolder per class",
+            mend="give a folder with one subfolder for each class",
         )
     found = sorted(
         entry
@@ -36,24 +37,24 @@ def class_folders(folder: Path, key: str, *, holding: str, passed_over: Collecti
 
 
 def require_known(subfolder: Path, classes: tuple[str, ...], key: str) -> int:
-    """The number of the class a subfolder is named after. Raises DataError where there is no such class."""
+    """Return the number of the class that a subfolder is named after. Raises DataError if there is no such class."""
     if subfolder.name not in classes:
         raise DataError(
             f"class `{subfolder.name}` is not a training class ({', '.join(classes)})",
             file=str(subfolder),
             key=key,
-            mend="name the subfolders alike in both folders",
+            mend="use the same names of subfolders for training and test",
         )
     return classes.index(subfolder.name)
 
 
 def require_files(found: list[Path], subfolder: Path, key: str, *, holding: str) -> list[Path]:
-    """What was found, sorted. Raises DataError where that is nothing."""
+    """Return the files found in a subfolder, sorted. Raises DataError if there are none."""
     if not found:
         raise DataError(
             f"the class has no {holding}",
             file=str(subfolder),
             key=key,
-            mend=f"put {holding} in the folder or remove it",
+            mend=f"put {holding} into the folder, or remove it",
         )
     return sorted(found)

@@ -1,4 +1,4 @@
-"""From the `data` section of a spec to splits that can be read."""
+"""Opens the data of a run: from the `data` section of a spec to splits that can be read."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 import torch
 from torch import Tensor
 
-from alray.data.generators import generator
 from alray.data.registry import make_source
-from alray.data.sample_split import SampleSplit, require_tensor
-from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet
-from alray.data.split import Split
-from alray.data.text_source import TextSet, TextSource
+from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet, TextSet, TextSource, generator
+from alray.data.split import SampleSplit, Split, require_tensor
 from alray.errors import DataError
 
 if TYPE_CHECKING:
@@ -29,7 +26,7 @@ __all__ = ["Data", "Normalisation", "SampleSet", "Source", "Split", "TensorSet",
 
 @dataclass(frozen=True)
 class Data:
-    """Opened data: the splits of one run, and what a mini-batch of it looks like."""
+    """The opened data of one run: its splits, and the shape of its mini-batches."""
 
     source: Source | TextSource
     train: Split
@@ -38,14 +35,14 @@ class Data:
     batch_size: int
     last_batch: Literal["drop", "keep"]
     augment: Literal["none", "strong"]
-    #: Of text: the words, and how a new document becomes their numbers.
+    #: For text: the words, and how a document becomes word numbers. None for other data.
     vocabulary: Vocabulary | None = None
-    #: Of text: whether every mini-batch is as wide as `sample_shape` says, not as its longest document.
+    #: For text: whether every mini-batch has the width of `sample_shape` instead of that of its longest document.
     fixed_length: bool = False
 
     @property
     def splits(self) -> Mapping[str, Split | None]:
-        """By name: "train", "validation" and "test"; None where there is no such split."""
+        """The splits "train", "validation" and "test"; None if a split does not exist."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
     @property
@@ -58,38 +55,38 @@ class Data:
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Shape of one sample as the model gets it, without the batch dimension; of text, the longest there is."""
+        """Shape of one sample as the model gets it, without the batch dimension. For text: the largest shape."""
         return self.train.shape
 
     @property
     def sample_dtype(self) -> torch.dtype:
-        """float32, or int64 of text."""
+        """float32, or int64 for text."""
         return self.train.dtype
 
     @property
     def words(self) -> tuple[str, ...] | None:
-        """The word each number of a sample stands for, `<pad>` and `<unk>` first; None where samples are no words."""
+        """For text, the word of each number, `<pad>` and `<unk>` first; None for other data."""
         return None if self.vocabulary is None else self.vocabulary.words
 
     @property
     def num_train(self) -> int:
-        """Samples of the training split, before any partial batch is dropped."""
+        """Number of samples of the training split, before a partial batch is dropped."""
         return len(self.train)
 
     @property
     def steps_per_epoch(self) -> int:
-        """Mini-batches in one epoch, at least one."""
+        """Number of mini-batches in one epoch, at least one."""
         whole, rest = divmod(self.num_train, self.batch_size)
         return whole + (1 if rest and self.last_batch == "keep" else 0)
 
     def read_image(self, path: Path) -> Tensor:
-        """A picture file as the model's input: float32 of `sample_shape`, prepared as training samples are.
+        """Return a picture file as an input of the model: float32 of `sample_shape`, prepared like training samples.
 
-        Raises DataError where the file is missing or damaged, or the source's samples are not pictures.
+        Raises DataError if the file is missing or damaged, or if the samples of the source are not pictures.
         """
         if not isinstance(self.source, Source) or not isinstance(self.train, SampleSplit):
             raise DataError(
-                "samples of this data are documents, not pictures",
+                "the samples of this data are documents, not pictures",
                 file=str(path),
                 key="data.source",
                 mend="give lines of text, or files of text",
@@ -97,13 +94,15 @@ class Data:
         return self.train.prepare(self.source.read_image(path), f"picture {path}")
 
     def read_text(self, text: str) -> Tensor:
-        """A document as the model's input: [T] int64, 1 <= T <= the longest there is.
+        """Return a document as an input of the model: [T] int64, 1 <= T <= `sample_shape`[0].
 
-        Raises DataError where samples are not documents.
+        Raises DataError if the samples are not documents.
         """
         if self.vocabulary is None:
             raise DataError(
-                "samples of this data are not documents", key="data.source", mend="give the paths of picture files"
+                "the samples of this data are not documents",
+                key="data.source",
+                mend="give the paths of picture files",
             )
         return self.vocabulary.numbers(text)
 
@@ -113,10 +112,11 @@ def open_data(
 ) -> Data:
     """Open the source and make the splits of a run.
 
-    The validation split is drawn from the training set by `seed`; of what is left, `train_fraction` is kept,
-    by the same permutation. `fixed_length`: all mini-batches of text are as wide as the longest document may be.
-    `load` turns a reference `python:package.module.Class` into that class.
-    Raises DataError where data is missing, damaged or too small for one mini-batch.
+    One permutation, drawn with `seed`, selects the validation split from the training set and then the share
+    `train_fraction` of the remaining samples.
+
+    load: turns a reference `python:package.module.Class` into that class. fixed_length: whether all mini-batches of
+    text have the largest width. Raises DataError if data is missing, damaged or too small for one mini-batch.
     """
     source = make_source(data_spec, load)
     if isinstance(source, TextSource):
@@ -152,7 +152,7 @@ def open_data(
 
 
 def _open_text(source: TextSource, data_spec: spec.DataSection, seed: int, fixed_length: bool) -> Data:
-    # Imported where it is needed: pictures do without torchtext.
+    # Imported only here, because pictures do not need torchtext.
     from alray.data.text_data import text_splits
 
     section = cast("spec.TextSection", data_spec)
@@ -183,32 +183,30 @@ def _open_text(source: TextSource, data_spec: spec.DataSection, seed: int, fixed
 
 def _opened(samples: SomeSet | None, name: SplitName) -> SomeSet | None:
     if samples is not None and len(samples) == 0:
-        raise DataError(f"the {name} set is empty", key="data", mend="give a source that has samples")
+        raise DataError(f"the {name} set is empty", key="data", mend="use a source that has samples")
     return samples
 
 
 def _require_train(samples: SomeSet | None) -> SomeSet:
     if samples is None:
-        raise DataError("there is no training set", key="data", mend="open('train') has to return one")
+        raise DataError("there is no training set", key="data", mend="return a set from open('train')")
     return samples
 
 
 def _divide(num_samples: int, data_spec: spec.DataSection, seed: int) -> tuple[Tensor, Tensor]:
-    """Indices of the training and the validation split into the source's training set, in its order."""
+    """Return the indices of the training and the validation split into the source's training set, sorted."""
     order = torch.randperm(num_samples, generator=generator(seed, "validation"))
     fraction = data_spec.validation_fraction
     num_validation = max(1, round(num_samples * fraction)) if fraction > 0 else 0
     num_kept = round((num_samples - num_validation) * data_spec.train_fraction)
-    left = (
-        f"{num_kept} of {num_samples} training samples are left after data.validation_fraction and data.train_fraction"
-    )
+    left = f"data.validation_fraction and data.train_fraction leave {num_kept} of {num_samples} training samples"
     if num_kept == 0:
-        raise DataError(left, key="data", mend="lower the first or raise the second")
+        raise DataError(left, key="data", mend="decrease the first or increase the second")
     if num_kept < data_spec.batch_size and data_spec.last_batch == "drop":
         raise DataError(
-            f"{left}: fewer than one mini-batch of {data_spec.batch_size}",
+            f"{left}, fewer than one mini-batch of {data_spec.batch_size}",
             key="data.batch_size",
-            mend=f"at most data.batch_size={num_kept}, or data.last_batch=keep",
+            mend=f"set data.batch_size to at most {num_kept}, or set data.last_batch=keep",
         )
     kept = order[num_validation : num_validation + num_kept]
     return kept.sort().values, order[:num_validation].sort().values
@@ -217,7 +215,7 @@ def _divide(num_samples: int, data_spec: spec.DataSection, seed: int) -> tuple[T
 def _require_images_to_augment(data_spec: spec.DataSection, shape: tuple[int, ...]) -> None:
     if data_spec.augment != "none" and (len(shape) != 3 or shape[0] not in (1, 3)):
         raise DataError(
-            f"`{data_spec.augment}` is for pictures of 1 or 3 channels, and samples have shape {list(shape)}",
+            f"`{data_spec.augment}` is for pictures with 1 or 3 channels, but the samples have shape {list(shape)}",
             key="data.augment",
             mend="set data.augment=none",
         )
@@ -230,7 +228,7 @@ def _require_as_many_channels(normalisation: Normalisation | None, shape: tuple[
     if len(normalisation.std) != num_channels or shape[:1] != (num_channels,):
         raise DataError(
             f"`normalisation` has {num_channels} means and {len(normalisation.std)} standard deviations, "
-            f"and samples have shape {list(shape)}",
+            f"but the samples have shape {list(shape)}",
             key="data.source",
-            mend="give one of each per channel; channels come first",
+            mend="give one mean and one standard deviation for each channel, the first dimension of a sample",
         )

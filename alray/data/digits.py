@@ -1,31 +1,30 @@
-"""The handwritten digits that come with scikit-learn: 1,797 images 1 x 8 x 8, ten classes, no download."""
+"""The handwritten digits of scikit-learn: 1,797 pictures of 1 x 8 x 8 pixels, ten classes, no download."""
 
 from __future__ import annotations
 
 import torch
 
-from alray.data.picture import Picture
-from alray.data.resize import resize
+from alray.data.picture import Picture, resize
 from alray.data.source import Normalisation, Source, SplitName, TensorSet
 
 NUM_TEST = 360
-# Never the seed of a run: every run and every seed is tested on the same samples.
+# Not the seed of a run, so that every run is tested on the same samples.
 TEST_SPLIT_SEED = 0
 LARGEST_VALUE = 16.0
 
 
 class Digits(Source):
-    """Values 0..16 scaled to -1..1 (0 is paper, 16 is ink); 1,437 training samples.
+    """The values 0..16 (0 is paper, 16 is ink) are scaled to -1..1. There are 1,437 training samples.
 
-    The test split of 360 samples is stratified by class and fixed: it does not depend on the seed of a run.
+    The test split of 360 samples is stratified by class. It does not depend on the seed of a run.
     """
 
     normalisation = Normalisation(mean=(0.5,), std=(0.5,))
 
     def __init__(self, *, image_size: int | None = None) -> None:
-        """image_size: pixels of height and width after resizing; None leaves 8."""
+        """image_size: height and width after resizing, in pixels; None keeps 8."""
         self._size = 8 if image_size is None else image_size
-        # A picture of one digit, light ink on dark paper as in the training data, is made 8 x 8 first.
+        # A picture of a digit (light ink on dark paper, as in the training data) is first resized to 8 x 8.
         self.picture = Picture((1, 8, 8), (self._size, self._size), as_float=True)
 
     @property

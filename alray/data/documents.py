@@ -1,4 +1,4 @@
-"""Documents as word numbers: one flat tensor and the place where each document begins."""
+"""Documents as word numbers: one flat tensor, and the position at which each document starts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from alray.data.vocabulary import PADDING, UNKNOWN, Tokenizer, most_frequent, pl
 
 @dataclass(frozen=True)
 class Documents:
-    """N documents, none of them empty.
+    """N documents. None of them is empty.
 
-    numbers: [words of all documents] int32; offsets: [N + 1] int64: i is numbers[offsets[i] : offsets[i + 1]].
+    numbers: [words of all documents] int32. offsets: [N + 1] int64; document i is numbers[offsets[i] : offsets[i + 1]].
     """
 
     numbers: Tensor
@@ -28,13 +28,13 @@ class Documents:
 
     @property
     def lengths(self) -> Tensor:
-        """Words of each document, [N] int64."""
+        """Number of words of each document, [N] int64."""
         return self.offsets.diff()
 
     def rows(self, indices: Tensor, width: int | None = None) -> Tensor:
-        """Documents side by side, [len(indices), T] int64 with PADDING behind each one's last word.
+        """Return documents as rows of a tensor [n, T] int64, with PADDING after the last word of each one.
 
-        indices: [N] int64; T is the longest of them, or `width`, which none exceeds.
+        indices: [n] int64. T is the length of the longest of these documents, or `width`, which no document exceeds.
         """
         starts = self.offsets[indices]
         lengths = self.offsets[indices + 1] - starts
@@ -43,28 +43,28 @@ class Documents:
         return self.numbers[within].to(torch.int64).masked_fill_(places >= lengths.unsqueeze(1), PADDING)
 
     def renumbered(self, table: Tensor, max_tokens: int) -> Documents:
-        """The first `max_tokens` words of each, number n replaced by `table[n]` ([numbers there are] int32)."""
+        """Return the first `max_tokens` words of each document, with every number n replaced by `table[n]` (int32)."""
         lengths = self.lengths
         starts = self.offsets[:-1].repeat_interleave(lengths)
         kept = torch.arange(len(self.numbers)).sub_(starts) < max_tokens
         return Documents(table[self.numbers[kept]], _offsets(lengths.clamp(max=max_tokens)))
 
     def counts(self, part: Tensor, num_words: int) -> Tensor:
-        """How often each number comes in the documents `part` ([n] int64), [num_words] int64."""
+        """Return how often each number occurs in the documents `part` ([n] int64): [num_words] int64."""
         chosen = torch.zeros(len(self), dtype=torch.bool)
         chosen[part] = True
         return torch.bincount(self.numbers[chosen.repeat_interleave(self.lengths)], minlength=num_words)
 
 
 class Numbering:
-    """Numbers words in the order they are met, until the vocabulary is known; 0 is the unknown word."""
+    """Numbers words in the order in which they occur, until the vocabulary is known. 0 is the unknown word."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._numbers: dict[str, int] = {"<unk>": 0}
 
     def read(self, texts: Iterable[str]) -> Documents:
-        """Tokenise; a document without words becomes one unknown word."""
+        """Tokenise the texts. A document without words becomes one unknown word."""
         numbers, lengths = array("i"), array("q")
         known = self._numbers
         for text in texts:
@@ -75,7 +75,10 @@ class Numbering:
         return Documents(flat, _offsets(torch.from_numpy(numpy.array(lengths, dtype=numpy.int64))))
 
     def vocabulary(self, documents: Documents, part: Tensor, size: int) -> tuple[tuple[str, ...], Tensor]:
-        """The most frequent words of `documents[part]`, and the table from this numbering to theirs (int32)."""
+        """Return the vocabulary of `documents[part]`, and a table from these numbers to those of the vocabulary.
+
+        part: [n] int64. size: largest number of words. The table is int32.
+        """
         counted = documents.counts(part, len(self._numbers)).tolist()
         words = most_frequent({word: count for word, count in zip(self._numbers, counted, strict=True) if count}, size)
         places = places_of(words)

@@ -1,22 +1,21 @@
-"""Text sets read by the Hugging Face library `datasets` (extra `hub`), from its hub or a folder on disk."""
+"""Data sets and tokenizers of the Hugging Face libraries `datasets` and `tokenizers` (the extra `hub`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from alray.data.hub_extra import require_hub
-from alray.data.source import SplitName
-from alray.data.text_source import TextSet, TextSource
+from alray.data.source import SplitName, TextSet, TextSource
 from alray.errors import DataError
 
 
 class HuggingFace(TextSource):
-    """Columns of text, joined by a space, and a column of classes.
+    """A text set: documents are columns of text joined by a space, labels are another column.
 
-    Where the label column is a ClassLabel its names are the classes; else the values of the training split, sorted:
-    integers, or texts.
+    If the label column is a ClassLabel, its names are the classes. Otherwise the classes are the values of that column
+    in the training split, sorted; they are integers or texts.
     """
 
     def __init__(
@@ -30,9 +29,9 @@ class HuggingFace(TextSource):
         text_columns: Sequence[str],
         label_column: str,
     ) -> None:
-        """dataset: name on the hub, or path: folder on disk; config: of a set that has several.
+        """dataset: name on the hub. path: folder on disk, used instead of `dataset`. config: configuration of the set.
 
-        Raises DataError where the extra is not installed, or the set or a column is not there.
+        Raises DataError if the extra is not installed, or if the set or a column does not exist.
         """
         self._place = dataset if path is None else str(path)
         self._where = "data.dataset" if path is None else "data.path"
@@ -69,7 +68,7 @@ class HuggingFace(TextSource):
             if not all(isinstance(part, str) for part in parts):
                 raise self._wrong(f"row {row} of split `{name}` has no text in {', '.join(self._text_columns)}")
             if value not in numbers:
-                raise self._wrong(f"row {row} of split `{name}` has the label {value!r}, which is no training class")
+                raise self._wrong(f"row {row} of split `{name}` has the label {value!r}, which is not a training class")
             texts.append(" ".join(parts))
             labels.append(numbers[value])
         return TextSet(texts, labels)
@@ -81,22 +80,23 @@ class HuggingFace(TextSource):
         except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
             cause = error.__cause__ or error
             reason = " ".join(str(cause).split())
-            mend = "see that the name is right and the network is there, or give `path`, a folder on disk"
+            mend = "check the name and the network, or give `path`, a folder on disk"
             if self._where == "data.path":
-                mend = "give a folder of whole csv, json or parquet files, named after their splits"
+                mend = "give a folder of complete csv, json or parquet files that are named after their splits"
             raise DataError(f"`{self._place}` cannot be read: {reason}", key=self._where, mend=mend) from error
 
     def _table(self, split: SplitName, name: str) -> Any:
         if name not in self._sets:
             known = ", ".join(self._sets)
-            mend = f"the splits are {known}" + ("; data.test_split=null: there is none" if split == "test" else "")
+            mend = f"the splits are {known}" + ("; set data.test_split=null for none" if split == "test" else "")
             raise self._wrong(f"there is no split `{name}`", key=f"data.{split}_split", mend=mend)
         table = self._sets[name]
         for key, columns in (("text_columns", self._text_columns), ("label_column", (self._label_column,))):
             for column in columns:
                 if column not in table.column_names:
                     known = ", ".join(table.column_names)
-                    raise self._wrong(f"there is no column `{column}`", key=f"data.{key}", mend=f"they are {known}")
+                    mend = f"the columns are {known}"
+                    raise self._wrong(f"there is no column `{column}`", key=f"data.{key}", mend=mend)
         return table
 
     def _values_of(self, train: Any) -> list[Any]:
@@ -105,10 +105,59 @@ class HuggingFace(TextSource):
             if values and all(isinstance(value, kind) for value in values):
                 return sorted(values)
         raise self._wrong(
-            f"the column `{self._label_column}` does not hold classes",
+            f"the column `{self._label_column}` does not contain classes",
             key="data.label_column",
-            mend="classes are integers or texts, all of one kind, and none is missing",
+            mend="use a column with only integers or only texts, and no missing values",
         )
 
     def _wrong(self, message: str, *, key: str = "data", mend: str = "repair the row or remove it") -> DataError:
         return DataError(f"{self._place}: {message}", key=key, mend=mend)
+
+
+def hub_tokenizer(name: str) -> Callable[[str], list[str]]:
+    """Return a function from a text to its tokens, without special tokens.
+
+    name: path of a .json file, or a name on the hub. Raises DataError if the extra is not installed, or if the
+    tokenizer is missing or damaged.
+    """
+    tokenizers = require_hub("tokenizers")
+    if name.endswith(".json"):
+        path = Path(name)
+        if not path.is_file():
+            raise DataError(
+                "tokenizer not found",
+                file=name,
+                key="data.text.tokenizer",
+                mend="give the path of a tokenizer's .json file, or use `basic_english`",
+            )
+        make, given = tokenizers.Tokenizer.from_str, path.read_bytes().decode("utf-8", "replace")
+        mend = "give the file that `Tokenizer.save` of the tokenizers library writes"
+    else:
+        make, given = tokenizers.Tokenizer.from_pretrained, name
+        mend = "check the name and the network; a .json file on disk needs no network"
+    try:
+        tokenizer = make(given)
+    except Exception as error:  # the library raises exactly this type
+        reason = " ".join(str(error).split())
+        raise DataError(
+            f"cannot load the tokenizer `{name}`: {reason}", key="data.text.tokenizer", mend=mend
+        ) from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+
+    def pieces(text: str) -> list[str]:
+        return list(tokenizer.encode(text, add_special_tokens=False).tokens)
+
+    return pieces
+
+
+def require_hub(library: Literal["datasets", "tokenizers"]) -> Any:
+    """Import a library of the extra `hub`. Raises DataError if the extra is not installed."""
+    try:
+        return importlib.import_module(library)
+    except ModuleNotFoundError as error:
+        raise DataError(
+            f"this needs the library `{error.name}`, which is not installed",
+            key="data",
+            mend="pip install 'alray[hub]'",
+        ) from error

@@ -1,4 +1,4 @@
-"""Pictures in folders, one subfolder per class."""
+"""Pictures in folders, with one subfolder for each class."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from PIL import Image
 from torch import Tensor
 
 from alray.data.class_folders import class_folders, require_files, require_known
-from alray.data.image_file import read_image
-from alray.data.picture import Picture
+from alray.data.picture import Picture, read_image
 from alray.data.source import Normalisation, Source, SplitName
 
 
 @dataclass(frozen=True)
 class PictureSet:
-    """Pictures that are decoded when they are asked for: uint8 [3, size, size] and label."""
+    """Pictures that are decoded when they are read. An entry is uint8 [3, size, size] and a label."""
 
     paths: tuple[Path, ...]
     labels: tuple[int, ...]
@@ -30,17 +29,16 @@ class PictureSet:
 
 
 class ImageFolder(Source):
-    """A folder for training and, if there is one, a folder for the test; in each, one subfolder per class.
+    """A folder for training and optionally one for the test, each with one subfolder for each class.
 
-    The names of the training subfolders, sorted, are the classes. Every file below a subfolder whose ending
-    Pillow knows is a picture, in sorted order; hidden files and others are passed over. Pictures become RGB,
-    scaled to -1..1.
+    The sorted names of the training subfolders are the classes. A picture is any file below a subfolder with an ending
+    that Pillow knows, except hidden files; pictures are read in sorted order. They become RGB, scaled to -1..1.
     """
 
     normalisation = Normalisation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
     def __init__(self, *, train: Path, test: Path | None, image_size: int) -> None:
-        """image_size: pixels of height and width that every picture is resized to (not cropped)."""
+        """image_size: height and width to which every picture is resized (not cropped), in pixels."""
         self._folders: dict[SplitName, Path | None] = {"train": train, "test": test}
         self._size = image_size
         self.picture = Picture((3, image_size, image_size), (image_size, image_size))

@@ -1,22 +1,87 @@
-"""How a picture file becomes a sample: a value, so that an exported network can read pictures without its data."""
+"""From a picture file to a sample."""
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy
 import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
+from torch.nn import functional
 
-from alray.data.image_file import read_image
-from alray.data.resize import resize
+from alray.errors import DataError
+
+
+def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """Resize images, bilinear with antialiasing.
+
+    images: [..., channels, height, width], uint8 or floating point. size: new height and width in pixels.
+    """
+    if tuple(images.shape[-2:]) == size:
+        return images
+    batch = images.reshape(-1, *images.shape[-3:])
+    with torch.no_grad():
+        resized = functional.interpolate(batch, size=size, mode="bilinear", antialias=True)
+    return resized.reshape(*images.shape[:-2], *size).contiguous()
+
+
+# The errors that Pillow's decoders raise for damaged files, besides UnidentifiedImageError.
+_DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
+_MODES = {1: "L", 3: "RGB"}
+
+
+def read_image(path: Path, shape: tuple[int, ...]) -> Tensor:
+    """Read a picture file of any format that Pillow knows: decode, turn upright (EXIF), convert and resize it.
+
+    shape: (channels, height, width) with 1 channel (grayscale) or 3 (RGB). Returns uint8 of that shape. Raises
+    DataError if the file is missing or damaged, or if `shape` is not the shape of a picture.
+    """
+    if len(shape) != 3 or shape[0] not in _MODES:
+        raise DataError(
+            f"a picture cannot be read as a sample of shape {tuple(shape)}",
+            file=str(path),
+            mend="use a source whose samples have 1 or 3 channels, a height and a width",
+        )
+    if not path.is_file():
+        raise DataError("picture not found", file=str(path), mend="give the path of a picture file")
+    try:
+        with Image.open(path) as image:
+            upright = ImageOps.exif_transpose(_eight_bit(image)).convert(_MODES[shape[0]])
+    except UnidentifiedImageError as error:
+        raise DataError(
+            "this is not a picture in a known format",
+            file=str(path),
+            mend="remove the file, or replace it by a complete picture",
+        ) from error
+    except _DAMAGED as error:
+        raise DataError(
+            f"damaged picture ({error})",
+            file=str(path),
+            mend="remove the file, or replace it by a complete picture",
+        ) from error
+    pixels = torch.from_numpy(numpy.array(upright, dtype=numpy.uint8))
+    channels_first = pixels.unsqueeze(0) if pixels.dim() == 2 else pixels.permute(2, 0, 1)
+    return resize(channels_first.clone(memory_format=torch.contiguous_format), (shape[1], shape[2]))
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    """Scale a grayscale picture of 16 bits to 8 bits. Pillow's own conversion would clip it to white."""
+    if not image.mode.startswith("I"):
+        return image
+    values = numpy.asarray(image).astype(numpy.int64)
+    return Image.fromarray((values.clip(0, 65535) >> 8).astype(numpy.uint8))
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A file is decoded and brought to the shape `read_as` (channels, height, width), then resized to `size`, pixels.
+    """How a picture file becomes a sample. An exported network carries this value, so it needs no data to read one.
 
-    as_float: whether it is scaled to 0..1 between the two, so that resizing rounds nothing; otherwise it is uint8.
+    The file is read with the shape `read_as` (channels, height, width), then resized to `size` (height, width), in
+    pixels. as_float: whether the values are scaled to 0..1 in between, so that resizing does not round; otherwise the
+    sample is uint8.
     """
 
     read_as: tuple[int, ...]
@@ -24,9 +89,9 @@ class Picture:
     as_float: bool = False
 
     def read(self, path: Path) -> Tensor:
-        """[channels, *size], before normalisation.
+        """Return the sample [channels, *size] before normalisation.
 
-        Raises DataError where the file is missing or damaged, or `read_as` is no picture's shape.
+        Raises DataError if the file is missing or damaged, or if `read_as` is not the shape of a picture.
         """
         pixels = read_image(path, self.read_as)
         if self.as_float:

@@ -1,4 +1,4 @@
-"""Data sources that are a user's own class, named in a spec as `python:package.module.Class`."""
+"""Data sources that are the user's own class, `python:package.module.Class` in a spec."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from typing import Any, SupportsIndex
 
 from torch import Tensor
 
-from alray.data.resize import resize
-from alray.data.source import Normalisation, SampleSet, Source, SplitName
-from alray.data.text_source import TextSet, TextSource
+from alray.data.picture import resize
+from alray.data.source import Normalisation, SampleSet, Source, SplitName, TextSet, TextSource
 from alray.errors import DataError
 
 
 @dataclass(frozen=True)
 class ResizedSet:
-    """Another set with its pictures resized to `size` pixels of height and width."""
+    """A set whose pictures are resized to `size` x `size` pixels."""
 
     samples: SampleSet
     size: int
@@ -33,13 +32,16 @@ class ResizedSet:
 
 
 class OwnObject:
-    """What the user's class made, checked as far as one can without opening it: `classes` and `open(split)`.
+    """An object of the user's class. It has `classes` and `open(split)`; `open("test")` may return None.
 
-    `open("test")` may return None. Loader workers get its sets pickled, and import their module.
+    Loader workers get its sets by pickle and import their module.
     """
 
     def __init__(self, reference: str, made: type, fields: Mapping[str, Any]) -> None:
-        """made: the class that `reference` names; its constructor gets `fields`. Raises DataError."""
+        """made: the class that `reference` names. fields: the arguments of its constructor.
+
+        Raises DataError if the class lacks something or does not take these fields.
+        """
         self._reference = reference
         if not callable(getattr(made, "open", None)):
             raise self.wrong("has no method open(split)")
@@ -50,27 +52,27 @@ class OwnObject:
         self.inner = made(**fields)
         classes = getattr(self.inner, "classes", None)
         if not isinstance(classes, tuple | list) or not classes or not all(isinstance(c, str) for c in classes):
-            raise self.wrong(f"needs `classes`, names of the classes, and has {classes!r}")
+            raise self.wrong(f"needs `classes`, the names of the classes, and has {classes!r}")
         self.classes = tuple(classes)
 
     def open(self, split: SplitName) -> Any:
-        """What its own `open` returns: None, or what has a length and can be indexed."""
+        """Return the set of a split, or None. Raises DataError if it has no length or cannot be indexed."""
         samples = self.inner.open(split)
         if samples is not None and not (hasattr(samples, "__len__") and hasattr(samples, "__getitem__")):
             raise self.wrong(f"open({split!r}) returned {type(samples).__name__}, which is not a sized, indexable set")
         return samples
 
     def wrong(self, why: str) -> DataError:
-        """The error that says what the user's class lacks."""
+        """Return the error that says what the user's class lacks."""
         return DataError(
             f"`{self._reference}` {why}",
             key="data.source",
-            mend="a data source has `classes`, open(split), and a constructor that takes the spec's keys",
+            mend="a data source needs `classes`, open(split), and a constructor that takes the spec's keys",
         )
 
 
 class PythonSource(Source):
-    """Pictures or vectors of a user's own; the object may have `normalisation` and `read_image(path)`."""
+    """Pictures or vectors from the user's class. The object may also have `normalisation` and `read_image(path)`."""
 
     def __init__(self, own: OwnObject, *, image_size: int | None) -> None:
         self._own = own
@@ -95,7 +97,7 @@ class PythonSource(Source):
 
 
 class PythonTextSource(TextSource):
-    """Documents of a user's own: entries of its sets are pairs of a text and a label."""
+    """Documents from the user's class. The entries of its sets are pairs of a text and a label."""
 
     def __init__(self, own: OwnObject) -> None:
         self._own = own
@@ -117,13 +119,13 @@ class PythonTextSource(TextSource):
                 case entry:
                     raise self._own.wrong(
                         f"has {_brief(entry)} as entry {place} of split `{split}`; "
-                        "where data.text is given, every entry is a pair of a text and an integer label"
+                        "with data.text, every entry must be a pair of a text and an integer label"
                     )
         return TextSet(texts, labels)
 
 
 def _brief(entry: object) -> str:
-    """What an entry is, without what is in it."""
+    """Return the type of an entry, without its content."""
     if isinstance(entry, tuple | list):
         return f"({', '.join(type(part).__name__ for part in entry)})"
     return type(entry).__name__

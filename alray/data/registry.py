@@ -1,12 +1,11 @@
-"""The registry of data sources: from the `source` a spec names to the object that opens it."""
+"""The registry of data sources: from the `source` of a spec to the object that opens it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from alray.data.source import Source
-from alray.data.text_source import TextSource
+from alray.data.source import Source, TextSource
 from alray.errors import DataError
 
 if TYPE_CHECKING:
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def make_source(data_spec: spec.DataSection, load: Callable[[str], Any]) -> Source | TextSource:
-    """The source a spec names; `load` turns a reference `python:package.module.Class` into that class."""
+    """Make the source that a spec names. `load` turns a reference `python:package.module.Class` into that class."""
     if data_spec.source.startswith("python:"):
         return _own(cast("spec.OwnData", data_spec), load)
     make = SOURCES.get(data_spec.source)
@@ -106,7 +105,7 @@ def _own(data_spec: spec.OwnData, load: Callable[[str], Any]) -> Source | TextSo
     return PythonSource(own, image_size=data_spec.image_size) if data_spec.text is None else PythonTextSource(own)
 
 
-#: The sources a spec can name; the modules behind them are imported only when they are asked for.
+#: The sources that a spec can name. Their modules are imported only when they are used.
 SOURCES: dict[str, Callable[[Any], Source | TextSource]] = {
     "digits": _digits,
     "docstrings": _docstrings,

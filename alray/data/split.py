@@ -1,22 +1,26 @@
-"""What a split of a run is: samples and labels in a fixed order, read as mini-batches."""
+"""A split of a run: samples and labels in a fixed order, read as mini-batches."""
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-#: From one sample in 0..1 and its place in the mini-batch to the augmented sample, of the same shape.
+from alray.data.source import Normalisation, SampleSet, TensorSet
+from alray.errors import DataError
+
+#: From a sample in 0..1 and its position in the mini-batch to the augmented sample of the same shape.
 Augment = Callable[[Tensor, int], Tensor]
 
 
 class Split(ABC):
-    """A sized set of (sample, label) in a fixed order."""
+    """Samples and labels in a fixed order."""
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, classes: tuple[str, ...]) -> None:
-        """shape, dtype: of one sample as the model gets it (of text: the longest there is)."""
+        """shape, dtype: of one sample as the model gets it. For text, the shape is that of the longest document."""
         self.shape = shape
         self.dtype = dtype
         self.classes = classes
@@ -26,12 +30,168 @@ class Split(ABC):
 
     @abstractmethod
     def take(self, positions: Sequence[int] | Tensor, augment: Augment | None = None) -> tuple[Tensor, Tensor]:
-        """A mini-batch: samples [N, *shape] ([N, T] of text) in default strides, labels [N] int64."""
+        """Return a mini-batch: samples [N, *shape] ([N, T] for text) in default strides, labels [N] int64."""
 
     def mask(self, samples: Tensor) -> Tensor | None:
-        """Where samples that `take` gave hold a word, [N, T] bool; None where samples are no words."""
+        """Return where samples from `take` have a word, [N, T] bool; None if the samples are not text."""
         return None
 
     def __getitem__(self, position: int) -> tuple[Tensor, int]:
         samples, labels = self.take([range(len(self))[position]])
         return samples[0], int(labels[0])
+
+
+_PREPARED_BYTES = 1 << 30
+"""Up to this size, a set in memory is kept a second time in normalised form."""
+
+
+class SampleSplit(Split):
+    """Samples of one shape, normalised, float32.
+
+    Reading a sample raises DataError if its shape, values or label are wrong.
+    """
+
+    def __init__(
+        self,
+        samples: SampleSet,
+        part: Tensor,
+        *,
+        name: str,
+        shape: tuple[int, ...],
+        classes: tuple[str, ...],
+        normalisation: Normalisation | None,
+    ) -> None:
+        """part: [len(self)] int64, indices into `samples`. name: the split of the source, for messages."""
+        super().__init__(shape, torch.float32, classes)
+        self._samples = samples
+        self._part = part
+        self._name = name
+        self._normalisation = normalisation
+        # Float samples in memory are checked and normalised all at once, when the first of them is read.
+        self._prepared: Tensor | None = None
+        self._preparable = (
+            isinstance(samples, TensorSet)
+            and samples.samples.dtype == torch.float32
+            and samples.samples.nbytes <= _PREPARED_BYTES
+        )
+
+    def __len__(self) -> int:
+        return len(self._part)
+
+    def take(self, positions: Sequence[int] | Tensor, augment: Augment | None = None) -> tuple[Tensor, Tensor]:
+        """Return a mini-batch: samples [N, *shape] float32 in default strides, labels [N] int64."""
+        indices = self._part[torch.as_tensor(positions, dtype=torch.int64)]
+        if isinstance(self._samples, TensorSet) and augment is None and self._prepare_all(self._samples):
+            assert self._prepared is not None
+            return self._prepared[indices], self._samples.labels[indices]
+        if isinstance(self._samples, TensorSet):
+            raw, labels = self._samples.samples[indices], self._samples.labels[indices]
+        else:
+            raw, labels = self._collate(indices)
+        self._check_shape(tuple(raw.shape[1:]), f"sample {int(indices[0])} of split `{self._name}`")
+        samples = as_float(raw, f"sample {int(indices[0])} of split `{self._name}`")
+        self._check_values(samples, labels, indices)
+        if augment is not None:
+            samples = torch.stack([augment(sample, place) for place, sample in enumerate(samples)])
+        return self._normalise(samples), labels
+
+    def _prepare_all(self, samples: TensorSet) -> bool:
+        """Normalise the whole set once. Returns false if it has a fault; it is then read and checked per batch."""
+        if self._preparable and self._prepared is None:
+            labels = samples.labels
+            self._preparable = (
+                tuple(samples.samples.shape[1:]) == self.shape
+                and bool(torch.isfinite(samples.samples).all())
+                and int(labels.min()) >= 0
+                and int(labels.max()) < len(self.classes)
+            )
+            if self._preparable:
+                self._prepared = self._normalise(samples.samples).clone(memory_format=torch.contiguous_format)
+        return self._prepared is not None
+
+    def prepare(self, raw: Tensor, what: str) -> Tensor:
+        """Prepare a sample that is not in this split in the same way. `what` names it in messages."""
+        self._check_shape(tuple(raw.shape), what)
+        return self._normalise(as_float(raw, what).unsqueeze(0))[0]
+
+    def _normalise(self, samples: Tensor) -> Tensor:
+        return samples if self._normalisation is None else self._normalisation.apply(samples)
+
+    def _collate(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        samples: list[Tensor] = []
+        labels: list[int] = []
+        for index in indices.tolist():
+            what = f"sample {index} of split `{self._name}`"
+            sample, label = self._samples[index]
+            require_tensor(sample, what)
+            self._check_shape(tuple(sample.shape), what)
+            samples.append(sample)
+            labels.append(_integer(label, what))
+        return torch.stack(samples), torch.tensor(labels, dtype=torch.int64)
+
+    def _check_shape(self, shape: tuple[int, ...], what: str) -> None:
+        if shape != self.shape:
+            raise DataError(
+                f"{what} has shape {list(shape)}, but the first training sample has {list(self.shape)}",
+                key="data",
+                mend="give all samples the same shape",
+            )
+
+    def _check_values(self, samples: Tensor, labels: Tensor, indices: Tensor) -> None:
+        wrong = (labels < 0) | (labels >= len(self.classes))
+        if wrong.any():
+            place = int(wrong.nonzero()[0])
+            raise DataError(
+                f"sample {int(indices[place])} of split `{self._name}` has label {int(labels[place])}, "
+                f"but there are {len(self.classes)} classes",
+                key="data",
+                mend=f"use labels from 0 to {len(self.classes) - 1}",
+            )
+        # The sum is not finite if a value is not. It takes a tenth of the time, but may overflow.
+        if not torch.isfinite(samples.sum()) and not torch.isfinite(samples).all():
+            finite = torch.isfinite(samples).flatten(1).all(dim=1)
+            place = int((~finite).nonzero()[0])
+            raise DataError(
+                f"sample {int(indices[place])} of split `{self._name}` has a value that is not finite",
+                key="data",
+                mend="remove or repair this sample",
+            )
+
+
+def require_tensor(sample: object, what: str) -> None:
+    """Raise DataError if a sample is not a tensor. `what` names it in the message."""
+    if not isinstance(sample, Tensor):
+        raise DataError(
+            f"{what} is of type {type(sample).__name__}, not a torch tensor",
+            key="data",
+            mend="set data.text, for example to {}, if the samples are documents"
+            if isinstance(sample, str)
+            else "return (tensor, integer label) from the source's sets",
+        )
+
+
+def _integer(label: object, what: str) -> int:
+    try:
+        return operator.index(label)  # type: ignore[arg-type]  # its type is checked here
+    except TypeError as error:
+        raise DataError(
+            f"{what} has the label {label!r}, which is not an integer",
+            key="data",
+            mend="return (tensor, integer label) from the source's sets",
+        ) from error
+
+
+def as_float(raw: Tensor, what: str) -> Tensor:
+    """Return a new float32 tensor in default strides. uint8 is scaled from 0..255 to 0..1.
+
+    `what` names the sample in messages. Raises DataError for other integers.
+    """
+    if raw.dtype != torch.uint8 and not raw.is_floating_point():
+        raise DataError(
+            f"{what} has values of type {raw.dtype}",
+            key="data",
+            mend="use uint8, which is scaled to 0..1, or floating point",
+        )
+    # Not `contiguous()`: for maps of 1 x 1 it keeps strides that are not the default ones.
+    samples = torch.empty(raw.shape, dtype=torch.float32).copy_(raw)
+    return samples.div_(255.0) if raw.dtype == torch.uint8 else samples

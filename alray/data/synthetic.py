@@ -1,4 +1,4 @@
-"""Made-up samples that a network can learn: for tests, benchmarks, and specs without data."""
+"""Artificial samples that a network can learn, for tests, benchmarks and specs without data."""
 
 from __future__ import annotations
 
@@ -7,42 +7,40 @@ import math
 import torch
 from torch import Tensor
 
-from alray.data.generators import generator
-from alray.data.picture import Picture
-from alray.data.resize import resize
-from alray.data.source import Normalisation, Source, SplitName, TensorSet
+from alray.data.picture import Picture, resize
+from alray.data.source import Normalisation, Source, SplitName, TensorSet, generator
 from alray.errors import DataError
 
-# Never the seed of a run: every seed trains and tests on the same samples.
+# Not the seed of a run, so that every run trains and tests on the same samples.
 _SEED = 20260
 _BLOCK = 256  # samples drawn from one generator
 _LARGEST_BYTES = 8 * 2**30
 
 
 class Synthetic(Source):
-    """A sample is the pattern of its class (smooth where samples are pictures) plus noise, in 0..1.
+    """A sample is the pattern of its class plus noise, in 0..1. The patterns of pictures are smooth.
 
-    Sample i has class i % classes, and is the same whatever the number of samples. The test set, drawn apart,
+    Sample i has class i % classes and does not depend on the number of samples. The test set is drawn separately. It
     has a fifth as many samples as the training set, and at least one of each class.
     """
 
     def __init__(self, *, shape: tuple[int, ...], classes: int, samples: int, image_size: int | None = None) -> None:
-        """shape: of one sample; image_size, in pixels, takes the place of its height and width."""
+        """shape: of one sample. image_size: replaces the height and width of `shape`, in pixels."""
         if image_size is not None:
             if len(shape) != 3:
                 raise DataError(
-                    f"samples of shape {list(shape)} have no height and width to resize",
+                    f"samples of shape {list(shape)} have no height and width",
                     key="data.image_size",
-                    mend="leave it out, or give a shape of channels, height, width",
+                    mend="leave it out, or give a shape with channels, height and width",
                 )
             shape = (shape[0], image_size, image_size)
         size_bytes = samples * math.prod(shape) * 4
         if size_bytes > _LARGEST_BYTES:
             raise DataError(
                 f"{samples} samples of shape {list(shape)} take {size_bytes / 2**30:.1f} GiB, "
-                f"and synthetic samples are held in memory (at most {_LARGEST_BYTES / 2**30:.0f} GiB)",
+                f"but synthetic samples are kept in memory, at most {_LARGEST_BYTES / 2**30:.0f} GiB",
                 key="data.samples",
-                mend=f"at most {_LARGEST_BYTES // (math.prod(shape) * 4)} samples fit",
+                mend=f"use at most {_LARGEST_BYTES // (math.prod(shape) * 4)} samples",
             )
         self._shape = tuple(shape)
         self.picture = Picture(self._shape, self._shape[1:])
@@ -67,7 +65,7 @@ class Synthetic(Source):
         return TensorSet(samples, labels)
 
     def _patterns(self) -> Tensor:
-        """One pattern per class, [classes, *shape], about mean 0 and standard deviation 1."""
+        """Return one pattern for each class, [classes, *shape], with mean 0 and standard deviation 1 approximately."""
         drawn = generator(_SEED, "patterns")
         if len(self._shape) != 3:
             return torch.randn(self._num_classes, *self._shape, generator=drawn)

@@ -1,4 +1,4 @@
-"""Documents in CSV files without a header, the layout of AG News and DBpedia: class, then columns of text."""
+"""Documents in CSV files without a header: class, then columns of text. AG News and DBpedia have this layout."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from alray.data.source import SplitName
+from alray.data.source import SplitName, TextSet, TextSource
 from alray.data.text_file import decoded_lines, read_text
-from alray.data.text_source import TextSet, TextSource
 from alray.errors import DataError
 
-_LAYOUT = 'lines are "class","title","description" without a header, classes are counted from 1'
+_LAYOUT = 'a line is "class","title","description", without a header; classes are counted from 1'
 
 
 class TextCsv(TextSource):
-    """A file for training and, if there is one, a file for the test (Zhang et al. 2015's layout).
+    """A file for training and optionally one for the test, in the layout of Zhang et al. 2015.
 
-    A document is its text columns, joined by a space. Classes count from 1 in the files and from 0 in alray. Their
-    names are the lines of `classes.txt` beside the training file, or "1" to "n", n the largest class trained on.
+    A document is its text columns, joined by a space. The files count classes from 1, alray counts them from 0. The
+    names of the classes are the lines of `classes.txt` beside the training file. Without that file they are "1" to "n",
+    where n is the largest class in the training file.
     """
 
     def __init__(self, *, train: Path, test: Path | None) -> None:
-        """Reads the training file. Raises DataError with file and line where one is missing or damaged."""
+        """Read the training file. Raises DataError, with file and line, if a file is missing or damaged."""
         self._paths: dict[SplitName, Path | None] = {"train": train, "test": test}
         names = train.parent / "classes.txt"
         self._names_file = names if names.is_file() else None
@@ -51,10 +51,10 @@ class TextCsv(TextSource):
         return TextSet(texts, labels)
 
     def _check_columns(self, row: list[str], path: Path, line: int) -> None:
-        """Every line has as many columns as the first one of the training file."""
+        """Raise DataError if a line does not have as many columns as the first line of the training file."""
         if len(row) < 2 or len(row) != (self._columns or len(row)):
-            expected = f"and {self._columns} were expected" if self._columns else "and there are two at least"
-            raise _damaged(f"the line has {len(row)} columns, {expected}", path, line)
+            expected = f"{self._columns}" if self._columns else "at least 2"
+            raise _damaged(f"expected {expected} columns, got {len(row)}", path, line)
         self._columns = len(row)
 
     def _label(self, text: str, num_classes: int | None, path: Path, line: int) -> int:
@@ -63,12 +63,12 @@ class TextCsv(TextSource):
             raise _damaged(f"`{shown}` is not the number of a class", path, line)
         number = int(text)
         if number < 1 or (num_classes is not None and number > num_classes):
-            known = "" if num_classes is None else f", and there are {num_classes}"
-            raise _damaged(f"class {number} is out of range: they count from 1{known}", path, line)
+            known = "1 or more" if num_classes is None else f"1 to {num_classes}"
+            raise _damaged(f"expected a class of {known}, got {number}", path, line)
         return number - 1
 
     def _numbered_classes(self) -> tuple[str, ...]:
-        """ "1" to "n". Raises DataError where one of them has no document: a damaged number would look like that."""
+        """Return "1" to "n". Raises DataError if a class has no document, because its number may be damaged."""
         assert self._train is not None
         assert self._paths["train"] is not None
         present = set(self._train.labels)
@@ -76,18 +76,18 @@ class TextCsv(TextSource):
         missing = next((label for label in range(largest) if label not in present), None)
         if missing is not None:
             raise DataError(
-                f"class {missing + 1} has no documents, and class {largest + 1} has",
+                f"class {missing + 1} has no documents, but class {largest + 1} has",
                 file=str(self._paths["train"]),
                 key="data.train",
-                mend="classes count from 1 without gaps; or name them all in classes.txt beside the file",
+                mend="number the classes from 1 without gaps, or name all of them in classes.txt beside the file",
             )
         return tuple(str(label + 1) for label in range(largest + 1))
 
 
 def _rows(path: Path, key: str) -> Iterator[tuple[int, list[str]]]:
-    """Each record with the line it begins on. Raises DataError where the file is missing or not such a CSV."""
+    """Yield each record with the number of its first line. Raises DataError if the file is missing or not CSV."""
     if not path.is_file():
-        raise DataError("file not found", file=str(path), key=key, mend=f"give a CSV file, as AG News comes: {_LAYOUT}")
+        raise DataError("file not found", file=str(path), key=key, mend=f"give a CSV file in which {_LAYOUT}")
     with path.open("rb") as file:
         reader = csv.reader(decoded_lines(file, path), strict=True)
         while True:
@@ -97,8 +97,8 @@ def _rows(path: Path, key: str) -> Iterator[tuple[int, list[str]]]:
             except StopIteration:
                 return
             except csv.Error as error:
-                raise _damaged(f"not a CSV record ({error}): is a quote left open?", path, line) from error
-            if row:  # an empty line is none
+                raise _damaged(f"this is not a CSV record ({error}); a quote may be open", path, line) from error
+            if row:  # an empty line is not a record
                 yield line, row
 
 
@@ -106,9 +106,9 @@ def _names(path: Path) -> tuple[str, ...]:
     names = tuple(line.strip() for line in read_text(path).splitlines() if line.strip())
     if not names or len(set(names)) != len(names):
         raise DataError(
-            "there is no class in it" if not names else "two classes have one name",
+            "the file has no class names" if not names else "two classes have the same name",
             file=str(path),
-            mend="write a name a line, or remove the file: classes are then named by their numbers",
+            mend="write one name on each line, or remove the file to name the classes by their numbers",
         )
     return names
 

@@ -1,16 +1,17 @@
-"""From documents to splits: tokenised once, with a vocabulary of the training split's words alone."""
+"""From documents to splits of word numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from alray.data.documents import Numbering
-from alray.data.text_source import TextSet
-from alray.data.text_split import TextSplit
-from alray.data.vocabulary import Vocabulary, make_tokenizer
+from alray.data.documents import Documents, Numbering
+from alray.data.source import TextSet
+from alray.data.split import Augment, Split
+from alray.data.vocabulary import PADDING, Vocabulary, make_tokenizer
 from alray.errors import DataError
 
 if TYPE_CHECKING:
@@ -27,9 +28,10 @@ def text_splits(
     text: spec.Text,
     fixed_length: bool,
 ) -> tuple[TextSplit, TextSplit | None, TextSplit | None, Vocabulary]:
-    """Training, validation and test split, and the vocabulary.
+    """Return the training, validation and test split, and the vocabulary.
 
-    train_part, validation_part: indices into `train`, [n] int64. Words that only validation and test have are unknown.
+    train_part, validation_part: indices into `train`, [n] int64. The vocabulary has words of the training split only;
+    other words of the validation and the test split become the unknown word.
     """
     numbering = Numbering(make_tokenizer(text.tokenizer))
     read = numbering.read(train.texts)
@@ -64,8 +66,45 @@ def _labels(documents: TextSet, name: str, classes: tuple[str, ...]) -> Tensor:
     if wrong.any():
         place = int(wrong.nonzero()[0])
         raise DataError(
-            f"document {place} of split `{name}` has label {int(labels[place])}, and there are {len(classes)} classes",
+            f"document {place} of split `{name}` has label {int(labels[place])}, but there are {len(classes)} classes",
             key="data",
-            mend=f"labels go from 0 to {len(classes) - 1}",
+            mend=f"use labels from 0 to {len(classes) - 1}",
         )
     return labels
+
+
+class TextSplit(Split):
+    """Documents as rows of word numbers, int64, with PADDING after the last word.
+
+    A mini-batch is as wide as its longest document, or as `max_tokens` with `fixed_length`.
+    """
+
+    def __init__(
+        self,
+        documents: Documents,
+        labels: Tensor,
+        part: Tensor,
+        *,
+        classes: tuple[str, ...],
+        max_tokens: int,
+        fixed_length: bool,
+    ) -> None:
+        """part: [len(self)] int64, indices into `documents` and `labels` ([N] int64)."""
+        super().__init__((max_tokens,), torch.int64, classes)
+        self._documents = documents
+        self._labels = labels
+        self._part = part
+        self._width = max_tokens if fixed_length else None
+
+    def __len__(self) -> int:
+        return len(self._part)
+
+    def take(self, positions: Sequence[int] | Tensor, augment: Augment | None = None) -> tuple[Tensor, Tensor]:
+        """Return a mini-batch: samples [N, T] int64, labels [N] int64. Documents have no augmentation."""
+        assert augment is None, "the spec does not allow it"
+        indices = self._part[torch.as_tensor(positions, dtype=torch.int64)]
+        return self._documents.rows(indices, self._width), self._labels[indices]
+
+    def mask(self, samples: Tensor) -> Tensor:
+        # No word of a document has the number PADDING (see `places_of`).
+        return samples != PADDING

@@ -1,4 +1,4 @@
-"""Files of text in UTF-8; what is not is told with its line."""
+"""Reads text files in UTF-8. An error names the line that is not UTF-8."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from alray.errors import DataError
 
 
 def read_text(path: Path) -> str:
-    """All of a file. Raises DataError, with the line, where it is not UTF-8 or cannot be read."""
+    """Return the content of a file. Raises DataError if it cannot be read or is not UTF-8."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -21,7 +21,7 @@ def read_text(path: Path) -> str:
 
 
 def decoded_lines(lines: Iterable[bytes], path: Path) -> Iterator[str]:
-    """The lines of the file `path`, decoded, line ends kept. Raises DataError at one that is not UTF-8."""
+    """Yield the decoded lines of the file `path`, with their line ends. Raises DataError if a line is not UTF-8."""
     for number, line in enumerate(lines, start=1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -31,6 +31,4 @@ def decoded_lines(lines: Iterable[bytes], path: Path) -> Iterator[str]:
 
 def _not_utf8(error: UnicodeDecodeError, path: Path, line: int) -> DataError:
     byte = error.object[error.start]
-    return DataError(
-        f"byte 0x{byte:02x} is not text in UTF-8", file=str(path), line=line, mend="convert the file to UTF-8"
-    )
+    return DataError(f"the byte 0x{byte:02x} is not UTF-8", file=str(path), line=line, mend="convert the file to UTF-8")

@@ -1,23 +1,22 @@
-"""Documents in .txt files, one subfolder per class: the layout of IMDb's aclImdb."""
+"""Documents in .txt files, with one subfolder for each class. IMDb's aclImdb has this layout."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from alray.data.class_folders import class_folders, require_files, require_known
-from alray.data.source import SplitName
+from alray.data.source import SplitName, TextSet, TextSource
 from alray.data.text_file import read_text
-from alray.data.text_source import TextSet, TextSource
 
 _UNLABELLED = "unsup"
-"""IMDb's documents without a class."""
+"""The folder of IMDb's documents without a class."""
 
 
 class TextFolder(TextSource):
-    """A folder for training and, if there is one, a folder for the test; in each, one subfolder per class.
+    """A folder for training and optionally one for the test, each with one subfolder for each class.
 
-    The names of the training subfolders, sorted, are the classes. Every file *.txt right in a subfolder is a document,
-    in sorted order; hidden files are passed over, and so is a subfolder `unsup`.
+    The sorted names of the training subfolders are the classes. The files *.txt directly in a subfolder are the
+    documents, in sorted order. Hidden files and a subfolder `unsup` are skipped.
     """
 
     def __init__(self, *, train: Path, test: Path | None) -> None:

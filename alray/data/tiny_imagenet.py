@@ -1,4 +1,4 @@
-"""Tiny-ImageNet as its archive unpacks: 200 classes, 100,000 training pictures, 10,000 of validation."""
+"""Tiny-ImageNet as in its archive: 200 classes, 100,000 pictures for training and 10,000 for validation."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _ARCHIVE = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 
 
 class TinyImagenet(Source):
-    """`wnids.txt` (a class a line), `train/<class>/images/*.JPEG`, `val/images` and `val/val_annotations.txt`.
+    """Reads `wnids.txt` (one class on each line), `train/<class>/images/*.JPEG` and `val/val_annotations.txt`.
 
-    The pictures of the test folder have no labels, so those of validation are the test set. Classes are sorted by
-    their WordNet number; `words.txt`, where it is there, gives their names. Pictures become RGB and are normalised by
-    the means and standard deviations of the training set that the thesis's code has (values scaled to 0..1).
+    The pictures of the test folder have no labels, so the validation pictures, `val/images`, are the test set. Classes
+    are sorted by their WordNet number. `words.txt`, if it exists, gives their names. Pictures become RGB, are scaled to
+    0..1 and normalised by the means and standard deviations of the training set, taken from the thesis's code.
     """
 
     normalisation = Normalisation((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821))
 
     def __init__(self, *, root: Path, image_size: int | None) -> None:
-        """root: the folder of `wnids.txt`; image_size: pixels of height and width, None leaves 64."""
+        """root: the folder with `wnids.txt`. image_size: height and width in pixels; None keeps 64."""
         self._root = root
         self._size = _SIZE if image_size is None else image_size
         self.picture = Picture((3, self._size, self._size), (self._size, self._size))
         self._wnids = tuple(sorted(set(read_text(_required(root / "wnids.txt")).split())))
         if not self._wnids:
-            raise DataError("there is no class in it", file=str(root / "wnids.txt"), mend=f"unpack {_ARCHIVE} anew")
+            raise DataError("the file has no classes", file=str(root / "wnids.txt"), mend=f"unpack {_ARCHIVE} again")
         self._classes = self._names()
 
     @property
@@ -55,7 +55,7 @@ class TinyImagenet(Source):
         return paths, labels
 
     def _validation(self) -> tuple[list[Path], list[int]]:
-        """From the annotations, whose columns are separated by tabs: file, class, and a box that is not used."""
+        """Read the annotations. Their columns are separated by tabs: file, class, and a box that is not used."""
         annotations = _required(self._root / "val" / "val_annotations.txt")
         numbers = {wnid: label for label, wnid in enumerate(self._wnids)}
         paths: list[Path] = []
@@ -66,17 +66,22 @@ class TinyImagenet(Source):
             label = numbers.get(columns[1]) if len(columns) > 1 else None
             if label is None or not path.is_file():
                 raise DataError(
-                    "the line names no picture of val/images" if label is not None else "the line names no class",
+                    "this line names no picture of val/images"
+                    if label is not None
+                    else "this line names no class of wnids.txt",
                     file=str(annotations),
                     line=line,
-                    mend=f"lines are file, class of wnids.txt, and a box, between tabs; or unpack {_ARCHIVE} anew",
+                    mend=f"write a file, a class and a box, separated by tabs, or unpack {_ARCHIVE} again",
                 )
             paths.append(path)
             labels.append(label)
         return paths, labels
 
     def _names(self) -> tuple[str, ...]:
-        """The first of each class's words; the WordNet number where there are none, or two classes share them."""
+        """Return the first word of each class.
+
+        A class without words is named by its WordNet number. If two classes have the same word, the number is added.
+        """
         words = self._root / "words.txt"
         if not words.is_file():
             return self._wnids
@@ -94,9 +99,9 @@ class TinyImagenet(Source):
 def _required(path: Path) -> Path:
     if not path.is_file():
         raise DataError(
-            "Tiny-ImageNet is not there: file not found",
+            "this file of Tiny-ImageNet is missing",
             file=str(path),
             key="data.root",
-            mend=f"unpack {_ARCHIVE} and give its folder tiny-imagenet-200",
+            mend=f"unpack {_ARCHIVE} and set data.root to its folder tiny-imagenet-200",
         )
     return path

@@ -1,25 +1,28 @@
-"""CIFAR-10, CIFAR-100, MNIST and Fashion-MNIST: read from disk, fetched by torchvision where allowed."""
+"""CIFAR-10, CIFAR-100, MNIST and Fashion-MNIST: read from disk, or downloaded by torchvision if the spec allows it."""
 
 from __future__ import annotations
 
 import contextlib
+import gzip
+import math
+import struct
 import sys
+import zlib
 from pathlib import Path
 from typing import Literal
 
+import numpy
 import torch
 from torch import Tensor
 from torchvision import datasets
 
-from alray.data.idx import read_idx
-from alray.data.picture import Picture
-from alray.data.resize import resize
+from alray.data.picture import Picture, resize
 from alray.data.source import Normalisation, Source, SplitName, TensorSet
 from alray.errors import DataError
 
 Name = Literal["CIFAR10", "CIFAR100", "MNIST", "FashionMNIST"]
 
-# Published means and standard deviations of the training sets, values scaled to 0..1.
+# Published means and standard deviations of the training sets, for values scaled to 0..1.
 _NORMALISATION = {
     "CIFAR10": Normalisation((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     "CIFAR100": Normalisation((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
@@ -32,14 +35,18 @@ _IDX_PREFIX: dict[SplitName, str] = {"train": "train", "test": "t10k"}
 
 
 def make_torchvision(*, dataset: Name, root: Path, download: bool, image_size: int | None) -> Source:
-    """One of torchvision's data sets, below `root`; image_size: pixels, None leaves the set's own."""
+    """Make the source of one of torchvision's data sets.
+
+    root: folder of the files. download: whether to download missing files. image_size: height and width in pixels;
+    None keeps the size of the set.
+    """
     if dataset in _CIFAR:
         return Cifar(dataset, root, download=download, image_size=image_size)
     return Idx(dataset, root, download=download, image_size=image_size)
 
 
 class Cifar(Source):
-    """32 x 32 RGB pictures, in the folder torchvision unpacks: cifar-10-batches-py or cifar-100-python."""
+    """RGB pictures of 32 x 32 pixels, in the folder that torchvision unpacks (such as cifar-10-batches-py)."""
 
     def __init__(self, dataset: Name, root: Path, *, download: bool, image_size: int | None) -> None:
         self.normalisation = _NORMALISATION[dataset]
@@ -66,14 +73,13 @@ class Cifar(Source):
             _download(kind, self._dataset, self._root, looked_for)
         try:
             return kind(str(self._root), train=split == "train", download=False)
-        except RuntimeError as error:  # what torchvision raises where a file is missing or its MD5 is another
-            raise _missing(
-                f"{self._dataset} is not there, or damaged: looked for {looked_for}", self._root, kind.url
-            ) from error
+        except RuntimeError as error:  # torchvision raises it if a file is missing or has another MD5 sum
+            message = f"{self._dataset} is missing or damaged: looked for {looked_for}"
+            raise _missing(message, self._root, kind.url) from error
 
 
 class Idx(Source):
-    """28 x 28 grayscale pictures in IDX files, plain or .gz, in `root` itself or in `root`/<dataset>/raw."""
+    """Grayscale pictures of 28 x 28 pixels in IDX files, plain or .gz, in `root` or in `root`/<dataset>/raw."""
 
     def __init__(self, dataset: Name, root: Path, *, download: bool, image_size: int | None) -> None:
         self.normalisation = _NORMALISATION[dataset]
@@ -95,9 +101,9 @@ class Idx(Source):
         images, labels = read_idx(images_path, 3), read_idx(labels_path, 1)
         if len(images) != len(labels):
             raise DataError(
-                f"{len(labels)} labels for the {len(images)} pictures of {images_path.name}",
+                f"there are {len(labels)} labels for the {len(images)} pictures of {images_path.name}",
                 file=str(labels_path),
-                mend="fetch both files anew",
+                mend="download both files again",
             )
         return _in_memory(images.unsqueeze(1), labels.to(torch.int64), self._size)
 
@@ -110,7 +116,7 @@ class Idx(Source):
 
     def _raise_missing(self, name: str) -> Path:
         raise _missing(
-            f"{self._dataset} is not there: looked for {name} (or {name}.gz) here and in {self._dataset}/raw",
+            f"{self._dataset} is missing: looked for {name} (or {name}.gz) here and in {self._dataset}/raw",
             self._root,
             _IDX[self._dataset].mirrors[0],
         )
@@ -122,17 +128,17 @@ def _in_memory(images: Tensor, labels: Tensor, size: int) -> TensorSet:
 
 
 def _download(kind: type, dataset: Name, root: Path, looked_for: str) -> None:
-    """Fetch into `root` what is not there yet; progress goes to standard error."""
+    """Download missing files to `root`. The progress goes to standard error."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             kind(str(root), train=True, download=True)
     except (OSError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise DataError(
-            f"{dataset} is not there (looked for {looked_for}) and could not be fetched: {reason}",
+            f"{dataset} is missing (looked for {looked_for}), and the download failed: {reason}",
             file=str(root),
             key="data.download",
-            mend="run again where there is a network, or copy the files there by hand",
+            mend="run again with a network, or copy the files to this folder",
         ) from error
 
 
@@ -141,5 +147,30 @@ def _missing(message: str, root: Path, address: str) -> DataError:
         message,
         file=str(root),
         key="data.root",
-        mend=f"data.download=true fetches it where there is a network, or copy it there from {address}",
+        mend=f"set data.download=true, or copy it to this folder from {address}",
     )
+
+
+_UNSIGNED_BYTE = 0x08
+
+
+def read_idx(path: Path, num_dimensions: int) -> Tensor:
+    """Read a uint8 array of `num_dimensions` dimensions from an IDX file, plain or .gz.
+
+    Raises DataError if the file is damaged or has another type or number of dimensions.
+    """
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise _damaged(path, str(error)) from error
+    header = 4 + 4 * num_dimensions
+    if len(content) < header or content[:4] != bytes((0, 0, _UNSIGNED_BYTE, num_dimensions)):
+        raise _damaged(path, f"it has no header of an IDX file of bytes with {num_dimensions} dimensions")
+    shape = struct.unpack(f">{num_dimensions}I", content[4:header])
+    if len(content) - header != math.prod(shape):
+        raise _damaged(path, f"its header says {list(shape)} values, but it has {len(content) - header}")
+    return torch.from_numpy(numpy.frombuffer(content, numpy.uint8, offset=header).reshape(shape).copy())
+
+
+def _damaged(path: Path, why: str) -> DataError:
+    return DataError(f"damaged IDX file: {why}", file=str(path), mend="remove the file and download it again")

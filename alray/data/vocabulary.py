@@ -1,4 +1,4 @@
-"""Words and their numbers. The one file that uses torchtext: tokenizer `basic_english`, and the vocabulary."""
+"""Words and their numbers. This is the only file that uses torchtext: its tokenizer and its vocabulary."""
 
 from __future__ import annotations
 
@@ -17,36 +17,43 @@ from alray.errors import DataError
 #: From a document to its words, in order.
 Tokenizer = Callable[[str], list[str]]
 
-#: Number of the places behind a document's last word.
+#: The number after the last word of a document.
 PADDING = 0
-#: Number of every word that is not in the vocabulary.
+#: The number of all words that are not in the vocabulary.
 UNKNOWN = 1
 _SPECIALS = ("<pad>", "<unk>")
 
 
 @cache
 def make_tokenizer(name: str) -> Tokenizer:
-    """`basic_english`, a tokenizer's .json file, or a name on the Hugging Face hub.
+    """Return a tokenizer. name: `basic_english`, the path of a .json file, or a name on the Hugging Face hub.
 
-    Raises DataError where it is not there, or needs an extra that is not installed.
+    Raises DataError if the tokenizer does not exist, or if it needs an extra that is not installed.
     """
     if name == "basic_english":
         return get_tokenizer("basic_english")  # type: ignore[no-any-return]  # torchtext has no types
-    from alray.data.hub_tokenizer import hub_tokenizer
+    from alray.data.huggingface import hub_tokenizer
 
     return hub_tokenizer(name)
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """words: the word of each number; `<pad>` has 0 and `<unk>` 1, the others follow by falling frequency."""
+    """The words of a run and their numbers.
+
+    words: the word of each number. `<pad>` has number 0 and `<unk>` 1; the others follow, the most frequent first.
+    tokenizer: see `make_tokenizer`. max_tokens: number of words of a document that are read.
+    """
 
     words: tuple[str, ...]
     tokenizer: str
     max_tokens: int
 
     def numbers(self, text: str) -> Tensor:
-        """A document as the model's input: [T] int64, 1 <= T <= max_tokens. An empty one is one unknown word."""
+        """Return a document as input of the model: [T] int64, 1 <= T <= max_tokens.
+
+        An empty document becomes one unknown word.
+        """
         found = make_tokenizer(self.tokenizer)(text)[: self.max_tokens]
         return torch.tensor([self._places.get(word, UNKNOWN) for word in found] or [UNKNOWN], dtype=torch.int64)
 
@@ -56,15 +63,18 @@ class Vocabulary:
 
 
 def places_of(words: Sequence[str]) -> dict[str, int]:
-    """The number of each word but `<pad>`: where a document holds that word it is unknown, as padding is no word."""
+    """Return the number of each word except `<pad>`: if a document contains that word, it is an unknown word."""
     return {word: number for number, word in enumerate(words) if number != PADDING}
 
 
 def most_frequent(counts: Mapping[str, int], size: int) -> tuple[str, ...]:
-    """`<pad>`, `<unk>` and the `size` - 2 most frequent words; of equally frequent ones the first by code points."""
+    """Return `<pad>`, `<unk>` and the `size` - 2 most frequent words. Equally frequent words are sorted by code point.
+
+    Raises DataError if `counts` is empty.
+    """
     found = Vocab(Counter(counts), max_size=size - len(_SPECIALS), specials=list(_SPECIALS))
     if len(found) == len(_SPECIALS):
         raise DataError(
-            "the training split has no words", key="data", mend="give documents that the tokenizer finds words in"
+            "the training split has no words", key="data", mend="use documents in which the tokenizer finds words"
         )
     return tuple(found.itos)

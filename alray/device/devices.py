@@ -1,4 +1,4 @@
-"""The device a stage computes on, and what makes its bits reproducible."""
+"""The device on which a stage computes, and the settings that make its bits reproducible."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
 def settle(threads: int, deterministic: bool) -> None:
-    """Set the calling thread's number of threads and the process's determinism.
+    """Set the number of threads and whether only deterministic algorithms are used. On CUDA they always are.
 
-    The thread count is part of the bits: a sum over two threads is rounded otherwise than over one. OpenMP keeps it per
-    calling thread, so the thread that computes must call this.
+    The number of threads changes the bits: a sum over two threads is rounded differently than a sum over one. OpenMP
+    keeps this number for each calling thread, so the thread that computes must call this function.
     """
     _keep_memory()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -33,8 +33,10 @@ def settle(threads: int, deterministic: bool) -> None:
 
 
 def _keep_memory() -> None:
-    """Have glibc keep what is freed: activations come and go with every mini-batch, and giving their pages back to the
-    system and faulting them in again took 5 % of a step on two cores. A no-op where the C library has no `mallopt`.
+    """Make glibc keep freed memory. Does nothing if the C library has no `mallopt`.
+
+    Activations are allocated and freed in every mini-batch. Returning their pages to the system and faulting them in
+    again took 5 % of a step on two cores.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
@@ -45,7 +47,7 @@ def _keep_memory() -> None:
 
 @contextmanager
 def settled(threads: int, deterministic: bool, device: torch.device) -> Iterator[None]:
-    """`settle` for a while: threads, determinism and random numbers are as before afterwards."""
+    """Call `settle`, and restore threads, determinism and the state of random numbers at the end."""
     threads_before = torch.get_num_threads()
     deterministic_before = torch.are_deterministic_algorithms_enabled()
     warns_before = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -63,7 +65,10 @@ def settled(threads: int, deterministic: bool, device: torch.device) -> Iterator
 
 
 def pick(device: str, *, local_index: int = 0) -> torch.device:
-    """The device of this kind, `cpu` or `cuda`. Raises PlanError where a GPU is asked for and there is none."""
+    """Return the device of this kind, `cpu` or `cuda`. Raises PlanError if the machine has no GPU for `cuda`.
+
+    local_index: number of the GPU on this machine; numbers beyond the last GPU start again at the first.
+    """
     available = torch.cuda.device_count()
     if device == "cuda" and available == 0:
         raise PlanError(
@@ -75,7 +80,10 @@ def pick(device: str, *, local_index: int = 0) -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """GPU model, or the processor's model with its instruction set: weights are bit-equal only on the same one."""
+    """Return the model of the GPU, or of the processor with its instruction set.
+
+    Two runs give the same bits only on devices of the same name.
+    """
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{_processor()} ({torch.backends.cpu.get_cpu_capability()})"
@@ -91,7 +99,7 @@ def _processor() -> str:
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """What a resume elsewhere is compared with, and a reader wants to know."""
+    """Return versions and hardware. A resume compares them with its own; a run records them."""
     return {
         "alray": __version__,
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""The memory a stage does take, measured on the process (or the device) it has to itself."""
+"""The memory that a stage really takes, measured for its process or GPU."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch.nn import functional
 
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
-_RESET_PEAK = "5"  # Linux, proc(5): the peak of the resident set begins anew
+_RESET_PEAK = "5"  # Linux, proc(5): resets the peak of the resident set
 
 
 def memory_baseline(device: torch.device) -> int:
-    """What is held before a stage is built, bytes; peaks are measured from here on.
+    """Return the memory in use before a stage is built, in bytes, and start measuring peaks.
 
-    On a CPU it is the resident memory of this process, once libraries have loaded what they load with their first
-    kernels, and the C library has given back what others (the probe of the costs) have freed: otherwise the stage
-    would be charged with the first, or let off what it finds of the second.
+    On a CPU it is the resident memory of this process. Two things are done first, so that they do not change the
+    stage's figure: libraries load what they load with their first kernels, and the C library gives freed memory (of
+    the probe, for example) back to the system.
     """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -33,10 +33,10 @@ def memory_baseline(device: torch.device) -> int:
 
 
 def peak_memory_bytes(device: torch.device, baseline_bytes: int) -> int:
-    """Most memory held above `baseline_bytes` since then: by torch's allocator on a GPU, resident on a CPU.
+    """Return the largest memory in use above `baseline_bytes` since `memory_baseline`, in bytes.
 
-    On a CPU that is more than the stage's tensors: kernels' own buffers, what the allocator cannot reuse, and on stage
-    0 the data set.
+    On a GPU this is torch's allocator, on a CPU the resident memory. The latter holds more than the stage's tensors:
+    the buffers of kernels, memory that the allocator cannot reuse, and on stage 0 the data set.
     """
     if device.type == "cuda":
         return max(0, torch.cuda.max_memory_allocated(device) - baseline_bytes)
@@ -44,7 +44,7 @@ def peak_memory_bytes(device: torch.device, baseline_bytes: int) -> int:
 
 
 def _run_first_kernels() -> None:
-    """A convolution, a matrix product, their gradients and an optimizer's step, as small as they can be."""
+    """Run a small convolution, a matrix product, their backward pass and a step of an optimizer."""
     with torch.random.fork_rng(devices=[]):
         network = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(16, 2))
         optimizer = torch.optim.Adam(network.parameters(), foreach=False)
@@ -53,14 +53,14 @@ def _run_first_kernels() -> None:
 
 
 def _give_back_freed_memory() -> None:
-    """Undo what `alray.device.devices` asks of glibc, to keep freed memory. Does nothing with other C libraries."""
+    """Give freed memory back to the system, which `devices.settle` tells glibc not to do. Only glibc can do it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def _begin_peak_anew() -> None:
-    """A no-op where the system does not offer it: the peak then is that since the process began."""
+    """Reset the peak. If the system cannot do this, the peak counts from the start of the process."""
     if _RESET.exists():
         try:
             _RESET.write_text(_RESET_PEAK)

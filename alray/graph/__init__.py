@@ -1,1 +1,1 @@
-"""Ray actors, placement group and rendezvous; no training logic."""
+"""Ray actors, their placement on a cluster, and how they find each other. No training logic."""

@@ -1,4 +1,4 @@
-"""The Ray actor of one stage: a process that runs the stage's loop in a thread and answers the driver's polls."""
+"""The Ray actor of one stage: a thread runs the stage's loop, and the actor answers the driver's polls."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from alray.device.memory_used import memory_baseline
 from alray.errors import PlanError
 from alray.graph.graph import Outbox, status_of
 from alray.graph.rendezvous import Meeting, host_store, join, join_replicas, ports_of, replica_sums
+from alray.stage.assemble import Replicas, assemble_loop, clock_for, load_code, network_for
 from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
 from alray.stage.loop import StageLoop
@@ -30,7 +31,7 @@ _SWITCH_S = 2.0e-4
 
 @dataclass(frozen=True)
 class Whereabouts:
-    """Where an actor runs."""
+    """The node and the process of an actor."""
 
     node: str
     host: str
@@ -49,10 +50,10 @@ def require_run_dir(assignment: Assignment, place: Whereabouts) -> None:
 
 
 class StageActor:
-    """One stage of one replica. Its methods answer at once; the loop is a thread of its own."""
+    """One stage of one replica. Its methods return at once; the loop runs in a thread."""
 
     def __init__(self, assignment: Assignment, run_token: str, device_index: int | None = None) -> None:
-        """device_index: of the stage's device among those its process sees; None: as the assignment says."""
+        """device_index: of the stage's device among those that this process sees; None: as the assignment says."""
         self._assignment = assignment
         self._run_token, self._device_index = run_token, device_index
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"stage-{assignment.stage}")
@@ -63,7 +64,7 @@ class StageActor:
         self._stores: dict[str, dist.TCPStore] = {}
 
     def whereabouts(self) -> Whereabouts:
-        """Also tells whether this node sees the run folder the driver made."""
+        """Where this actor runs, and whether its node sees the run folder that the driver made."""
         token = self._assignment.run_dir / ".run"
         return Whereabouts(
             node=ray.get_runtime_context().get_node_id(),
@@ -74,7 +75,7 @@ class StageActor:
         )
 
     def host_store(self, host: str, whose: str) -> int:
-        """Open a store on this host, for `stages` of this replica or for all `replicas`; returns its port."""
+        """Open a store on this host and return its port; whose: `stages` of this replica, or all `replicas`."""
         self._stores[whose] = host_store(host)
         return int(self._stores[whose].port)
 
@@ -96,56 +97,51 @@ class StageActor:
         spec = assignment.spec
         devices.settle(spec.resources.threads, spec.run.deterministic)
         device = assignment.device(self._device_index)
-        network = assignment.network()
-        # A backstop only: the driver, which hears every stage, ends a graph long before.
-        # Other replicas wait out the evaluations of the first one.
+        network = network_for(assignment)
+        # A backstop only: the driver ends a graph long before. Other replicas wait while the first one evaluates.
         timeout_s = max(300.0, 10.0 * (assignment.plan.deadline_s + assignment.plan.evaluation_s))
         joined = joined_replicas = None
         if meeting.stages is not None:
             joined = join(meeting.stages, assignment, self._stores.get("stages"), timeout_s)
         if meeting.replicas is not None:
             joined_replicas = join_replicas(meeting.replicas, assignment, self._stores.get("replicas"), timeout_s)
-        assignment.load_code()
+        load_code(assignment)
         baseline = memory_baseline(device)
-        norms = None
-        if joined_replicas is not None and assignment.shares_norms:
-            norms = replica_sums(joined_replicas[1], assignment, timeout_s)
-        stage = assignment.build_stage(network, device, norms=norms)
-        links = Ports()
+        ports = Ports()
         if meeting.stages is not None and joined is not None:
             group, store = joined
-            links = ports_of(assignment, network, device, group, store, meeting.stages, timeout_s)
-        replication = None
+            ports = ports_of(assignment, network, device, group, store, meeting.stages, timeout_s)
+        replicas = None
         if joined_replicas is not None:
             group, store = joined_replicas
-            replication = assignment.replication(stage, group, store, in_turns=False, timeout_s=timeout_s)
+            norms = replica_sums(store, assignment, timeout_s) if assignment.shares_norms else None
+            replicas = Replicas(group, store, timeout_s, norms=norms)
         with profiling(assignment.profile, assignment.trace, stages=1, device=device) as profiler:
-            self._loop = StageLoop(
+            self._loop = assemble_loop(
                 assignment,
-                stage=stage,
+                network=network,
                 device=device,
-                dtype=network.dtype,
-                links=links,
+                ports=ports,
+                clock=clock_for(assignment),
                 control=self._control,
-                report=self._outbox.put,
-                baseline_bytes=baseline,
-                measures_memory=True,
+                emit=self._outbox.put,
+                replicas=replicas,
                 profiler=profiler,
-                replication=replication,
+                baseline_bytes=baseline,
             )
             self._run_loop(self._loop)
 
     def _run_loop(self, loop: StageLoop) -> None:
-        # What the imports left would be walked by every full collection, in the middle of some mini-batch.
+        # Otherwise every full garbage collection would walk through all that the imports left.
         gc.collect()
         gc.freeze()
-        # The loop must not wait the usual 5 ms for a thread that answers a poll.
+        # By default the loop would wait up to 5 ms for the thread that answers a poll.
         sys.setswitchinterval(_SWITCH_S)
         for _ in loop.run():
             pass
 
     def _redirect_output(self) -> None:
-        """What this process and a user's code print goes to the run folder."""
+        """Write to the run folder what this process and a user's code print."""
         logs = self._assignment.run_dir / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         log = os.open(logs / f"stage-{self._assignment.stage}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

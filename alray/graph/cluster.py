@@ -1,14 +1,14 @@
-"""The Ray cluster a run uses: one of its own, or one that is attached to."""
+"""The Ray cluster that a run uses: one started for it, or one that alray attaches to."""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from alray.errors import PlanError, RequestError, StageError
@@ -19,22 +19,14 @@ _LISTENING_S = 5.0
 _PLACING_S = 300.0
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """A connected Ray cluster."""
-
-    address: str | None  # None where alray started it
-    warnings: tuple[str, ...] = ()
-
-
 @contextmanager
 def connect(
     address: str | None, bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None
-) -> Iterator[Cluster]:
-    """Connect to the cluster at `address` (or RAY_ADDRESS), or start one on this machine that can hold the bundles.
+) -> Iterator[tuple[str, ...]]:
+    """Connect to the cluster at `address` or RAY_ADDRESS; without either, start one on this machine for the bundles.
 
-    A cluster started here ends with the block; one attached to is left as it was. Raises PlanError at once where the
-    bundles can never be held.
+    A cluster that was started here ends with the block. Yields warnings for the user, a sentence each.
+    Raises RequestError if no cluster answers at the address, and PlanError if the cluster can never hold the bundles.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -42,44 +34,52 @@ def connect(
     if address is None:
         # A cluster for this process alone: no token is needed, and none is written under the home directory.
         os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-        # Ray runs workers at niceness 15; the stages are what this machine is wanted for.
+        # Ray would run the stages at niceness 15, behind every other process.
         os.environ.setdefault("RAY_worker_niceness", "0")
     import ray
 
     own = not ray.is_initialized()
-    warnings: list[str] = []
-    if own:
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "alray"}
-        if address is not None:
-            _require_listener(address)
-            try:
-                ray.init(address=address, **quiet)
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                raise RequestError(
-                    f"no Ray cluster answers at `{address}`: {str(error).splitlines()[0]}",
-                    key="--address",
-                    mend="start it, mend the address, or leave --address out to run on this machine alone",
-                ) from error
-        else:
-            cores = len(os.sched_getaffinity(0))
-            wanted = sum(bundle.get("CPU", 0.0) for bundle in bundles)
-            if wanted > cores:
-                warnings.append(
-                    f"{len(bundles)} stages ask for {wanted:g} processors and this machine has {cores}: they share them"
-                )
-            ray.init(address="local", num_cpus=max(cores, int(-(-wanted // 1))), include_dashboard=False, **quiet)
-    # Ray prints every death of a process on standard output; alray tells them itself, and keeps that for answers.
+    warnings = _init(address, bundles) if own else ()
+    # Ray prints every death of a process on standard output. alray reports them itself, and prints only answers there.
     ray._private.worker._worker_logs_enabled = False
     try:
         require_room(bundles, _nodes(labels), labels)
-        yield Cluster(address, tuple(warnings))
+        yield warnings
     finally:
         if own:
             ray.shutdown()
 
 
+def _init(address: str | None, bundles: Sequence[Bundle]) -> tuple[str, ...]:
+    """Attach to the cluster at this address, or start one that can hold the bundles; return warnings."""
+    import ray
+
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "alray"}
+    if address is not None:
+        _require_listener(address)
+        try:
+            ray.init(address=address, **quiet)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise _no_cluster(address, str(error).splitlines()[0]) from error
+        return ()
+    cores = len(os.sched_getaffinity(0))
+    wanted = sum(bundle.get("CPU", 0.0) for bundle in bundles)
+    ray.init(address="local", num_cpus=max(cores, math.ceil(wanted)), include_dashboard=False, **quiet)
+    if wanted <= cores:
+        return ()
+    return (f"{len(bundles)} stages ask for {wanted:g} processors and this machine has {cores}: they share them",)
+
+
+def _no_cluster(address: str, reason: str) -> RequestError:
+    return RequestError(
+        f"no Ray cluster answers at `{address}`: {reason}",
+        key="--address",
+        mend="start it, correct the address, or leave --address out to run on this machine alone",
+    )
+
+
 def _require_listener(address: str) -> None:
-    """Raise RequestError at once where nothing listens at `host:port`: Ray itself would try for a minute."""
+    """Raise RequestError at once if nothing listens at `host:port`. Ray itself would try for a minute."""
     host, _, port = address.rpartition(":")
     if "://" in address:
         raise RequestError(
@@ -92,15 +92,11 @@ def _require_listener(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=_LISTENING_S).close()
     except OSError as error:
-        raise RequestError(
-            f"no Ray cluster answers at `{address}`: {error.strerror or error}",
-            key="--address",
-            mend="start it, mend the address, or leave --address out to run on this machine alone",
-        ) from error
+        raise _no_cluster(address, str(error.strerror or error)) from error
 
 
 def has_room(bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None) -> bool:
-    """Whether the nodes that are alive now, were they empty, could hold all bundles."""
+    """Whether the nodes that are alive now could hold all bundles if they were empty."""
     try:
         require_room(bundles, _nodes(labels), labels)
     except PlanError:
@@ -111,10 +107,10 @@ def has_room(bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None)
 def wait_for_room(
     look: Callable[[], bool], bundles: Sequence[Bundle], labels: Mapping[str, str] | None, *, whose: str
 ) -> None:
-    """Others may use the cluster, so room is waited for; but not on nodes that are no longer there.
+    """Wait until the cluster has room for the bundles. Others may use it at the same time.
 
-    look: takes a moment and tells whether there is room; whose: what the bundles are for, in the plural. Raises
-    StageError where nodes went, PlanError where it takes too long.
+    look: takes a moment and returns whether there is room. whose: what the bundles are for, a plural for messages.
+    Raises StageError if nodes were lost and the rest can never hold the bundles, and PlanError after 5 minutes.
     """
     deadline = time.monotonic() + _PLACING_S
     while not look():
@@ -129,12 +125,12 @@ def wait_for_room(
 
 
 def num_nodes(labels: Mapping[str, str] | None = None) -> int:
-    """How many nodes are alive that carry these labels."""
+    """Number of nodes alive that have these labels."""
     return len(_nodes(labels))
 
 
 def _nodes(labels: Mapping[str, str] | None) -> list[dict[str, float]]:
-    """Resources of the nodes that are alive and carry these labels."""
+    """Resources of the nodes that are alive and have these labels."""
     import ray
 
     return [
@@ -147,9 +143,9 @@ def _nodes(labels: Mapping[str, str] | None) -> list[dict[str, float]]:
 def require_room(
     bundles: Sequence[Bundle], nodes: Sequence[dict[str, float]], labels: Mapping[str, str] | None = None
 ) -> None:
-    """Raise PlanError unless the nodes, were they empty, could hold all bundles; a bundle lies on one node.
+    """Raise PlanError if the nodes could not hold all bundles even if they were empty. A bundle lies on one node.
 
-    Bundles are laid largest first on the first node with room, which for bundles that are all alike is exact.
+    Bundles are placed largest first, each on the first node with room. For equal bundles this is exact.
     """
     free = [dict(node) for node in nodes]
     for number, bundle in enumerate(sorted(bundles, key=lambda bundle: sorted(bundle.items()), reverse=True)):

@@ -1,4 +1,4 @@
-"""A graph of running stages, as the driver sees it: started, polled, stopped."""
+"""A graph of running stages as the driver sees it: it starts, polls and stops them."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from alray.stage.telemetry import StageStatus, Telemetry
 
 
 class Graph(ABC):
-    """All stages of all replicas of one attempt of a run."""
+    """All stages of all replicas, for one attempt of a run."""
 
     @abstractmethod
     def start(self, assignments: Sequence[Assignment]) -> None:
-        """Bring up every stage and let it run by itself."""
+        """Start every stage. Each then runs by itself."""
 
     @abstractmethod
     def poll(self, timeout_s: float) -> list[StageStatus]:
-        """What every stage has to say, after at most `timeout_s` seconds; reports are handed out once."""
+        """The status of every stage, after at most `timeout_s` seconds. Each report is returned once."""
 
     @abstractmethod
     def request_stop(self) -> None:
-        """Ask stage 0 to stop: it finishes its mini-batch, cuts a checkpoint, and ends the run."""
+        """Ask stage 0 to stop. The run ends after its current mini-batch, with a checkpoint."""
 
     @abstractmethod
     def close(self) -> None:
-        """End every stage, at once where it is still running. Nothing of the graph is left."""
+        """End every stage at once and free its resources."""
 
 
 class Outbox:
-    """Reports of one stage on their way to the driver; filled by its threads, emptied by polls."""
+    """Reports of one stage on their way to the driver. The stage's threads fill it, and polls empty it."""
 
     def __init__(self) -> None:
         self._reports: deque[Telemetry] = deque()
@@ -57,8 +57,8 @@ class Outbox:
 def status_of(
     assignment: Assignment, loop: StageLoop | None, outbox: Outbox, outcome: Future[None], now_s: float
 ) -> StageStatus:
-    """The status of a stage whose loop runs in a thread with this outcome. now_s: `time.perf_counter()`."""
-    finished = outcome.done()  # asked before the reports are taken, so that a finished stage has given all of them
+    """The status of a stage whose loop runs in a thread. outcome: of the thread. now_s: `time.perf_counter()`."""
+    finished = outcome.done()  # read before the reports are taken, so that no report of a finished stage is missed
     error, detail = None, ""
     if finished:
         fault = outcome.exception()
@@ -80,7 +80,7 @@ def status_of(
 
 
 def as_stage_error(fault: BaseException, assignment: Assignment) -> AlrayError:
-    """The fault as one of alray's errors; what a user's code raised is named with its stage and components."""
+    """The fault as an AlrayError. For an error of a user's code it names the stage and its components."""
     if isinstance(fault, AlrayError):
         return fault
     if is_out_of_memory(fault):

@@ -1,4 +1,4 @@
-"""The graph in one process, without Ray: the same plan and the same loops, taking turns."""
+"""The graph in one process, without Ray: the same plan and the same loops take turns."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from alray.device.memory_used import memory_baseline
 from alray.errors import RunError
 from alray.graph.graph import Graph, Outbox, status_of
 from alray.graph.rendezvous import replica_group
+from alray.stage.assemble import Replicas, assemble_loop, clock_for, network_for
 from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
 from alray.stage.loop import StageLoop
@@ -24,13 +25,13 @@ from alray.stage.ports import Ports
 from alray.stage.profiler import Profiler, prepare_recording, profiling
 from alray.stage.telemetry import StageStatus
 
-_GROUP_S = 300.0  # a backstop: replicas in one process do not lose each other
+_GROUP_S = 300.0  # a backstop: replicas in one process cannot lose each other
 _IDLE_ROUNDS = 10_000
-"""Rounds in which no stage could go on before that is called a deadlock; a round without work takes microseconds."""
+"""Rounds in a row without progress that count as a deadlock. A round without work takes microseconds."""
 
 
 class InlineGraph(Graph):
-    """Stages in turns on one thread: each runs until it has to wait for another."""
+    """Stages take turns on one thread: each runs until it has to wait for another one."""
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-inline")
@@ -55,7 +56,7 @@ class InlineGraph(Graph):
         statuses = []
         for place, (assignment, outbox) in enumerate(zip(self._assignments, self._outboxes, strict=True)):
             loop = self._loops[place] if place < len(self._loops) else None
-            # The one thread's fault is that of the stage whose turn it was.
+            # An error of the one thread is that of the stage whose turn it was.
             mine = self._outcome
             if mine.done() and mine.exception() is not None and place != self._turn_of:
                 mine = Future()
@@ -74,7 +75,7 @@ class InlineGraph(Graph):
         logs = first.run_dir / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            # What a user's code prints goes to the log, as it does where each stage is a process.
+            # What a user's code prints goes to the log, as where each stage is a process.
             log = stack.enter_context((logs / "stage-0.log").open("a", encoding="utf-8", buffering=1))
             stack.enter_context(redirect_stdout(log))
             stack.enter_context(redirect_stderr(log))
@@ -89,38 +90,35 @@ class InlineGraph(Graph):
             self._take_turns()
 
     def _build(self, profiler: Profiler | None) -> None:
-        network = self._assignments[0].network()
+        network = network_for(self._assignments[0])
         plan = self._assignments[0].plan
-        links = [end for _ in range(plan.replicas) for end in _links(plan.stages, plan.in_flight)]
+        ports = [end for _ in range(plan.replicas) for end in _ports(plan.stages, plan.in_flight)]
         groups, store = self._replica_groups()
         alone = len(self._assignments) == 1
         for place, assignment in enumerate(self._assignments):
             self._turn_of = place
             device = assignment.device()
-            baseline = memory_baseline(device) if alone else 0  # a whole collection: not for nothing
-            stage = assignment.build_stage(network, device)
-            replication = None
-            if groups:
-                replication = assignment.replication(stage, groups[place], store, in_turns=True, timeout_s=_GROUP_S)
             self._loops.append(
-                StageLoop(
+                assemble_loop(
                     assignment,
-                    stage=stage,
+                    network=network,
                     device=device,
-                    dtype=network.dtype,
-                    links=links[place],
+                    ports=ports[place],
+                    clock=clock_for(assignment),
                     control=self._control,
-                    report=self._outboxes[place].put,
-                    baseline_bytes=baseline,
-                    measures_memory=alone,
+                    emit=self._outboxes[place].put,
+                    replicas=Replicas(groups[place], store, _GROUP_S, in_turns=True) if groups else None,
                     profiler=profiler,
-                    replication=replication,
+                    # Memory is measured where the process is one stage's alone.
+                    baseline_bytes=memory_baseline(device) if alone else None,
                 )
             )
 
     def _replica_groups(self) -> tuple[list[dist.ProcessGroup], dist.Store]:
-        """A process group for each stage of each replica, as between processes, so that sums have the same bits; none
-        for one replica. And the store they met over."""
+        """A process group for each stage of each replica, and the store that they met over; no groups for one replica.
+
+        Sums go through the same code as between processes, so that they have the same bits.
+        """
         store = dist.HashStore()
         if self._assignments[0].plan.replicas == 1:
             return [], store
@@ -147,8 +145,8 @@ class InlineGraph(Graph):
 _ENDED = object()
 
 
-def _links(stages: int, in_flight: int) -> list[Ports]:
-    """The ends of the edges of one replica's stages."""
+def _ports(stages: int, in_flight: int) -> list[Ports]:
+    """The ports of every stage of one replica."""
     up = [Queue(f"{stage}->{stage + 1}", in_flight) for stage in range(stages - 1)]
     down = [Queue(f"{stage + 1}->{stage}", in_flight) for stage in range(stages - 1)]
     barrier = TurnBarrier(stages)

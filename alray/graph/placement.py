@@ -1,4 +1,4 @@
-"""Room for stages on a Ray cluster, and how fast the devices are that it was given on."""
+"""Room for stages on a Ray cluster, and the speed of the devices there."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from alray.probe.device_speed import SpeedTrial
 _LOOKING_S = 2.0
 _TRIAL_S = 300.0
 
-_Kind = tuple[str, tuple[str, ...]]  # a node, and what a bundle asks for there beside processors and memory
+_Kind = tuple[str, tuple[str, ...]]
+"""A node, and what a bundle asks for there beside processors and memory: bundles of one kind have equal devices."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Bundles that were given room, in order, and the node each lies on."""
+    """A placement group with room for all bundles, and the node that each bundle lies on."""
 
     bundles: tuple[Bundle, ...]
     group: PlacementGroup
@@ -30,7 +31,7 @@ class Placement:
 
     @classmethod
     def of(cls, bundles: Sequence[Bundle], labels: Mapping[str, str]) -> Placement:
-        """Waits for room. Raises StageError where nodes went meanwhile, PlanError where others leave none."""
+        """Wait for room (see `wait_for_room` for what it raises)."""
         group = placement_group(
             [_ray_bundle(bundle) for bundle in bundles],
             strategy="PACK",
@@ -41,7 +42,7 @@ class Placement:
         return cls(tuple(bundles), group, tuple(nodes[place] for place in range(len(bundles))))
 
     def options(self, place: int) -> dict[str, Any]:
-        """Ray's options for a task or an actor in this bundle."""
+        """Ray's options for a task or an actor in bundle `place`."""
         bundle = self.bundles[place]
         return {
             "num_cpus": bundle.get("CPU", 0.0),
@@ -53,7 +54,7 @@ class Placement:
 
     @property
     def cores(self) -> int:
-        """Processors of all nodes that bundles lie on."""
+        """Number of processors of all nodes that bundles lie on."""
         return sum(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["NodeID"] in self.nodes)
 
     def release(self) -> None:
@@ -61,10 +62,10 @@ class Placement:
         remove_placement_group(self.group)
 
     def train_seconds(self, trial: SpeedTrial, stages: int, note: Callable[[str], None]) -> list[float | None]:
-        """Seconds that the trial takes in each bundle; None on the device that this process measured on itself.
+        """Seconds that the trial takes in each bundle; None for the device that the costs were measured on.
 
-        Bundles are those of `stages` stages, replica by replica. Devices of one kind on one node are measured once,
-        those of several nodes at the same time. What cannot be measured is None too, and noted.
+        The bundles are those of `stages` stages, replica by replica. On each node one device of each kind is measured;
+        nodes are measured at the same time. A device that cannot be measured gives None and a line to `note`.
         """
         first = {self._kind(place): place for place in reversed(range(len(self.bundles)))}
         here = ray.get_runtime_context().get_node_id()
@@ -72,7 +73,7 @@ class Placement:
         first.pop((here, ("GPU",) if on_cuda else ()), None)
         seconds: dict[_Kind, float | None] = {}
         while left := [kind for kind in first if kind not in seconds]:
-            at_once = {node: (node, wants) for node, wants in left}  # one on each node
+            at_once = {node: (node, wants) for node, wants in left}  # one kind on each node
             running = {kind: self._begin(first[kind], trial, first[kind] % stages) for kind in at_once.values()}
             for kind, reference in running.items():
                 seconds[kind] = None
@@ -81,11 +82,11 @@ class Placement:
                 except (GetTimeoutError, NodeDiedError, RayTaskError, WorkerCrashedError) as error:
                     reason = str(error).strip().splitlines()[-1]
                     stage = first[kind] % stages
-                    note(f"the speed of stage {stage}'s device is not known, and counts as 1: {reason}")
+                    note(f"the speed of stage {stage}'s device could not be measured, and counts as 1: {reason}")
         return [seconds.get(self._kind(place)) for place in range(len(self.bundles))]
 
     def _begin(self, place: int, trial: SpeedTrial, stage: int) -> Any:
-        """The trial of a stage, begun in a bundle."""
+        """Start the trial for a stage in bundle `place`; return Ray's reference to its result."""
         remote = ray.remote(_train_seconds).options(max_retries=0, **self.options(place))
         return remote.remote(replace(trial, stage=stage))
 

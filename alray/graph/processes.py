@@ -1,4 +1,4 @@
-"""The end of processes on this node, also of those that no longer hear Ray."""
+"""Ending stages' processes on this node, even if they no longer answer Ray."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _ENDING_S = 10.0
 
 
 def end_processes(places: Sequence[Whereabouts]) -> None:
-    """Kill those of these processes that are on this node, and wait until they are gone.
+    """Kill those of these processes that run on this node, and wait until they are gone.
 
-    A stopped process does not hear Ray; the signal reaches it all the same.
+    A stopped process (SIGSTOP) does not answer Ray, but the kill signal reaches it.
     """
     here = ray.get_runtime_context().get_node_id()
     ended = []
@@ -24,7 +24,7 @@ def end_processes(places: Sequence[Whereabouts]) -> None:
         if where.node == here:
             with suppress(psutil.NoSuchProcess):
                 process = psutil.Process(where.pid)
-                if process.create_time() == where.created_s:  # not another one that got the number since
+                if process.create_time() == where.created_s:  # not another process with the same number
                     process.kill()
                     ended.append(process)
     psutil.wait_procs(ended, timeout=_ENDING_S)

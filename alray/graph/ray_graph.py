@@ -1,4 +1,4 @@
-"""The graph as Ray actors: one per stage in a placement group, named by its stage."""
+"""A graph of Ray actors, one for each stage of each replica."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from alray.stage.assignment import Assignment
 from alray.stage.telemetry import StageStatus
 
 _STARTING_S = 120.0
-_ANSWERING_S = 0.05  # an answer takes a millisecond; one that takes longer is heard at the next poll
+_ANSWERING_S = 0.05  # an answer takes a millisecond; a slower one is read at the next poll
 _LEAVING_S = 2.0
 
 
 class RayGraph(Graph):
-    """Stages as actors. Ray never restarts one and never replays a call: the driver builds a new graph instead."""
+    """Ray never restarts an actor and never repeats a call: after a failure the driver makes a new graph."""
 
     def __init__(self, place: Callable[[], Placement], *, run_token: str) -> None:
-        """place: gives the stages room, replica by replica; run_token: what the run folder's `.run` file holds."""
+        """place: makes room for the stages, replica by replica. run_token: content of the run folder's `.run`."""
         self._place, self._run_token = place, run_token
         self._placement: Placement | None = None
         self._actors: list[Any] = []
@@ -58,7 +58,7 @@ class RayGraph(Graph):
         self._meet()
 
     def _meet(self) -> None:
-        """Have stages 0 open the stores, and every stage begin."""
+        """Open the stores on which stages and replicas meet, and start every stage."""
         by_replica: dict[int, list[int]] = {}
         for place, assignment in enumerate(self._assignments):
             by_replica.setdefault(assignment.replica, []).append(place)
@@ -70,7 +70,7 @@ class RayGraph(Graph):
         self._call(starts)
 
     def _open_store(self, places: list[int], whose: str) -> MeetingPoint:
-        """A store on the first of these stages, for all of them."""
+        """Open a store on the first of these stages, for all of them to meet on."""
         one_host = len({self._places[place].node for place in places}) == 1
         host = "127.0.0.1" if one_host else self._places[places[0]].host
         (port,) = self._call([self._actors[places[0]].host_store.remote(host, whose)])
@@ -91,7 +91,7 @@ class RayGraph(Graph):
             require_run_dir(assignment, place)
 
     def poll(self, timeout_s: float) -> list[StageStatus]:
-        # The stages are given the time to themselves; then they are asked, so that what is heard is not that old.
+        # Ask at the end of the time, so that the answers are fresh.
         time.sleep(max(0.0, timeout_s - _ANSWERING_S))
         asking = set(self._polls.values())
         for place, actor in enumerate(self._actors):
@@ -117,7 +117,7 @@ class RayGraph(Graph):
         try:
             status: StageStatus = ray.get(reference)
         except ActorUnavailableError:
-            return self._blank(place)  # asked again at the next poll; silence is judged by the driver
+            return self._blank(place)  # ask again at the next poll; the driver decides when it has been silent too long
         except ActorDiedError as error:
             self._dead.add(place)
             where = self._places[place]
@@ -151,7 +151,7 @@ class RayGraph(Graph):
         return replace(status, silent_s=now - self._asked.get(place, now))
 
     def _wait_for_leaving(self, here: str) -> None:
-        """Give stages that finished a moment to end by themselves; those that did not are not waited for."""
+        """Wait a moment for the processes of finished stages to end by themselves."""
         leaving = []
         for place, where in enumerate(self._places):
             if where.node == here and self._is_finished(place):
@@ -168,7 +168,7 @@ class RayGraph(Graph):
         here = ray.get_runtime_context().get_node_id()
         for place, actor in enumerate(self._actors):
             if self._is_finished(place) and place not in self._dead:
-                actor.__ray_terminate__.remote()  # has nothing left to do: it leaves by itself
+                actor.__ray_terminate__.remote()  # it has nothing left to do and ends by itself
         self._wait_for_leaving(here)
         for actor in self._actors:
             ray.kill(actor, no_restart=True)

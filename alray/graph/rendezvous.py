@@ -1,6 +1,7 @@
-"""How stages find one another: stores held by stages 0, and process groups over gloo.
+"""How stages find one another: over stores that stages 0 hold, and process groups of gloo.
 
-The stages of a replica meet over one store, for their edges; the replicas of a stage over another, that of all of them.
+The stages of a replica meet over one store, to open their edges. The replicas of a stage meet over another store, which
+all replicas share.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from alray.channel.shared_memory import Ring, SharedMemoryReceiver, SharedMemory
 from alray.channel.wire import Wire
 from alray.nn.network import Network
 from alray.stage.assignment import Assignment
-from alray.stage.ports import Ports
+from alray.stage.ports import MessageSizes, Ports
 
 # Tags: a stream of messages each way, one from the last stage to the first, and those that torch's pipelines order.
 _UP, _DOWN, _ROUND, _WIRE = 1, 2, 3, 4
@@ -31,7 +32,7 @@ _UP, _DOWN, _ROUND, _WIRE = 1, 2, 3, 4
 
 @dataclass(frozen=True)
 class MeetingPoint:
-    """Where some stages meet."""
+    """The store where some stages meet."""
 
     host: str
     port: int
@@ -40,21 +41,24 @@ class MeetingPoint:
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where a stage meets the others of its replica, and its likes in the other replicas; None where there are none."""
+    """Where a stage meets the other stages of its replica, and the same stage of other replicas.
+
+    None where there are no others.
+    """
 
     stages: MeetingPoint | None
     replicas: MeetingPoint | None
 
 
 def host_store(host: str) -> dist.TCPStore:
-    """A store on a port the system picks; it lives as long as this object."""
+    """A store on a port that the system picks. It lives as long as this object."""
     return dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
 
 
 def join(
     place: MeetingPoint, assignment: Assignment, store: dist.TCPStore | None, timeout_s: float
 ) -> tuple[dist.ProcessGroup, dist.TCPStore]:
-    """Meet the other stages of the replica; returns the group their edges run over, and the store.
+    """Meet the other stages of the replica. Returns the group that their edges run over, and the store.
 
     store: on the stage that holds it, otherwise None.
     """
@@ -74,16 +78,16 @@ def join(
 def join_replicas(
     place: MeetingPoint, assignment: Assignment, store: dist.TCPStore | None, timeout_s: float
 ) -> tuple[dist.ProcessGroup, dist.TCPStore]:
-    """Meet the same stage of the other replicas; returns the group of their gradients, and the store of all stages."""
+    """Meet the same stage of the other replicas. Returns the group for gradients, and the store of all replicas."""
     store = _entered(place, store, timeout_s)
     group = replica_group(store, assignment, timeout_s)
     return group, store
 
 
 def replica_sums(store: dist.Store, assignment: Assignment, timeout_s: float) -> Backend:
-    """Sums over the replicas of a stage in the middle of its computations. Collective, as `replica_group`.
+    """Sums over the replicas of a stage, within its computations. Collective, as `replica_group`.
 
-    Of a process group of their own: that of the gradients is used by another thread at the same time.
+    They have a process group of their own, because another thread uses that of the gradients at the same time.
     """
     return Backend(replica_group(store, assignment, timeout_s, "norms"), timeout_s=timeout_s)
 
@@ -93,8 +97,7 @@ def replica_group(
 ) -> dist.ProcessGroup:
     """One rank for each replica of a stage. Collective: each of them calls it, in a process or a thread of its own.
 
-    It stands beside the default group, which is that of the replica's own stages. purpose: what it is for, one group
-    for each.
+    It is not the default group, which joins the stages of one replica. purpose: names the group.
     """
     group = dist.ProcessGroupGloo(
         dist.PrefixStore(f"{purpose} of stage {assignment.stage}", store),
@@ -123,34 +126,34 @@ def ports_of(
 ) -> Ports:
     """The ends of this stage's edges. Collective: every stage of the replica calls it."""
     plan, stage = assignment.plan, assignment.stage
-    mine = plan.stage_plans[stage]
+    mine, sizes = plan.stage_plans[stage], MessageSizes(assignment, network)
     below, above = stage - 1, stage + 1
     ends = _Ends(assignment, device, group, store, place.one_host, timeout_s)
-    links = Ports(barrier=_barrier(assignment, store, place, timeout_s))
+    ports = Ports(barrier=_barrier(assignment, store, place, timeout_s))
     # Senders first: a shared memory is made by its sender and waited for by its receiver.
     if stage > 0:
-        links.to_below = ends.sender(below, _DOWN, assignment.down_capacity_bytes(network, mine.first))
+        ports.to_below = ends.sender(below, _DOWN, sizes.down(mine.first))
     if above < plan.stages:
-        links.to_above = ends.sender(above, _UP, assignment.up_capacity_bytes(network, mine.last))
+        ports.to_above = ends.sender(above, _UP, sizes.up(mine.last))
     last = plan.stages - 1
     closes_ring = plan.virtual_stages > 1
     if closes_ring and stage == last:
-        links.to_first = ends.sender(0, _ROUND, assignment.up_capacity_bytes(network, mine.last))
+        ports.to_first = ends.sender(0, _ROUND, sizes.up(mine.last))
     wired = _wired(assignment) if place.one_host else []
-    nbytes, messages = assignment.wire_capacity(network) if wired else (0, 0)
+    nbytes, messages = sizes.wire() if wired else (0, 0)
     wire_senders = {peer: ends.sender(peer, _WIRE, nbytes, waiting=messages) for peer in wired}
     if stage > 0:
-        links.from_below = ends.receiver(below, _UP, assignment.up_capacity_bytes(network, mine.first - 1))
+        ports.from_below = ends.receiver(below, _UP, sizes.up(mine.first - 1))
     if above < plan.stages:
-        links.from_above = ends.receiver(above, _DOWN, assignment.down_capacity_bytes(network, mine.last + 1))
+        ports.from_above = ends.receiver(above, _DOWN, sizes.down(mine.last + 1))
     if closes_ring and stage == 0:
-        links.from_last = ends.receiver(last, _ROUND, assignment.up_capacity_bytes(network, mine.last))
-    links.wires = {peer: Wire(sender, ends.receiver(peer, _WIRE, nbytes)) for peer, sender in wire_senders.items()}
-    return links
+        ports.from_last = ends.receiver(last, _ROUND, sizes.up(mine.last))
+    ports.wires = {peer: Wire(sender, ends.receiver(peer, _WIRE, nbytes)) for peer, sender in wire_senders.items()}
+    return ports
 
 
 def _wired(assignment: Assignment) -> list[int]:
-    """The stages that exchange outputs and gradients with this one, where torch orders its messages."""
+    """The stages that exchange outputs and gradients with this one, in a pipeline that torch orders."""
     if not assignment.pipelined:
         return []
     plan, stage = assignment.plan, assignment.stage
@@ -177,7 +180,7 @@ def _barrier(assignment: Assignment, store: dist.Store, place: MeetingPoint, tim
 
 @dataclass(frozen=True)
 class _Ends:
-    """Makes the ends of one stage's edges: over shared memory on one host, over gloo between hosts."""
+    """Opens the ends of one stage's edges: shared memory on one host, gloo between hosts."""
 
     assignment: Assignment
     device: torch.device
@@ -187,7 +190,7 @@ class _Ends:
     timeout_s: float
 
     def sender(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int | None = None) -> Sender:
-        """waiting: messages that may wait on one host; None: the plan's mini-batches in flight."""
+        """waiting: messages that may wait on this edge, on one host; None: as many as `in_flight` of the plan."""
         edge = f"{self.assignment.stage}->{peer}"
         if not self.one_host:
             return PointToPointSender(
@@ -229,7 +232,7 @@ class _Ends:
 
 
 def _own_address(peer: str) -> str:
-    """This host's address on the way to a peer."""
+    """The address of this host on its route to a peer."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((peer, 9))  # no packet is sent: a datagram socket only picks its route
         address: str = probe.getsockname()[0]

@@ -1,4 +1,4 @@
-"""The graph as workers of Ray Train's TorchTrainer: one stage, its replicas joined by torch's DDP."""
+"""A graph of Ray Train workers: one stage, with a replica in each worker. torch's DDP averages their gradients."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from alray.stage.assignment import Assignment
 from alray.stage.telemetry import StageStatus
 
 _LOOKING_S = 0.2
-_ANSWERING_S = 0.05  # an answer takes a millisecond; one that takes longer is heard at the next poll
-_ENDING_S = 20.0  # what Ray Train takes to end its own actors
-_METHODS_AT_ONCE = 2  # of the trainer's actor: `fit`, and what the driver calls; and one for each worker
+_ANSWERING_S = 0.05  # an answer takes a millisecond; a slower one is read at the next poll
+_ENDING_S = 20.0  # how long Ray Train may take to end its own actors
+_METHODS_AT_ONCE = 2  # of the trainer's actor: `fit` and one call of the driver; each worker adds one
 
 
 class TrainGraph(Graph):
-    """Ray Train starts, watches and ends the workers, and restarts none: the driver makes a new graph instead.
+    """Ray Train starts, watches and ends the workers. It restarts none: the driver makes a new graph instead.
 
-    On a cluster that is attached to, one actor of Ray's own stays, which all its libraries share: the
-    `AutoscalingCoordinator`.
+    On a cluster that alray attached to, one actor of Ray itself remains: the `AutoscalingCoordinator`, which Ray's
+    libraries share.
     """
 
     def __init__(self, bundles: Sequence[Bundle], *, run_token: str, labels: Mapping[str, str] | None = None) -> None:
-        """As `RayGraph`; all bundles are alike."""
+        """bundles: resources of each worker, all equal. run_token, labels: as for `RayGraph` and `TrainerActor`."""
         self._bundles, self._run_token, self._labels = list(bundles), run_token, dict(labels or {})
         self._assignments: Sequence[Assignment] = ()
         self._trainer: Any = None
@@ -58,7 +58,7 @@ class TrainGraph(Graph):
                 self._bundles[0],
                 self._labels,
                 first.run_dir / STORAGE,
-                # A backstop, as in `StageActor`.
+                # As in `StageActor`: the driver normally ends a graph long before this timeout.
                 max(300.0, 10.0 * (first.plan.deadline_s + first.plan.evaluation_s)),
             )
         )
@@ -66,7 +66,7 @@ class TrainGraph(Graph):
         wait_for_room(self._workers_came, self._bundles, self._labels, whose="replicas")
 
     def _workers_came(self) -> bool:
-        """Whether all workers have been heard of."""
+        """Whether all workers have reported."""
         time.sleep(_LOOKING_S)
         self._hear()
         if self._latest.ended:
@@ -96,7 +96,7 @@ class TrainGraph(Graph):
         return as_waiting(statuses)
 
     def _hear(self) -> None:
-        """Ask the trainer, unless it still owes an answer."""
+        """Ask the trainer what the workers reported, unless an earlier question is still open."""
         if self._asked is None:
             self._asked = self._trainer.take.remote()
         ready, _ = ray.wait([self._asked], timeout=_ANSWERING_S)
@@ -115,21 +115,21 @@ class TrainGraph(Graph):
             self._taken[replica] = replace(status, reports=reports)
 
     def _ended(self) -> StageError:
-        said = "without a word"
+        reason = "no message"
         if self._latest.fate is not None:
-            said = _last_line(self._latest.fate.message)
+            reason = _last_line(self._latest.fate.message)
         else:
             try:
                 ray.get(self._fitting)
             except (RayActorError, RayTaskError) as error:
-                said = _last_line(error)
-        return StageError(f"Ray Train ended before its workers did: {said}", mend="see the logs of Ray on the node")
+                reason = _last_line(error)
+        return StageError(f"Ray Train ended before its workers did: {reason}", mend="see the logs of Ray on the node")
 
     def request_stop(self) -> None:
         self._trainer.give.remote("stop")
 
     def close(self) -> None:
-        """End the workers first, so that Ray Train ends by itself and gives back their room; then its trainer."""
+        """End the workers first, so that Ray Train ends by itself and frees their resources; then end its trainer."""
         if self._trainer is None:
             return
         if self._latest.places:
@@ -143,15 +143,16 @@ class TrainGraph(Graph):
         shutil.rmtree(self._assignments[0].run_dir / STORAGE, ignore_errors=True)
 
 
-def _last_line(said: object) -> str:
-    """What Ray's messages come to stands in their last line."""
-    return (str(said).strip().splitlines() or ["no message"])[-1]
+def _last_line(message: object) -> str:
+    """The last line of a message of Ray, which holds its point."""
+    return (str(message).strip().splitlines() or ["no message"])[-1]
 
 
 def as_waiting(statuses: Sequence[StageStatus]) -> list[StageStatus]:
-    """Where DDP makes a replica wait for another, that looks like computing; it is none while another does not compute.
+    """The statuses, with "compute" replaced by "all_reduce" while another replica does something else than compute.
 
-    So one that waits while another evaluates, or gets its data, is not taken for one that is stuck.
+    A replica that waits in DDP for another one reports "compute". The driver would call it stuck while the other one
+    evaluates or loads its data.
     """
     others_wait = any(status.activity != "compute" and not status.finished for status in statuses)
     return [

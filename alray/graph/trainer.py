@@ -1,4 +1,4 @@
-"""Ray Train's TorchTrainer around the stages of data parallelism: the trainer in an actor, a stage in each worker."""
+"""Ray Train's TorchTrainer for data parallelism. The trainer runs in an actor, and one stage in each of its workers."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from alray.stage.assignment import Assignment
 from alray.stage.telemetry import StageStatus
 
 STORAGE = "ray-train"
-"""Folder, in the run's, where Ray Train keeps its own state for as long as it runs."""
+"""Subfolder of the run folder that holds Ray Train's own state while it runs."""
 
 Order = Literal["go_on", "stop", "end"]
-"""What the driver asks the workers for: to stop after a mini-batch and its checkpoint, or to end at once."""
+"""What the driver orders: `stop` ends after this mini-batch and a checkpoint, `end` ends at once."""
 
 _TELL_S = 0.2
 _HEALTH_CHECK_S = 0.5
 _QUIET = {
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": str(_HEALTH_CHECK_S),  # how soon it notices an end or a death
-    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # one actor less; the driver restarts the run by itself
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": str(_HEALTH_CHECK_S),  # how soon Ray Train notices that a worker ended or died
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # saves an actor: the driver restarts the run itself
     "RAY_TRAIN_METRICS_ENABLED": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
 }
-"""What Ray Train reads from the environment of the process that calls `fit`."""
+"""Settings that Ray Train reads from the environment of the process that calls `fit`."""
 
 
 @dataclass(frozen=True)
 class Fate:
-    """How the trainer ended where it did not end well: what it said, and of each replica that died the reason."""
+    """How the trainer failed: its message, and for each replica that died the reason."""
 
     message: str
     dead: dict[int, str]
@@ -49,7 +49,11 @@ class Fate:
 
 @dataclass
 class Heard:
-    """What the workers have said: of each replica its latest status, with all reports since they were last taken."""
+    """What the workers have reported: the latest status of each replica, with all its reports since the last `take`.
+
+    silent_s: seconds since each replica's last report. fate: None unless the trainer failed. ended: whether `fit` has
+    returned.
+    """
 
     statuses: dict[int, StageStatus] = field(default_factory=dict)
     places: dict[int, Whereabouts] = field(default_factory=dict)
@@ -59,14 +63,14 @@ class Heard:
 
 
 class TrainerActor:
-    """Runs the trainer, and carries what its workers say to the driver, and back what the driver asks for.
+    """Runs the trainer. It passes the workers' reports to the driver, and the driver's orders to the workers.
 
-    Several of its methods run at once. What it starts it owns: when it is killed, Ray ends all of it.
+    Several of its methods run at once. It owns the actors that it starts: if it is killed, Ray ends them too.
     """
 
     def __init__(self, bundle: dict[str, float], labels: dict[str, str], storage: Path, timeout_s: float) -> None:
-        """bundle, labels: what each worker needs, and what its node must carry; storage: for Ray Train alone;
-        timeout_s: of an operation of the workers' process group."""
+        """bundle: resources of each worker. labels: labels of its node. storage: folder for Ray Train's own files.
+        timeout_s: limit for one operation of the workers' process group."""
         self._bundle, self._labels, self._storage, self._timeout_s = bundle, labels, storage, timeout_s
         self._lock = Lock()
         self._heard = Heard()
@@ -74,7 +78,7 @@ class TrainerActor:
         self._order: Order = "go_on"
 
     def fit(self, assignments: Sequence[Assignment], run_token: str) -> None:
-        """Train to the end, however it ends."""
+        """Train until the trainer ends or fails."""
         os.environ |= _QUIET
         fate = None
         try:
@@ -108,7 +112,7 @@ class TrainerActor:
         )
 
     def tell(self, status: StageStatus, place: Whereabouts) -> Order:
-        """A worker's status, from the worker; returns what it is asked for."""
+        """Called by a worker with its status; returns the order for it."""
         with self._lock:
             before = self._heard.statuses.get(status.replica)
             if before is not None:
@@ -119,7 +123,7 @@ class TrainerActor:
             return self._order
 
     def take(self) -> Heard:
-        """What was heard, for the driver; reports are handed out once."""
+        """What the workers have reported. Each report is returned once."""
         now = time.monotonic()
         with self._lock:
             heard = replace(
@@ -132,14 +136,14 @@ class TrainerActor:
         return heard
 
     def give(self, order: Order) -> None:
-        """Ask all workers for this."""
+        """Give all workers this order."""
         self._order = order
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """The training function: the stage of this worker's rank, as on an actor of its own, and what it has to say.
+    """The function that Ray Train calls in each worker. It runs the stage of the replica with this worker's rank.
 
-    Raises what its stage raised, so that Ray Train ends the others.
+    Raises what the stage raised, so that Ray Train ends the other workers.
     """
     context = get_context()
     rank = context.get_world_rank()
@@ -157,28 +161,28 @@ def train_worker(config: dict[str, Any]) -> None:
             actor.request_stop()
         if status.finished and status.error is None:
             return
-        # One that lost another does not end: the word is Ray Train's on who died, and that ends this one too.
+        # A worker that lost its connection goes on: Ray Train finds out who died, and then ends this worker too.
         if status.error is not None and not isinstance(status.error, ChannelError):
             raise status.error
         time.sleep(_TELL_S)
 
 
 def _meeting(actor: StageActor, context: Any, place: Whereabouts) -> Meeting:
-    """Where the replicas meet for what goes beside DDP: a store on the first of them."""
+    """Where the replicas meet to exchange what DDP does not carry: a store that the first replica hosts."""
     if context.get_world_size() == 1:
         return Meeting(None, None)
     one_host = context.get_local_world_size() == context.get_world_size()
     host = "127.0.0.1" if one_host else place.host
-    said: list[Any] = [None]
+    shared: list[Any] = [None]
     if context.get_world_rank() == 0:
-        said = [(host, actor.host_store(host, "replicas"))]
-    dist.broadcast_object_list(said, src=0)
-    host, port = said[0]
+        shared = [(host, actor.host_store(host, "replicas"))]
+    dist.broadcast_object_list(shared, src=0)
+    host, port = shared[0]
     return Meeting(None, MeetingPoint(host, port, one_host))
 
 
 def _fate(error: TrainingFailedError) -> Fate:
-    """Of a worker that raised, its own status has told; one whose actor is gone can tell no more."""
+    """Why the trainer failed. A worker that raised has reported that itself, so only workers whose actor died count."""
     dead = {}
     if isinstance(error, WorkerGroupError):
         for rank, failure in error.worker_failures.items():

@@ -1,1 +1,1 @@
-"""Blocks, components, objectives."""
+"""Blocks, components and methods."""

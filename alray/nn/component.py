@@ -1,184 +1,280 @@
-"""Components: what one link of the chain computes, with its own losses and its own optimizers."""
+"""Components: the links of the chain. Each has its own parts, losses and optimizers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
-from alray.nn.boundary import pass_on
 from alray.nn.encoder import Encoder, Tensors, stopped
 from alray.nn.optimizers import ComponentOptimizer
 
-__all__ = ["AssociatedComponent", "BackpropagationComponent", "Component", "Encoder", "LocalComponent", "Tensors"]
+__all__ = ["Component", "Encoder", "Exercise", "LocalComponent", "ProfiledPart", "Tensors"]
 
 
 class Component(nn.Module, ABC):
-    """One component l: parts named f, b, g, h (or fewer), in that order, and the optimizers over them."""
+    """One component: an encoder `f` and the further parts its method gives it.
 
-    index: int
+    Parts are modules with short names (f, b, g, h; f, head). They are hashed and saved in the order in which they are
+    assigned, so `f` comes first. A subclass assigns its parts, then calls `train_with`.
+    """
 
-    @abstractmethod
+    def __init__(self, index: int, f: Encoder) -> None:
+        """index: of the component in the network, from 0."""
+        super().__init__()
+        self.index = index
+        self.f = f
+        self._optimizers: dict[str, ComponentOptimizer] = {}
+
+    def train_with(self, optimizer: object, **parts: Sequence[nn.Module]) -> None:
+        """Make one optimizer for each group of parts; the group's name is the optimizer's.
+
+        optimizer: the section of the spec. Names are kept in checkpoints. The group `label` trains at the rate
+        `optimizer.label_lr`, every other one at `optimizer.lr`.
+        """
+        for name, group in parts.items():
+            parameters = [parameter for part in group for parameter in part.parameters()]
+            self._optimizers[name] = ComponentOptimizer(parameters, optimizer)
+
     def optimizers(self) -> dict[str, ComponentOptimizer]:
-        """The component's optimizers, by a name that is stable over versions (it is in checkpoints)."""
+        """The component's optimizers by name."""
+        return self._optimizers
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Parameters and buffers by name (`f.0.weight`, ...), in the order in which they are hashed."""
         return {name.replace("f.body.", "f.", 1): value for name, value in self.state_dict().items()}
 
-    def part_parameters(self) -> dict[str, int]:
-        """Trainable scalars of each part, by its name, in the parts' order."""
-        return {
-            name: sum(parameter.numel() for parameter in part.parameters() if parameter.requires_grad)
-            for name, part in self.named_children()
-        }
-
     def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
-        """Take over weights saved by `weights()`; names and shapes must be the same."""
+        """Take over what `weights()` gave; names and shapes must be the same."""
         self.load_state_dict(
             {(f"f.body.{name[2:]}" if name.startswith("f.") else name): value for name, value in weights.items()}
         )
 
-
-class LocalComponent(Component):
-    """A component that learns from its own losses only: no gradient leaves it, none comes in."""
+    def part_parameters(self) -> dict[str, int]:
+        """Number of trainable parameters of each part, by its name."""
+        return {name: trainable(part) for name, part in self.named_children()}
 
     @property
     @abstractmethod
-    def ends_route(self) -> bool:
-        """Whether a route of inference turns here: up through the encoders, over `code`, down through `decode`."""
+    def turn(self) -> nn.Module | None:
+        """The part that turns a route here, called with (s, mask); None if no route ends at this component."""
+
+    @property
+    def decoder(self) -> nn.Module | None:
+        """The part that takes a route one component down; None if routes pass this component unchanged."""
+        return None
 
     @abstractmethod
-    def encoder_step(self, incoming: Tensors, step: int) -> Tensors:
-        """F: the next component's `s` with what goes along with it, computed before this component's own update."""
+    def exercise(self, incoming: Tensors, route: torch.Tensor) -> Exercise:
+        """The component's actions, to be timed or counted one by one.
+
+        incoming: a mini-batch as the component gets it in training; route: what a route brings down to it.
+        """
 
     @abstractmethod
-    def label_step(self, incoming: Tensors) -> Tensors:
-        """The first part of B, behind F: the local losses; returns the next component's `t` or `labels`."""
-
-    def forward_step(self, incoming: Tensors, step: int) -> Tensors:
-        """Both: all that the next component gets."""
-        passed_on = self.encoder_step(incoming, step)
-        return passed_on | self.label_step(incoming)
-
-    @abstractmethod
-    def backward_step(self) -> Tensors:
-        """The second part of B: the gradients of the local losses. Returns these by name, stopped."""
-
-    @abstractmethod
-    def update_step(self, lr: float, label_lr: float) -> None:
-        """U: one step of the component's optimizers."""
-
-    @abstractmethod
-    def infer(self, incoming: Tensors, *purpose: str | int) -> Tensors:
-        """E: f in evaluation mode; what the next component gets of it."""
-
-    @abstractmethod
-    def code(self, outgoing: Tensors) -> torch.Tensor:
-        """The route's turn: from what `infer` gave to the label chain, `[N, label_dim]`."""
-
-    @abstractmethod
-    def decode(self, t: torch.Tensor) -> torch.Tensor:
-        """D: one step down the label chain, `t_l -> t_{l-1}`; component 1 gives class scores."""
+    def profiled_parts(self) -> Iterable[ProfiledPart]:
+        """The calls of a mini-batch that a profiler gives names."""
 
 
-class AssociatedComponent(LocalComponent):
-    """Associated Learning (Kao & Chen 2021; Wu et al., ICLR 2022): encoder f, bridge b, label encoder g, decoder h.
+def trainable(module: nn.Module | None) -> int:
+    """Number of trainable parameters; 0 for None."""
+    return 0 if module is None else sum(p.numel() for p in module.parameters() if p.requires_grad)
 
-        t_l = g(t_{l-1})      autoencoder loss   d(h(t_l), t_{l-1})
-        s_l = f(s_{l-1})      associated loss    MSE(b(s_l), stop(t_l))
 
-    The associated loss trains f and b, the autoencoder loss g and h; what is passed on is stopped.
+@dataclass(frozen=True)
+class ProfiledPart:
+    """A call that a profiler shows as `action of`, for example `forward component 2`."""
+
+    action: str
+    of: str
+    owner: object  # the object whose method is called
+    method: str
+    output: Callable[[Any], torch.Tensor] | None = None
+    """Takes the result of a forward call to the tensor whose gradient begins the range `backward of`. None where
+    backward is a call of its own."""
+
+
+class Exercise(ABC):
+    """A component's actions on one mini-batch, called in the order F, L, B, U, E, D; repeating them changes no weight.
+
+    After F and L, `passed_on` holds what the next component gets.
     """
 
-    def __init__(
-        self,
-        index: int,
-        *,
-        f: Encoder,
-        b: nn.Module,
-        g: nn.Module,
-        h: nn.Module,
-        classes: int | None,
-        label_loss: str,
-        optimizer: object,
-    ) -> None:
-        """`classes` is the number of classes for the first component, which encodes labels, and None for the others."""
-        super().__init__()
-        self.index = index
-        self.f, self.b, self.g, self.h = f, b, g, h
-        self.classes = classes
-        self.label_loss = label_loss
-        self._encoders = ComponentOptimizer([*f.parameters(), *b.parameters()], optimizer)
-        self._labels = ComponentOptimizer([*g.parameters(), *h.parameters()], optimizer)
+    input: torch.Tensor | None = None
+    output: torch.Tensor | None = None
+    """Where gradients travel between components: the ends of the graph that F leaves. None elsewhere."""
+
+    def __init__(self, component: Component) -> None:
+        self.component = component
+        self.passed_on: Tensors = {}
+
+    @property
+    def parts(self) -> dict[str, Callable[[], None]]:
+        """All actions in order, by the names of their times in `ComponentCosts`."""
+        return {
+            "forward_s": self.forward,
+            "label_s": self.label,
+            "backward_s": self.backward,
+            "update_s": self.update,
+            "infer_s": self.infer,
+            "route_s": self.route,
+        }
+
+    @abstractmethod
+    def forward(self) -> None:
+        """F: the encoder in training."""
+
+    @abstractmethod
+    def label(self) -> None:
+        """L: the label chain and the local losses, where the method has them."""
+
+    @abstractmethod
+    def backward(self, *, add: bool = False) -> None:
+        """B. add: to the gradients of earlier micro-batches, where a mini-batch may be cut into these."""
+
+    def update(self) -> None:
+        """U, at rate 0."""
+        for optimizer in self.component.optimizers().values():
+            optimizer.step(0.0)
+
+    @torch.no_grad()
+    def infer(self) -> None:
+        """E, with the turn of the route if one ends here."""
+        self.component.eval()
+        self._infer()
+        self.component.train()
+
+    @abstractmethod
+    def _infer(self) -> None:
+        """E, without gradients and in evaluation mode."""
+
+    @abstractmethod
+    def route(self) -> None:
+        """D: one step of a route down."""
+
+
+class LocalComponent(Component):
+    """A component that learns from its own losses: no gradient comes in, and none goes out.
+
+    A subclass defines `local_losses` and `turn`, and `decoder` if its method has a label chain. Everything else is the
+    same for all methods with local losses:
+
+        F  encoder_step    f in training; what is passed on is computed before this component's own update
+        L  label_step      the local losses, and what goes on with the labels
+        B  backward_step   the gradients of the local losses
+        U  update_step     one step of every optimizer
+        E  infer           f in evaluation mode
+        turn: code         from f's output to what a route carries down
+        D  decode          one step of a route down
+    """
+
+    def __init__(self, index: int, f: Encoder) -> None:
+        super().__init__(index, f)
         self._encoded: Tensors | None = None
         self._losses: Tensors | None = None
 
+    @abstractmethod
+    def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
+        """The losses of a mini-batch, and what goes on with the labels.
+
+        encoded: f's output, with its gradient graph: `s` [N, ...], and `mask` [N, T] where there is one; incoming: what
+        came with the labels: `Method.labels_in` of this component. Returns the losses by name, scalars, of which no
+        two train the same part through different graphs; and tensors as `Method.labels_out` says, detached and
+        row-major (`pass_on`).
+        """
+
     @property
     def ends_route(self) -> bool:
-        return True
-
-    def optimizers(self) -> dict[str, ComponentOptimizer]:
-        return {"encoder": self._encoders, "label": self._labels}
+        """Whether a route of inference turns here."""
+        return self.turn is not None
 
     def encoder_step(self, incoming: Tensors, step: int) -> Tensors:
+        """F: `s` for the next component, with what goes along with it. step: from 1; random numbers depend on it."""
         self._encoded = self.f.run(incoming, step)
         return stopped(self._encoded)
 
     def label_step(self, incoming: Tensors) -> Tensors:
-        assert self._encoded is not None, "B before F"
+        """L, after F: computes the local losses; returns what the next component gets with the labels."""
+        assert self._encoded is not None, "L before F"
         encoded, self._encoded = self._encoded, None
-        if self.classes is not None:
-            # The type of f's output: its input may be integers, word numbers for one.
-            t_in = functional.one_hot(incoming["labels"], self.classes).to(encoded["s"].dtype)
-        else:
-            t_in = incoming["t"]
-        t_out = self.g(t_in)
-        associated = functional.mse_loss(self.b(encoded["s"], encoded.get("mask")), t_out.detach())
-        reconstruction = self.h(t_out)
-        if self.label_loss == "cross_entropy":
-            autoencoder = functional.cross_entropy(reconstruction, t_in)
-        else:
-            autoencoder = functional.mse_loss(reconstruction, t_in)
-        self._losses = {"associated": associated, "autoencoder": autoencoder}
-        return {"t": pass_on(t_out)}
+        self._losses, passed_on = self.local_losses(encoded, incoming)
+        return passed_on
+
+    def forward_step(self, incoming: Tensors, step: int) -> Tensors:
+        """F and L; returns everything the next component gets."""
+        passed_on = self.encoder_step(incoming, step)
+        return passed_on | self.label_step(incoming)
 
     def backward_step(self) -> Tensors:
-        assert self._losses is not None, "gradients before losses"
+        """B, after L: the gradients of the local losses. Returns the losses by name, detached scalars."""
+        assert self._losses is not None, "B before L"
         losses, self._losses = self._losses, None
-        self._encoders.zero_grad()
-        self._labels.zero_grad()
-        torch.autograd.backward(tuple(losses.values()))  # nothing is in both, and one pass is quicker than two
+        for optimizer in self._optimizers.values():
+            optimizer.zero_grad()
+        torch.autograd.backward(tuple(losses.values()))  # one pass over all graphs is faster than one for each
         return {name: loss.detach() for name, loss in losses.items()}
 
     def update_step(self, lr: float, label_lr: float) -> None:
-        self._encoders.step(lr)
-        self._labels.step(label_lr)
+        """U: one step of every optimizer, at these rates."""
+        for name, optimizer in self._optimizers.items():
+            optimizer.step(label_lr if name == "label" else lr)
 
     def infer(self, incoming: Tensors, *purpose: str | int) -> Tensors:
+        """E: f's output as the next component gets it. purpose: what random numbers are drawn from, if any are."""
         return stopped(self.f.run(incoming, *purpose))
 
     def code(self, outgoing: Tensors) -> torch.Tensor:
-        result: torch.Tensor = self.b(outgoing["s"], outgoing.get("mask"))
-        return result
+        """The turn of a route: from what `infer` gave to what the route carries down, `[N, ...]`."""
+        assert self.turn is not None, "no route ends here"
+        return read(self.turn, outgoing)
 
     def decode(self, t: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.h(t)
+        """D: one step of a route down, `[N, ...] -> [N, ...]`; the first component gives class scores."""
+        if self.decoder is None:
+            return t
+        result: torch.Tensor = self.decoder(t)
         return result
 
+    def exercise(self, incoming: Tensors, route: torch.Tensor) -> Exercise:
+        return _LocalExercise(self, incoming, route)
 
-class BackpropagationComponent(Component):
-    """A link of the backpropagation twin: the same f; the last one has the classifier head."""
+    def profiled_parts(self) -> Iterable[ProfiledPart]:
+        of = f"component {self.index}"
+        yield ProfiledPart("forward", of, self, "encoder_step")
+        yield ProfiledPart("losses", of, self, "label_step")
+        yield ProfiledPart("backward", of, self, "backward_step")
+        yield ProfiledPart("update", of, self, "update_step")
 
-    def __init__(self, index: int, *, f: Encoder, head: nn.Module | None, optimizer: object) -> None:
-        super().__init__()
-        self.index = index
-        self.f = f
-        self.head = head
-        parameters = [*f.parameters(), *(head.parameters() if head is not None else [])]
-        self._optimizer = ComponentOptimizer(parameters, optimizer)
 
-    def optimizers(self) -> dict[str, ComponentOptimizer]:
-        return {"encoder": self._optimizer}
+def read(readout: nn.Module, encoded: Tensors) -> torch.Tensor:
+    """A readout of f's output: `readout(s, mask)`, with the mask None where there is none."""
+    result: torch.Tensor = readout(encoded["s"], encoded.get("mask"))
+    return result
+
+
+class _LocalExercise(Exercise):
+    def __init__(self, component: LocalComponent, incoming: Tensors, route: torch.Tensor) -> None:
+        super().__init__(component)
+        self._local, self._incoming, self._route = component, incoming, route
+
+    def forward(self) -> None:
+        self.passed_on = self._local.encoder_step(self._incoming, 0)
+
+    def label(self) -> None:
+        self.passed_on |= self._local.label_step(self._incoming)
+
+    def backward(self, *, add: bool = False) -> None:
+        self._local.backward_step()
+
+    def _infer(self) -> None:
+        outgoing = self._local.infer(self._incoming, 0)
+        if self._local.ends_route:
+            self._local.code(outgoing)
+
+    @torch.no_grad()
+    def route(self) -> None:
+        self._local.decode(self._route)

@@ -1,55 +1,85 @@
-"""Encoders f: a block with what alray must know to run it exactly, and what goes along with its output."""
+"""Encoders f: a block that gives the same bits wherever it runs.
+
+Two things would make the bits depend on how a network is cut into stages: where random numbers come from, and the
+strides of what crosses the boundary between two components. Both are settled here.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from alray.nn.boundary import row_major
-from alray.nn.draws import seed_draws
+from alray.nn.readout import Pooling
+from alray.nn.shape import Shape
+from alray.seeds import derive_seed
 
 Tensors = dict[str, torch.Tensor]
 """What passes between components, by name:
 
-    s       [N, ...]            samples, or what the encoders so far made of them
-    mask    [N, T] bool         of sequences that differ in length: True where one has a place; a prefix of every row
-    h, c    [N, layers, width]  a recurrent component's final state, where the next one begins with it
+    s       [N, ...]            samples, or the output of the encoders so far
+    mask    [N, T] bool         of sequences of different lengths: True where a row has a place; a prefix of every row
+    h, c    [N, layers, width]  final state of a recurrent component, where the next one starts from it
+    labels  [N] int64           class numbers
     t       [N, label_dim]      the label chain of Associated Learning
-    labels  [N] int64
+
+A method may send further tensors with the labels (`Method.labels_out`).
 """
 ALONG = ("s", "mask", "h", "c")
 """What encoders take and give, in the order in which it travels."""
 
 
+@dataclass(frozen=True)
+class EncoderFacts:
+    """What is known of one encoder before it is built for real. Shapes are those of one sample."""
+
+    name: str  # of its block
+    input: Shape
+    output: Shape
+    draws: bool  # whether it draws random numbers in training
+    writes_input: bool  # whether its forward pass changes its input in place
+    normalises_batches: bool  # by statistics over the samples of a mini-batch
+    pooling: Pooling
+    takes_along: dict[str, Shape]  # `mask`, `h` and `c`, where they come in with `s`
+    gives_along: dict[str, Shape]  # the same, where they go on with `s`
+
+    @property
+    def gives(self) -> dict[str, Shape]:
+        """Everything the encoder passes on, by name, `s` first."""
+        return {"s": self.output} | self.gives_along
+
+
 class Encoder(nn.Module):
-    """f with what alray must know to run it exactly: whether it draws, and whether it writes on its input."""
+    """A block, with what must be known to run it exactly."""
 
     def __init__(self, body: nn.Module, *, index: int, seed: int, draws: bool, writes_input: bool) -> None:
+        """index: of its component; seed: of the run; draws, writes_input: see `EncoderFacts`."""
         super().__init__()
         self.body = body
         self.index, self.seed = index, seed
         self.draws, self.writes_input = draws, writes_input
 
     def run(self, incoming: Tensors, *purpose: str | int) -> Tensors:
-        """f of `s`, its random numbers drawn from (seed, component, purpose), with its `mask` and final state.
+        """The block on `s`, `mask` and the final state in `incoming`; returns `s` and what goes on with it.
 
-        The gradient's way back is kept; whoever passes the result on stops it.
+        Random numbers are drawn from (seed, component, purpose). The result still carries its gradient graph: whoever
+        passes it on must stop it.
         """
         s = incoming["s"]
         if self.draws:
             seed_draws(s.device, self.seed, "draw", self.index, *purpose)
         if self.writes_input:
-            s = s.clone()  # the neighbour's loss still needs what it passed on
+            s = s.clone()  # the component below still needs this tensor for its own loss
         return run_block(self.body, {**incoming, "s": s})
 
 
 def run_block(block: nn.Module, incoming: Tensors) -> Tensors:
-    """A block on what comes in: `mask` and `state` are given to it where there are any.
+    """Call a block on what comes in; it gets `mask` and `state` only where there are any.
 
-    A mask goes on as long as the output is a sequence `[N, T, ...]`. A block with `hands_on_state` gives
-    `(s, (h, c))`, and takes a state that comes in as `state`.
+    A mask goes on as long as the output is a sequence `[N, T, ...]`. A block with the attribute `hands_on_state` takes
+    a state as `state`, and gives `(s, (h, c))`.
     """
     s, mask = incoming["s"], incoming.get("mask")
     hands_on_state = getattr(block, "hands_on_state", False)
@@ -68,11 +98,68 @@ def run_block(block: nn.Module, incoming: Tensors) -> Tensors:
     return outgoing
 
 
+# --- What crosses the boundary between components ---
+
+
+def default_strides(shape: torch.Size) -> tuple[int, ...]:
+    """Strides of a freshly allocated row-major tensor of this shape."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
+    return tuple(strides)
+
+
+def row_major(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values in default strides; the tensor itself if it has them already.
+
+    A tensor that travels over an edge arrives row-major. In other strides the same values would take another
+    convolution kernel and another dropout mask, so the bits would depend on the partition. `contiguous()` is not
+    enough: a channels-last tensor of 1 x 1 maps counts as contiguous and keeps its strides.
+    """
+    if tensor.stride() == default_strides(tensor.shape):
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def pass_on(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as the next component gets it: detached and row-major."""
+    return row_major(tensor.detach())
+
+
 def in_default_strides(outgoing: Tensors) -> Tensors:
-    """The same, row-major, the gradient's way back kept."""
+    """An encoder's output, row-major, with its gradient graph."""
     return {name: row_major(outgoing[name]) for name in ALONG if name in outgoing}
 
 
 def stopped(outgoing: Tensors) -> Tensors:
-    """What the next component may see of an encoder's output: detached, row-major."""
-    return {name: row_major(outgoing[name].detach()) for name in ALONG if name in outgoing}
+    """An encoder's output as the next component gets it: detached and row-major."""
+    return {name: pass_on(outgoing[name]) for name in ALONG if name in outgoing}
+
+
+# --- Random numbers ---
+
+_DRAWING = (
+    nn.modules.dropout._DropoutNd,  # the parent class of every dropout layer
+    nn.RReLU,
+    nn.FractionalMaxPool2d,
+    nn.FractionalMaxPool3d,
+)
+
+
+def module_draws(module: nn.Module) -> bool:
+    """Whether a module of torch's layers draws random numbers in training."""
+    for child in module.modules():
+        if isinstance(child, _DRAWING):
+            return True
+        if getattr(child, "dropout", 0.0) and isinstance(child, nn.RNNBase | nn.MultiheadAttention):
+            return True
+    return False
+
+
+def seed_draws(device: torch.device, seed: int, *purpose: str | int) -> None:
+    """Seed torch's generators, on the CPU and on `device`, from (seed, purpose)."""
+    value = derive_seed(seed, *purpose)
+    torch.default_generator.manual_seed(value)
+    if device.type == "cuda":
+        with torch.cuda.device(device):  # the current device may be another one
+            torch.cuda.manual_seed(value)

@@ -15,15 +15,15 @@ class Lars(torch.optim.Optimizer):
     With weights w and gradient g of one parameter tensor, rate r, momentum m, weight decay d, trust coefficient c:
 
         local rate   a = c |w| / (|g| + d |w| + eps)          |.| is the Euclidean norm of the tensor
-        momentum     v = m v + r a (g + d w)                  so a rate that changes does not rescale the past
+        momentum     v = m v + r a (g + d w)                  so a new rate does not rescale earlier steps
         update       w = w - v
 
-    Weight decay is in the local rate and in the direction. Two things are not the paper's, but every implementation's:
-    parameters of one dimension or none (biases, scales of normalisation) have a = 1 and d = 0, since their norms say
-    little; and where all weights of a tensor are zero a = 1, since a = 0 would leave them there for ever.
+    Weight decay enters the local rate and the direction. Two rules are not in the paper, but in every implementation.
+    Parameters of one dimension or none (biases, scales of normalisation) have a = 1 and d = 0, because their norms say
+    little. A tensor whose weights are all zero has a = 1, because a = 0 would keep it at zero.
 
-    There is one way of computing, tensor by tensor, on every device: neither `foreach` nor `fused`. Norms stay on the
-    device, so that no update waits for the host.
+    Every device computes tensor by tensor, without `foreach` and `fused`. Norms stay on the device, so that no update
+    waits for the host.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Lars(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """One update of every parameter that has a gradient; `closure`, where given, computes the gradients first."""
+        """One update of every parameter that has a gradient; `closure`, if given, computes the gradients first."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -1,195 +1,137 @@
-"""The blueprint of a network: shapes along the chain, and each component built alike wherever it is built."""
+"""The blueprint of a network: shapes along the chain, and components that are the same wherever they are built."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
 from alray.errors import SpecError
 from alray.nn.blocks import builder
-from alray.nn.component import AssociatedComponent, BackpropagationComponent, Component
-from alray.nn.contrastive_component import ContrastiveComponent, LocalObjective, projection
-from alray.nn.draws import module_draws
-from alray.nn.encoder import Encoder, Tensors, run_block, stopped
-from alray.nn.head import bridge, classifier, label_decoder, label_encoder
-from alray.nn.pooling import Pooling
+from alray.nn.component import Component
+from alray.nn.encoder import Encoder, EncoderFacts, Tensors, module_draws, run_block, stopped
+from alray.nn.methods.method import Task, make_method
 from alray.nn.shape import Shape
 from alray.seeds import derive_seed
-from alray.spec.models import AssociatedLearning, Head, Spec, SupervisedContrastive
+from alray.spec.models import Spec
+from alray.spec.own_code import OwnCode
 from alray.user_code import FAULTS_OF_USER_CODE
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-@dataclass(frozen=True)
-class EncoderFacts:
-    """What is known of one encoder before it is built for real."""
-
-    name: str
-    input: Shape
-    output: Shape
-    draws: bool
-    writes_input: bool
-    normalises_batches: bool  # by statistics over the samples it is given
-    pooling: Pooling
-    takes_along: dict[str, Shape]  # `mask`, `h` and `c` of one sample, where they come in with `s`
-    gives_along: dict[str, Shape]  # and where they go on with it
-
-    @property
-    def given_bytes(self) -> dict[str, int]:
-        """Bytes of one sample of all the encoder gives, by name."""
-        return {name: shape.sample_bytes for name, shape in ({"s": self.output} | self.gives_along).items()}
-
-
 class Network:
-    """The chain a spec describes, on samples of one shape with a number of classes.
+    """The chain of components that a spec describes, for samples of one shape and a number of classes.
 
     Every component is a function of (spec, seed, index): initial weights are drawn from (seed, component, part), so any
-    process that builds component l builds the same one.
+    process that builds component l builds the same one. Components count from 0.
     """
 
     def __init__(
         self, spec: Spec, *, sample: Shape, classes: int, load: Callable[[str], Any], trained: bool = False
     ) -> None:
-        """trained: whether weights are loaded from a checkpoint, so that files of initial ones are not read."""
+        """sample: shape of one sample; load: takes a reference `python:package.module.Class` to that class; trained:
+        whether weights are loaded from a checkpoint, so that files of initial ones are not read."""
         self._trained = trained
         self.spec, self.classes = spec, classes
         self.entries = spec.model.expanded()
         self._load = load
         self.dtype = DTYPES[spec.run.precision]
+        task = Task(classes=classes, num_components=len(self.entries), dtype=self.dtype, optimizer=spec.optimizer)
+        self.method = make_method(spec.method, task, load)
         self.encoders: list[EncoderFacts] = []
         shape = Shape(sample, self.dtype if sample.dtype.is_floating_point else sample.dtype, words=sample.words)
         along = {"mask": Shape(sample[:1], torch.bool)} if sample.words is not None else {}
         for index in range(len(self.entries)):
-            link = self._inspect(index, shape, along)
-            self.encoders.append(link)
-            shape, along = link.output, link.gives_along
+            facts = self._inspect(index, shape, along)
+            self.encoders.append(facts)
+            shape, along = facts.output, facts.gives_along
 
     def __len__(self) -> int:
         return len(self.entries)
 
+    def labels(self, index: int) -> dict[str, Shape]:
+        """What component `index` gets of the labels in training, by name: shapes of one sample."""
+        return self.method.labels_in(index)
+
+    def edge(self, after: int) -> dict[str, Shape]:
+        """Everything in the training message after component `after`, `s` first: shapes of one sample."""
+        return self.encoders[after].gives | self.method.labels_out(after)
+
     def ends_route(self, index: int) -> bool:
-        """Whether inference may turn at component `index`: at every one with a label chain, else at the last alone."""
-        return isinstance(self.spec.method, AssociatedLearning) or index == len(self) - 1
+        """Whether a route of inference ends at component `index`."""
+        return self.method.ends_route(index)
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The depths of all routes, shallowest first; a route of depth n ends at the n-th component."""
+        return tuple(index + 1 for index in range(len(self)) if self.ends_route(index))
+
+    def num_routes(self, above: int) -> int:
+        """Number of routes that end at component `above` or higher."""
+        return sum(self.ends_route(index) for index in range(above, len(self)))
+
+    def route_shape(self, above: int) -> Shape:
+        """What one route brings down, of one sample, to the components below component `above`."""
+        return self.method.route(above)
 
     def incoming(self, index: int, samples: int, device: str | torch.device) -> Tensors:
-        """An input of component `index` for some samples: `s` and what comes with it, full length, values arbitrary."""
+        """An input of component `index` in inference: `s` and what comes with it, full length, values arbitrary."""
         return _incoming(self.encoders[index].input, self.encoders[index].takes_along, samples, device)
 
+    def training_input(self, index: int, samples: int, device: str | torch.device) -> Tensors:
+        """An input of component `index` in training: the same, with labels of zeros."""
+        labels = {name: _zeros(shape, samples, device) for name, shape in self.labels(index).items()}
+        return self.incoming(index, samples, device) | labels
+
     def alike(self, index: int) -> str:
-        """A key that components share which differ in their weights alone: they cost the same."""
+        """A key that is the same for components that differ in their weights only, and so cost the same."""
         place = "first" if index == 0 else "last" if index == len(self) - 1 else "between"
         if len(self) == 1:
             place = "only"
         return f"{place} {self.entries[index]!r} {self.encoders[index]!r}"
 
     def component(self, index: int, device: str | torch.device) -> Component:
-        """Component `index` (counted from 0) on a device, in training mode."""
+        """Component `index` on a device, in training mode."""
         if torch.device(device).type == "meta":
             with torch.device("meta"):
                 return self._component(index, device)
         return self._component(index, device)
 
     def _component(self, index: int, device: str | torch.device) -> Component:
-        link = self.encoders[index]
+        facts = self.encoders[index]
+
+        def make(part: str, build: Callable[[], nn.Module]) -> nn.Module:
+            return self._seeded(index, part, build).to(device, self.dtype)
+
         encoder = Encoder(
-            self._seeded(index, "f", lambda: self._build_block(index, link.input)),
+            self._seeded(index, "f", lambda: self._build_block(index, facts.input)),
             index=index,
             seed=self.spec.seed,
-            draws=link.draws,
-            writes_input=link.writes_input,
-        )
-        method = self.spec.method
-        component: Component
-        if isinstance(method, AssociatedLearning):
-            component = self._associated(index, encoder, method, device)
-        elif isinstance(method, SupervisedContrastive):
-            component = self._contrastive(index, encoder, method, device)
-        else:
-            head = None
-            if index == len(self) - 1:
-                head = self._seeded(index, "head", lambda: self._head(method.head, link)).to(device, self.dtype)
-            component = BackpropagationComponent(
-                index,
-                f=encoder.to(device, self.dtype),
-                head=head,
-                optimizer=self.spec.optimizer,
+            draws=facts.draws,
+            writes_input=facts.writes_input,
+        ).to(device, self.dtype)
+        own_faults = FAULTS_OF_USER_CODE if isinstance(self.spec.method, OwnCode) else ()
+        try:
+            component = self.method.component(index, encoder, facts, make)
+        except own_faults as error:
+            raise SpecError(
+                f"method `{type(self.method).__name__}` fails on component {index}: {type(error).__name__}: {error}",
+                key="method",
+                mend="`component(index, f, facts, make)` must give a component for every index",
+            ) from error
+        if not isinstance(component, Component) or (component.turn is not None) != self.ends_route(index):
+            raise SpecError(
+                f"method `{type(self.method).__name__}` gave no fitting component {index}",
+                key="method",
+                mend="give a LocalComponent; its `turn` is a module where `ends_route(index)` holds, else None",
             )
         return component.train()
 
-    def _associated(
-        self, index: int, encoder: Encoder, method: AssociatedLearning, device: str | torch.device
-    ) -> AssociatedComponent:
-        first = index == 0
-        width = self.classes if first else method.label_dim
-        label = {"label_dim": method.label_dim}
-        parts = {
-            "b": lambda: bridge(
-                self.encoders[index].output,
-                activation=method.label_activation,
-                pool=method.bridge.pool,
-                hidden=method.bridge.hidden,
-                pooling=self.encoders[index].pooling,
-                **label,
-            ),
-            "g": lambda: label_encoder(width, activation=method.label_activation, **label),
-            "h": lambda: label_decoder(
-                width,
-                activation=method.first_decoder_activation if first else method.decoder_activation,
-                **label,
-            ),
-        }
-        built = {name: self._seeded(index, name, make).to(device, self.dtype) for name, make in parts.items()}
-        return AssociatedComponent(
-            index,
-            f=encoder.to(device, self.dtype),
-            **built,
-            classes=self.classes if first else None,
-            label_loss=method.first_label_loss if first else "mse",
-            optimizer=self.spec.optimizer,
-        )
-
-    def _contrastive(
-        self, index: int, encoder: Encoder, method: SupervisedContrastive, device: str | torch.device
-    ) -> ContrastiveComponent:
-        link, last = self.encoders[index], index == len(self) - 1
-
-        def readout() -> nn.Module:
-            if last:
-                return self._head(method.head, link)
-            return projection(link.output, projection_dim=method.projection_dim, pool=4, pooling=link.pooling)
-
-        part = "head" if last else "p"
-        return ContrastiveComponent(
-            index,
-            f=encoder.to(device, self.dtype),
-            **{part: self._seeded(index, part, readout).to(device, self.dtype)},
-            objective=LocalObjective(
-                temperature=method.temperature,
-                class_prior=None if method.debiased is False else method.debiased,
-                label_smoothing=method.label_smoothing,
-            ),
-            optimizer=self.spec.optimizer,
-        )
-
-    def _head(self, head: Head | Literal["auto"], link: EncoderFacts) -> nn.Module:
-        if head == "auto":
-            head = Head(pool=4, hidden=None)
-        return classifier(
-            link.output,
-            classes=self.classes,
-            pool=head.pool,
-            hidden=head.hidden,
-            activation=head.activation,
-            pooling=link.pooling,
-        )
-
     def _seeded(self, index: int, part: str, make: Callable[[], nn.Module]) -> nn.Module:
-        """Build a part with initial weights drawn from (seed, component, part), leaving the global stream as it was."""
+        """Build a part with initial weights drawn from (seed, component, part). The global stream stays as it was."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(derive_seed(self.spec.seed, "weights", index, part))
             return make()
@@ -218,9 +160,9 @@ class Network:
         return block
 
     def _inspect(self, index: int, input: Shape, along: dict[str, Shape]) -> EncoderFacts:
-        """Build the block on the meta device and pass two samples through it: shapes without memory or time.
+        """Find the shapes of a block: it is built on the meta device, and two samples pass through it.
 
-        The global stream stays as it was, whatever the block draws.
+        This takes neither memory nor time. The global random stream stays as it was, whatever the block draws.
         """
         entry = self.entries[index]
         key = f"model.components[{index}]"
@@ -276,7 +218,11 @@ class Network:
 
 
 def _incoming(input: Shape, along: dict[str, Shape], samples: int, device: str | torch.device) -> Tensors:
-    tensors = {"s": torch.zeros((samples, *input), dtype=input.dtype, device=device)}
+    tensors = {"s": _zeros(input, samples, device)}
     for name, shape in along.items():
         tensors[name] = torch.ones((samples, *shape), dtype=shape.dtype, device=device)
     return tensors
+
+
+def _zeros(shape: Shape, samples: int, device: str | torch.device) -> torch.Tensor:
+    return torch.zeros((samples, *shape), dtype=shape.dtype, device=device)

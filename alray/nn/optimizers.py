@@ -1,4 +1,4 @@
-"""Optimizers of one component. `fused` is off and `foreach` fixed, so that bits do not depend on a heuristic."""
+"""Optimizers of one component. `fused` is off and `foreach` fixed, so that no heuristic of torch changes the bits."""
 
 from __future__ import annotations
 
@@ -8,16 +8,73 @@ from typing import Any
 import torch
 from torch import nn
 
-from alray.nn.accumulation import Accumulation
 from alray.nn.lars import Lars
 
 
-class ComponentOptimizer:
-    """An optimizer over some parameters of one component; does nothing where there are none.
+class Accumulation:
+    """The mean of the gradients of several mini-batches, for one update.
 
-    With `accumulate` above 1 it updates with each so many-th mini-batch, by the mean of their gradients. For every
-    mini-batch: `zero_grad`, the backward pass, `step`. Whoever has to see the gradient of an update before it is made
-    (replicas add theirs up) calls `gather` between the last two.
+    Without batch normalisation, and with losses that are means over samples, it equals the gradient of one mini-batch
+    of all their samples. The sum is kept apart from `parameter.grad`, so that a backward pass need not know of it.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], mini_batches: int) -> None:
+        """mini_batches: per update, at least 1; with 1 nothing is kept and nothing is copied."""
+        self.mini_batches = mini_batches
+        self._parameters = list(parameters)
+        self._sums: dict[int, torch.Tensor] = {}
+        self._gathered = 0
+
+    def gather(self) -> bool:
+        """Take the gradients of one mini-batch from the parameters; return whether an update is due.
+
+        If it is due, the parameters' gradients are now the mean; if not, they are None.
+        """
+        if self.mini_batches == 1:
+            return True
+        for index, parameter in enumerate(self._parameters):
+            gradient, parameter.grad = parameter.grad, None
+            if gradient is None:
+                continue
+            if index in self._sums:
+                self._sums[index].add_(gradient)
+            else:
+                self._sums[index] = gradient  # no copy: the next backward pass makes a new tensor
+        self._gathered += 1
+        if self._gathered < self.mini_batches:
+            return False
+        for index, total in self._sums.items():
+            self._parameters[index].grad = total.div_(self.mini_batches)
+        self._sums, self._gathered = {}, 0
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """The number of mini-batches since the last update and the sums of their gradients; empty if there are none."""
+        return {"mini_batches": self._gathered, "gradients": dict(self._sums)} if self._gathered else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave.
+
+        Raises ValueError if it holds as many mini-batches as an update takes here, or more.
+        """
+        gathered = state.get("mini_batches", 0)
+        if gathered >= self.mini_batches:
+            raise ValueError(
+                f"it holds the gradients of {gathered} mini-batches, and an update now takes {self.mini_batches}"
+            )
+        self._gathered = gathered
+        self._sums = {
+            index: gradient.to(self._parameters[index].device, self._parameters[index].dtype, copy=True)
+            for index, gradient in state.get("gradients", {}).items()
+        }
+
+
+class ComponentOptimizer:
+    """An optimizer over some parameters of one component; without parameters it does nothing.
+
+    For every mini-batch the order is `zero_grad`, the backward pass, `step`. With `accumulate: n` only every n-th
+    `step` updates, by the mean of n gradients. Replicas call `gather` before `step`, to average the gradients of an
+    update.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], optimizer: Any) -> None:
@@ -25,7 +82,7 @@ class ComponentOptimizer:
         self.kind: str = optimizer.kind
         self.clip_norm: float | None = optimizer.clip_norm
         self._accumulation = Accumulation(self.parameters, optimizer.accumulate)
-        self._due: bool | None = None  # whether the mini-batch last gathered completes an update; None: not gathered
+        self._due: bool | None = None  # whether the gathered mini-batch completes an update; None: not gathered yet
         self._optimizer = _build(self.parameters, optimizer) if self.parameters else None
 
     def zero_grad(self) -> None:
@@ -33,17 +90,17 @@ class ComponentOptimizer:
             parameter.grad = None
 
     def gather(self) -> bool:
-        """Count in the gradients of the mini-batch just gone back; return whether `step` will update.
+        """Add the gradients of the last backward pass; return whether the next `step` will update.
 
-        When it will, the parameters' gradients are those of the update, to be averaged over replicas; when not, they
-        are none. Once a mini-batch, however often it is called; `step` does it where nobody has.
+        If it will, the parameters' gradients are those of the update, and may be averaged over replicas; if not, they
+        are None. Further calls for the same mini-batch change nothing. `step` calls it if nobody has.
         """
         if self._due is None:
             self._due = self._accumulation.gather()
         return self._due
 
     def step(self, lr: float) -> None:
-        """The mini-batch's update, where it completes one: at this rate, gradients clipped to `clip_norm` before."""
+        """Update at this rate if the mini-batch completes an update; gradients are clipped to `clip_norm` first."""
         due, self._due = self.gather(), None
         if not due or self._optimizer is None:
             return
@@ -54,7 +111,7 @@ class ComponentOptimizer:
         self._optimizer.step()
 
     def state_dict(self) -> dict[str, Any]:
-        """What the optimizer has gathered, with its kind; empty where there are no parameters."""
+        """The state of the optimizer, with its kind; empty without parameters."""
         if self._optimizer is None:
             return {}
         waiting = self._accumulation.state_dict()
@@ -63,8 +120,8 @@ class ComponentOptimizer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` gave: moments, step counts, gradients that wait for their update.
 
-        Rates, decay and the like stay those of the spec, which a resume may have changed, and `foreach` that of this
-        device. Raises ValueError where the state is that of another kind of optimizer or of other parameters.
+        Rate, decay and other settings stay those of the spec, which a resume may have changed; `foreach` stays that of
+        this device. Raises ValueError if the state is of another kind of optimizer, or of other parameters.
         """
         if self._optimizer is None:
             return
@@ -76,9 +133,9 @@ class ComponentOptimizer:
         self._accumulation.load_state_dict(state.get("accumulation", {}))
 
     def state_bytes_per_parameter(self) -> int:
-        """Values the optimizer keeps for each parameter: 2 for Adam, 1 for momentum, 0 for plain SGD.
+        """Number of values the optimizer keeps for each parameter: 2 for Adam, 1 for momentum, 0 for plain SGD.
 
-        One more where gradients wait for their update.
+        There is one more if gradients wait for their update.
         """
         if self._optimizer is None:
             return 0

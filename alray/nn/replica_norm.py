@@ -1,6 +1,6 @@
-"""Batch normalisation with statistics over all replicas, in the place of a block's own.
+"""Batch normalisation with statistics over all replicas.
 
-torch's SyncBatchNorm does the same on CUDA alone, for equal shares of a mini-batch.
+torch's SyncBatchNorm does the same, but on CUDA only and for equal shares of a mini-batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
 class ReplicaSums(Protocol):
-    """The replicas of a stage, all of which make the same calls in the same order."""
+    """Sums over the replicas of a stage. All replicas make the same calls in the same order."""
 
     def sum(self, tensor: torch.Tensor) -> None:
         """Replace a flat tensor by its sum over the replicas."""
@@ -29,14 +29,14 @@ class ReplicaSums(Protocol):
 
 
 def share_norms(module: nn.Module, over: ReplicaSums) -> None:
-    """Have every batch normalisation in a module take its statistics over all replicas, in place.
+    """Replace every batch normalisation in a module by one with statistics over all replicas.
 
-    Parameters and buffers stay the same tensors under the same names. Raises PlanError for one with a forward pass of
-    its own.
+    Parameters and buffers stay the same tensors with the same names. Raises PlanError for a batch normalisation whose
+    class has a forward pass of its own.
     """
     shared: dict[nn.Module, ReplicaBatchNorm] = {}
     for parent in list(module.modules()):
-        for name, child in list(parent._modules.items()):  # with those that stand there twice
+        for name, child in list(parent._modules.items()):  # includes modules registered under two names
             if isinstance(child, _BatchNorm) and not isinstance(child, ReplicaBatchNorm):
                 if child not in shared:
                     shared[child] = ReplicaBatchNorm(child, over)
@@ -44,19 +44,19 @@ def share_norms(module: nn.Module, over: ReplicaSums) -> None:
 
 
 class ReplicaBatchNorm(_BatchNorm):
-    """Normalises `[N, C, ...]` by mean and variance over the rows of all replicas, which may have different numbers.
+    """Normalises `[N, C, ...]` by mean and variance over the rows of all replicas; replicas may differ in N.
 
-    The losses are taken to be means over a replica's own samples, and gradients of parameters to be averaged over the
-    replicas with weight w_i = N_i / sum N, as replicas do: then everything is as in one process on all rows. Running
-    statistics are updated alike on all replicas. In evaluation it is torch's own.
+    It assumes that a loss is a mean over a replica's own samples, and that gradients of parameters are averaged over
+    the replicas with weights w_i = N_i / sum N. Then all values are those of one process on all rows. All replicas
+    update the running statistics in the same way. In evaluation this is torch's batch normalisation.
     """
 
     def __init__(self, norm: _BatchNorm, over: ReplicaSums) -> None:
-        """norm: whose parameters, buffers and settings it takes over."""
+        """norm: the batch normalisation whose parameters, buffers and settings it takes over."""
         if type(norm).forward is not _BatchNorm.forward:
             raise PlanError(
-                f"the batch normalisation `{type(norm).__name__}` computes in its own way, which alray cannot do over "
-                "replicas",
+                f"the batch normalisation `{type(norm).__name__}` has a forward pass of its own, which alray cannot "
+                "compute over replicas",
                 key="replicas.sync_batch_norm",
                 mend="use torch's BatchNorm1d, BatchNorm2d or BatchNorm3d, or set it to false",
             )
@@ -85,7 +85,7 @@ class ReplicaBatchNorm(_BatchNorm):
 
     @torch.no_grad()
     def _track(self, moments: _Moments) -> None:
-        """As torch does: the running variance is the unbiased one."""
+        """Update the running statistics as torch does, with the unbiased variance."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         self.num_batches_tracked.add_(1)
@@ -97,9 +97,10 @@ class ReplicaBatchNorm(_BatchNorm):
 
 @dataclass(frozen=True)
 class _Moments:
-    """Over all replicas, in double precision.
+    """Statistics over all replicas, in double precision.
 
-    mean, variance: [C], the variance biased; count: values of a channel; weight: this replica's rows, of 1.
+    mean, variance: [C], the variance biased; count: number of values per channel; weight: this replica's share of all
+    rows.
     """
 
     mean: torch.Tensor
@@ -109,8 +110,11 @@ class _Moments:
 
 
 def _moments(s: torch.Tensor, over: ReplicaSums) -> _Moments:
-    """Of `[N, C, ...]`: each replica's mean and sum of squared deviations, put together as Chan et al. 1979 do, which
-    cancels nothing where the mean is large."""
+    """The statistics of `[N, C, ...]` over all replicas.
+
+    Each replica's mean and sum of squared deviations are combined as in Chan et al. 1979, which loses no digits when
+    the mean is large.
+    """
     axes = _axes(s)
     channels, count = s.shape[1], s.numel() // s.shape[1]
     variance, mean = torch.var_mean(s, axes, correction=0)
@@ -132,8 +136,8 @@ class _Normalise(torch.autograd.Function):
 
         ds = weight / sigma (dy - sum(dy) / N - x sum(dy x) / N)
 
-    Here dy is that of a replica's own loss, which counts w_i in the loss of all: the sums are of w_i dy, and what comes
-    out is divided by w_i again, for it is averaged with that weight later.
+    Here dy belongs to a replica's own loss, which has weight w_i in the common loss. So the sums are of w_i dy, and the
+    result is divided by w_i again, because gradients are averaged with that weight later.
     """
 
     @staticmethod
@@ -182,5 +186,5 @@ class _Normalise(torch.autograd.Function):
 
 
 def _axes(s: torch.Tensor) -> list[int]:
-    """All but the channels."""
+    """All axes but the channels."""
     return [0, *range(2, s.ndim)]

@@ -1,4 +1,4 @@
-"""The inference route as one module: up through the encoders, over the turn, down through the label decoders."""
+"""A route of inference as one module: up through the encoders, over the turn, down through the decoders."""
 
 from __future__ import annotations
 
@@ -7,24 +7,21 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from alray.nn.component import AssociatedComponent, BackpropagationComponent, Component
-from alray.nn.contrastive_component import ContrastiveComponent
-from alray.nn.encoder import Encoder, Tensors, in_default_strides, run_block
+from alray.nn.component import Component
+from alray.nn.encoder import Tensors, in_default_strides, run_block
 
 
 class Route(nn.Module):
-    """f_1..f_l, then b_l, then h_l..h_1 of Associated Learning; f_1..f_L and the head where there is no label chain.
+    """What is left of a network for inference: encoders f_1..f_l, the turn, and decoders h_l..h_1 if there are any.
 
-    What is left of a network that is not trained any more: no label encoder, no projection, no bridge but the one
-    where the route turns, no loss, no optimizer. In evaluation mode it gives the bits that an evaluation of the run
-    gives. (A block of one's own that draws random numbers in evaluation mode too draws them from torch's global stream
-    here, not from the run's.)
+    In evaluation mode it gives the bits that an evaluation of the run gives. One exception: a user's block that draws
+    random numbers in evaluation mode too draws them from torch's global stream here, not from the run's.
     """
 
     def __init__(
         self, blocks: Sequence[nn.Module], turn: nn.Module, decoders: Sequence[nn.Module], *, writes_input: bool
     ) -> None:
-        """blocks: f_1..f_l; turn: b_l or the head; decoders: h_1..h_l, or none; writes_input: whether f_1 does."""
+        """blocks: f_1..f_l; decoders: h_1..h_l, or none; writes_input: whether f_1 changes its input in place."""
         super().__init__()
         self.f = nn.ModuleList(blocks)
         self.turn = turn
@@ -46,29 +43,16 @@ class Route(nn.Module):
 
 
 def route_of(components: Sequence[Component], depth: int) -> Route:
-    """The route of this depth through the components of a network, which it shares and sets to evaluation mode.
+    """The route of this depth. It shares the components' weights and sets them to evaluation mode.
 
-    components: all of them, in order, or the first `depth`; a route must end at component `depth` (counted from 1).
+    components: those of a network in order, the first `depth` at least; a route must end at component `depth`, from 1.
     """
     taken = components[:depth]
-    encoders = [_encoder(component) for component in taken]
-    decoders = [component.h for component in taken if isinstance(component, AssociatedComponent)]
+    turn = taken[-1].turn
+    assert turn is not None, "no route ends here"
     return Route(
-        [encoder.body for encoder in encoders],
-        _turn(taken[-1]),
-        decoders,
-        writes_input=encoders[0].writes_input,
+        [component.f.body for component in taken],
+        turn,
+        [component.decoder for component in taken if component.decoder is not None],
+        writes_input=taken[0].f.writes_input,
     )
-
-
-def _encoder(component: Component) -> Encoder:
-    assert isinstance(component, AssociatedComponent | BackpropagationComponent | ContrastiveComponent)
-    return component.f
-
-
-def _turn(component: Component) -> nn.Module:
-    if isinstance(component, AssociatedComponent):
-        return component.b
-    assert isinstance(component, BackpropagationComponent | ContrastiveComponent)
-    assert component.head is not None, "no route ends here"
-    return component.head

@@ -1,4 +1,4 @@
-"""Shapes as blocks see them: one sample, without the batch dimension."""
+"""Shapes of one sample, without the batch dimension."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import torch
 
 
 class Shape(tuple[int, ...]):
-    """Sizes of one sample, e.g. `(channels, height, width)`, with the type of its values.
+    """Sizes of one sample, such as `(channels, height, width)`, with the type of its values; otherwise a plain tuple.
 
-    A plain tuple to index and unpack; `dtype` says what the values are, and `words` what they stand for: of text, the
-    word of each number, with "<pad>" and "<unk>" first; None of everything else.
+    `dtype` is the type of the values. `words`, for text only, gives the word of each number, "<pad>" and "<unk>" first.
     """
 
     dtype: torch.dtype
@@ -27,7 +26,7 @@ class Shape(tuple[int, ...]):
 
     @property
     def elements(self) -> int:
-        """Values in one sample."""
+        """Number of values in one sample."""
         product = 1
         for size in self:
             product *= size

@@ -1,4 +1,4 @@
-"""Comparison: one plan for every schedule a method can run in and every number of stages."""
+"""A comparison: one plan for each schedule that suits a method, on each number of stages."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from alray.errors import PlanError
 from alray.plan.costs import Costs
 from alray.plan.make import make_plan
 from alray.plan.plan import Plan
-from alray.plan.schedules import LOCAL
-from alray.spec.micro_batches import MICRO_BATCHED, PIPELINES, default_micro_batches, default_virtual_stages
+from alray.schedules.schedule import Schedule
+from alray.schedules.table import default_schedule, schedules_for
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """One row: a schedule on a number of stages, each with its best cut. What cannot run says why, without figures."""
+    """One row: a schedule on a number of stages, with its best cut. A schedule that cannot run has a reason instead of
+    figures."""
 
     schedule: str
     stages: int
@@ -34,7 +35,7 @@ class Alternative:
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Alternative:
-        """The row of a plan: its own figures."""
+        """The row with the figures of a plan."""
         return cls(
             schedule=plan.schedule,
             stages=plan.stages,
@@ -48,16 +49,17 @@ class Alternative:
         )
 
 
-def schedules_for(method: str, stages: int) -> tuple[str, ...]:
-    """The schedules to compare for a method: on one stage just one, for there is nothing to overlap."""
-    if method == "backpropagation":
-        return ("single",) if stages == 1 else PIPELINES
-    return ("streamed",) if stages == 1 else LOCAL
+def schedules_on(stages: int, *, local_losses: bool) -> tuple[Schedule, ...]:
+    """The schedules to compare. On one stage there is nothing to overlap, so only the default one is left."""
+    if stages == 1:
+        return (default_schedule(local_losses=local_losses, stages=1),)
+    return tuple(schedule for schedule in schedules_for(local_losses=local_losses) if not schedule.one_stage)
 
 
 def compare_plans(
     *,
     method: str,
+    local_losses: bool,
     costs: Costs,
     stages: Iterable[int],
     in_flight: int,
@@ -68,25 +70,26 @@ def compare_plans(
     stage_speed: Sequence[float] | None = None,
     memory_limits: Sequence[int] | None = None,
 ) -> tuple[Alternative, ...]:
-    """A row for every schedule of the method on every number of stages, the shortest step first, what cannot run last.
+    """A row for each schedule of the method on each number of stages, sorted by step time; what cannot run comes last.
 
-    micro_batches, virtual_stages: for the schedules that have them; None: the spec's defaults (virtual stages are
-    given to `interleaved_1f1b` alone). stage_speed, memory_limits: of the devices in order; a row takes the first of
-    them, and is refused where there are not enough. The figures are those of `make_plan` with `partition: auto`.
+    local_losses: whether the method has them. micro_batches: for the schedules that cut mini-batches; virtual_stages:
+    for those that need several on each stage; None: the defaults of the spec. stage_speed, memory_limits: of the
+    devices in order; a row takes the first ones, and cannot run where there are too few. The figures are those of
+    `make_plan` with `partition: auto`.
     """
     rows = []
     for count in stages:
-        for schedule in schedules_for(method, count):
-            parts = default_micro_batches(schedule, count)
-            if micro_batches is not None and schedule in MICRO_BATCHED:
+        for schedule in schedules_on(count, local_losses=local_losses):
+            parts = schedule.default_micro_batches(count)
+            if micro_batches is not None and schedule.cuts_mini_batches:
                 parts = micro_batches
-            virtual = default_virtual_stages(schedule)
-            if virtual_stages is not None and schedule == "interleaved_1f1b":
+            virtual = schedule.default_virtual_stages
+            if virtual_stages is not None and virtual > 1:
                 virtual = virtual_stages
             try:
                 plan = make_plan(
                     method=method,
-                    schedule=schedule,
+                    schedule=schedule.name,
                     stages=count,
                     replicas=replicas,
                     partition="auto",
@@ -102,13 +105,13 @@ def compare_plans(
                     memory_limits=None if memory_limits is None else memory_limits[:count],
                 )
             except PlanError as error:
-                rows.append(Alternative(schedule, count, parts, virtual, refused=error.problems[0].message))
+                rows.append(Alternative(schedule.name, count, parts, virtual, refused=error.problems[0].message))
             else:
                 rows.append(Alternative.of_plan(plan))
     return tuple(sorted(rows, key=_rank))
 
 
 def _rank(row: Alternative) -> tuple[bool, float, int]:
-    # Rounded: equal steps may differ in their last digits, and then the one on fewer stages comes first.
+    # Steps are rounded, because equal steps may differ in their last digits; then fewer stages come first.
     step = row.predicted_step_time_s
     return step is None, float(f"{step or 0.0:.10g}"), row.stages

@@ -1,4 +1,4 @@
-"""What a component costs: the value that reaches the plan from a probe, from counting, or from the spec."""
+"""What components cost. The costs come from a probe, from counting, or from the spec."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class ComponentCosts:
 
     name: str
     forward_s: float  # F: what is passed on
-    backward_s: float  # B: local losses and their gradients
+    backward_s: float  # L and B together: label chain, local losses and their gradients
     update_s: float  # U: optimizer steps
-    infer_s: float  # E: the encoder in evaluation mode, with this component's bridge
-    route_s: float  # D: this component's decoder for one depth
+    infer_s: float  # E: the encoder in evaluation mode, with the turn of the route that ends here
+    route_s: float  # D: this component's decoder, for one route
     parameters: int
     parameter_bytes: int  # weights and buffers
     gradient_bytes: int
@@ -29,18 +29,23 @@ class ComponentCosts:
     route_bytes: int  # what one depth's message downwards before this component holds
     output_shape: tuple[int, ...]  # of s, without the batch dimension
     ends_route: bool = True  # whether a route of inference has this depth
-    parts: dict[str, int] = field(default_factory=dict, hash=False)  # `parameters` of f, b, g, h; f and p; f and head
-    # The most that is held beside weights and optimizer state, with what forward left; 0: no more than that.
-    forward_peak_bytes: int = 0
-    backward_peak_bytes: int = 0  # from no gradients on, those it makes included
-    backward_fixed_bytes: int = 0  # of those, what does not hang on the number of samples
-    adding_peak_bytes: int = 0  # in a backward that adds to gradients, those not included
+    parts: dict[str, int] = field(default_factory=dict, hash=False)  # `parameters` by part: f, b, g, h; f, head
+    along_parameters: int | None = None  # that every route over this component uses; None: not counted
+    turn_parameters: int = 0  # that only the route which ends at this component uses
+    # Peaks in bytes, without weights and optimizer state; 0: no more than activation_bytes.
+    forward_peak_bytes: int = 0  # in F and L
+    backward_peak_bytes: int = 0  # in B, with what F and L left and the gradients that B makes
+    backward_fixed_bytes: int = 0  # of backward_peak_bytes: what does not depend on the number of samples
+    adding_peak_bytes: int = 0  # in a B that adds to gradients, without these gradients
     adding_fixed_bytes: int = 0
     update_peak_bytes: int = 0  # in U, beside gradients
-    # Of forward_s and backward_s, what each micro-batch takes whatever its size; below 0 where small ones are faster.
+    # Of forward_s and backward_s, what each micro-batch takes independently of its size; below 0 where small
+    # micro-batches are faster.
     forward_fixed_s: float = 0.0
     backward_fixed_s: float = 0.0
-    reduce_s: float = 0.0  # between B and U, where there are replicas: their gradients become one
+    reduce_s: float = 0.0  # between B and U, with several replicas: their gradients are averaged
+    label_s: float = 0.0  # of backward_s, the label chain and the losses (L)
+    label_bytes: int = 0  # of output_bytes, the part with the labels
 
     @property
     def train_s(self) -> float:
@@ -57,15 +62,30 @@ class Costs:
     threads: int
     batch_size: int
     components: tuple[ComponentCosts, ...]
-    processor_share: float = 1.0  # of the time above, what keeps a processor busy; a block may also wait
+    processor_share: float = 1.0  # of the times above, the share that keeps a processor busy; a block may also wait
     data_s: float = 0.0  # stage 0 takes this to get a mini-batch ready
     edge_latency_s: float = 2.0e-4  # of one message
     edge_s_per_byte: float = 5.0e-10  # packing, moving and unpacking
-    action_overhead_s: float = 2.0e-4  # of each computation on a micro-batch, whatever its size
-    split_backward: float = 1.0  # how many times as long a backward in two parts takes, both together
-    input_gradient_share: float = 0.5  # of a backward in two parts: the one the stage below waits for
-    contention: float = 1.0  # how many times as long a computation takes while all other processors compute too
+    action_overhead_s: float = 2.0e-4  # of each computation on a micro-batch, independently of its size
+    split_backward: float = 1.0  # the two halves of a split backward together, relative to a whole backward
+    input_gradient_share: float = 0.5  # of a split backward, the share of I, which the stage below waits for
+    contention: float = 1.0  # relative duration of a computation while all other processors compute too
     batch_bytes: int = 0  # of a mini-batch as stage 0 reads it
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Depths of the routes of inference, shallowest first."""
+        return tuple(place + 1 for place, component in enumerate(self.components) if component.ends_route)
+
+    def route_parameters(self, depth: int) -> int | None:
+        """Trainable parameters that the route of this depth uses: the effective ones; None if they were not counted.
+
+        The others are affiliate: only training uses them (the division is that of T.-H. Lin's thesis, 2023).
+        """
+        along = [component.along_parameters for component in self.components[:depth]]
+        if None in along:
+            return None
+        return sum(filter(None, along)) + self.components[depth - 1].turn_parameters
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -1,4 +1,4 @@
-"""What each action of a program waits for on another stage, and why a program cannot come to its end."""
+"""What each action of a program waits for on another stage, and why a program cannot end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.errors import PlanError
-from alray.plan.program import Codes, Program, chunks, messages, sort_of, sorts
+from alray.plan.program import Codes, Program, chunks, messages, parts, sort_of, sorts
 
 Places = NDArray[np.int64]
 
@@ -20,9 +20,10 @@ _MEND = "each receive needs its send, in the same order, and no two stages may w
 
 @dataclass(frozen=True, eq=False)
 class Dependencies:
-    """Actions numbered through: those of stage 0 first; those of stage s begin at `offsets[s]`.
+    """What each action waits for.
 
-    on[i] is the action whose end action i waits for, NOTHING, or a barrier.
+    Actions are numbered consecutively over all stages; those of stage s begin at `offsets[s]`. on[i] is the number of
+    the action whose end action i waits for, NOTHING, or a barrier.
     """
 
     on: Places
@@ -30,7 +31,12 @@ class Dependencies:
 
 
 def find_dependencies(program: Program, in_flight: int) -> Dependencies:
-    """Match sends with receives and barriers with each other; raises PlanError where they do not match."""
+    """Match each receive with its send, and the barriers of all stages with each other.
+
+    An edge holds `in_flight` mini-batches that wait to be received: the first part of a mini-batch is sent only when
+    the receiver has taken the first part of the mini-batch `in_flight` before it. Later parts, such as the labels, find
+    the room of their mini-batch already there. Raises PlanError where actions do not match.
+    """
     if in_flight < 1:
         raise PlanError(f"in_flight is {in_flight}", mend="use at least 1", key="pipeline.in_flight")
     sizes = [len(codes) for codes in program.codes]
@@ -53,12 +59,19 @@ def find_dependencies(program: Program, in_flight: int) -> Dependencies:
                 receives = _places(program.codes[peer], sort_of("R", down), other, program)
                 _check_messages(program, stage, sends, peer, receives)
                 on[offsets[peer] + receives] = offsets[stage] + sends
+                sends, receives = _first_parts(codes, sends), _first_parts(program.codes[peer], receives)
                 on[offsets[stage] + sends[in_flight:]] = offsets[peer] + receives[:-in_flight]
     return Dependencies(on, offsets)
 
 
+def _first_parts(codes: Codes, places: Places) -> Places:
+    """Those of the messages at `places` that begin a mini-batch on their edge."""
+    first: Places = places[parts(codes[places]) == 0]
+    return first
+
+
 def _places(codes: Codes, sort: int, virtual_stage: int, program: Program) -> Places:
-    """Where a stage's list has actions of one sort of one of its virtual stages."""
+    """The indices in a stage's list of the actions of one sort of one of its virtual stages."""
     found = sorts(codes) == sort
     if program.virtual_stages > 1:
         found &= chunks(codes) == virtual_stage // program.stages
@@ -66,7 +79,7 @@ def _places(codes: Codes, sort: int, virtual_stage: int, program: Program) -> Pl
 
 
 def _check_edges(program: Program, stage: int, virtual: int) -> None:
-    """No action uses an edge that is not there."""
+    """Raises PlanError where an action uses an edge that does not exist."""
     codes = program.codes[stage]
     absent = np.zeros(len(codes), dtype=bool)
     for number, down in ((0, False), (virtual - 1, True)):  # nothing below the first, nothing above the last
@@ -82,7 +95,7 @@ def _check_edges(program: Program, stage: int, virtual: int) -> None:
 
 
 def _check_messages(program: Program, stage: int, sends: Places, peer: int, receives: Places) -> None:
-    """The messages of an edge are received in the order in which they are sent, each of them once."""
+    """Raises PlanError unless the messages of an edge are received in the order in which they are sent, each once."""
     sent = messages(program.codes[stage][sends])
     received = messages(program.codes[peer][receives])
     shared = min(len(sent), len(received))
@@ -112,14 +125,14 @@ def _check_messages(program: Program, stage: int, sends: Places, peer: int, rece
 def deadlock(program: Program, stuck: dict[int, int], in_flight: int) -> PlanError:
     """The error for stages that wait for each other.
 
-    `stuck` is the place in its list where each such stage waits.
+    stuck: for each such stage, the index in its list at which it waits.
     """
     told: list[str] = []
     stage = min(stuck)
     while stage in stuck and len(told) < len(stuck):
         action = program.action(stage, stuck[stage])
         if action.kind == "W":
-            # Some stage has not come to this barrier, or it would open; all stages have the same barriers.
+            # All stages have the same barriers, so some stage that waits elsewhere has not reached this one.
             stage = min(s for s, place in stuck.items() if program.action(s, place).kind != "W")
             told.append(f"waits at the barrier of batch {action.batch} (`{action}`) for stage {stage}")
         elif action.kind == "R":
@@ -129,9 +142,9 @@ def deadlock(program: Program, stuck: dict[int, int], in_flight: int) -> PlanErr
             stage = action.peer % program.stages
             told.append(
                 f"waits to send batch {action.batch} to stage {stage} (`{action}`; "
-                f"messages the edge holds: {in_flight})"
+                f"mini-batches the edge holds: {in_flight})"
             )
-        if told.index(told[-1]) < len(told) - 1:  # round the circle
+        if told.index(told[-1]) < len(told) - 1:  # the circle is closed
             told.pop()
             break
     return PlanError(f"deadlock: stage {min(stuck)} {', which '.join(told)}", mend=_MEND)

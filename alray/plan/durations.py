@@ -1,4 +1,4 @@
-"""What the actions of a cut take: the costs of its components, added up."""
+"""The durations of a cut's actions, added up from the costs of its components."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from dataclasses import replace
 from alray.plan.costs import ComponentCosts, Costs
 from alray.plan.memory import stage_ranges
 from alray.plan.setting import Setting
-from alray.plan.simulate import Durations
+from alray.schedules.durations import Durations
+from alray.schedules.table import SCHEDULES
 
-_LEAST_SHARE = 0.5  # of its time in the mini-batch a sample takes in a micro-batch, however small that is
+_LEAST_SHARE = 0.5  # of the time of a sample in a mini-batch, the least that it takes in a micro-batch
 
 
 def stage_durations(costs: Costs, partition: Sequence[int], stage_speed: Sequence[float] = ()) -> Durations:
-    """Of one whole mini-batch: what each (virtual) stage's actions and the messages between them take.
+    """The durations of one whole mini-batch on each (virtual) stage, and of the messages between stages.
 
-    Computations are divided by the speed of the stage's device; the first forward begins with getting the mini-batch
-    ready. Inference of a component comes down once for each route that ends there or above.
+    Computations are divided by the speed of the stage's device. The first forward includes getting the mini-batch
+    ready. In inference a component's decoder runs once for each route that ends at it or above it.
     """
     ranges = stage_ranges(partition)
     components = costs.components
@@ -27,35 +28,37 @@ def stage_durations(costs: Costs, partition: Sequence[int], stage_speed: Sequenc
         return _totals(costs, partition, stage_speed, seconds)
 
     route = [component.route_s * _num_routes(components[index:]) for index, component in enumerate(components)]
-    up = [components[own.stop - 1].output_bytes * costs.edge_s_per_byte for own in ranges[:-1]]
+    ends = [components[own.stop - 1] for own in ranges[:-1]]
+    up = [(end.output_bytes - end.label_bytes) * costs.edge_s_per_byte for end in ends]
     forward = total(lambda component: component.forward_s)
     forward[0] += costs.data_s
     return Durations(
         forward_s=forward,
-        backward_s=total(lambda component: component.backward_s),
+        backward_s=total(lambda component: component.backward_s - component.label_s),
         update_s=total(lambda component: component.update_s),
         infer_s=total(lambda component: component.infer_s),
         route_s=[sum(route[own.start : own.stop]) / speeds[place % len(speeds)] for place, own in enumerate(ranges)],
         up_s=up,
         down_s=[0.0 for _ in up],
         latency_s=costs.edge_latency_s,
+        label_s=total(lambda component: component.label_s),
+        labels_up_s=[end.label_bytes * costs.edge_s_per_byte for end in ends],
     )
 
 
 def action_durations(setting: Setting, partition: Sequence[int]) -> Durations:
-    """Of one action each: in pipelines a computation or message of one micro-batch.
+    """The duration of each action: in pipelines, of the computations and messages of one micro-batch.
 
-    An update begins with the gradients of all replicas becoming one.
-    A micro-batch takes what each takes whatever its size, and its share of the rest of the mini-batch. A gradient is as
-    large as the output it belongs to. Of a backward in two parts, torch leaves all to the second one on the first
-    virtual stage, for which nobody waits.
+    With several replicas an update includes averaging their gradients. A micro-batch takes the fixed time of its
+    component plus its share of the rest of the mini-batch's time. A gradient has as many bytes as the output it belongs
+    to. On the first virtual stage torch does not split the backward: no stage waits for I there, and G does it all.
     """
     costs, speed = setting.costs, setting.stage_speed
     whole = stage_durations(costs, partition, speed)
     if setting.replicas > 1:
         reduce = _totals(costs, partition, (), lambda component: component.reduce_s)
         whole = replace(whole, update_s=[u + r for u, r in zip(whole.update_s, reduce, strict=True)])
-    if not setting.is_pipeline:
+    if not SCHEDULES[setting.schedule].is_pipeline:
         return whole
     share = 1.0 / setting.micro_batches
 
@@ -77,6 +80,8 @@ def action_durations(setting: Setting, partition: Sequence[int]) -> Durations:
     up = [costs.components[index].output_bytes * message for index in lower]
     return replace(
         whole,
+        label_s=(),
+        labels_up_s=(),
         forward_s=[seconds + overhead for seconds in forward],
         backward_s=[seconds + overhead for seconds in backward],
         input_gradient_s=[seconds + overhead for seconds in of_input],
@@ -87,22 +92,18 @@ def action_durations(setting: Setting, partition: Sequence[int]) -> Durations:
 
 
 def computing_s(setting: Setting, durations: Durations) -> list[float]:
-    """Seconds each stage computes for one mini-batch, all its actions and virtual stages together."""
-    backward = durations.backward_s
-    if setting.schedule == "zero_bubble":
-        backward = [i + g for i, g in zip(durations.input_gradient_s, durations.weight_gradient_s, strict=True)]
-    times = setting.micro_batches
-    parts = [times * (f + b) + u for f, b, u in zip(durations.forward_s, backward, durations.update_s, strict=True)]
-    return [sum(parts[stage :: setting.stages]) for stage in range(setting.stages)]
+    """Seconds that each stage computes for one mini-batch, over all its actions and virtual stages."""
+    return SCHEDULES[setting.schedule].computing_s(durations, setting.stages, setting.micro_batches)
 
 
 def evaluation_durations(costs: Costs, partition: Sequence[int], stage_speed: Sequence[float] = ()) -> Durations:
-    """`stage_durations` with the messages of evaluation: outputs go up, the answers of all routes above come down."""
+    """`stage_durations` with the messages of an evaluation: outputs go up, answers of all routes above come down."""
     components = costs.components
     lower = [own.stop - 1 for own in stage_ranges(partition)[:-1]]
     return replace(
         stage_durations(costs, partition, stage_speed),
         up_s=[components[i].infer_bytes * costs.edge_s_per_byte for i in lower],
+        labels_up_s=(),
         down_s=[
             components[i + 1].route_bytes * _num_routes(components[i + 1 :]) * costs.edge_s_per_byte for i in lower
         ],
@@ -110,14 +111,14 @@ def evaluation_durations(costs: Costs, partition: Sequence[int], stage_speed: Se
 
 
 def _num_routes(components: Sequence[ComponentCosts]) -> int:
-    """Routes of inference that end at one of these components."""
+    """How many routes of inference end at these components."""
     return sum(component.ends_route for component in components)
 
 
 def _totals(
     costs: Costs, partition: Sequence[int], stage_speed: Sequence[float], seconds: Callable[[ComponentCosts], float]
 ) -> list[float]:
-    """The seconds of each (virtual) stage's components together, on its device."""
+    """The seconds of all components of each (virtual) stage, on its device."""
     speeds = tuple(stage_speed) or (1.0,)
     return [
         sum(seconds(costs.components[i]) for i in own) / speeds[place % len(speeds)]

@@ -1,4 +1,4 @@
-"""What limits the step: one sentence for whoever reads the plan."""
+"""What limits the step: one sentence for the reader of a plan."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from alray.plan.best import best_partition
 from alray.plan.durations import action_durations, computing_s
 from alray.plan.predict import StepPrediction, predict_step
 from alray.plan.setting import Setting
+from alray.schedules.table import SCHEDULES
 
-_WORTH_TELLING = 1.01  # gains under 1 % are within what a measurement tells
+_WORTH_TELLING = 1.01  # a measurement cannot show a gain of less than 1 %
 
 
 def limited_by(setting: Setting, partition: Sequence[int], prediction: StepPrediction, *, is_best: bool) -> str:
-    """One sentence: what the step time hangs on, and a better cut where there is one.
+    """One sentence: what the step time depends on, and a better cut where there is one.
 
-    is_best: whether `partition` is known to be the best one.
+    is_best: whether `partition` is known to be the best cut.
     """
     stages, costs, cores = setting.stages, setting.costs, setting.cores
     if prediction.shared and cores is not None:
@@ -40,20 +41,15 @@ def limited_by(setting: Setting, partition: Sequence[int], prediction: StepPredi
 
 
 def _reason(setting: Setting, partition: Sequence[int], prediction: StepPrediction) -> str:
-    if setting.schedule in ("sequential", "naive"):
-        return "one stage works at a time"
+    """The schedule's own sentence with its fields filled in."""
     durations = action_durations(setting, partition)
-    if setting.is_pipeline:
-        slowest = _slowest(computing_s(setting, durations), "")
-        return (
-            f"with {_count(setting.micro_batches, 'micro-batch', 'micro-batches')} the stages idle for "
-            f"{prediction.bubble * 100:.3g} % of the step, and {slowest}"
-        )
-    forward = durations.forward_s
-    backward = [b + u for b, u in zip(durations.backward_s, durations.update_s, strict=True)]
-    if setting.schedule == "streamed":
-        return _slowest([f + b for f, b in zip(forward, backward, strict=True)], "")
-    return f"forwards follow each other ({sum(forward) * 1e3:.3g} ms), then {_slowest(backward, ' in backward')}"
+    return SCHEDULES[setting.schedule].limited_by.format(
+        slowest=_slowest(computing_s(setting, durations), ""),
+        slowest_backward=_slowest(durations.after_forward_s, " in backward"),
+        forwards=f"{sum(durations.forward_s) * 1e3:.3g} ms",
+        micro_batches=_count(setting.micro_batches, "micro-batch", "micro-batches"),
+        idle=f"{prediction.bubble * 100:.3g} %",
+    )
 
 
 def _slowest(seconds: Sequence[float], of_what: str) -> str:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alray.errors import PlanError
 from alray.plan.best import best_partition, check_parts
 from alray.plan.costs import Costs
 from alray.plan.durations import evaluation_durations, stage_durations
 from alray.plan.limits import limited_by
 from alray.plan.memory import memory_of, stage_ranges
-from alray.plan.partition import check_partition, partition_parameters, partition_uniform
+from alray.plan.partition import partition_as_asked
 from alray.plan.plan import EdgePlan, Plan, StagePlan
-from alray.plan.predict import predict_evaluation, predict_step
+from alray.plan.predict import StepPrediction, predict_evaluation, predict_step
 from alray.plan.setting import Setting
+from alray.schedules.table import SCHEDULES
 
-LEAST_DEADLINE_S = 15.0  # starting threads, loading libraries and a busy machine take their time
+LEAST_DEADLINE_S = 15.0  # threads start, libraries load, and the machine may be busy
 DEADLINE_FACTOR = 20.0  # costs may be estimates
 
 
@@ -40,16 +40,16 @@ def make_plan(
 ) -> Plan:
     """The plan of a run.
 
-    schedule: one of `schedules.SCHEDULES` (`auto` is resolved by the spec).
-    partition: `auto` (the shortest step of the schedule), `uniform`, `parameters`, or a count for each stage, with
-    virtual stages for each of those. cores: processors that all stages and replicas share; None where each stage has
-    its own device. evaluation_batches: mini-batches of one evaluation, over all splits it covers.
-    stage_speed: of each stage's device, relative to the one the costs were taken on; None: all the same.
-    memory_limits: bytes each stage may hold. The automatic cut keeps within them; another one is taken as it is, for
-    memory is an estimate, unless no cut fits.
-    shares: samples of a mini-batch for each replica; costs are those of the largest.
+    schedule: a name in `alray.schedules.table.SCHEDULES` (the spec resolves `auto`).
+    partition: `auto` (the cut with the shortest step), `uniform`, `parameters`, or the number of components of each
+    (virtual) stage. cores: processors that all stages and replicas share; None where each stage has its own device.
+    evaluation_batches: mini-batches of one evaluation, over all splits it covers.
+    stage_speed: of each stage's device, relative to the device of the costs; None: all the same.
+    memory_limits: bytes that each stage may hold. `auto` keeps within them. Any other partition is taken as it is,
+    because the memory is an estimate.
+    shares: samples of a mini-batch for each replica; the costs are those of the largest share.
 
-    Raises PlanError where the components cannot be laid on the stages so.
+    Raises PlanError where the components cannot be divided in this way.
     """
     setting = Setting(
         schedule=schedule,
@@ -63,39 +63,66 @@ def make_plan(
         replicas=replicas,
         cores=cores,
     )
-    counts = _choose_partition(partition, setting)
-    prediction = predict_step(setting, counts)
-    stage_plans = tuple(_stage_plan(setting, counts, stage) for stage in range(stages))
-    inference = evaluation_durations(costs, counts, setting.stage_speed)
-    # A stage may have to wait for a mini-batch's whole way through the others, in training or in evaluation.
-    longest_wait_s = max(
-        prediction.step_time_s, prediction.first_step_s, sum(inference.infer_s) + sum(inference.route_s)
-    )
-    return Plan(
+    return _plan_in(
+        setting,
+        partition,
         method=method,
-        schedule=schedule,
-        stages=stages,
-        replicas=replicas,
-        partition=counts,
-        in_flight=in_flight,
         steps_per_epoch=steps_per_epoch,
         total_steps=total_steps,
-        stage_plans=stage_plans,
+        evaluation_batches=evaluation_batches,
+        shares=tuple(shares),
+    )
+
+
+def _plan_in(
+    setting: Setting,
+    partition: str | Sequence[int],
+    *,
+    method: str,
+    steps_per_epoch: int,
+    total_steps: int | None,
+    evaluation_batches: int,
+    shares: tuple[int, ...],
+) -> Plan:
+    """The plan in a setting."""
+    check_parts(setting)
+    parameters = [component.parameters for component in setting.costs.components]
+    counts = partition_as_asked(partition, parameters, setting.num_parts, auto=lambda: best_partition(setting))
+    prediction = predict_step(setting, counts)
+    return Plan(
+        method=method,
+        schedule=setting.schedule,
+        stages=setting.stages,
+        replicas=setting.replicas,
+        partition=counts,
+        in_flight=setting.in_flight,
+        steps_per_epoch=steps_per_epoch,
+        total_steps=total_steps,
+        stage_plans=tuple(_stage_plan(setting, counts, stage) for stage in range(setting.stages)),
         edges=_edges(setting, counts),
-        costs=costs,
-        cores=cores,
+        costs=setting.costs,
+        cores=setting.cores,
         predicted_step_time_s=prediction.step_time_s,
         predicted_bubble=prediction.bubble,
         bound_s=prediction.bound_s,
         bound=prediction.bound,
         limited_by=limited_by(setting, counts, prediction, is_best=partition == "auto"),
         evaluation_s=predict_evaluation(setting, counts, evaluation_batches),
-        deadline_s=max(LEAST_DEADLINE_S, DEADLINE_FACTOR * longest_wait_s),
-        micro_batches=micro_batches,
-        virtual_stages=virtual_stages,
+        deadline_s=_deadline_s(setting, counts, prediction),
+        micro_batches=setting.micro_batches,
+        virtual_stages=setting.virtual_stages,
         stage_speed=setting.stage_speed,
-        shares=tuple(shares),
+        shares=shares,
     )
+
+
+def _deadline_s(setting: Setting, counts: tuple[int, ...], prediction: StepPrediction) -> float:
+    """A stage may have to wait while a mini-batch goes through all other stages, in training or in evaluation."""
+    inference = evaluation_durations(setting.costs, counts, setting.stage_speed)
+    longest_wait_s = max(
+        prediction.step_time_s, prediction.first_step_s, sum(inference.infer_s) + sum(inference.route_s)
+    )
+    return max(LEAST_DEADLINE_S, DEADLINE_FACTOR * longest_wait_s)
 
 
 def _stage_plan(setting: Setting, counts: tuple[int, ...], stage: int) -> StagePlan:
@@ -106,7 +133,8 @@ def _stage_plan(setting: Setting, counts: tuple[int, ...], stage: int) -> StageP
         first=runs[0].start,
         last=runs[0].stop - 1,
         forward_s=sum(durations.forward_s[stage :: setting.stages]),
-        backward_s=sum(durations.backward_s[stage :: setting.stages]),
+        backward_s=sum(durations.backward_s[stage :: setting.stages])
+        + sum(durations.labels_s[stage :: setting.stages]),
         update_s=sum(durations.update_s[stage :: setting.stages]),
         memory=memory_of(setting, counts, stage),
         chunks=tuple((run.start, run.stop - 1) for run in runs) if setting.virtual_stages > 1 else (),
@@ -114,33 +142,15 @@ def _stage_plan(setting: Setting, counts: tuple[int, ...], stage: int) -> StageP
 
 
 def _edges(setting: Setting, counts: tuple[int, ...]) -> tuple[EdgePlan, ...]:
-    """What goes from stage to stage: outputs up, and in pipelines their gradients, as large, down."""
+    """What goes from stage to stage: outputs up, and in pipelines gradients of the same size down."""
     moved: dict[tuple[int, int], int] = {}
     stages = setting.stages
     for place, own in enumerate(stage_ranges(counts)[:-1]):
         lower, upper = place % stages, (place + 1) % stages
         output_bytes = setting.costs.components[own.stop - 1].output_bytes
         moved[lower, upper] = moved.get((lower, upper), 0) + output_bytes
-        if setting.is_pipeline:
+        if SCHEDULES[setting.schedule].is_pipeline:
             moved[upper, lower] = moved.get((upper, lower), 0) + output_bytes
-    if stages == 1:  # virtual stages of one stage hand over without messages
+    if stages == 1:  # virtual stages of one stage need no messages
         return ()
     return tuple(EdgePlan(f"{source}->{goal}", total) for (source, goal), total in moved.items())
-
-
-def _choose_partition(partition: str | Sequence[int], setting: Setting) -> tuple[int, ...]:
-    check_parts(setting)
-    components, parts = setting.costs.components, setting.num_parts
-    if partition == "auto":
-        return best_partition(setting)
-    if partition == "uniform":
-        return partition_uniform(len(components), parts)
-    if partition == "parameters":
-        return partition_parameters([component.parameters for component in components], parts)
-    if isinstance(partition, str):
-        raise PlanError(
-            f"unknown partition `{partition}`",
-            mend="choose auto, uniform, parameters, or give a count for each stage",
-            key="pipeline.partition",
-        )
-    return check_partition(partition, len(components), parts)

@@ -1,4 +1,4 @@
-"""The memory each stage will need at its peak."""
+"""The predicted memory of each stage at its peak."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from alray.plan.partition import Matrix, interval_sums
 from alray.plan.peaks import Moment, local_moments, pipeline_moments, price, run_peaks, turn_moments
-from alray.plan.pipelines import compute_order
 from alray.plan.plan import Memory
 from alray.plan.setting import Setting
+from alray.schedules.table import SCHEDULES
 
 
 def memory_of(setting: Setting, partition: Sequence[int], stage: int) -> Memory:
@@ -23,7 +23,7 @@ def memory_of(setting: Setting, partition: Sequence[int], stage: int) -> Memory:
     """
     components = setting.costs.components
     runs = stage_ranges(partition)[stage :: setting.stages]
-    if setting.stages == 1:  # its virtual stages follow each other: a micro-batch goes all the way up, then down
+    if setting.stages == 1:  # a micro-batch goes through all virtual stages and back before the next one
         runs = [range(len(components))]
     held = [components[index] for own in runs for index in own]
     peaks = run_peaks(setting.costs, setting.micro_batches)
@@ -45,9 +45,9 @@ def memory_of(setting: Setting, partition: Sequence[int], stage: int) -> Memory:
 
 
 def memory_matrix(setting: Setting, stage: int) -> Matrix:
-    """[n + 1, n + 1]; [i, j] with i < j: predicted peak in bytes if `stage` holds components i to j - 1 alone.
+    """[n + 1, n + 1]; [i, j] with i < j: predicted peak in bytes if `stage` holds components i to j - 1.
 
-    The same as `memory_of` for settings without virtual stages, for all runs of components at once.
+    These are the totals of `memory_of` in settings without virtual stages, for all runs of components at once.
     """
     components = setting.costs.components
     peaks = run_peaks(setting.costs, setting.micro_batches)
@@ -65,11 +65,11 @@ def memory_matrix(setting: Setting, stage: int) -> Matrix:
 
 
 def _moments(setting: Setting, stage: int) -> tuple[Moment, ...]:
-    if setting.is_pipeline and setting.stages > 1:
-        return pipeline_moments(setting.schedule, stage, setting.stages, setting.micro_batches, setting.virtual_stages)
-    if setting.is_pipeline or setting.schedule == "single":
+    if SCHEDULES[setting.schedule].local_losses:
+        return local_moments()
+    if setting.stages == 1:
         return turn_moments(setting.micro_batches)
-    return local_moments()
+    return pipeline_moments(setting.schedule, stage, setting.stages, setting.micro_batches, setting.virtual_stages)
 
 
 def _channel_bytes(setting: Setting, stage: int, runs: Sequence[range]) -> int:
@@ -83,15 +83,15 @@ def _channel_bytes(setting: Setting, stage: int, runs: Sequence[range]) -> int:
 
 
 def _edge_copies(setting: Setting, stage: int, place: int = 0) -> tuple[float, float]:
-    """How often the message of a whole mini-batch is held on the edges below and above a virtual stage.
+    """How many copies of a whole mini-batch's message are held on the edges below and above a virtual stage.
 
-    Local losses: a ring holds `in_flight` messages that wait and the one being worked on or sent. Pipelines: of each
-    micro-batch between forward and backward what was received, and one gradient on its way down. (What was sent up is
-    what the forward left, and a gradient that comes is part of a backward's peak.)
+    Local losses: a ring holds `in_flight` messages that wait, and one that is being worked on or sent. Pipelines: what
+    was received of each micro-batch between its forward and its backward, and one gradient on its way down. What was
+    sent up is counted as activations, and a gradient that arrives belongs to the peak of a backward.
     """
     if setting.stages == 1:
         return 0.0, 0.0
-    if not setting.is_pipeline:
+    if not SCHEDULES[setting.schedule].is_pipeline:
         return setting.in_flight + 1.0, setting.in_flight + 1.0
     parts = setting.micro_batches
     counts = held_micro_batches(setting.schedule, stage, setting.stages, parts, setting.virtual_stages)
@@ -102,14 +102,17 @@ def _edge_copies(setting: Setting, stage: int, place: int = 0) -> tuple[float, f
 def held_micro_batches(
     schedule: str, stage: int, stages: int, micro_batches: int, virtual_stages: int = 1
 ) -> NDArray[np.int64]:
-    """[computations, virtual stages of the stage]: micro-batches whose activations are held behind each computation
-    of a mini-batch: forwards done less backwards done, where a split backward is done when its second half is."""
-    order = compute_order(schedule, stage, stages, micro_batches, virtual_stages)
+    """[computations, virtual stages of the stage]: how many micro-batches have activations after each computation.
+
+    That is the number of finished forwards minus the number of finished backwards. A split backward is finished when
+    its second half is.
+    """
+    order = SCHEDULES[schedule].computations(stage, stages, micro_batches, virtual_stages)
     change = np.zeros((len(order), virtual_stages), dtype=np.int64)
     for place, (kind, own, _) in enumerate(order):
         change[place, own // stages] = {"F": 1, "I": 0}.get(kind, -1)
     held: NDArray[np.int64] = np.cumsum(change, axis=0)
-    held.flags.writeable = False  # the cache gives it out again
+    held.flags.writeable = False  # the cache returns the same array again
     return held
 
 

@@ -1,27 +1,29 @@
-"""`pipeline.micro_batches: auto`: the largest micro-batch with which every stage keeps within its memory."""
+"""`pipeline.micro_batches: auto`: the fewest micro-batches with which every stage keeps within its memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from alray.errors import PlanError
 from alray.plan.best import fullest_stage, nearest_to_fitting
 from alray.plan.memory import memory_of
-from alray.plan.partition import check_partition, partition_parameters, partition_uniform
+from alray.plan.partition import partition_as_asked
 from alray.plan.setting import Setting
 
 
 def fewest_micro_batches(setting: Setting, partition: str | Sequence[int], candidates: Sequence[int]) -> int:
-    """The first of `candidates`, the fewest micro-batches first, with which no stage passes its memory limit.
+    """The first of `candidates` with which no stage exceeds its memory limit.
 
-    setting: with a limit for each stage; its own number of micro-batches says nothing. partition: as in the spec; with
-    `auto`, some cut has to fit. Raises PlanError where no candidate does: it names the stage that is over its limit
-    with the most micro-batches.
+    setting: with a memory limit for each stage; its own number of micro-batches is ignored. partition: as in the spec;
+    with `auto` it is enough that one cut fits. candidates: numbers of micro-batches, the smallest first. Raises
+    PlanError where none fits; the error names the stage that is over its limit with the most micro-batches.
     """
+    parameters = [component.parameters for component in setting.costs.components]
     for number in candidates:
         tried = replace(setting, micro_batches=number)
-        cut = _cut(tried, partition)
+        cut = partition_as_asked(partition, parameters, setting.num_parts, auto=partial(nearest_to_fitting, tried))
         over, stage = fullest_stage(tried, cut)
         if over <= 1.0:
             return number
@@ -33,15 +35,3 @@ def fewest_micro_batches(setting: Setting, partition: str | Sequence[int], candi
         mend="use more stages, larger devices, or set resources.memory_bytes where there is more memory than it seems",
         key="pipeline.micro_batches",
     )
-
-
-def _cut(setting: Setting, partition: str | Sequence[int]) -> tuple[int, ...]:
-    components, parts = setting.costs.components, setting.num_parts
-    if partition == "auto":
-        return nearest_to_fitting(setting)
-    if partition == "uniform":
-        return partition_uniform(len(components), parts)
-    if partition == "parameters":
-        return partition_parameters([component.parameters for component in components], parts)
-    assert not isinstance(partition, str), "the spec knows no other"
-    return check_partition(partition, len(components), parts)

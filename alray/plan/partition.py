@@ -1,15 +1,14 @@
-"""Partition: cut the chain of components into contiguous stages, none empty and no component left out.
+"""Partitions: the chain of components is cut into contiguous stages, and no stage is empty.
 
-A partition is the number of components of each stage, in order. Exact: a dynamic programme over all
-contiguous cuts. Of the partitions whose slowest stage is the fastest possible, the one with the smallest sum
-of squares of stage costs is taken, and of those the one that cuts earliest (the smallest in dictionary
-order).
+A partition is the number of components of each stage, in order. The best one is found by a dynamic programme over all
+contiguous cuts: its most expensive stage is as cheap as possible. Ties go to the smallest sum of squared stage costs,
+then to the earliest cut (the first in dictionary order).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -19,56 +18,55 @@ from alray.errors import PlanError
 
 Matrix = NDArray[np.float64]
 
+Cut = tuple[int, ...]
+
 _BITS = 40  # costs are rounded to 2^-40 of the largest, so that sums are exact and equal costs are equal
 
 
-def partition_uniform(num_components: int, stages: int) -> tuple[int, ...]:
-    """As many components on each stage as on the next; earlier stages hold what is left over."""
+def partition_uniform(num_components: int, stages: int) -> Cut:
+    """The same number of components on each stage; the first stages take one more where the division leaves a rest."""
     check_size(num_components, stages)
     each, left = divmod(num_components, stages)
     return tuple(each + (stage < left) for stage in range(stages))
 
 
-def partition_parameters(parameters: Sequence[int], stages: int) -> tuple[int, ...]:
-    """The partition whose largest stage holds the fewest parameters."""
-    return partition_auto([float(count) for count in parameters], stages)
+def partition_auto(costs: Sequence[float], stages: int) -> Cut:
+    """The partition whose most expensive stage is the cheapest; costs: of each component, in any unit.
 
-
-def partition_auto(
-    costs: Sequence[float],
-    stages: int,
-    *,
-    edges: Sequence[float] | None = None,
-    memory: Sequence[float] | None = None,
-    limits: Sequence[float] | None = None,
-) -> tuple[int, ...]:
-    """The partition whose slowest stage is the fastest.
-
-    costs: of each component, seconds (or any other unit).
-    edges: len(costs) - 1 values in the same unit, `edges[i]` for a message from component i to i + 1; a cut
-    there
-        costs half of it on either side.
-    memory, limits: bytes of each component, and bytes each stage may hold.
-    Raises PlanError where there are more stages than components or nothing fits.
+    Raises PlanError where there are more stages than components.
     """
     check_size(len(costs), stages)
-    cost = interval_sums(costs)
-    if edges is not None:
-        if len(edges) != len(costs) - 1:
-            raise ValueError(f"{len(costs)} components have {len(costs) - 1} edges between them, not {len(edges)}")
-        half = np.array([0.0, *edges, 0.0]) / 2
-        cost = cost + half[:, None] + half[None, :]
-    fits = None
-    if memory is not None and limits is not None:
-        if len(memory) != len(costs) or len(limits) != stages:
-            raise ValueError("memory has one value a component, limits one a stage")
-        held = interval_sums(memory)
-        fits = [held <= limit for limit in limits]
-    return partition_intervals(cost, stages, fits=fits)
+    return partition_intervals(interval_sums(costs), stages)
+
+
+def partition_as_asked(
+    partition: str | Sequence[int], parameters: Sequence[int], stages: int, *, auto: Callable[[], Cut]
+) -> Cut:
+    """The partition that the spec asks for.
+
+    partition: `auto`, which calls `auto`; `uniform`, the same number of components on each stage; `parameters`, the
+    partition whose largest stage has the fewest parameters; or the number of components of each stage. parameters: of
+    each component. Raises PlanError where that is no partition of the components.
+    """
+    check_size(len(parameters), stages)
+    if partition == "auto":
+        return auto()
+    if partition == "uniform":
+        return partition_uniform(len(parameters), stages)
+    if partition == "parameters":
+        return partition_auto([float(count) for count in parameters], stages)
+    if isinstance(partition, str):
+        raise PlanError(
+            f"unknown partition `{partition}`",
+            mend="choose auto, uniform, parameters, or give the number of components of each stage",
+            key="pipeline.partition",
+        )
+    return check_partition(partition, len(parameters), stages)
 
 
 def interval_sums(costs: Sequence[float]) -> Matrix:
-    """Matrix whose [i, j] is the cost of components i to j - 1 together."""
+    """A matrix whose [i, j] is the cost of components i to j - 1 together. Raises PlanError for costs below 0 or not
+    finite."""
     if any(not math.isfinite(cost) or cost < 0 for cost in costs):
         raise PlanError(f"the cost of a component is not a finite number of 0 or more: {list(costs)}")
     unit = _power_of_two(max(costs), _BITS)
@@ -79,12 +77,12 @@ def interval_sums(costs: Sequence[float]) -> Matrix:
 
 def partition_intervals(
     cost: Matrix | Sequence[Matrix], stages: int, *, fits: Sequence[NDArray[np.bool_]] | None = None
-) -> tuple[int, ...]:
+) -> Cut:
     """The best partition for any cost of a contiguous run of components.
 
     cost: [n + 1, n + 1]; [i, j] with i < j is the cost of a stage that holds components i to j - 1. Where stages
-    differ, one such matrix for each.
-    fits: for each stage, a matrix of the same shape, false where the stage cannot hold that run.
+    differ, one such matrix per stage. fits: for each stage, a matrix of the same shape; false where the stage cannot
+    hold that run. Raises PlanError where no partition fits.
     """
     costs = [cost] if isinstance(cost, np.ndarray) else cost
     size = len(costs[0])
@@ -96,7 +94,8 @@ def partition_intervals(
         own: Matrix = open_costs[stage % len(costs)]
         return own if fits is None else np.where(fits[stage], own, np.inf)
 
-    # slowest[i]: the best slowest stage when components i and later are cut into the stages seen so far.
+    # slowest[i]: the lowest possible cost of the most expensive stage, where the stages seen so far hold components i
+    # and later.
     slowest = np.full(size, np.inf)
     slowest[-1] = 0.0
     for stage in reversed(range(stages)):
@@ -107,8 +106,7 @@ def partition_intervals(
             mend="use more stages, a smaller mini-batch or larger devices",
             key="pipeline.partition",
         )
-    # Among the cuts that reach it, the smallest sum of squares; `after[k][i]` is the sum for components i and
-    # later.
+    # Among the cuts that reach it, the smallest sum of squares; after[k][i] is the sum for components i and later.
     unit = _power_of_two(slowest[0], 0)
     after = [np.full(size, np.inf) for _ in range(stages + 1)]
     after[stages][-1] = 0.0
@@ -126,15 +124,15 @@ def partition_intervals(
     return tuple(end - start for start, end in pairwise(cuts))
 
 
-def check_partition(partition: Sequence[int], num_components: int, stages: int) -> tuple[int, ...]:
-    """A partition someone wrote, as a tuple; raises PlanError unless it is complete and no stage is empty."""
+def check_partition(partition: Sequence[int], num_components: int, stages: int) -> Cut:
+    """A partition that someone wrote, as a tuple. Raises PlanError unless it is complete and no stage is empty."""
     counts = tuple(partition)
     check_size(num_components, stages)
     shown = list(counts)
     if len(counts) != stages:
         raise PlanError(
             f"partition {shown} has {len(counts)} entries, but there are {stages} stages",
-            mend="give one count a stage",
+            mend="give one number per stage",
             key="pipeline.partition",
         )
     if any(count < 1 for count in counts):
@@ -153,12 +151,12 @@ def check_partition(partition: Sequence[int], num_components: int, stages: int) 
 
 
 def _power_of_two(value: float, bits: int) -> float:
-    """About 2^-bits of the value; a power of two, so that dividing by it leaves whole numbers exact."""
+    """About 2^-bits of the value, as a power of two: dividing by it loses no digits."""
     return math.ldexp(1.0, max(math.frexp(value)[1] - bits, -1000)) if value > 0 else 1.0
 
 
 def check_size(num_components: int, stages: int) -> None:
-    """Raises PlanError unless every stage can have a component."""
+    """Raises PlanError where there are more stages than components."""
     if stages < 1:
         raise PlanError(f"{stages} stages", mend="use at least 1", key="pipeline.stages")
     if stages > num_components:

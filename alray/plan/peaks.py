@@ -1,11 +1,11 @@
-"""When a stage holds most: the moments of a mini-batch that could be its peak, priced for any run of components.
+"""Memory peaks: the moments of a mini-batch at which a stage may hold most, and their bytes for any run of components.
 
 Between two computations a stage holds gradients and, for each mini-batch or micro-batch between its forward and its
-backward, what the forward left. Inside a computation one component after another has its turn, with tensors of its own
-that come and go; what the components before it left, or those behind it still need, is held meanwhile. So the peak of
-a run of components is the largest of one value a component, and the largest over a mini-batch's moments is the stage's.
+backward, what the forward left. During a computation its components run one after another. Each allocates temporary
+tensors, while the stage still holds what the components before it left and what those after it need. So the peak of a
+run of components is the largest of one value per component, and the peak of a stage is the largest over the moments.
 
-Prices are arrays over all runs of components at once, [i, j] for the components i to j - 1, or of single runs; the
+Prices are arrays over all runs of components, [i, j] for the components i to j - 1, or single values for one run; the
 arithmetic is the same.
 """
 
@@ -20,20 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.plan.costs import Costs
-from alray.plan.pipelines import compute_order
+from alray.schedules.table import SCHEDULES
 
 Values = NDArray[np.float64]
 Doing = Literal["forward", "backward", "adding", "update", "local_backward", "local_update"]
-"""What goes on: `backward` begins without gradients, `adding` adds to those of earlier micro-batches; local losses
-have their own backward, upwards again, and still hold what was passed on in their update."""
+"""The computation: `backward` begins without gradients, `adding` adds to those of earlier micro-batches. The backward
+of local losses goes upwards through the components, and their update still holds what was passed on."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A computation of virtual stage `own` of a stage, while the stage holds other things.
+    """A computation of virtual stage `own` of a stage, and what the whole stage holds during it.
 
-    held: micro-batches of each virtual stage between forward and backward, the one under way included in a backward.
-    gradients: whether each virtual stage has its gradients.
+    held: for each virtual stage, its micro-batches between forward and backward; a backward counts its own micro-batch.
+    gradients: for each virtual stage, whether it has gradients.
     """
 
     doing: Doing
@@ -44,7 +44,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class RunPeaks:
-    """Bytes of runs of components, beside their weights and optimizer state, of one micro-batch."""
+    """Bytes that runs of components hold for one micro-batch, besides their weights and optimizer state."""
 
     kept: Values  # between forward and backward
     gradients: Values
@@ -56,13 +56,13 @@ class RunPeaks:
     output: Values  # what the last component passed on
 
     def at(self, own: range) -> RunPeaks:
-        """Those of one run, as single values."""
+        """The values of one run."""
         return RunPeaks(*(np.asarray(values[own.start, own.stop]) for values in vars(self).values()))
 
 
 @dataclass(frozen=True)
 class Priced:
-    """What a moment takes, bytes: in all, and of it gradients and what forwards left."""
+    """Bytes that a stage holds in a moment: all of them, and of these the gradients and what forwards left."""
 
     total: Values
     gradients: Values
@@ -70,7 +70,7 @@ class Priced:
 
 
 def price(moment: Moment, runs: Sequence[RunPeaks]) -> Priced:
-    """What a stage with these virtual stages holds at most in `moment`."""
+    """The most that a stage holds in `moment`; runs: the components of each of its virtual stages."""
     own = runs[moment.own]
     zero = np.zeros_like(own.kept)
     gradients = sum((run.gradients for run, has in zip(runs, moment.gradients, strict=True) if has), start=zero)
@@ -85,7 +85,8 @@ def price(moment: Moment, runs: Sequence[RunPeaks]) -> Priced:
 
 
 def local_moments() -> tuple[Moment, ...]:
-    """Of a stage with local losses: gradients of the last mini-batch are there until they are replaced."""
+    """The moments of a stage with local losses. It keeps the gradients of a mini-batch until the next one's replace
+    them."""
     return (
         Moment("forward", 0, (0,), (True,)),
         Moment("local_backward", 0, (1,), (True,)),
@@ -94,7 +95,7 @@ def local_moments() -> tuple[Moment, ...]:
 
 
 def turn_moments(micro_batches: int) -> tuple[Moment, ...]:
-    """Of backpropagation on one stage: each micro-batch goes forward and back before the next one."""
+    """The moments of backpropagation on one stage: each micro-batch goes forward and back before the next one."""
     adding = (Moment("adding", 0, (1,), (True,)),) if micro_batches > 1 else ()
     return (
         Moment("forward", 0, (0,), (True,)),
@@ -108,14 +109,14 @@ def turn_moments(micro_batches: int) -> tuple[Moment, ...]:
 def pipeline_moments(
     schedule: str, stage: int, stages: int, micro_batches: int, virtual_stages: int
 ) -> tuple[Moment, ...]:
-    """Of a stage of a pipeline, which begins a mini-batch without gradients; every moment once.
+    """The moments of a stage of a pipeline, each of them once. The stage begins a mini-batch without gradients.
 
-    A backward that is split is two moments: what its forward left is held until the second half is done.
+    A split backward has two moments: what its forward left is held until the second half ends.
     """
     held = [0] * virtual_stages
     has = [False] * virtual_stages
     moments: dict[Moment, None] = {}
-    for kind, number, _ in compute_order(schedule, stage, stages, micro_batches, virtual_stages):
+    for kind, number, _ in SCHEDULES[schedule].computations(stage, stages, micro_batches, virtual_stages):
         own = number // stages
         backward: Doing = "adding" if has[own] else "backward"
         moments[Moment("forward" if kind == "F" else backward, own, tuple(held), tuple(has))] = None
@@ -132,9 +133,9 @@ def pipeline_moments(
 
 @lru_cache(maxsize=16)
 def run_peaks(costs: Costs, micro_batches: int) -> RunPeaks:
-    """Prices [n + 1, n + 1] of all runs of the components, of one of `micro_batches` equal parts of a mini-batch.
+    """Prices [n + 1, n + 1] of all runs of components, for one of `micro_batches` equal parts of a mini-batch.
 
-    What does not hang on the number of samples (a fresh gradient of a weight, say) is not cut.
+    What does not depend on the number of samples, such as the new gradient of a weight, is not divided.
     """
     components = costs.components
 
@@ -147,7 +148,7 @@ def run_peaks(costs: Costs, micro_batches: int) -> RunPeaks:
         return values
 
     kept, gradients, output = part("activation_bytes"), each("gradient_bytes"), part("output_bytes")
-    # Costs that were not counted have no peaks: then nothing comes and goes.
+    # Given costs have no peaks: then there are no temporary tensors.
     forward = np.maximum(part("forward_peak_bytes"), kept)
     backward = np.maximum(part("backward_peak_bytes", "backward_fixed_bytes"), kept)
     adding = np.maximum(part("adding_peak_bytes", "adding_fixed_bytes"), kept)
@@ -155,8 +156,9 @@ def run_peaks(costs: Costs, micro_batches: int) -> RunPeaks:
     first, last = left[:, None], made[None, :]  # of the components before i, and before j
     held: Values = left[None, :] - left[:, None]
     all_gradients: Values = made[None, :] - made[:, None]
-    # Upwards: what the components below left is held. Downwards: what those above left is gone, their gradients are
-    # there. Local losses go upwards again, and what a component passed on is held by the next one, as its input.
+    # A forward goes upwards and holds what the components below left. A backward goes downwards: what the components
+    # above left is freed, and their gradients are there. A backward of local losses goes upwards again, and each
+    # component holds the output of the one below as its input.
     mine = backward - gradients - left[1:]
     over_output = mine + np.concatenate([[0.0], output[:-1]])
     begins = np.concatenate([mine, [-np.inf]])[:, None]

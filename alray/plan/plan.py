@@ -1,4 +1,4 @@
-"""The plan: who runs what, when, and what that is predicted to take. A value, with a JSON form."""
+"""The plan: what runs on which stage, when, and how long it is predicted to take. A value with a JSON form."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from alray.plan.costs import Costs
+from alray.schedules.actions import Action
+from alray.schedules.table import SCHEDULES
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Predicted peak of one stage, bytes: what each part takes at the moment when all together take most.
+    """Predicted peak of one stage in bytes: the size of each part at the moment when their sum is largest.
 
-    The tensors of a stage, as torch allocates them. What libraries hold for themselves is not in it, nor is the data
-    set that stage 0 reads from.
+    The parts are the tensors of the stage, as torch allocates them. The memory of libraries is not included, nor is the
+    data set that stage 0 reads.
     """
 
     parameters_bytes: int  # with buffers
@@ -22,12 +24,12 @@ class Memory:
     activations_bytes: int  # what forwards left for their backwards
     channel_bytes: int  # rings of send and receive buffers
     snapshot_bytes: int  # the copy a checkpoint is written from
-    temporary_bytes: int = 0  # what comes and goes inside the computation of that moment
+    temporary_bytes: int = 0  # temporary tensors of the computation at that moment
     batch_bytes: int = 0  # the mini-batch stage 0 works on
 
     @property
     def training_bytes(self) -> int:
-        """Without the buffers of edges and the copy for checkpoints: what training itself allocates."""
+        """What training itself allocates: everything except the buffers of edges and the copy for checkpoints."""
         return self.total_bytes - self.channel_bytes - self.snapshot_bytes
 
     @property
@@ -37,10 +39,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class StagePlan:
-    """One device stage: the components [first, last] (counted from 0, both included) and their cost.
+    """One stage: its components `first` to `last` (counted from 0, both included) and their cost.
 
-    A stage with several virtual stages holds a run of components for each: `chunks` then gives first and last of every
-    run, and `first` and `last` are those of the lowest one. Seconds are of a whole mini-batch, all runs together.
+    A stage with several virtual stages holds one run of components for each. `chunks` then has the first and last
+    component of every run; `first` and `last` are those of the lowest run. Seconds are those of a whole mini-batch,
+    over all runs; `backward_s` includes label chain and losses.
     """
 
     stage: int
@@ -54,21 +57,22 @@ class StagePlan:
 
     @property
     def runs(self) -> tuple[range, ...]:
-        """The components of each virtual stage held, the lowest first."""
+        """The components of each virtual stage, the lowest first."""
         chunks = self.chunks or ((self.first, self.last),)
         return tuple(range(first, last + 1) for first, last in chunks)
 
     @property
     def components(self) -> tuple[int, ...]:
-        """Every component held, the lowest first."""
+        """All components of the stage, the lowest first."""
         return tuple(index for run in self.runs for index in run)
 
 
 @dataclass(frozen=True)
 class EdgePlan:
-    """One edge between two stages and what one mini-batch moves over it, in the direction of the arrow.
+    """One edge between two stages, and the bytes of one mini-batch that go over it in the direction of the arrow.
 
-    Gradients have edges of their own ("1->0"); with virtual stages there is one from the last stage to the first.
+    Gradients have edges of their own ("1->0"). With virtual stages there is also an edge from the last stage to the
+    first.
     """
 
     edge: str  # "0->1"
@@ -77,7 +81,7 @@ class EdgePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will run where, and the prediction. Everything a graph needs besides the spec itself."""
+    """What will run where, and the prediction: all that a graph needs besides the spec."""
 
     method: str
     schedule: str
@@ -86,22 +90,30 @@ class Plan:
     partition: tuple[int, ...]  # components per stage; per virtual stage where there are several on each
     in_flight: int
     steps_per_epoch: int
-    total_steps: int | None  # None where the run ends by something else than a number of steps
+    total_steps: int | None  # None where no number of steps ends the run
     stage_plans: tuple[StagePlan, ...]
     edges: tuple[EdgePlan, ...]
     costs: Costs
     cores: int | None  # processors the stages share; None where each has its own device
     predicted_step_time_s: float
     predicted_bubble: float  # share of stage time not computing, steady state, evaluation excluded
-    bound_s: float  # the schedule's bound: what no run of these costs can be under
+    bound_s: float  # the schedule's bound: with these costs no step is shorter
     bound: str  # the bound as a formula, e.g. "max(F+B)"
     limited_by: str  # one sentence: what limits the step, and a better cut where there is one
     evaluation_s: float  # predicted duration of one evaluation
-    deadline_s: float  # a stage silent or stuck for longer is taken for lost
+    deadline_s: float  # a stage that is silent or stuck for longer is considered lost
     micro_batches: int = 1  # equal parts each mini-batch is cut into
     virtual_stages: int = 1  # on each stage
-    stage_speed: tuple[float, ...] = ()  # of each stage's device, relative to the one of the costs; (): all alike
+    stage_speed: tuple[float, ...] = ()  # of each stage's device, relative to the device of the costs; (): all alike
     shares: tuple[int, ...] = ()  # samples of a mini-batch each replica takes at first
+
+    def actions(self, stage: int) -> tuple[Action, ...]:
+        """What `stage` does for mini-batch 0; every mini-batch has the same list.
+
+        On one stage virtual stages are run as one, so there is one F and one B for all components.
+        """
+        virtual_stages = self.virtual_stages if self.stages > 1 else 1
+        return SCHEDULES[self.schedule].actions(stage, self.stages, 0, self.micro_batches, virtual_stages)
 
     def as_json(self) -> dict[str, Any]:
         value = asdict(self)

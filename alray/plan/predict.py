@@ -1,32 +1,32 @@
-"""Prediction: what a partition's steps and evaluations will take, by simulating them."""
+"""Predictions of a partition: the time of its steps and of its evaluations, found by simulation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from alray.plan.bounds import FORMULAS, bound_of
 from alray.plan.costs import Costs
 from alray.plan.durations import action_durations, computing_s, evaluation_durations
 from alray.plan.program import Program
 from alray.plan.setting import Setting
 from alray.plan.simulate import simulate
 from alray.plan.timeline import Timeline
+from alray.schedules.table import SCHEDULES
 
-NUM_BATCHES = 64  # simulated for the steady state, after which nothing new happens
-NUM_PIPELINE_BATCHES = 8  # a pipeline drains at the end of each, so its steady state is there at once
+NUM_BATCHES = 64  # simulated mini-batches: enough to reach the steady state
+NUM_PIPELINE_BATCHES = 8  # a pipeline drains after each mini-batch, so it is in its steady state at once
 
 
 @dataclass(frozen=True)
 class StepPrediction:
-    """Seconds of one mini-batch in steady state, and what holds it there."""
+    """The predicted step: one mini-batch in steady state, and what bounds it."""
 
     step_time_s: float
     bubble: float
     bound_s: float
     bound: str
-    first_step_s: float  # of the first mini-batch on its way through all stages
-    shared: bool  # processors are fewer than the threads that want them, and set the pace
+    first_step_s: float  # of the first mini-batch, until all stages are done with it
+    shared: bool  # whether stages share too few processors, so that these determine the step time
 
 
 def predicted_timeline(
@@ -40,7 +40,7 @@ def predicted_timeline(
     virtual_stages: int = 1,
     stage_speed: Sequence[float] = (),
 ) -> Timeline:
-    """The first mini-batches of a run as predicted, each stage with its own device."""
+    """The predicted timeline of a run's first mini-batches, with a device for each stage."""
     setting = Setting(
         schedule=schedule,
         costs=costs,
@@ -54,9 +54,12 @@ def predicted_timeline(
 
 
 def program_of(setting: Setting, num_batches: int | None = None) -> Program:
-    """The program that is simulated to predict a step: the same for every cut."""
+    """The program that is simulated to predict a step. It is the same for every cut.
+
+    num_batches: mini-batches to simulate; None: enough for the steady state.
+    """
     if num_batches is None:
-        num_batches = NUM_PIPELINE_BATCHES if setting.is_pipeline else NUM_BATCHES
+        num_batches = NUM_PIPELINE_BATCHES if SCHEDULES[setting.schedule].is_pipeline else NUM_BATCHES
     return Program.of_schedule(
         setting.schedule,
         setting.stages,
@@ -67,24 +70,25 @@ def program_of(setting: Setting, num_batches: int | None = None) -> Program:
 
 
 def timeline_of(setting: Setting, partition: Sequence[int], num_batches: int | None = None) -> Timeline:
-    """The first mini-batches of a run in this setting, cut so."""
-    return simulate(program_of(setting, num_batches), action_durations(setting, partition), in_flight=setting.room)
+    """The timeline of the first mini-batches of a run with this setting and partition."""
+    return simulate(program_of(setting, num_batches), action_durations(setting, partition), in_flight=setting.in_flight)
 
 
 def predict_step(setting: Setting, partition: Sequence[int]) -> StepPrediction:
-    """The step of one partition; with `cores`, of stages and replicas that share so many processors.
+    """Predict the step of one partition by simulating it.
 
-    What computes while others compute beside it is slower by `Costs.contention`; the bound is not.
+    With `setting.cores` all stages and replicas share that many processors. Computations that run at the same time then
+    slow each other down by `Costs.contention`, and the step takes at least as long as the processors need for all work.
+    The bound leaves contention out.
     """
-    costs, cores = setting.costs, setting.cores
+    costs, cores, schedule = setting.costs, setting.cores, SCHEDULES[setting.schedule]
     durations = action_durations(setting, partition)
     timeline = timeline_of(setting, partition)
-    bound_s = bound_of(setting, durations)
-    bound = FORMULAS[setting.schedule]
+    bound_s, bound = schedule.bound(durations, setting.stages, setting.micro_batches), schedule.formula
     alone_s = sum(computing_s(setting, durations))
     if setting.cores is not None and costs.contention > 1.0:
         durations = durations.times(_slower(setting, timeline))
-        timeline = simulate(program_of(setting), durations, in_flight=setting.room)
+        timeline = simulate(program_of(setting), durations, in_flight=setting.in_flight)
     computing = sum(computing_s(setting, durations))
     step_time_s = timeline.step_time_s
     shared = False
@@ -93,8 +97,8 @@ def predict_step(setting: Setting, partition: Sequence[int]) -> StepPrediction:
         if alone_s * threads / cores > bound_s:
             bound_s = alone_s * threads / cores
             bound = "sum(F+B)*threads/processors"
-        # Messages too are packed and unpacked by the processors.
-        messages = setting.micro_batches * (sum(durations.up_s) + sum(durations.down_s))
+        # The processors pack and unpack the messages too.
+        messages = setting.micro_batches * (sum(durations.up_s) + sum(durations.down_s)) + sum(durations.labels_up_s)
         work = (computing + messages) * threads / cores
         shared = work > step_time_s
         step_time_s = max(step_time_s, work)
@@ -103,12 +107,12 @@ def predict_step(setting: Setting, partition: Sequence[int]) -> StepPrediction:
 
 
 def _slower(setting: Setting, timeline: Timeline) -> list[float]:
-    """How many times as long the computations of each virtual stage take while others compute beside it.
+    """For each virtual stage, the factor by which its computations slow down because other stages compute too.
 
-    `Costs.contention` is that of all processors; with fewer at work it is nearer to 1 in proportion. Only what keeps a
-    processor busy gets slower: a block may also wait.
+    `Costs.contention` is the factor where all other processors compute. Where only a share of them do, the slowdown is
+    that share of it. It applies to the time that keeps a processor busy, not to the time in which a block waits.
     """
-    assert setting.cores is not None, "where each stage has a device of its own, none is in another's way"
+    assert setting.cores is not None, "there is no contention where each stage has a device of its own"
     others = min(setting.stages * setting.replicas, setting.cores) - 1
     more = (setting.costs.contention - 1.0) * setting.costs.processor_share
     return [1.0 + more * share for share in timeline.crowding(others)] * setting.virtual_stages
@@ -117,7 +121,7 @@ def _slower(setting: Setting, timeline: Timeline) -> list[float]:
 def predict_evaluation(setting: Setting, partition: Sequence[int], num_batches: int) -> float:
     """Seconds of one evaluation over `num_batches` mini-batches; 0 where there are none.
 
-    With virtual stages one mini-batch goes all the way before the next one starts.
+    With virtual stages each mini-batch goes through all of them before the next one starts.
     """
     if num_batches == 0:
         return 0.0

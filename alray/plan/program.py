@@ -1,7 +1,7 @@
-"""A program in columns: the action lists of all stages as one whole number an action.
+"""A program as arrays: the action lists of all stages, each action encoded as one integer.
 
-A thousand stages with a thousand mini-batches are five million actions: too many to hold as objects, and this
-is what the simulation reads.
+A thousand stages with a thousand mini-batches have more than five million actions. That is too many objects; the
+simulation reads these arrays instead.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from alray.plan.actions import KINDS, Action, ActionKind
-from alray.plan.schedules import evaluation_actions, step_actions
+from alray.schedules.actions import KINDS, LABELS, Action, ActionKind
+from alray.schedules.evaluation import evaluation_actions
+from alray.schedules.table import schedule_named
 
 _KINDS = tuple(KINDS)
 _KIND_BITS, _CHUNK_BITS, _PART_BITS = 8, 8, 16  # kind and direction, then chunk, then part, then mini-batch
@@ -25,7 +26,7 @@ Codes = NDArray[np.int64]
 
 
 def sort_of(kind: ActionKind, down: bool = False) -> int:
-    """The number in 0..255 that stands for a kind and a direction."""
+    """The number in 0..255 that encodes a kind and a direction."""
     return _KINDS.index(kind) * 2 + down
 
 
@@ -43,8 +44,19 @@ def chunks(codes: Codes) -> Codes:
 
 
 def messages(codes: Codes) -> Codes:
-    """Mini-batch and part of each action in one number: what a send and its receive agree on."""
+    """Mini-batch and part of each action in one number, which is the same for a send and its receive."""
     return codes // _PART
+
+
+def parts(codes: Codes) -> Codes:
+    """The part that each action names."""
+    return messages(codes) & ((1 << _PART_BITS) - 1)
+
+
+def is_labels(codes: Codes, kind: ActionKind) -> NDArray[np.bool_]:
+    """Whether each action sends ("S") or receives ("R") the labels of a training message, with local losses."""
+    found: NDArray[np.bool_] = (sorts(codes) == sort_of(kind)) & (parts(codes) == LABELS)
+    return found
 
 
 def batches(codes: Codes) -> Codes:
@@ -54,7 +66,7 @@ def batches(codes: Codes) -> Codes:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The action lists of all stages; `codes[stage]` is an int64 array, one element an action."""
+    """The action lists of all stages; `codes[stage]` is an int64 array with one element per action."""
 
     codes: tuple[Codes, ...]
 
@@ -69,16 +81,19 @@ class Program:
     def of_schedule(
         cls, schedule: str, stages: int, num_batches: int, *, micro_batches: int = 1, virtual_stages: int = 1
     ) -> Program:
-        """The same as `schedules.program`, without making the actions one by one."""
+        """The actions of a schedule for mini-batches 0 to `num_batches` - 1.
+
+        Raises PlanError where there is no such schedule, or where it cannot run with these numbers.
+        """
+        found = schedule_named(schedule)
+        found.check(stages, micro_batches, virtual_stages)
         later = np.arange(num_batches, dtype=np.int64)[:, None] * _BATCH
-        steps = cls.of(
-            step_actions(schedule, stage, stages, 0, micro_batches=micro_batches, virtual_stages=virtual_stages)
-            for stage in range(stages)
-        )
+        steps = cls.of(found.actions(stage, stages, 0, micro_batches, virtual_stages) for stage in range(stages))
         return cls(tuple((codes[None, :] + later).ravel() for codes in steps.codes))
 
     @classmethod
     def of_evaluation(cls, stages: int, num_batches: int) -> Program:
+        """The actions of one evaluation over `num_batches` batches."""
         return cls.of(evaluation_actions(stage, stages, num_batches) for stage in range(stages))
 
     @property
@@ -87,11 +102,11 @@ class Program:
 
     @cached_property
     def virtual_stages(self) -> int:
-        """Virtual stages of the stage that has most of them."""
+        """The largest number of virtual stages on one stage."""
         return 1 + max((int(chunks(codes).max()) for codes in self.codes if len(codes)), default=0)
 
     def action(self, stage: int, place: int) -> Action:
-        """The action at `place` of the list of `stage`."""
+        """The action at index `place` in the list of `stage`."""
         code = int(self.codes[stage][place])
         batch, rest = divmod(code, _BATCH)
         part, rest = divmod(rest, _PART)
@@ -99,6 +114,7 @@ class Program:
         return Action(chunk * self.stages + stage, _KINDS[sort // 2], batch, part, bool(sort % 2))
 
     def actions(self, stage: int) -> tuple[Action, ...]:
+        """The whole list of `stage`."""
         return tuple(self.action(stage, place) for place in range(len(self.codes[stage])))
 
 

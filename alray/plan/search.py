@@ -1,9 +1,9 @@
-"""Search: the cut whose simulated step is the shortest, where no dynamic programme can tell.
+"""Search for the cut with the shortest simulated step, where a dynamic programme cannot find it.
 
-The step of a pipeline hangs on all its stages at once, not on the slowest alone; so does that of every schedule with
-one mini-batch at a time when devices differ. The bound of a cut is cheap to reckon and no step is under it: cuts are
-simulated in the order of their bounds, until the bounds pass the best step found. Where there are few enough cuts
-this is exact.
+The step of a pipeline depends on all its stages together, not only on the slowest one. So does the step of a schedule
+with a barrier on devices of different speeds. The bound of a cut is cheap to compute, and no step is shorter than it.
+Cuts are therefore simulated in the order of their bounds, until the bounds exceed the shortest step found. The result
+is exact where there are at most `MOST_CUTS` cuts.
 """
 
 from __future__ import annotations
@@ -12,28 +12,26 @@ from collections.abc import Iterable, Iterator
 from itertools import combinations, pairwise
 from math import comb, inf
 
-from alray.plan.bounds import bound_of
 from alray.plan.durations import action_durations, computing_s
 from alray.plan.memory import memory_of
-from alray.plan.partition import partition_auto
+from alray.plan.partition import Cut, partition_auto
 from alray.plan.predict import program_of
 from alray.plan.setting import Setting
 from alray.plan.simulate import simulate
+from alray.schedules.table import SCHEDULES
 
-Cut = tuple[int, ...]
-
-MOST_CUTS = 4_000  # beyond, only cuts near the best so far are looked at
+MOST_CUTS = 4_000  # where there are more, only neighbours of the best cut so far are tried
 MOST_ACTIONS = 2_000_000  # simulated in one search, a few seconds
-_SAME = 1e-9  # steps nearer to each other than this share are equal
+_SAME = 1e-9  # relative difference below which two steps count as equal
 
 
 def search_partition(setting: Setting, start: Cut | None = None) -> Cut:
-    """The cut with the shortest simulated step; of equal ones that with the smallest bound, then with the smallest
-    sum of squares of stage times, then the earliest cut.
+    """The cut with the shortest simulated step.
 
-    Exact up to `MOST_CUTS` cuts. Beyond, boundaries move one component at a time from `start` (by default the cut
-    with the fastest slowest part) while that makes the step shorter. Cuts that do not fit `memory_limits` are left
-    out; `start` must fit.
+    Ties go to the smallest bound, then to the smallest sum of squared stage times, then to the earliest cut. The result
+    is exact up to `MOST_CUTS` cuts. With more, boundaries move by one component at a time from `start` while that
+    makes the step shorter; the default for `start` is the cut whose slowest part is fastest. Cuts that exceed
+    `memory_limits` are left out; `start` must not exceed them.
     """
     search = _Search(setting)
     size = len(setting.costs.components)
@@ -51,7 +49,7 @@ def search_partition(setting: Setting, start: Cut | None = None) -> Cut:
 
 
 def every_cut(size: int, parts: int) -> Iterator[Cut]:
-    """All cuts of `size` components into `parts` runs, none empty, the earliest first."""
+    """All cuts of `size` components into `parts` runs, none of them empty, in dictionary order."""
     for places in combinations(range(1, size), parts - 1):
         yield tuple(end - first for first, end in pairwise((0, *places, size)))
 
@@ -62,7 +60,7 @@ def fits(setting: Setting, cut: Cut) -> bool:
 
 
 class _Search:
-    """Steps of cuts, each simulated once, for as long as the budget lasts."""
+    """The simulated steps of cuts, each computed once, until the budget of simulations is used up."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -72,7 +70,7 @@ class _Search:
         self._steps: dict[Cut, float] = {}
 
     def best_of(self, cuts: Iterable[Cut], known: Cut | None) -> tuple[Cut | None, bool]:
-        """The cut with the shortest step among `cuts` and `known`, and whether it is not `known`."""
+        """The cut with the shortest step among `cuts` and `known`, and whether it differs from `known`."""
         best, shortest = known, self._step(known) if known is not None else inf
         for bound, _, cut in sorted(self._rank(cut) for cut in cuts):
             if bound >= shortest * (1.0 - _SAME) or (self._left <= 0 and best is not None):
@@ -84,23 +82,25 @@ class _Search:
     def _rank(self, cut: Cut) -> tuple[float, float, Cut]:
         durations = action_durations(self._setting, cut)
         squares = sum(seconds**2 for seconds in computing_s(self._setting, durations))
-        return _rounded(bound_of(self._setting, durations)), _rounded(squares), cut
+        setting = self._setting
+        bound = SCHEDULES[setting.schedule].bound(durations, setting.stages, setting.micro_batches)
+        return _rounded(bound), _rounded(squares), cut
 
     def _step(self, cut: Cut) -> float:
         if cut not in self._steps:
             self._left -= 1
             durations = action_durations(self._setting, cut)
-            self._steps[cut] = simulate(self._program, durations, in_flight=self._setting.room).step_time_s
+            self._steps[cut] = simulate(self._program, durations, in_flight=self._setting.in_flight).step_time_s
         return self._steps[cut]
 
 
 def _rounded(value: float) -> float:
-    """Without the last digits, in which sums differ by the order of their terms, so that equal cuts are equal."""
+    """The value to ten digits. Later digits depend on the order of summation, and equal cuts must compare equal."""
     return float(f"{value:.10g}")
 
 
 def _neighbours(cut: Cut) -> Iterator[Cut]:
-    """The cuts in which one component has moved over one boundary."""
+    """The cuts that differ from `cut` by one component on the other side of one boundary."""
     for place in range(len(cut) - 1):
         for step in (1, -1):
             if cut[place] + step >= 1 and cut[place + 1] - step >= 1:

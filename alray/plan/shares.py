@@ -1,8 +1,8 @@
-"""How many samples of each mini-batch every replica takes, fixed or by how fast it was (DBS).
+"""Shares: how many samples of each mini-batch every replica takes. They are fixed, or follow the replicas' speed (DBS).
 
 Dynamic batch size: Ye et al., "DBS: Dynamic Batch Size for Distributed Deep Neural Network Training", arXiv 2007.11831.
-The mini-batch keeps its size B; only how it is dealt changes, so that every replica computes for the same time. With
-gradients averaged by the weights k_i / B, whatever the shares k_i, their sum is the gradient of the mini-batch.
+The mini-batch keeps its size B; only the shares k_i change, so that every replica computes for the same time. The
+gradients are averaged with the weights k_i / B. Their sum is the gradient of the mini-batch for any shares.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ Shares = tuple[int, ...]
 
 
 def first_shares(count: int, batch_size: int, given: Sequence[int] | None) -> Shares:
-    """The shares a run of `count` replicas begins with: those of the spec's `replicas.shares`, else even ones.
+    """The shares with which a run of `count` replicas begins.
 
-    Raises PlanError where they cannot be shares of `batch_size` samples.
+    given: `replicas.shares` of the spec; None: equal shares. Raises PlanError where they are not shares of `batch_size`
+    samples.
     """
     if given is None:
         return even_shares(count, batch_size)
@@ -33,10 +34,9 @@ def first_shares(count: int, batch_size: int, given: Sequence[int] | None) -> Sh
 
 
 def even_shares(count: int, batch_size: int) -> Shares:
-    """Shares as equal as can be; where the batch does not divide, the first replicas take one sample more each.
+    """Shares that differ by at most one sample; the first replicas take the larger ones.
 
-    That is the largest-remainder method with equal remainders. Raises PlanError where there are fewer samples than
-    replicas.
+    Raises PlanError where there are fewer samples than replicas.
     """
     _require_samples(count, batch_size)
     each, over = divmod(batch_size, count)
@@ -44,21 +44,20 @@ def even_shares(count: int, batch_size: int) -> Shares:
 
 
 def ideal_shares(shares: Sequence[int], compute_s: Sequence[float | None], batch_size: int) -> tuple[float, ...]:
-    """q_i: shares with which all replicas would have computed for the same time; they add up to `batch_size`.
+    """q_i: the shares with which all replicas would have computed for the same time; they add up to `batch_size`.
 
-    shares: k_i, dealt until now. compute_s: t_i, seconds replica i spent computing with them, waiting for others
-    excluded. With d_i = k_i / B the share of the data and p_i = d_i / t_i the speed: r_i = p_i / sum p, q_i = r_i B
+    shares: k_i, the shares so far. compute_s: t_i, the seconds that replica i spent computing with them, without
+    waiting. With the share of the data d_i = k_i / B and the speed p_i = d_i / t_i: r_i = p_i / sum p, q_i = r_i B
     (arXiv 2007.11831, section 3).
 
-    A replica whose time is missing, None or zero (it has just come, or its clock saw nothing) keeps its share; the
-    others deal what is left among themselves by the same formula. Raises ValueError where the numbers are not shares
-    and times.
+    A replica without a time (None or 0, because it is new or its clock measured nothing) keeps its share. The others
+    divide the rest by the same formula. Raises ValueError where the numbers are not shares and times.
     """
     if len(shares) != len(compute_s) or sum(shares) != batch_size or min(shares, default=0) < 1:
         raise ValueError(f"{list(shares)} with {len(compute_s)} times are not the shares of {batch_size} samples")
     if any(time_s is not None and not (math.isfinite(time_s) and time_s >= 0) for time_s in compute_s):
         raise ValueError(f"{list(compute_s)} are not seconds")
-    # In units of the shortest time: no speed overflows, and the largest does not vanish.
+    # Times are divided by the shortest one, so that no speed overflows and the largest time keeps its digits.
     shortest_s = min((time_s for time_s in compute_s if time_s), default=1.0)
     speeds = [
         share / batch_size / (time_s / shortest_s) if time_s else None
@@ -72,25 +71,25 @@ def ideal_shares(shares: Sequence[int], compute_s: Sequence[float | None], batch
 
 
 def integer_shares(ideal: Sequence[float], batch_size: int) -> Shares:
-    """The integers k_i >= 1 with sum k_i = `batch_size` that minimise sum (k_i - q_i)^2; q_i is `ideal`.
+    """The integers k_i >= 1 with sum k_i = `batch_size` that minimise sum (k_i - q_i)^2, where q_i is `ideal`.
 
-    Ties go to the lower ranks. Raises PlanError where there are fewer samples than
-    replicas, ValueError where a q_i is not finite.
+    Ties go to the lower ranks. Raises PlanError where there are fewer samples than replicas, ValueError where a q_i is
+    not finite.
     """
     _require_samples(len(ideal), batch_size)
     if not all(map(math.isfinite, ideal)):
         raise ValueError(f"{list(ideal)} are not shares")
     shares = [max(1, math.floor(share)) for share in ideal]
-    # Why the result is the minimum. Let e_i = k_i - q_i. Throughout holds
+    # Why the result is the minimum. Let e_i = k_i - q_i. At every point of the loop below,
     #     (*)  e_i - e_j <= 1  for every i with k_i > 1 and every j.
-    # At the beginning k_i > 1 means e_i <= 0, and every e_j > -1. Adding one where e is smallest makes that e_j + 1,
-    # and e_j + 1 - e_m <= 1 for every m since e_j <= e_m; in the other pairs e_j only grew. Taking one where e is
-    # largest among the k_i > 1 makes that e_i - 1, and e_m - (e_i - 1) <= 1 for every k_m > 1 since e_m <= e_i; in the
-    # other pairs e_i only shrank.
-    # With the right sum, (*) is enough: let x be any other choice. Some x_i < k_i and some x_j > k_j, hence k_i > 1,
-    # x_i - q_i <= e_i - 1 and x_j - q_j >= e_j + 1. Moving one sample of x from j to i changes its sum of squares by
-    # 2 (x_i - q_i) + 1 - 2 (x_j - q_j) + 1 <= 2 (e_i - e_j) - 2 <= 0, and brings x nearer to k: after some such moves
-    # it is k, so k is no worse than x.
+    # At the start, k_i > 1 implies e_i <= 0, and every e_j > -1. Adding a sample where e is smallest gives e_j + 1, and
+    # e_j + 1 - e_m <= 1 for every m because e_j <= e_m; in the other pairs e_j only grows. Taking a sample where e is
+    # largest among the k_i > 1 gives e_i - 1, and e_m - (e_i - 1) <= 1 for every k_m > 1 because e_m <= e_i; in the
+    # other pairs e_i only shrinks.
+    # With the right sum, (*) is enough. Let x be any other choice. It has some x_i < k_i and some x_j > k_j, so
+    # k_i > 1, x_i - q_i <= e_i - 1 and x_j - q_j >= e_j + 1. Moving one sample of x from j to i changes its sum of
+    # squares by 2 (x_i - q_i) + 1 - 2 (x_j - q_j) + 1 <= 2 (e_i - e_j) - 2 <= 0, and brings x closer to k. Such moves
+    # end in k, so k is no worse than x.
     while (over := sum(shares) - batch_size) != 0:
         excess = [share - wanted for share, wanted in zip(shares, ideal, strict=True)]
         if over < 0:
@@ -103,12 +102,12 @@ def integer_shares(ideal: Sequence[float], batch_size: int) -> Shares:
 
 
 def balanced_shares(shares: Sequence[int], compute_s: Sequence[float | None], batch_size: int) -> Shares:
-    """The shares of the next epoch, from those of the last one and the seconds each replica spent computing."""
+    """The shares of the next epoch, from those of the last epoch and the seconds that each replica spent computing."""
     return integer_shares(ideal_shares(shares, compute_s, batch_size), batch_size)
 
 
 def shares_of_part(shares: Sequence[int], samples: int) -> Shares:
-    """`shares` in proportion, for a mini-batch of fewer samples: the last one of an epoch where it is kept.
+    """Shares in the same proportion for a smaller mini-batch, such as the last one of an epoch.
 
     Raises PlanError where there are fewer samples than replicas.
     """
@@ -117,7 +116,7 @@ def shares_of_part(shares: Sequence[int], samples: int) -> Shares:
 
 
 def rows_of(shares: Sequence[int], rank: int) -> slice:
-    """The rows of a mini-batch that a replica takes: replica 0 the first, and so on."""
+    """The rows of a mini-batch that a replica takes; replica 0 takes the first ones."""
     first = sum(shares[:rank])
     return slice(first, first + shares[rank])
 

@@ -1,4 +1,4 @@
-"""A timeline: when each action of a program starts and ends, and the figures read off it."""
+"""A timeline: when each action of a program starts and ends, and the figures that follow from it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from alray.plan.actions import COMPUTE
 from alray.plan.program import Program, batches, sort_of, sorts
+from alray.schedules.actions import COMPUTE
 
 Seconds = NDArray[np.float64]
 
 
 class TimedAction(NamedTuple):
-    """One action on a time axis; `action` is its printed form."""
+    """One action with its times; `action` is its printed form, such as `2F0`."""
 
     stage: int
     action: str
@@ -25,10 +25,10 @@ class TimedAction(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """`starts_s[stage][i]` and `ends_s[stage][i]`: seconds from the start of the program to those of its i-th
-    action.
+    """When each action of a program starts and ends, in seconds from the start of the program.
 
-    A send or receive spans the time the stage itself spends on it; waiting is the gap before an action.
+    `starts_s[stage][i]` and `ends_s[stage][i]` are those of the i-th action of a stage. A send or receive lasts for as
+    long as the stage itself is busy with it. The gap before an action is the time the stage waits.
     """
 
     program: Program
@@ -37,12 +37,12 @@ class Timeline:
 
     @property
     def duration_s(self) -> float:
-        """When the last action of any stage ends."""
+        """When the last action of all stages ends."""
         return max(float(ends[-1]) for ends in self.ends_s if len(ends))
 
     @property
     def completed_s(self) -> Seconds:
-        """[num_batches]: when the last computation of each mini-batch ends, over all stages."""
+        """[num_batches]: when the last computation of each mini-batch ends on any stage."""
         count = 1 + max(int(batches(codes).max()) for codes in self.program.codes)
         completed = np.zeros(count)
         for codes, ends in zip(self.program.codes, self.ends_s, strict=True):
@@ -52,7 +52,7 @@ class Timeline:
 
     @property
     def step_time_s(self) -> float:
-        """Seconds from one completed mini-batch to the next in steady state: the second half's mean."""
+        """Mean seconds between two completed mini-batches in steady state: in the second half of the program."""
         completed = self.completed_s
         if len(completed) == 1:
             return float(completed[0])
@@ -61,7 +61,7 @@ class Timeline:
 
     @property
     def bubble(self) -> float:
-        """Share of stage time that is not F, B (or I and G) or U (E or D in evaluation), in steady state."""
+        """Share of the stages' time in steady state in which they do not compute."""
         computing = 0.0
         for codes, starts, ends in zip(self.program.codes, self.starts_s, self.ends_s, strict=True):
             computes = np.isin(sorts(codes), _COMPUTE)
@@ -70,10 +70,11 @@ class Timeline:
         return max(0.0, 1.0 - computing / stage_time) if stage_time > 0 else 0.0
 
     def crowding(self, others: int) -> list[float]:
-        """Of each stage: how many of `others` other stages compute while it does, as a share and on average, in the
-        middle half of the program, where it neither fills nor drains.
+        """How crowded the processors are while each stage computes: one value in 0..1 per stage.
 
-        More than `others` count as all of them.
+        A value is the mean number of other stages that compute at the same time, divided by `others`; more than
+        `others` count as `others`. The mean is taken over the middle half of the program, where the pipeline neither
+        fills nor drains.
         """
         if others == 0:
             return [0.0] * self.program.stages
@@ -87,10 +88,10 @@ class Timeline:
             finishes.append(np.clip(ends[computes], first_s, last_s))
         times = np.concatenate([*begins, *finishes])
         order = np.argsort(times)
-        computing = np.cumsum(np.repeat([1, -1], len(times) // 2)[order])[:-1]  # stages, from one time to the next
+        computing = np.cumsum(np.repeat([1, -1], len(times) // 2)[order])[:-1]
         beside = np.minimum(np.maximum(computing - 1, 0), others) / others
         times = times[order]
-        until = np.concatenate([[0.0], np.cumsum(beside * np.diff(times))])  # the integral of `beside` up to each time
+        until = np.concatenate([[0.0], np.cumsum(beside * np.diff(times))])  # integral of `beside` up to each time
         shares = []
         for began, finished in zip(begins, finishes, strict=True):
             crowded = np.sum(np.interp(finished, times, until) - np.interp(began, times, until))
@@ -99,7 +100,7 @@ class Timeline:
         return shares
 
     def bars(self, first_batch: int = 0, end_batch: int | None = None) -> list[TimedAction]:
-        """The actions of mini-batches `first_batch` to `end_batch` - 1, stage by stage, in order."""
+        """The timed actions of mini-batches `first_batch` to `end_batch` - 1, stage by stage, each stage in order."""
         drawn = []
         for stage, codes in enumerate(self.program.codes):
             number = batches(codes)

@@ -1,7 +1,7 @@
-"""What it takes to average a component's gradients over the replicas: the real reduction, between threads here.
+"""Measures how long it takes to average a component's gradients over the replicas.
 
-It runs over the same groups, by the same all-reduce and with the same compression as in the run. On a cluster, where
-replicas lie on several hosts, their network is not in it.
+The real reduction runs between threads of this process, with the all-reduce and the compression of the run. The network
+of a cluster whose replicas are on several hosts is not included.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from alray.channel.gradient_reducer import GradientReducer, communication_thread
 from alray.nn.component import Component
 from alray.spec.replicas import Replicas
 
-_MOST_RANKS = 8  # more threads than this tell of this process, not of the reduction
+_MOST_RANKS = 8  # with more threads, the time would be that of switching between threads
 _REPEATS = 7
 _TIMEOUT_S = 60.0
 
 
 def time_reduction(component: Component, replicas: Replicas) -> float:
-    """Seconds of one mini-batch, the median of repeats; 0 where there is one replica, or nothing to train.
+    """Seconds per mini-batch, the median of repeats; 0 with one replica or without trainable parameters.
 
-    Where weights are averaged every k mini-batches, the k-th part of what that takes.
+    Where weights are averaged every k mini-batches, it is a k-th of one average.
     """
     parameters = [parameter for parameter in component.parameters() if parameter.requires_grad]
     if replicas.count == 1 or not parameters:

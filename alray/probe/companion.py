@@ -1,8 +1,9 @@
-"""A process that keeps a processor as busy as a stage would, for as long as it is told to.
+"""A process that loads a processor as a stage would, for as long as it is told to.
 
     python -m alray.probe.companion THREADS BYTES
 
-Reads lines: `work` begins, `rest` pauses, the end of its input ends it. Says `ready` once it could begin.
+It prints `ready` when it can start, and reads commands from its input: `work` starts, `rest` pauses, end of input ends
+the process.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _FLOAT_BYTES = 4
 
 
 def main(threads: int, nbytes: int) -> None:
-    """Work like that of training: matrix products, and passes over activations of `nbytes` bytes."""
+    """Do work like that of training: matrix products, and passes over activations of `nbytes` bytes."""
     torch.set_num_threads(threads)
     rows = max(1, nbytes // (_WIDTH * _FLOAT_BYTES))
     weights, s, out = torch.zeros(_WIDTH, _WIDTH), torch.zeros(rows, _WIDTH), torch.zeros(rows, _WIDTH)

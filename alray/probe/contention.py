@@ -1,7 +1,7 @@
-"""How much slower a stage computes while others compute beside it on the same machine.
+"""Measures how much slower a stage computes while other stages compute on the same machine.
 
-Stages share memory, caches and the processor's heat: on two virtual CPUs, two processes of one thread each lost 3 to
-11 % each while both ran. A probe alone would predict every pipeline too fast by that.
+Stages share memory, caches and the processor's power budget. On two virtual CPUs, two processes of one thread each were
+3 to 11 % slower while both ran. Without this factor, every pipeline would be predicted that much too fast.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _PAIRS = 9
 
 
 class Companions:
-    """Processes that compute beside this one while `working`."""
+    """Processes that compute at the same time as this one, inside `working`."""
 
     def __init__(self, processes: list[subprocess.Popen[str]]) -> None:
         self._processes = processes
 
     def wait_until_ready(self) -> None:
-        """Until all of them could begin: the time they take to start must not count."""
+        """Wait until all of them can start, so that their start-up is not measured."""
         for process in self._processes:
             assert process.stdout is not None
             process.stdout.readline()
@@ -48,9 +48,9 @@ class Companions:
 
 @contextmanager
 def companions(count: int, *, threads: int, nbytes: int) -> Iterator[Companions]:
-    """Start `count` of them, at most `MOST_COMPANIONS`; they end with the block.
+    """Start `count` companions, at most `MOST_COMPANIONS`; they end when the block is left.
 
-    nbytes: of the activations they work on.
+    nbytes: size of the activations they work on.
     """
     command = [sys.executable, "-m", "alray.probe.companion", str(threads), str(nbytes)]
     processes: list[subprocess.Popen[str]] = []
@@ -72,13 +72,13 @@ def companions(count: int, *, threads: int, nbytes: int) -> Iterator[Companions]
 def measure_contention(work: Callable[[], float], beside: Companions) -> float:
     """How many times longer `work` takes while all of `beside` compute; at least 1.
 
-    work: does some work and returns the seconds it took. It is done alone and beside the others in turns, so that a
-    machine that changes its pace changes both.
+    work: does some work and returns the seconds it took. It runs alone and beside the others in alternation, so that a
+    machine that changes its speed affects both.
     """
     ratios = []
     for _ in range(_PAIRS):
         alone_s = work()
         with beside.working():
-            work()  # until they have begun
+            work()  # gives them time to start
             ratios.append(work() / alone_s)
     return max(1.0, median(ratios))

@@ -1,4 +1,4 @@
-"""How fast a device is for a network: what its components take there, to be held against what they take here."""
+"""How fast a device is for a network: the time of its components there, to compare with their time here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from alray.user_code import UserCode
 
 @dataclass(frozen=True)
 class SpeedTrial:
-    """What a process needs to measure the components of a run where it is, as the stage `stage` would find it."""
+    """Everything a process needs to measure a run's components where it is placed, on the device of stage `stage`."""
 
     spec: Spec
     sample: Shape
@@ -28,9 +28,9 @@ class SpeedTrial:
     stage: int
 
     def train_seconds(self) -> float:
-        """Seconds of F, B and U of all components on this process's device, one after another, alone.
+        """Seconds of F, B and U of all components, one after another, on this process's device.
 
-        Raises RunError where a component fails, PlanError where there is no such device.
+        Raises RunError if a component fails, and PlanError if there is no such device.
         """
         code = UserCode(self.code_root, allow_elsewhere=self.allow_code)
         spec = self.spec
@@ -45,4 +45,4 @@ class SpeedTrial:
 
 def train_seconds(costs: Costs) -> float:
     """Seconds of F, B and U of all components."""
-    return sum(each.forward_s + each.backward_s + each.update_s for each in costs.components)
+    return sum(component.train_s for component in costs.components)

@@ -1,4 +1,4 @@
-"""What each component costs: sizes counted on the meta device, times estimated from the count or given in the spec."""
+"""What each component costs: sizes counted on the meta device, and times estimated from the counts or given."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from alray.device import devices
+from alray.nn.component import trainable
 from alray.nn.network import Network
 from alray.plan.costs import ComponentCosts, Costs
-from alray.probe.exercise import Exercise
 from alray.probe.memory import component_memory
 
 ASSUMED_FLOPS_PER_S = 4.0e10
-"""Of one thread; only estimates use it, and an estimate is for shares between components, not for times."""
+"""Of one thread. Only estimates use it: they give the shares of the components, not absolute times."""
 ASSUMED_BYTES_PER_S = 1.0e10
 
 
 def estimate_costs(network: Network, *, batch_size: int, device: torch.device, threads: int) -> Costs:
-    """Costs counted on the meta device: nothing is allocated, nothing is run. The global stream stays as it was."""
+    """Costs counted on the meta device, without allocating or computing. The global random stream stays as it was."""
     counted: dict[str, ComponentCosts] = {}
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         for index in range(len(network)):
@@ -39,29 +39,32 @@ def estimate_costs(network: Network, *, batch_size: int, device: torch.device, t
 
 
 def given_costs(estimated: Costs, given: Any) -> Costs:
-    """Sizes as counted, times of training as the spec gives them."""
+    """Counted sizes, with the times of training that the spec gives. `label_s` keeps its estimated share of B."""
     components = tuple(
-        replace(component, forward_s=entry.forward_s, backward_s=entry.backward_s, update_s=entry.update_s)
+        replace(
+            component,
+            forward_s=entry.forward_s,
+            backward_s=entry.backward_s,
+            update_s=entry.update_s,
+            label_s=0.0,  # given costs do not tell L and B apart
+        )
         for component, entry in zip(estimated.components, given, strict=True)
     )
     return replace(estimated, source="given", components=components)
 
 
 def _count(network: Network, index: int, batch_size: int, device: torch.device, threads: int) -> ComponentCosts:
-    """Sizes of one component, and times as the work it does over an assumed rate."""
+    """Sizes of one component, and times as its work over an assumed rate."""
     component = network.component(index, "meta")
-    link = network.encoders[index]
-    incoming = network.incoming(index, batch_size, "meta")
-    with torch.device("meta"):
-        if network.spec.method.kind == "associated_learning" and index > 0:
-            incoming["t"] = torch.empty(batch_size, network.spec.method.label_dim, dtype=network.dtype)
-        incoming["labels"] = torch.zeros(batch_size, dtype=torch.int64)
-    run = Exercise(component, incoming)
+    facts = network.encoders[index]
+    exercise = component.exercise(
+        network.training_input(index, batch_size, "meta"), network.route_shape(index + 1).empty(batch_size, "meta")
+    )
     flops = {}
     with torch.device("meta"):
-        for name in ("forward_s", "backward_s", "infer_s", "route_s"):
+        for name, part in exercise.parts.items():
             with FlopCounterMode(display=False) as counter:
-                run.parts[name]()
+                part()
             flops[name] = counter.get_total_flops()
     weights = component.weights()
     parameters = [parameter for parameter in component.parameters() if parameter.requires_grad]
@@ -72,32 +75,31 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
         for optimizer in component.optimizers().values()
         for parameter in optimizer.parameters
     )
-    item = network.dtype.itemsize
-    label_bytes = 0
-    route_width = network.classes if index == 0 else getattr(network.spec.method, "label_dim", network.classes)
-    if network.spec.method.kind == "associated_learning":
-        label_bytes = batch_size * network.spec.method.label_dim * item
-    elif network.spec.method.kind == "supervised_contrastive":
-        label_bytes = batch_size * torch.int64.itemsize  # the labels
-    s_bytes = batch_size * sum(link.given_bytes.values())
+    s_bytes = batch_size * sum(shape.sample_bytes for shape in facts.gives.values())
+    output_bytes = batch_size * sum(shape.sample_bytes for shape in network.edge(index).values())
+    route_bytes = batch_size * network.route_shape(index).sample_bytes
     rate = ASSUMED_FLOPS_PER_S * threads
-    moved_s = (s_bytes + batch_size * link.input.sample_bytes) / ASSUMED_BYTES_PER_S
+    moved_s = (s_bytes + batch_size * facts.input.sample_bytes) / ASSUMED_BYTES_PER_S
     return ComponentCosts(
-        name=link.name,
+        name=facts.name,
         forward_s=flops["forward_s"] / rate + moved_s,
-        backward_s=flops["backward_s"] / rate + 2.0 * moved_s,
+        backward_s=(flops["label_s"] + flops["backward_s"]) / rate + 2.0 * moved_s,
+        label_s=flops["label_s"] / rate,
         update_s=(parameter_bytes + gradient_bytes + optimizer_bytes) / ASSUMED_BYTES_PER_S,
         infer_s=flops["infer_s"] / rate + moved_s,
-        route_s=flops["route_s"] / rate + batch_size * route_width * item / ASSUMED_BYTES_PER_S,
+        route_s=flops["route_s"] / rate + route_bytes / ASSUMED_BYTES_PER_S,
         parameters=sum(parameter.numel() for parameter in parameters),
         parameter_bytes=parameter_bytes,
         gradient_bytes=gradient_bytes,
         optimizer_bytes=optimizer_bytes,
-        output_bytes=s_bytes + label_bytes,
+        output_bytes=output_bytes,
+        label_bytes=output_bytes - s_bytes,
         infer_bytes=s_bytes,
-        route_bytes=batch_size * route_width * item,
-        output_shape=tuple(link.output),
+        route_bytes=route_bytes,
+        output_shape=tuple(facts.output),
         ends_route=network.ends_route(index),
         parts=component.part_parameters(),
+        along_parameters=trainable(component.f) + trainable(component.decoder),
+        turn_parameters=trainable(component.turn),
         **asdict(component_memory(network, index, batch_size, device)),
     )

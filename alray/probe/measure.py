@@ -1,4 +1,4 @@
-"""The probe: what each component costs, measured here, and how much slower it gets beside others."""
+"""The probe: measures the times of each component on this machine, and how much other stages slow it down."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from alray.data.batches import Batch
 from alray.device import devices
 from alray.device.out_of_memory import asked_text, is_out_of_memory
 from alray.errors import RunError
-from alray.nn.component import BackpropagationComponent
+from alray.nn.component import Component, Exercise
 from alray.nn.encoder import Tensors
 from alray.nn.network import Network
 from alray.plan.costs import ComponentCosts, Costs
 from alray.probe.all_reduce import time_reduction
 from alray.probe.contention import companions, measure_contention
 from alray.probe.estimate import estimate_costs
-from alray.probe.exercise import Exercise
 from alray.probe.micro_batch import MicroBatchTimes, time_micro_batch
 from alray.probe.timing import Timed, Timing, time_parts
 from alray.user_code import FAULTS_OF_USER_CODE
 
-_WORK_S = 0.03  # what is compared with and without others beside it takes at least this
+_WORK_S = 0.03  # least time of the work that is measured alone and beside other stages
+_TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """How what is probed will run."""
+    """How the components will run in training."""
 
     device: torch.device
-    threads: int  # of a stage
+    threads: int  # of each stage
     deterministic: bool
-    pipeline: bool = False  # whether torch's pipelines order its work
+    pipeline: bool = False  # whether the schedule is one of torch's pipelines
     micro_batches: int = 1  # equal parts of a mini-batch
-    others: int = 0  # stages that compute beside one, on processors of this machine
+    others: int = 0  # number of other stages that compute on this machine at the same time
 
 
 def probe_costs(network: Network, batch: Batch, surroundings: Surroundings) -> Costs:
-    """Costs measured on a real mini-batch, each time the median of its repeats.
+    """Costs measured on a real mini-batch; each time is the median of its repeats.
 
-    Components that differ in their weights alone are measured once. Leaves the process as it was: threads, determinism
-    and random numbers. Raises RunError where a component fails.
+    Components that differ in their weights only are measured once. Threads, determinism and random numbers of the
+    process are restored. Raises RunError if a component fails.
     """
     device, threads = surroundings.device, surroundings.threads
     labels = {"labels": batch.labels.to(device)}
@@ -92,7 +92,7 @@ def probe_costs(network: Network, batch: Batch, surroundings: Surroundings) -> C
 
 @dataclass(frozen=True)
 class _Measured:
-    """What was measured of one component, for all that are like it."""
+    """The measurements of one component, valid for all components like it."""
 
     timed: Timed
     passed_on: Tensors
@@ -101,21 +101,26 @@ class _Measured:
 
     @property
     def train_s(self) -> float:
-        return sum(self.timed.medians[name] for name in ("forward_s", "backward_s", "update_s"))
+        return sum(self.timed.medians[name] for name in _TRAINING)
 
 
 def _probe(
     network: Network, index: int, incoming: Tensors, surroundings: Surroundings, timing: Timing
 ) -> tuple[_Measured, Callable[[], float]]:
-    """The times of component `index`, and a piece of its work, to be done again."""
+    """The measurements of component `index`, and a function that repeats its work and returns processor seconds."""
     micro_batch = None
     try:
         component = network.component(index, surroundings.device)
-        exercise = Exercise(component, incoming)
+        samples = len(incoming["s"])
+        exercise = _exercise(network, component, incoming, samples)
         timed = time_parts(exercise.parts, timing)
-        if surroundings.micro_batches > 1 and isinstance(component, BackpropagationComponent):
-            samples = len(incoming["labels"]) // surroundings.micro_batches
-            micro_batch = time_micro_batch(component, incoming, samples, timing)
+        exercise.forward()
+        exercise.label()
+        passed_on = exercise.passed_on
+        if surroundings.micro_batches > 1 and not network.method.local_losses:
+            samples //= surroundings.micro_batches
+            part = {name: tensor[:samples] for name, tensor in incoming.items()}
+            micro_batch = time_micro_batch(_exercise(network, component, part, samples), timing)
     except FAULTS_OF_USER_CODE as error:
         if is_out_of_memory(error):
             raise RunError(
@@ -130,11 +135,16 @@ def _probe(
             mend="it was tried on the first mini-batch; mend the block, or the spec's fields for it",
         ) from error
     reduce_s = time_reduction(component, network.spec.replicas)
-    return _Measured(timed, exercise.passed_on, micro_batch, reduce_s), lambda: _processor_s(exercise)
+    return _Measured(timed, passed_on, micro_batch, reduce_s), lambda: _processor_s(exercise)
+
+
+def _exercise(network: Network, component: Component, incoming: Tensors, samples: int) -> Exercise:
+    route = network.route_shape(component.index + 1)
+    return component.exercise(incoming, torch.zeros(samples, *route, dtype=route.dtype, device=incoming["s"].device))
 
 
 def _bytes_of_others(counted: Costs, index: int) -> int:
-    """What all components but one work on in a mini-batch."""
+    """Bytes that all components but one work on in a mini-batch."""
     return sum(
         other.parameter_bytes + other.gradient_bytes + other.optimizer_bytes + other.activation_bytes
         for place, other in enumerate(counted.components)
@@ -143,12 +153,11 @@ def _bytes_of_others(counted: Costs, index: int) -> int:
 
 
 def _processor_s(exercise: Exercise) -> float:
-    """Processor seconds of one F, B and U. Not seconds on the wall: on a busy machine those would tell of the others'
-    share of the processor."""
+    """Processor seconds of one F, B and U. Wall time would also count the time that other processes run."""
     began, times = time.perf_counter(), 0
     busy = time.process_time()
     while times == 0 or time.perf_counter() - began < _WORK_S:
-        for name in ("forward_s", "backward_s", "update_s"):
+        for name in _TRAINING:
             exercise.parts[name]()
         times += 1
     return (time.process_time() - busy) / times
@@ -156,6 +165,7 @@ def _processor_s(exercise: Exercise) -> float:
 
 def _with_times(component: ComponentCosts, kind: _Measured, surroundings: Surroundings) -> ComponentCosts:
     times: dict[str, Any] = {**kind.timed.medians, "reduce_s": kind.reduce_s}
+    times["backward_s"] += times["label_s"]  # B of the plan is both
     component = replace(component, **times)
     if kind.micro_batch is None:
         return component
@@ -168,7 +178,7 @@ def _with_times(component: ComponentCosts, kind: _Measured, surroundings: Surrou
 
 
 def _with_pipeline(costs: Costs, measured: list[_Measured], surroundings: Surroundings) -> Costs:
-    """With backwards in two parts, where micro-batches were measured."""
+    """The costs, with the ratios of a split backward pass if micro-batches were measured."""
     split = [kind.micro_batch for kind in measured if kind.micro_batch and kind.micro_batch.input_gradient_s > 0]
     if not split:
         return costs
@@ -182,14 +192,14 @@ def _with_pipeline(costs: Costs, measured: list[_Measured], surroundings: Surrou
 
 
 def _processor_share(measured: list[_Measured], threads: int) -> float:
-    """Of the time of all components, what kept processors busy: a block may also wait."""
+    """Share of the components' time in which processors were busy; a block may also wait."""
     wall_s = sum(kind.timed.wall_s for kind in measured)
     return min(1.0, sum(kind.timed.processor_s for kind in measured) / (wall_s * threads))
 
 
 def _time_edge(nbytes: int) -> tuple[float, float]:
-    """Latency of a message, and seconds a byte takes: it is packed once, and once brought to the other processor."""
-    size = max(nbytes, 8 << 20)  # more than a cache holds
+    """Seconds of latency of a message, and seconds per byte: each is packed once and copied to the receiver once."""
+    size = max(nbytes, 8 << 20)  # larger than the caches
     source, target = torch.ones(size, dtype=torch.uint8), torch.zeros(size, dtype=torch.uint8)
     times = []
     for _ in range(7):

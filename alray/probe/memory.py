@@ -1,9 +1,9 @@
-"""The memory a component takes, counted without allocating it.
+"""The memory that a component needs, counted without allocating it.
 
-A component is built on the meta device, and its F, B and U are run on tensors that have a device but no memory
-(`FakeTensorMode`): the operations are those of that device, whose attention for one keeps other tensors than the one
-of the meta device does. A block that cannot be run on such tensors (it may ask for their values) is counted on the
-meta device itself.
+A component is built on the meta device. Its actions then run on tensors that have a device but no memory
+(`FakeTensorMode`). So the operations are those of the real device; its attention, for example, keeps other tensors
+than that of the meta device. A block that fails on such tensors, because it reads their values, is counted on the meta
+device.
 """
 
 from __future__ import annotations
@@ -16,24 +16,21 @@ from weakref import ref
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.autograd.graph import get_gradient_edge
-from torch.nn import functional
 
-from alray.nn.component import BackpropagationComponent, Component, LocalComponent
-from alray.nn.encoder import Tensors, in_default_strides
+from alray.nn.component import Component, Exercise
 from alray.nn.network import Network
 from alray.probe.memory_meter import MemoryMeter
 from alray.probe.recurrent_operations import recurrent_operations
 from alray.user_code import FAULTS_OF_USER_CODE
 
-_LENGTHS = (8, 16)  # of sequences through a recurrent layer
-_FEW_SAMPLES = 2  # batch normalisation refuses one alone
+_LENGTHS = (8, 16)  # of the sequences at which recurrent layers are counted
+_FEW_SAMPLES = 2  # batch normalisation refuses a single sample
 _META = torch.device("meta")
 
 
 @dataclass(frozen=True)
 class ComponentMemory:
-    """Bytes of one component beside its weights and optimizer state, by the names of `ComponentCosts`."""
+    """Bytes of one component in training, without weights and optimizer state. `ComponentCosts` explains the names."""
 
     activation_bytes: int
     forward_peak_bytes: int
@@ -46,6 +43,8 @@ class ComponentMemory:
 
 @dataclass(frozen=True)
 class _Counted:
+    """Bytes: kept after F and L; and the peaks of F with L, of B, of a B that adds to gradients, and of U."""
+
     kept: int
     forward: int
     backward: int
@@ -54,19 +53,20 @@ class _Counted:
 
 
 def component_memory(network: Network, index: int, batch_size: int, device: torch.device) -> ComponentMemory:
-    """What component `index` takes for mini-batches of `batch_size` samples of full length on `device`.
+    """The memory of component `index` for mini-batches of `batch_size` samples of full length on `device`.
 
-    Nothing is allocated. Draws from the global random stream: the caller keeps it.
+    Nothing is allocated. This draws from the global random stream; the caller must restore it.
     """
     at = device
     try:
         whole = _count(network, index, batch_size, at)
     except FAULTS_OF_USER_CODE:
-        at = _META  # which the block has been through before, when its output's shape was found
+        at = _META  # the block has run there before, when the shape of its output was found
         whole = _count(network, index, batch_size, at)
     backward_fixed = adding_fixed = 0
-    # Only backpropagation cuts mini-batches. The line through a few samples and all of them tells what is fixed.
-    if network.spec.method.kind == "backpropagation" and batch_size > _FEW_SAMPLES:
+    # Mini-batches are cut only where gradients travel. Two sizes give a line; its intercept is what does not depend on
+    # the number of samples.
+    if not network.method.local_losses and batch_size > _FEW_SAMPLES:
         few = _count(network, index, _FEW_SAMPLES, at)
         backward_fixed = _intercept(few.backward, whole.backward, batch_size)
         adding_fixed = _intercept(few.adding, whole.adding, batch_size)
@@ -87,17 +87,18 @@ def _intercept(few: int, whole: int, batch_size: int) -> int:
 
 
 def _count(network: Network, index: int, samples: int, device: torch.device) -> _Counted:
-    """What the component takes for so many samples.
+    """The bytes for this number of samples.
 
-    A recurrent layer over rows of different lengths is many operations for each place, which takes long to count, and
-    each place adds the same: sequences are counted at two short lengths, and the line through them goes on.
+    A recurrent layer over rows of different lengths does many operations at each place. Counting them takes long, and
+    each place adds the same number of bytes. So sequences are counted at two short lengths, and the line through both
+    is extended to the full length.
     """
     component = network.component(index, "meta")
     link = network.encoders[index]
     recurrent = any(isinstance(module, nn.RNNBase) for module in component.modules())
-    in_turn = recurrent and ("mask" in link.takes_along or device.type == "meta")
+    by_places = recurrent and ("mask" in link.takes_along or device.type == "meta")
     places = link.input[0]
-    if not in_turn or places <= _LENGTHS[1]:
+    if not by_places or places <= _LENGTHS[1]:
         return _count_at(network, index, samples, device, None)
     short, longer = (_count_at(network, index, samples, device, length) for length in _LENGTHS)
     ratio = (places - _LENGTHS[0]) / (_LENGTHS[1] - _LENGTHS[0])
@@ -107,74 +108,54 @@ def _count(network: Network, index: int, samples: int, device: torch.device) -> 
 
 
 def _count_at(network: Network, index: int, samples: int, device: torch.device, places: int | None) -> _Counted:
-    """Two mini-batches: the second one adds to the gradients of the first, as a second micro-batch does.
+    """The bytes for sequences of this many places; None: of full length.
 
-    places: of sequences, None for all of them.
+    Where a mini-batch may be cut, a second one follows and adds to the gradients of the first, as a micro-batch does.
     """
     component = network.component(index, "meta")
     with _without_memory(component, device):
-        incoming = network.incoming(index, samples, device)
+        incoming = network.training_input(index, samples, device)
         for name in ("s", "mask"):
             if places is not None and name in incoming:
                 incoming[name] = incoming[name][:, :places].clone()
-        if network.spec.method.kind == "associated_learning" and index > 0:
-            incoming["t"] = torch.zeros(samples, network.spec.method.label_dim, dtype=network.dtype, device=device)
-        incoming["labels"] = torch.zeros(samples, dtype=torch.int64, device=device)
-        outside = [*component.parameters(), *component.buffers(), *incoming.values()]
+        route = network.route_shape(index + 1).empty(samples, device)
+        outside = [*component.parameters(), *component.buffers(), *incoming.values(), route]
+        exercise = component.exercise(incoming, route)
         with MemoryMeter(outside) as meter:
-            run = _run_local if isinstance(component, LocalComponent) else _run_backpropagation
-            kept, forward, backward = run(component, incoming, meter)
-            with_gradients = meter.held_bytes
+            kept, forward, backward = _run(exercise, meter)
             adding = 0
-            if isinstance(component, BackpropagationComponent):
-                _, _, adding = run(component, incoming, meter)
-                adding -= with_gradients
-            # The first update makes the optimizer's state; later ones find it.
+            if not network.method.local_losses:
+                with_gradients = meter.held_bytes
+                adding = _run(exercise, meter, add=True)[2] - with_gradients
+            # The first update creates the optimizer's state; the second is like all later ones.
             for _ in range(2):
                 before = meter.mark()
-                for optimizer in component.optimizers().values():
-                    optimizer.step(0.0)
+                exercise.update()
                 update = meter.peak_bytes - before
     return _Counted(kept, forward, backward, adding, update)
 
 
-def _run_local(component: Component, incoming: Tensors, meter: MemoryMeter) -> tuple[int, int, int]:
-    """What F leaves, and the peaks of F and B."""
-    assert isinstance(component, LocalComponent)
+def _run(exercise: Exercise, meter: MemoryMeter, *, add: bool = False) -> tuple[int, int, int]:
+    """F, L and B of a mini-batch: what F and L leave, the peak of both, and the peak of B, in bytes.
+
+    The peak of B includes the gradient that comes in and the one that goes out. add: see `Exercise.backward`.
+    """
     before = meter.mark()
-    passed_on = component.forward_step(incoming, 0)
+    exercise.forward()
+    exercise.label()
     kept, forward = meter.held_bytes - before, meter.peak_bytes - before
     meter.mark()
-    component.backward_step()
-    del passed_on
-    return kept, forward, meter.peak_bytes - before
-
-
-def _run_backpropagation(component: Component, incoming: Tensors, meter: MemoryMeter) -> tuple[int, int, int]:
-    """What F leaves; the peak of F; and that of B with the gradient that comes in and the one that goes out."""
-    assert isinstance(component, BackpropagationComponent)
-    before = meter.mark()
-    s = incoming["s"].detach()
-    if s.is_floating_point() and component.index > 0:
-        s.requires_grad_()
-    outgoing = in_default_strides(component.f.run({**incoming, "s": s}, 0))
-    end = outgoing["s"]
-    if component.head is not None:
-        end = functional.cross_entropy(component.head(end, outgoing.get("mask")), incoming["labels"])
-    kept, forward = meter.held_bytes - before, meter.peak_bytes - before
-    meter.mark()
-    if end.requires_grad:
-        shape, dtype, way_back = end.shape, end.dtype, get_gradient_edge(end)
-        del outgoing, end  # in the chain only the next component holds them, for as long as it needs them
-        torch.autograd.backward((way_back,), (torch.ones(shape, dtype=dtype),))
-    return kept, forward, meter.peak_bytes - before
+    exercise.backward(add=add)
+    backward = meter.peak_bytes - before
+    exercise.passed_on = {}
+    return kept, forward, backward
 
 
 @contextmanager
 def _without_memory(component: Component, device: torch.device) -> Iterator[None]:
-    """Have `component`, which is on the meta device, and what is made inside look as if they were on `device`.
+    """Inside, `component` (built on the meta device) and all new tensors appear to be on `device`.
 
-    Parameters are swapped, not replaced: the component's optimizers hold them too.
+    Parameters are swapped, not replaced, because the component's optimizers hold them too.
     """
     if device.type == "meta":
         with torch.device(device):
@@ -183,7 +164,7 @@ def _without_memory(component: Component, device: torch.device) -> Iterator[None
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     recurrent = [module for module in component.modules() if isinstance(module, nn.RNNBase)]
     for layer in recurrent:
-        layer._flat_weight_refs.clear()  # what is referred to weakly cannot be swapped
+        layer._flat_weight_refs.clear()  # a tensor with weak references cannot be swapped
     for parameter in component.parameters():
         torch.utils.swap_tensors(parameter, _fake(parameter, mode, device))
     for module in component.modules():
@@ -196,7 +177,7 @@ def _without_memory(component: Component, device: torch.device) -> Iterator[None
 
 
 def _fake(tensor: torch.Tensor, mode: FakeTensorMode, device: torch.device) -> FakeTensor:
-    """A tensor like one of the meta device, with a device but no memory."""
+    """A tensor with the shape and type of `tensor`, on `device`, without memory."""
     fake = FakeTensor(mode, torch.empty_like(tensor, device="meta"), device)
     fake.requires_grad_(tensor.requires_grad)
     if isinstance(tensor, nn.Parameter):

@@ -1,4 +1,4 @@
-"""What tensors take while code runs: counted by their storages, on any device, the meta device included."""
+"""Counts the bytes of tensors while code runs, on any device, the meta device included."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch.utils._pytree import tree_iter
 
 
 class MemoryMeter(TorchDispatchMode):
-    """Adds up the storages that operations make inside it, for as long as each of them lives.
+    """Adds up the storages that operations create inside it, each for as long as it lives.
 
-    Two tensors of one storage count once, a view counts nothing. What a kernel takes and gives back within one
-    operation is not seen, as little as by `torch.distributed._tools.mem_tracker`, which this agrees with; that one can
-    be asked for the peak of a whole program, this one for that of any part.
+    Tensors that share a storage count once, so a view counts nothing. Memory that a kernel uses within one operation is
+    not seen. The result agrees with `torch.distributed._tools.mem_tracker`, which gives the peak of a whole program
+    only; this meter gives the peak of any part.
     """
 
     def __init__(self, ignored: Iterable[torch.Tensor] = ()) -> None:
-        """ignored: tensors from outside, which operations may give back and which are not counted."""
+        """ignored: tensors from outside. They are not counted when an operation returns them."""
         super().__init__()
         self.held_bytes = 0
         self.peak_bytes = 0
@@ -28,7 +28,7 @@ class MemoryMeter(TorchDispatchMode):
         self._ignored = {tensor.untyped_storage()._cdata for tensor in ignored}
 
     def mark(self) -> int:
-        """Begin another peak; returns what is held now, bytes."""
+        """Start a new peak; returns the bytes held now."""
         self.peak_bytes = self.held_bytes
         return self.held_bytes
 

@@ -1,4 +1,4 @@
-"""Recurrent layers of torch's on tensors without values: what of them hangs on more than shapes."""
+"""Makes torch's recurrent layers run on tensors without values, although they depend on more than shapes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ Function = Callable[..., Any]
 
 @contextmanager
 def recurrent_operations() -> Iterator[None]:
-    """Inside, `nn.LSTM` and its like run on tensors without values, rows of different lengths too."""
+    """Inside, `nn.LSTM`, `nn.GRU` and `nn.RNN` run on tensors without values, also for rows of different lengths."""
     with _Workspaces(), _Packing():
         yield
 
 
 class _Packing(TorchFunctionMode):
-    """What a batch packs to hangs on its lengths. Here all rows are full but one, which is one place shorter: the most
-    that rows of different lengths can be. (Where the rows of a batch are all alike, torch goes another way on a CPU,
-    oneDNN's, and keeps about twice as much.)"""
+    """Packs a batch as if all rows were full but one, which is one place shorter.
+
+    The size of a packed batch depends on the lengths of its rows; this is the largest one of rows with different
+    lengths. (If all rows have the same length, a CPU runs oneDNN's layer instead, which keeps about twice as much.)
+    """
 
     def __torch_function__(
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -38,7 +40,7 @@ class _Packing(TorchFunctionMode):
 
 
 def _pack(rows: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of rows [N, T, D] the data [N T - 1, D], place after place, and the number of rows at each place, [T]."""
+    """From rows [N, T, D] to data [N T - 1, D], place by place, and the number of rows at each place, [T]."""
     by_place = rows.transpose(0, 1) if batch_first else rows
     places, count = by_place.shape[:2]
     shorter = int(count > 1)
@@ -50,7 +52,7 @@ def _pack(rows: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple
 def _pad(
     data: torch.Tensor, sizes: torch.Tensor, batch_first: bool, padding_value: float, total_length: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The way back: rows [N, T, D], and their lengths."""
+    """The inverse of `_pack`: rows [N, T, D], and their lengths [N]."""
     places, count = len(sizes), int(sizes[0])
     by_place = functional.pad(data, (0, 0, 0, count * places - len(data))).unflatten(0, (places, count))
     lengths = torch.full((count,), places, dtype=torch.int64)
@@ -58,11 +60,11 @@ def _pad(
 
 
 class _Workspaces(TorchDispatchMode):
-    """oneDNN's layer, which a CPU takes where rows are of one length, keeps a workspace for its backward, of which
-    torch's shapes say nothing.
+    """Adds the workspace of oneDNN's layer, which a CPU uses when all rows have the same length.
 
-    For a direction of width H on an input of width D it is 9.5 H + 6 max(D, H) values for each place of each row:
-    fitted to sizes from 16 to 300 with 16 to 64 rows, the farthest 4 % away (torch 2.15).
+    The layer keeps the workspace for its backward pass, but torch's shape functions give it no size. For a direction of
+    width H on an input of width D it has 9.5 H + 6 max(D, H) values for each place of each row. This formula was fitted
+    to widths from 16 to 300 with 16 to 64 rows; the largest error is 4 % (torch 2.15).
     """
 
     def __torch_dispatch__(
@@ -70,7 +72,7 @@ class _Workspaces(TorchDispatchMode):
     ) -> Any:
         given = [value for value in tree_iter((args, kwargs)) if isinstance(value, torch.Tensor)]
         if given and all(type(value) is torch.Tensor for value in given):
-            with _disable_current_modes():  # the numbers of packed rows, which do have values
+            with _disable_current_modes():  # the row counts of a packed batch, which do have values
                 return func(*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
         if func is not torch.ops.aten.mkldnn_rnn_layer.default:

@@ -1,4 +1,4 @@
-"""How the probe takes a time: parts of some work run one after another, again and again; the median of each."""
+"""How the probe measures times: the parts of some work run in order, many times; the result is each part's median."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from statistics import median
 
 import torch
 
-PROBE_S = 3.0  # spent on all kinds of components together, each at least LEAST_REPEATS times
-LEAST_SHARE = 0.2  # of that for one kind, however many there are
+PROBE_S = 3.0  # for all kinds of components together; each runs at least LEAST_REPEATS times
+LEAST_SHARE = 0.2  # of PROBE_S for each kind, however many there are
 LEAST_REPEATS = 3
 MOST_REPEATS = 80
 WARM_UPS = 2
@@ -19,25 +19,25 @@ _CACHE_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Timing:
-    """How long parts are timed, and what becomes of the processor's caches in between.
+    """How long to measure, and how many bytes to touch between two parts.
 
-    A part that is repeated finds its weights in the caches; in a run the other components of the stage have been at
-    work since. On two cores the micro-batches of a Transformer took 7 to 15 % longer so.
+    A part that is repeated finds its weights in the processor's caches. In a run, the other components of the stage
+    have used the caches since. On two cores this made the micro-batches of a Transformer 7 to 15 % slower.
     """
 
     kinds: int = 1  # of components that share PROBE_S
-    other_bytes: int = 0  # what the others of the network work on
+    other_bytes: int = 0  # that the other components of the network work on
     on_cuda: bool = False
 
     @property
     def seconds(self) -> float:
-        """For one kind of component."""
+        """Time to spend on one kind of component."""
         return PROBE_S * max(LEAST_SHARE, 1.0 / self.kinds)
 
 
 @dataclass(frozen=True)
 class Timed:
-    """Medians of the parts by name, and all the time that was spent; seconds."""
+    """Seconds: the median of each part by name, and the sums over all repeats."""
 
     medians: dict[str, float]
     wall_s: float
@@ -45,7 +45,7 @@ class Timed:
 
 
 def time_parts(parts: Mapping[str, Callable[[], None]], timing: Timing) -> Timed:
-    """Run all parts in order, for about `timing.seconds`; the first `WARM_UPS` rounds do not count in the medians."""
+    """Run all parts in order, repeatedly, for about `timing.seconds`; medians leave out the first `WARM_UPS` rounds."""
     samples: dict[str, list[float]] = {name: [] for name in parts}
     others = torch.zeros(0 if timing.on_cuda else min(timing.other_bytes, _CACHE_BYTES), dtype=torch.uint8)
     began = time.perf_counter()

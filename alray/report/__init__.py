@@ -1,1 +1,1 @@
-"""Records and a plan in; figures, curves, a timeline and one HTML page out. Starts and measures nothing."""
+"""Reports: figures, charts, a timeline and one HTML page, computed from the records and the plan of a run."""

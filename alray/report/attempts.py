@@ -1,4 +1,4 @@
-"""The attempts of a run: what stands between one start (or resume) and the next."""
+"""Attempts: a run that fails or is resumed starts anew, and the records of each start are one attempt."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from alray.plan.plan import Plan
 from alray.records import EventRecord, PlanRecord, Record, StageRecord
 
-# Two plans that agree in these give the same timeline; costs may have been measured anew in between.
+# Two plans that agree in these keys predict the same timeline. Costs may differ: each attempt may measure them again.
 _SAME_TIMELINE = (
     "method",
     "schedule",
@@ -26,12 +26,12 @@ _SAME_TIMELINE = (
 
 @dataclass(frozen=True)
 class Attempt:
-    """The records of one attempt, in the order they were written.
+    """The records of one attempt, in the order in which they were written.
 
-    Counters of a stage (`StageRecord.bytes_sent`) restart with each attempt, and its clock may.
+    The counters of a stage (`StageRecord.bytes_sent`) restart with each attempt. Its clock may restart too.
     """
 
-    plan: dict[str, Any] | None  # the plan it ran with, as in `plan.json`; None where no plan was recorded
+    plan: dict[str, Any] | None  # the plan of this attempt, as in `plan.json`; None if no plan was recorded
     records: tuple[Record, ...]
 
     @property
@@ -39,7 +39,7 @@ class Attempt:
         return [record for record in self.records if isinstance(record, StageRecord)]
 
     def ran(self, plan: Plan) -> bool:
-        """Whether it ran with this plan, so that its times may be set beside the plan's prediction."""
+        """Whether this attempt ran with `plan`, so that its times can be compared with the plan's prediction."""
         if self.plan is None:
             return True
         value = plan.as_json()
@@ -49,10 +49,9 @@ class Attempt:
 
 
 def split_attempts(records: Sequence[Record]) -> list[Attempt]:
-    """The attempts that got as far as training, in order.
+    """The attempts that reached training, in order.
 
-    A run that goes on after a failure or a resume writes an event `started` or `resumed`; its plan record may
-    stand on either side of that event.
+    Each attempt begins with an event `started` or `resumed`. Its plan record may stand before or after that event.
     """
     found: list[Attempt] = []
     current: list[Record] = []
@@ -74,6 +73,20 @@ def split_attempts(records: Sequence[Record]) -> list[Attempt]:
     return found
 
 
+def timed_records(kept: Sequence[Record], plan: Plan) -> list[StageRecord]:
+    """The stage records that figures of time are computed from: after warm-up, from attempts that ran with `plan`.
+
+    kept: the records of a run without lost work, see `alray.records.effective`.
+    """
+    return [
+        record
+        for attempt in split_attempts(kept)
+        if attempt.ran(plan)
+        for record in attempt.stage_records
+        if not record.warm_up
+    ]
+
+
 def _listed(value: Any) -> Any:
-    """Tuples as lists, as JSON reads them back."""
+    """A tuple as the list that JSON reads back; any other value unchanged."""
     return list(value) if isinstance(value, tuple) else value

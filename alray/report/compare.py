@@ -1,6 +1,7 @@
-"""Several runs side by side, as values: those that differ by their seed alone are one group, with mean and spread.
+"""A comparison of several runs, as values. Runs that differ only in their seed form one group, with mean and spread.
 
-Of each run the evaluation chosen on validation counts (`best` of its summary); the test set chooses nothing.
+The accuracies of a run are those of the evaluation with the best validation accuracy (`best` in its summary). The test
+set chooses nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +14,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from alray.plan.parameters import route_parameters
 from alray.records import EvaluationRecord
-from alray.report.compare_labels import differing_keys, labels_of
 from alray.report.folder import RunFolder, read_run
 from alray.report.single_step import SingleStep, single_step
 from alray.report.summary import Figures, figures_of
@@ -23,10 +22,17 @@ from alray.spec.yaml_text import read_yaml
 
 Split = Literal["validation", "test"]
 
+_FIRST = ("name", "method.kind", "pipeline.schedule", "pipeline.stages")
+"""Keys of a spec that labels use before any other key."""
+_LAST = ("version", "run.", "resources.", "data.")
+"""Keys that are seldom the reason for a comparison."""
+_LONGEST = 60
+_ABSENT = "–"
+
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure over the runs of a group: its mean, and the sample standard deviation (None of a single run)."""
+    """A figure over the runs of a group: its mean and its sample standard deviation (None for a single run)."""
 
     mean: float
     deviation: float | None
@@ -34,22 +40,22 @@ class Spread:
 
 
 class ComparedRun:
-    """One run folder, read, with what is compared."""
+    """One run of a comparison, read from its folder."""
 
     def __init__(self, run_dir: Path) -> None:
-        """Raises CheckpointError where the folder is no run, or SpecError where its spec.yaml is damaged."""
+        """Raises CheckpointError if the folder is not a run folder, SpecError if its spec.yaml is damaged."""
         self.folder: RunFolder = read_run(run_dir)
         self.spec: dict[str, Any] = read_yaml(self.folder.spec_text, str(run_dir / "spec.yaml"))[0]
         self.figures: Figures = figures_of(self.folder.records, self.folder.plan)
 
     @property
     def status(self) -> str:
-        """`unfinished` where no summary was written: the run goes on, or it was killed."""
+        """The status of the summary; `unfinished` if there is none: the run is still going on, or it was killed."""
         return self.folder.summary.status if self.folder.summary else "unfinished"
 
     @property
     def engine(self) -> str:
-        """`ray` or `inline`; times of the one are not times of the other."""
+        """`ray`, `ray_train` or `inline`. Times measured with different engines cannot be compared."""
         return str((self.folder.environment or {}).get("engine", "ray"))
 
     @property
@@ -62,7 +68,7 @@ class ComparedRun:
 
     @property
     def chosen(self) -> EvaluationRecord | None:
-        """The evaluation with the best validation accuracy; the last one where there is no validation set."""
+        """The evaluation with the best validation accuracy; without a validation set the last evaluation."""
         best = self.figures.best
         if best is None:
             return self.evaluations[-1] if self.evaluations else None
@@ -70,7 +76,7 @@ class ComparedRun:
 
     @property
     def duration_s(self) -> float:
-        """Wall time, evaluations and checkpoints included."""
+        """Wall time in seconds, evaluations and checkpoints included."""
         if self.folder.summary:
             return self.folder.summary.duration_s
         return max((record.time_s for record in self.folder.kept), default=0.0)
@@ -81,23 +87,23 @@ class ComparedRun:
 
     @property
     def effective_parameters(self) -> int | None:
-        """Those inference at full depth uses; None in a plan that does not tell parts apart."""
-        parts = [component.parts for component in self.folder.plan.costs.components]
-        return route_parameters(parts, len(parts)) if all(parts) else None
+        """Those that inference at full depth uses; None in a plan that did not count them."""
+        costs = self.folder.plan.costs
+        return costs.route_parameters(len(costs.components))
 
     @property
     def affiliate_parameters(self) -> int | None:
-        """Those that only training uses."""
+        """The number of parameters that only training uses."""
         effective = self.effective_parameters
         return None if effective is None else self.parameters - effective
 
     @property
     def peak_memory_bytes(self) -> int | None:
-        """Of the largest stage."""
+        """The highest peak of any stage."""
         return max((peak for peak in self.figures.peak_memory_bytes if peak is not None), default=None)
 
     def accuracy(self, split: Split, depth: int | None = None) -> float | None:
-        """At the evaluation that counts: of the whole network, or of the route of this depth."""
+        """The accuracy at the `chosen` evaluation: of the whole network, or of the route of this depth."""
         record = self.chosen
         if record is None:
             return None
@@ -108,7 +114,7 @@ class ComparedRun:
 
     @property
     def identity(self) -> str:
-        """The same for runs that differ by their seed alone."""
+        """A text that is equal for runs that differ only in their seed."""
         return json.dumps([{**self.spec, "seed": None}, self.engine], sort_keys=True)
 
     @property
@@ -134,14 +140,14 @@ _CHOSEN = {"step", "epoch", "samples", "time_s", "validation", "test", "per_dept
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ by their seed alone, in the order they were given."""
+    """Runs that differ only in their seed, in the order in which they were given."""
 
     label: str
     runs: tuple[ComparedRun, ...]
 
     @property
     def counted(self) -> tuple[ComparedRun, ...]:
-        """The runs its figures are of: those that finished, or all where none did."""
+        """The runs that the figures are computed from: the finished ones, or all if none finished."""
         return tuple(run for run in self.runs if run.status == "finished") or self.runs
 
     @property
@@ -154,14 +160,14 @@ class Group:
 
     @property
     def status(self) -> str:
-        """`finished`, `failed`, ..., with numbers where the runs' differ."""
+        """`finished`, `failed`, ...; with counts if the runs differ, such as `1 failed, 2 finished`."""
         found = [run.status for run in self.runs]
         if len(set(found)) == 1:
             return found[0]
         return ", ".join(f"{found.count(status)} {status}" for status in sorted(set(found)))
 
     def spread(self, figure: Callable[[ComparedRun], float | None]) -> Spread | None:
-        """Of a figure over the runs that have it; None where none has."""
+        """The spread of a figure over the runs that have it; None if no run has it."""
         return spread(figure(run) for run in self.counted)
 
     def accuracy(self, split: Split, depth: int | None = None) -> Spread | None:
@@ -169,17 +175,17 @@ class Group:
 
     @property
     def depths(self) -> list[int]:
-        """Depths of the routes that were evaluated."""
+        """The depths of the routes that were evaluated."""
         return sorted({entry.depth for run in self.counted if run.chosen for entry in run.chosen.per_depth})
 
     @property
     def single_step(self) -> SingleStep:
-        """Of its first run: a mean over runs would be of no mini-batch."""
+        """The single step of the first run. A mean over runs would describe no real mini-batch."""
         return single_step(self.first.folder.kept, self.first.folder.plan)
 
     @property
     def has_bag_of_embeddings(self) -> bool:
-        """Whether its route of depth 1 is a classifier of the mean of word vectors."""
+        """Whether the route of depth 1 classifies by the mean of word vectors alone."""
         blocks = [entry["block"] for entry in self.first.spec["model"]["components"]]
         return self.first.is_text and blocks[0] == "embedding" and 1 in self.depths
 
@@ -220,28 +226,28 @@ class Group:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Groups of runs in the order they were given, and the keys of their specs that differ."""
+    """Groups of runs in the order in which they were given, and the keys in which their specs differ."""
 
     groups: tuple[Group, ...]
-    differences: dict[str, tuple[str, ...]]  # key of the spec: its value in each group
+    differences: dict[str, tuple[str, ...]]  # key of the spec -> its value in each group
 
     @property
     def notes(self) -> list[str]:
-        """What must be said beside the figures."""
+        """Remarks that a reader of the figures needs."""
         found = []
         for group in self.groups:
             seeds = [run.seed for run in group.runs]
             if len(set(seeds)) < len(seeds):
-                found.append(f"{group.label}: a seed is there more than once, so the spread is too small")
+                found.append(f"{group.label}: two runs have the same seed, so the spread is too small")
             if any(run.chosen is not None and run.figures.best is None for run in group.counted):
-                found.append(f"{group.label}: no validation set, so its last evaluation counts, not its best")
+                found.append(f"{group.label}: no validation set, so the last evaluation is used instead of the best")
             if group.first.is_text and not group.has_bag_of_embeddings:
-                found.append(f"{group.label}: no bag-of-embeddings line, for it has {_why_none(group)}")
+                found.append(f"{group.label}: no line for the bag of embeddings, because {_why_none(group)}")
         return found
 
     @property
     def split(self) -> Split:
-        """The set that is shown where there is room for one: test, where every run that was evaluated has it."""
+        """The set to show where there is room for only one: test if every evaluated run has it, else validation."""
         evaluated = [run.chosen for group in self.groups for run in group.counted if run.chosen]
         return "test" if all(record.test is not None for record in evaluated) else "validation"
 
@@ -254,21 +260,21 @@ class Comparison:
 
 
 def compare_runs(run_dirs: Sequence[Path]) -> Comparison:
-    """Read these run folders and put them side by side. Raises CheckpointError where one is none."""
+    """Read the run folders and group the runs. Raises CheckpointError if one of them is not a run folder."""
     grouped: dict[str, list[ComparedRun]] = {}
     for run_dir in run_dirs:
         run = ComparedRun(run_dir)
         grouped.setdefault(run.identity, []).append(run)
     groups = list(grouped.values())
     specs = [runs[0].spec for runs in groups]
-    labels = labels_of(specs, [runs[0].engine for runs in groups])
+    labels = _labels(specs, [runs[0].engine for runs in groups])
     return Comparison(
-        tuple(Group(label, tuple(runs)) for label, runs in zip(labels, groups, strict=True)), differing_keys(specs)
+        tuple(Group(label, tuple(runs)) for label, runs in zip(labels, groups, strict=True)), _differences(specs)
     )
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:
-    """Mean and sample standard deviation of those that were measured."""
+    """Mean and sample standard deviation of the values that are not None; None if all are."""
     known = [value for value in values if value is not None]
     if not known:
         return None
@@ -276,12 +282,72 @@ def spread(values: Iterable[float | None]) -> Spread | None:
 
 
 def _why_none(group: Group) -> str:
-    if group.method != "associated_learning":
-        return "one route, the whole network (train its embedding component alone for one)"
-    if group.depths:
-        return "no `embedding` as its first component"
-    return "no evaluation"
+    if not group.depths:
+        return "it has no evaluation"
+    if 1 not in group.depths:
+        return "its only route is the whole network (to compare, train the embedding component alone)"
+    return "its first component is not `embedding`"
 
 
 def _json_of(value: Spread | None) -> dict[str, Any] | None:
     return None if value is None else asdict(value)
+
+
+def _differences(specs: Sequence[dict[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Every key except `seed` whose values differ, with its value in each spec as one short line of text."""
+    flat = [_flattened(spec) for spec in specs]
+    keys = [key for key in dict.fromkeys(key for values in flat for key in values) if key != "seed"]
+    found = {key: tuple(values.get(key, _ABSENT) for values in flat) for key in sorted(keys, key=_rank)}
+    return {key: tuple(map(_short, values)) for key, values in found.items() if len(set(values)) > 1}
+
+
+def _labels(specs: Sequence[dict[str, Any]], engines: Sequence[str]) -> list[str]:
+    """A unique label for each spec: its name, and the fewest values that make the labels differ."""
+    labels = [str(spec["name"]) for spec in specs]
+    for key, values in _differences(specs).items():
+        if len(set(labels)) == len(labels):
+            break
+        separates = len(set(zip(labels, values, strict=True))) > len(set(labels))
+        if separates and key != "name":
+            labels = [f"{label}, {_named(key, value)}" for label, value in zip(labels, values, strict=True)]
+    if len(set(labels)) < len(labels):
+        labels = [f"{label}, {engine}" for label, engine in zip(labels, engines, strict=True)]
+    if len(set(labels)) < len(labels):  # the specs differ in the middle of a long value
+        labels = [f"{label}, number {number}" for number, label in enumerate(labels, start=1)]
+    return labels
+
+
+def _named(key: str, value: str) -> str:
+    if key in ("method.kind", "pipeline.schedule"):
+        return value.replace("_", " ")
+    return f"{key.rpartition('.')[2]} {value}"
+
+
+def _rank(key: str) -> tuple[int, str]:
+    if key in _FIRST:
+        return _FIRST.index(key), key
+    return len(_FIRST) + key.startswith(_LAST), key
+
+
+def _flattened(spec: dict[str, Any], before: str = "") -> dict[str, str]:
+    """Every value that is not a section, by its full key."""
+    values: dict[str, str] = {}
+    for key, value in spec.items():
+        if isinstance(value, dict):
+            values |= _flattened(value, f"{before}{key}.")
+        elif key == "components":
+            values[f"{before}{key}"] = " ".join(_component(entry) for entry in value)
+        else:
+            values[f"{before}{key}"] = value if isinstance(value, str) else json.dumps(value)
+    return values
+
+
+def _component(entry: dict[str, Any]) -> str:
+    fields = [f"{key}={json.dumps(value)}" for key, value in entry.items() if key not in ("block", "repeat")]
+    times = f"{entry['repeat']}x" if entry.get("repeat", 1) != 1 else ""
+    return f"{times}{entry['block']}({', '.join(fields)})"
+
+
+def _short(text: str) -> str:
+    """A long text without its middle, because long values often differ at their ends."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2 - 1]}…{text[-_LONGEST // 2 :]}"

@@ -1,157 +1,126 @@
-"""The page of a comparison: curves, tables and what differs, in one self-contained HTML file."""
+"""The page of a comparison: what `templates/compare.html` shows."""
 
 from __future__ import annotations
 
-from html import escape
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from statistics import fmean
 
 from alray import __version__
-from alray.report.compare import Comparison
-from alray.report.compare_curves import AXES, curve_split, depth_curves, training_curves
-from alray.report.compare_rows import Rows, accuracy_rows, bag_rows, cost_rows, depth_rows
-from alray.report.document import write_document
-from alray.report.line_chart import line_chart
-from alray.report.single_step_section import HEAD, cells
-from alray.report.text import NOT_MEASURED, accuracy, count, seconds, table
+from alray.records import EvaluationRecord
+from alray.report.charts import Curve, line_chart
+from alray.report.compare import ComparedRun, Comparison, Group, Split
+from alray.report.compare_tables import accuracy_table, bag_table, cost_table, depth_table
+from alray.report.html import render
+from alray.report.single_step import HEAD, rows_of
+
+AXES: dict[str, tuple[str, Callable[[EvaluationRecord], float]]] = {
+    "steps": ("mini-batches completed", lambda record: float(record.step)),
+    "samples": ("samples seen", lambda record: float(record.samples)),
+    "seconds": ("seconds since the start, evaluations included", lambda record: record.time_s),
+}
+"""The horizontal axes of the accuracy curves: name -> (label, where an evaluation lies on the axis)."""
 
 
-def write_comparison(comparison: Comparison, path: Path) -> Path:
-    """Write the page to `path` and return it. The file is the old one or the new one, whole."""
-    names = [group.label for group in comparison.groups]
-    return write_document(
-        path,
-        title="Comparison · alray",
-        sections=[
-            f'<h1>Comparison</h1><p class="sub">{escape(" · ".join(names))}</p>{_notes(comparison)}',
-            _accuracies(comparison),
-            _training(comparison),
-            _depths(comparison),
-            _costs(comparison),
-            _single_steps(comparison),
-            _differences(comparison),
-            _runs(comparison),
-        ],
-        footer=f"alray {__version__} · made from the records.jsonl, plan.json and spec.yaml of each run",
-    )
-
-
-def _accuracies(comparison: Comparison) -> str:
-    bags = bag_rows(comparison)
-    return (
-        f"<h2>Accuracy</h2>{_table(accuracy_rows(comparison))}"
-        '<p class="note">Runs that differ by their seed alone are one row: mean ± sample standard deviation of those '
-        "that finished. The evaluation that counts is the one with the best validation accuracy; nothing is chosen on "
-        f"the test set.</p>{_table(bags) if bags.rows else ''}"
-    )
-
-
-def _training(comparison: Comparison) -> str:
+def comparison_page(comparison: Comparison) -> str:
+    """The HTML page of a comparison."""
     split = curve_split(comparison)
-    charts = [
+    training = [
         line_chart(
             training_curves(comparison, axis),
             title=f"{split.capitalize()} accuracy against {axis}",
             y_label=f"{split} accuracy",
             x_label=label,
-            scale="even",
         )
         for axis, (label, _) in AXES.items()
-        if training_curves(comparison, axis)
     ]
-    if not charts:
-        return '<h2>Over the course of training</h2><p class="none">No run made an evaluation.</p>'
-    return (
-        f'<h2>Over the course of training</h2><div class="pair">{"".join(charts)}</div>'
-        '<p class="note">Of several seeds, the line is their mean, the band reaches from lowest to highest.</p>'
+    return render(
+        "compare.html",
+        title="Comparison · alray",
+        version=__version__,
+        comparison=comparison,
+        labels=[group.label for group in comparison.groups],
+        accuracies=accuracy_table(comparison),
+        bags=bag_table(comparison),
+        training=[chart for chart in training if chart.lines],
+        depths=depth_table(comparison),
+        depth_chart=line_chart(
+            depth_curves(comparison),
+            title=f"{comparison.split.capitalize()} accuracy per depth",
+            y_label=f"{comparison.split} accuracy",
+            x_label="depth of the route",
+        ),
+        costs=cost_table(comparison),
+        single_step_head=["run", "", *HEAD],
+        single_step_rows=rows_of((group.label, group.single_step.step) for group in comparison.groups),
     )
 
 
-def _depths(comparison: Comparison) -> str:
-    curves = depth_curves(comparison)
-    if not curves:
-        return ""
-    chart = line_chart(
-        curves,
-        title=f"{comparison.split.capitalize()} accuracy per depth",
-        y_label=f"{comparison.split} accuracy",
-        x_label="depth of the route",
-        scale="even",
-    )
-    return (
-        f'<h2>Accuracy per depth</h2>{_table(depth_rows(comparison))}<div class="single">{chart}</div>'
-        f'<p class="note">On the {comparison.split} set, at the evaluation that counts. A route of depth n uses '
-        "the first n components only; without a label chain the only route is the whole network.</p>"
-    )
+def training_curves(comparison: Comparison, axis: str) -> list[Curve]:
+    """Accuracy during training: one curve for each group, and one for its bag of embeddings if it has one.
 
-
-def _costs(comparison: Comparison) -> str:
-    return (
-        f"<h2>Parameters, memory and time</h2>{_table(cost_rows(comparison))}"
-        '<p class="note">Effective parameters are those that inference at full depth uses: every encoder f and label '
-        "decoder h, and the last bridge b or the head. The rest are affiliate: only training uses them. Memory is that "
-        "of the largest stage; step times are medians after warm-up, beside the plan's prediction.</p>"
-    )
-
-
-def _single_steps(comparison: Comparison) -> str:
-    rows = []
+    A curve is the mean over the runs of a group, at the evaluations that all of them made. Its band reaches from the
+    lowest run to the highest.
+    """
+    split = curve_split(comparison)
+    place = AXES[axis][1]
+    curves = []
     for group in comparison.groups:
-        step = group.single_step.step
-        rows.append([group.label, "predicted", *cells(step.predicted)])
-        rows.append(["", "measured", *cells(step.measured)])
-    return (
-        f"<h2>The single step</h2>{table(['run', '', *HEAD], rows, long=(0, 1))}"
-        '<p class="note">Milliseconds of one mini-batch, means after warm-up and over the stages, of the first run of '
-        "each row.</p>"
-    )
+        curves.append(_mean_curve(group, group.label, place, lambda record: getattr(record, split)))
+        if group.has_bag_of_embeddings:
+            label = f"{group.label}: bag of embeddings"
+            curves.append(_mean_curve(group, label, place, lambda record: _at_depth_1(record, split)))
+    return [curve for curve in curves if curve.points]
 
 
-def _differences(comparison: Comparison) -> str:
-    if not comparison.differences:
-        return ""
-    rows = [[key, *values] for key, values in comparison.differences.items()]
-    names = [group.label for group in comparison.groups]
-    columns = tuple(range(len(names) + 1))
-    return f"<h2>What differs in the specs</h2>{table(['key', *names], rows, long=columns)}"
-
-
-def _runs(comparison: Comparison) -> str:
-    rows = []
+def depth_curves(comparison: Comparison) -> list[Curve]:
+    """Accuracy against depth at the chosen evaluations: one curve for each group, on the set `Comparison.split`."""
+    curves = []
     for group in comparison.groups:
-        for run in group.runs:
-            failures = run.figures.failures
-            rows.append(
-                [
-                    str(run.folder.path),
-                    group.label,
-                    str(run.seed),
-                    run.status,
-                    count(run.figures.steps),
-                    count(run.chosen.step) if run.chosen else NOT_MEASURED,
-                    accuracy(run.accuracy("validation")),
-                    accuracy(run.accuracy("test")),
-                    seconds(run.duration_s),
-                    failures[-1].message if failures else "",
-                ]
-            )
-    head = [
-        "folder",
-        "run",
-        "seed",
-        "status",
-        "mini-batches",
-        "chosen after",
-        "validation",
-        "test",
-        "duration",
-        "failure",
-    ]
-    return f"<h2>Every run</h2>{table(head, rows, long=(0, 1, 9))}"
+        points = []
+        band = []
+        for depth in group.depths:
+            values = _known([run.accuracy(comparison.split, depth) for run in group.counted])
+            if values:
+                points.append((float(depth), fmean(values)))
+                band.append((float(depth), min(values), max(values)))
+        curves.append(Curve(group.label, tuple(points), tuple(band) if len(group.counted) > 1 else ()))
+    return [curve for curve in curves if curve.points]
 
 
-def _notes(comparison: Comparison) -> str:
-    return "".join(f'<p class="note">{escape(note)}</p>' for note in comparison.notes)
+def curve_split(comparison: Comparison) -> Split:
+    """The set of the training curves: validation, by which evaluations are chosen; test if a run has no validation."""
+    runs = [run for group in comparison.groups for run in group.counted]
+    return "validation" if all(run.figures.best is not None for run in runs if run.evaluations) else "test"
 
 
-def _table(rows: Rows) -> str:
-    return table(rows.head, rows.rows, long=(0,))
+def _mean_curve(
+    group: Group,
+    label: str,
+    place: Callable[[EvaluationRecord], float],
+    value: Callable[[EvaluationRecord], float | None],
+) -> Curve:
+    points = []
+    band = []
+    for records in _same_steps(group.counted):
+        values = _known([value(record) for record in records])
+        if len(values) == len(records):
+            at = fmean(place(record) for record in records)
+            points.append((at, fmean(values)))
+            band.append((at, min(values), max(values)))
+    return Curve(label, tuple(points), tuple(band) if len(group.counted) > 1 else ())
+
+
+def _same_steps(runs: Sequence[ComparedRun]) -> list[list[EvaluationRecord]]:
+    """The evaluations that every run made after the same number of mini-batches, in order of that number."""
+    of_run = [{record.step: record for record in run.evaluations} for run in runs]
+    shared = set(of_run[0]).intersection(*of_run[1:])
+    return [[records[step] for records in of_run] for step in sorted(shared)]
+
+
+def _at_depth_1(record: EvaluationRecord, split: Split) -> float | None:
+    value: float | None = next((getattr(entry, split) for entry in record.per_depth if entry.depth == 1), None)
+    return value
+
+
+def _known(values: Sequence[float | None]) -> list[float]:
+    return [value for value in values if value is not None]

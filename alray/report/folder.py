@@ -1,4 +1,4 @@
-"""A run folder, read: everything the report is made from."""
+"""Reading a run folder: everything a report is made from."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from alray.records import Record, Summary, effective, read
 
 T = TypeVar("T")
 
+_DAMAGED = "another program changed this file; restore it"
+
 
 @dataclass(frozen=True)
 class RunFolder:
     """The contents of one run folder.
 
-    `records` are as written; `kept` are those that no failure or resume made void.
-    `summary` is None while a run goes on or where it was killed before it could write one.
+    `records` holds every record as it was written. `kept` leaves out the work that a failure or a resume discarded.
+    `summary` is None while the run is still going on, and if it was killed before it could write a summary.
     """
 
     path: Path
@@ -35,15 +37,15 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        """The run's name; the folder's where no summary tells it."""
+        """The name of the run; without a summary, the name of the folder."""
         return self.summary.name if self.summary else self.path.name
 
 
 def read_run(run_dir: Path) -> RunFolder:
-    """Read a run folder. `CheckpointError` where it is none, or one of its files is missing or damaged."""
+    """Read a run folder. Raises CheckpointError if it is not one, or if one of its files is missing or damaged."""
     if not run_dir.is_dir():
         raise CheckpointError(
-            "no such run folder", file=str(run_dir), mend="give the folder a run wrote, runs/<name>-<time>"
+            "no such run folder", file=str(run_dir), mend="give a folder that a run wrote, runs/<name>-<time>"
         )
     records = list(read(_existing(run_dir / "records.jsonl")))
     return RunFolder(
@@ -62,7 +64,7 @@ def _existing(path: Path) -> Path:
         raise CheckpointError(
             f"the run folder has no {path.name}",
             file=str(path),
-            mend="give a folder written by alray run; without this file there is nothing to report",
+            mend="give a folder that `alray run` wrote; a report needs this file",
         )
     return path
 
@@ -72,13 +74,12 @@ def _optional(path: Path, build: Callable[[Any], T]) -> T | None:
 
 
 def _parsed(path: Path, build: Callable[[Any], T]) -> T:
-    """The JSON of a file as a typed value; damage is told with the file's name and, where known, its line."""
-    mend = "the file was changed by something else than alray; restore it"
+    """The JSON of a file as a typed value. Raises CheckpointError with the file and, if known, the line."""
     try:
         return build(json.loads(path.read_text(encoding="utf-8")))
     except json.JSONDecodeError as error:
-        raise CheckpointError(f"not JSON: {error.msg}", file=str(path), line=error.lineno, mend=mend) from error
+        raise CheckpointError(f"not JSON: {error.msg}", file=str(path), line=error.lineno, mend=_DAMAGED) from error
     except KeyError as error:
-        raise CheckpointError(f"not what alray writes: {error} is missing", file=str(path), mend=mend) from error
+        raise CheckpointError(f"not written by alray: {error} is missing", file=str(path), mend=_DAMAGED) from error
     except (ValidationError, TypeError, ValueError) as error:
-        raise CheckpointError(f"not what alray writes: {error}", file=str(path), mend=mend) from error
+        raise CheckpointError(f"not written by alray: {error}", file=str(path), mend=_DAMAGED) from error

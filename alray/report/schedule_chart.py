@@ -1,17 +1,19 @@
-"""Charts of a timeline: stages downwards, time to the right, as plain text and as SVG."""
+"""Charts of a timeline, as plain text and as SVG: one row for each stage, time runs to the right."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
-from alray.plan.actions import KINDS, parse
 from alray.plan.timeline import TimedAction
+from alray.schedules.actions import KINDS, parse
 
-WAITS = ("send_wait", "receive_wait", "idle")  # what a measured timeline holds besides actions
+WAITS = ("send_wait", "receive_wait", "idle")  # names in a measured timeline that are not actions
 
 _NAMES = {
     "F": "forward",
+    "L": "labels and losses",
     "B": "backward",
     "I": "input gradient",
     "G": "weight gradient",
@@ -24,6 +26,7 @@ _NAMES = {
 # Dark enough for white letters, light enough to stand on a dark page.
 _COLOURS = {
     "F": "#3b75af",
+    "L": "#2f8480",
     "B": "#c0601f",
     "U": "#4f8a3c",
     "E": "#7564c0",
@@ -32,17 +35,14 @@ _COLOURS = {
     "G": "#8a3d3d",
     ">": "#7f7f7f",
 }
-_INK = "#767676"  # readable on white and on black
-_TRACK = "#808080"
-_TRACK_OPACITY = 0.16
 
 
 def chart_text(bars: Sequence[TimedAction], *, width: int = 100) -> str:
-    """The bars as lines of plain text, `width` characters of time, with a scale and a legend below.
+    """The bars as lines of plain text, with a scale and a legend below. The time axis is `width` characters long.
 
-    A bar shows its letter, its mini-batch (with `.` and the micro-batch, unless that is 0) where there is room, and
-    dashes up to its end; bars shorter than half a character are left out. Raises ValueError where there is nothing to
-    draw.
+    A bar shows its letter, then dashes up to its end. If there is room, the mini-batch follows the letter, and `.` and
+    the micro-batch unless that is 0. Bars shorter than half a character are left out. Raises ValueError if there is
+    nothing to draw.
     """
     first, seconds = _extent(bars)
     stages = 1 + max(bar.stage for bar in bars)
@@ -68,52 +68,69 @@ def chart_text(bars: Sequence[TimedAction], *, width: int = 100) -> str:
     return "\n".join(lines) + "\n"
 
 
-def chart_svg(predicted: Sequence[TimedAction], measured: Sequence[TimedAction] = (), *, width: int = 960) -> str:
-    """One SVG: the predicted bars and, where given, the measured ones below them on the same scale of time.
+class Box(NamedTuple):
+    """One action of the drawing: a rectangle with a label. The title appears when the mouse points at it."""
 
-    Either set begins at 0 s. `measured` may hold the waits of `WAITS`; they are drawn as the empty track. The
-    colours are neutral: the chart can stand on a light or a dark page. Raises ValueError where `predicted` is
-    empty.
+    x: float
+    width: float
+    colour: str
+    label: str  # empty if the box has no room for it
+    title: str
+
+
+class StageRow(NamedTuple):
+    """One stage of the drawing; `top` in pixels."""
+
+    label: str
+    top: float
+    boxes: list[Box]
+
+
+@dataclass(frozen=True)
+class ScheduleChart:
+    """A timeline drawn to scale; positions in pixels. `templates/schedule_chart.html` makes an SVG of it.
+
+    The colours suit a light and a dark background.
+    """
+
+    WIDTH: ClassVar[int] = 960
+    LEFT: ClassVar[int] = 64  # where the time axis begins
+    TRACK: ClassVar[int] = 888  # length of the time axis
+    ROW: ClassVar[int] = 22  # height of a stage
+
+    headings: list[tuple[str, float]]  # text, top
+    rows: list[StageRow]
+    bottom: float  # where the time axis lies
+    ticks: list[tuple[float, str]]  # x, text
+    legend: list[tuple[float, str | None, str]]  # x, colour (None: an empty track), name
+
+
+def schedule_chart(predicted: Sequence[TimedAction], measured: Sequence[TimedAction] = ()) -> ScheduleChart:
+    """Lay out the predicted bars and, if given, the measured bars below them, on one scale of time.
+
+    Both sets begin at 0 s. `measured` may hold the waits of `WAITS`, which stay empty. Raises ValueError if there is
+    nothing to draw.
     """
     groups = [("predicted", predicted), *([("measured", measured)] if measured else [])]
     seconds = max(_extent(bars)[1] for _, bars in groups)
-    left, row, gap = 64, 22, 4
-    scale = (width - left - 8) / seconds
-    parts: list[str] = []
-    drawn: set[str] = set()
+    scale = ScheduleChart.TRACK / seconds
+    headings, rows = [], []
     top = 0.0
     for name, bars in groups:
         first = _extent(bars)[0]
-        parts.append(_text(0, top + 14, name, weight="bold"))
+        headings.append((name, top))
         top += 20
         for stage in range(1 + max(bar.stage for bar in bars)):
-            parts.append(_text(0, top + 15, f"stage {stage}"))
-            parts.append(
-                f'<rect x="{left}" y="{top:g}" width="{width - left - 8}" height="{row}" fill="{_TRACK}" '
-                f'fill-opacity="{_TRACK_OPACITY}"/>'
-            )
-            for bar in bars:
-                if bar.stage == stage and _letter(bar.action) != ".":
-                    drawn.add(_letter(bar.action))
-                    parts.append(_svg_bar(bar, left + (bar.start_s - first) * scale, top, scale, row))
-            top += row + gap
+            own = [bar for bar in bars if bar.stage == stage and _letter(bar.action) != "."]
+            rows.append(StageRow(f"stage {stage}", top, [_box(bar, first, scale) for bar in own]))
+            top += ScheduleChart.ROW + 4
         top += 6
-    parts += _svg_axis(left, top, scale, seconds)
-    top += 26
-    parts += _svg_legend(left, top, drawn)
-    height = top + 20
-    described = " and ".join(name for name, _ in groups)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:g}" width="{width}" '
-        f'height="{height:g}" style="max-width:100%;height:auto" role="img" '
-        f'aria-label="Schedule as {described}" font-family="system-ui, sans-serif" font-size="12">\n'
-        + "\n".join(parts)
-        + "\n</svg>\n"
-    )
+    drawn = {_letter(bar.action) for _, bars in groups for bar in bars}
+    return ScheduleChart(headings, rows, top, _ticks(scale, seconds), _legend(drawn))
 
 
 def time_text(seconds: float) -> str:
-    """Three figures with a unit: `12.3 ms`."""
+    """A duration in seconds with three digits and a unit: `12.3 ms`."""
     for unit, size in (("us", 1e-6), ("ms", 1e-3)):
         text = f"{seconds / size:.3g}"
         if float(text) < 1000:
@@ -122,7 +139,7 @@ def time_text(seconds: float) -> str:
 
 
 def _extent(bars: Sequence[TimedAction]) -> tuple[float, float]:
-    """The first start, and the seconds from there to the last end."""
+    """When the first bar starts, and the seconds from there to the end of the last bar."""
     if not bars:
         raise ValueError("no action to draw")
     first = min(bar.start_s for bar in bars)
@@ -133,7 +150,7 @@ def _extent(bars: Sequence[TimedAction]) -> tuple[float, float]:
 
 
 def _letter(action: str) -> str:
-    """The letter an action is drawn with; messages are `>`, waits `.`."""
+    """The letter that stands for an action; messages are `>`, waits are `.`."""
     if action in WAITS:
         return "."
     kind = parse(action).kind
@@ -148,51 +165,32 @@ def _label(action: str) -> str:
     return f"{letter}{parsed.batch}.{parsed.part}" if parsed.part else f"{letter}{parsed.batch}"
 
 
-def _svg_bar(bar: TimedAction, x: float, top: float, scale: float, height: int) -> str:
+def _box(bar: TimedAction, first_s: float, scale: float) -> Box:
+    letter, label = _letter(bar.action), _label(bar.action)
     width = (bar.end_s - bar.start_s) * scale
-    label = _label(bar.action)
-    told = f"{bar.action}: {time_text(bar.end_s - bar.start_s)}"
-    shape = (
-        f'<rect x="{x:.2f}" y="{top:g}" width="{max(width - 0.5, 0.3):.2f}" height="{height}" rx="2" '
-        f'fill="{_COLOURS[_letter(bar.action)]}"><title>{escape(told)}</title></rect>'
-    )
-    if label[0] not in KINDS or width < 7 * len(label) + 2:
-        return shape
-    return (
-        shape + f'<text x="{x + width / 2:.2f}" y="{top + height / 2 + 4:g}" text-anchor="middle" fill="#fff" '
-        f'font-size="11" pointer-events="none">{escape(label)}</text>'
+    return Box(
+        x=round(ScheduleChart.LEFT + (bar.start_s - first_s) * scale, 2),
+        width=round(max(width - 0.5, 0.3), 2),
+        colour=_COLOURS[letter],
+        label=label if letter in KINDS and width >= 7 * len(label) + 2 else "",
+        title=f"{bar.action}: {time_text(bar.end_s - bar.start_s)}",
     )
 
 
-def _svg_axis(left: float, top: float, scale: float, seconds: float) -> list[str]:
-    """A tick at every 1, 2 or 5 times a power of ten that gives at most 8 of them."""
+def _ticks(scale: float, seconds: float) -> list[tuple[float, str]]:
+    """At most 8 ticks, at multiples of 1, 2 or 5 times a power of ten."""
     step = 10.0**-9
     while seconds / step > 8:
         step *= 2.5 if f"{step:e}"[0] == "2" else 2.0
-    parts = []
-    for tick in range(int(seconds / step + 1e-9) + 1):
-        x = left + tick * step * scale
-        parts.append(f'<path d="M{x:.2f} {top - 6:g}v5" stroke="{_INK}"/>')
-        parts.append(_text(x, top + 11, time_text(tick * step) if tick else "0", anchor="middle"))
-    return parts
+    times = [tick * step for tick in range(int(seconds / step + 1e-9) + 1)]
+    return [(round(ScheduleChart.LEFT + time * scale, 2), time_text(time) if time else "0") for time in times]
 
 
-def _svg_legend(left: float, top: float, drawn: set[str]) -> list[str]:
-    parts = []
-    x = left
+def _legend(drawn: set[str]) -> list[tuple[float, str | None, str]]:
+    x = float(ScheduleChart.LEFT)
+    entries = []
     for letter, name in _NAMES.items():
-        if letter not in drawn and letter != ".":
-            continue
-        colour, opacity = (_TRACK, 2 * _TRACK_OPACITY) if letter == "." else (_COLOURS[letter], 1.0)
-        parts.append(
-            f'<rect x="{x}" y="{top:g}" width="12" height="12" rx="2" fill="{colour}" fill-opacity="{opacity:g}"/>'
-        )
-        parts.append(_text(x + 17, top + 10.5, name))
-        x += 34 + 7 * len(name)
-    return parts
-
-
-def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: str = "normal") -> str:
-    return (
-        f'<text x="{x:.2f}" y="{y:g}" fill="{_INK}" text-anchor="{anchor}" font-weight="{weight}">{escape(text)}</text>'
-    )
+        if letter in drawn or letter == ".":
+            entries.append((x, _COLOURS.get(letter), name))
+            x += 34 + 7 * len(name)
+    return entries

@@ -1,24 +1,26 @@
-"""The single step: what one mini-batch spends on forward, backward, update and communication, predicted and measured.
+"""The single step: the time of one mini-batch divided into forward, backward, update and communication.
 
-The thesis's analysis of the training process (T.-H. Lin, 2023) as a value, so that the rows of several runs can stand
-in one table.
+The table has a predicted and a measured row for each stage. It follows the analysis of the training process in the
+thesis of T.-H. Lin (2023).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from alray.plan.actions import ActionKind, parse
 from alray.plan.plan import Plan
 from alray.plan.timeline import TimedAction
 from alray.records import Record, StageRecord
-from alray.report.attempts import split_attempts
-from alray.report.predicted import steady_timeline
+from alray.report.attempts import timed_records
+from alray.report.text import milliseconds
+from alray.report.timeline import steady_timeline
+from alray.schedules.actions import ActionKind, parse
 
 _PART: dict[ActionKind, str] = {
     "F": "forward_s",
+    "L": "backward_s",
     "B": "backward_s",
     "I": "backward_s",
     "G": "backward_s",
@@ -29,12 +31,16 @@ _PART: dict[ActionKind, str] = {
 }
 
 
+HEAD = ("data", "forward", "backward", "update", "communication", "send wait", "receive wait", "idle", "step")
+"""Headings of the columns that `cells` fills. Communication is the sum of the three columns after it."""
+
+
 @dataclass(frozen=True)
 class Parts:
-    """Seconds of one mini-batch on one stage, or on the mean stage. They add up to the time of the step.
+    """Seconds that one mini-batch takes on one stage, or on the mean of the stages. They add up to the step time.
 
-    Sending and receiving are counted as waiting, also where the stage itself packs and unpacks. `idle_s` is the rest:
-    measured, what lies between actions; predicted, what the other stages take of processors that all share.
+    The work of packing and unpacking messages counts as waiting. `idle_s` is the rest: in a measurement, the time
+    between actions; in a prediction, the time that other stages use processors which all stages share.
     """
 
     data_s: float = 0.0
@@ -47,22 +53,22 @@ class Parts:
 
     @property
     def communication_s(self) -> float:
-        """All that is no computing of the stage's own: both waits and the idle rest."""
+        """The time in which the stage itself does not compute: both waits and the idle rest."""
         return self.send_wait_s + self.receive_wait_s + self.idle_s
 
     @property
     def step_s(self) -> float:
-        """All parts together."""
+        """The sum of all parts."""
         return self.data_s + self.forward_s + self.backward_s + self.update_s + self.communication_s
 
 
 @dataclass(frozen=True)
 class Row:
-    """One stage, or the whole step where `stage` is None: the mean over the stages."""
+    """One stage; with `stage` None the whole step, which is the mean over the stages."""
 
     stage: int | None
     predicted: Parts
-    measured: Parts | None  # None where no mini-batch after warm-up was measured
+    measured: Parts | None  # None if no mini-batch after warm-up was measured
 
     @property
     def label(self) -> str:
@@ -71,7 +77,7 @@ class Row:
 
 @dataclass(frozen=True)
 class SingleStep:
-    """The table of one run: a row for each stage, then that of the step."""
+    """The table of one run: a row for each stage, then the row of the step."""
 
     method: str
     schedule: str
@@ -79,11 +85,11 @@ class SingleStep:
 
     @property
     def step(self) -> Row:
-        """The row of the step, which is what schedules are compared by."""
+        """The row of the step, by which schedules are compared."""
         return self.rows[-1]
 
     def as_json(self) -> dict[str, Any]:
-        """Keys as in `Parts`, with `communication_s` and `step_s` beside them."""
+        """The rows with the keys of `Parts`, `communication_s` and `step_s`."""
         return {
             "method": self.method,
             "schedule": self.schedule,
@@ -95,17 +101,12 @@ class SingleStep:
 
 
 def single_step(kept: Sequence[Record], plan: Plan) -> SingleStep:
-    """The table of a run from its records (those that no failure made void) and the plan it last ran with.
+    """The table of a run.
 
-    Measured are means over the mini-batches after warm-up, over all replicas, of the attempts that ran with this plan.
+    kept: its records without lost work. plan: the plan with which it last ran. Measured values are means over the
+    mini-batches after warm-up and over all replicas, from the attempts that ran with this plan.
     """
-    timed = [
-        record
-        for attempt in split_attempts(kept)
-        if attempt.ran(plan)
-        for record in attempt.stage_records
-        if not record.warm_up
-    ]
+    timed = timed_records(kept, plan)
     predicted = predicted_parts(plan)
     measured = [_measured([record for record in timed if record.stage == stage]) for stage in range(plan.stages)]
     known = [parts for parts in measured if parts is not None]
@@ -114,8 +115,31 @@ def single_step(kept: Sequence[Record], plan: Plan) -> SingleStep:
     return SingleStep(plan.method, plan.schedule, (*rows, Row(None, _mean(predicted), whole)))
 
 
+def cells(parts: Parts | None) -> list[str]:
+    """The parts as milliseconds, in the columns of `HEAD`; dashes if nothing was measured."""
+    if parts is None:
+        return [milliseconds(None)] * len(HEAD)
+    values = (
+        *(parts.data_s, parts.forward_s, parts.backward_s, parts.update_s, parts.communication_s),
+        *(parts.send_wait_s, parts.receive_wait_s, parts.idle_s, parts.step_s),
+    )
+    return [milliseconds(value) for value in values]
+
+
+def rows_of(steps: Iterable[tuple[str, Row]]) -> list[list[str]]:
+    """Two rows of a table for each label and row: the predicted and the measured values."""
+    return [
+        texts
+        for label, row in steps
+        for texts in (
+            [label, "predicted", *cells(row.predicted)],
+            ["", "measured", *cells(row.measured)],
+        )
+    ]
+
+
 def predicted_parts(plan: Plan) -> list[Parts]:
-    """Of each stage, simulated: means over the mini-batches in steady state."""
+    """The simulated parts of each stage, as means over the mini-batches in steady state."""
     timeline, steady = steady_timeline(plan)
     bars: list[list[TimedAction]] = [[] for _ in range(plan.stages)]
     for bar in timeline.bars():
@@ -124,14 +148,14 @@ def predicted_parts(plan: Plan) -> list[Parts]:
     parts = []
     for stage, own in enumerate(bars):
         found = _mean_of(own, steady)
-        if stage == 0:  # whose first forward the plan has begin with getting the mini-batch ready
+        if stage == 0:  # in the plan, its forward includes getting the mini-batch ready
             found = replace(found, data_s=data_s, forward_s=max(0.0, found.forward_s - data_s))
         parts.append(replace(found, idle_s=max(0.0, plan.predicted_step_time_s - found.step_s)))
     return parts
 
 
 def _mean_of(bars: Sequence[TimedAction], steady: range) -> Parts:
-    """What one stage's actions of these mini-batches take each, with the gap before an action as the wait for it."""
+    """The mean parts of the mini-batches in `steady` on one stage; a gap before an action counts as waiting for it."""
     seconds = dict.fromkeys((part.name for part in fields(Parts)), 0.0)
     at_s = 0.0
     for bar in bars:
@@ -144,7 +168,7 @@ def _mean_of(bars: Sequence[TimedAction], steady: range) -> Parts:
 
 
 def _measured(records: Sequence[StageRecord]) -> Parts | None:
-    """The mean mini-batch of one stage's records; None where they hold none."""
+    """The mean mini-batch of one stage; None if its records hold no mini-batch."""
     num_steps = sum(record.steps for record in records)
     if num_steps == 0:
         return None

@@ -1,12 +1,14 @@
-"""The figures of a run, computed from its records and its plan: what `summary.json` holds."""
+"""The figures of a run, computed from its records and its plan; `summary.json` holds them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Literal, NotRequired, TypedDict, Unpack
 
+from alray import __version__
 from alray.plan.plan import Plan
 from alray.records import (
     Accuracy,
@@ -21,12 +23,17 @@ from alray.records import (
     StageRecord,
     Summary,
     effective,
+    read,
+    write_json,
 )
-from alray.report.attempts import split_attempts
+from alray.report.attempts import split_attempts, timed_records
+from alray.spec.models import Spec
+from alray.stage.weights_hash import weights_sha256
+from alray.store import checkpoint_folder, latest_manifest
 
 
 class Facts(TypedDict):
-    """What a summary says that neither records nor plan hold; keys as in `records.Summary`."""
+    """The values of a summary that neither records nor plan hold; keys as in `records.Summary`."""
 
     version: str
     name: str
@@ -43,7 +50,7 @@ class Facts(TypedDict):
 
 @dataclass(frozen=True)
 class Figures:
-    """What records and plan say of a run; fields as in `records.Summary`. What was not measured is None."""
+    """The figures that follow from records and plan; fields as in `records.Summary`. None means not measured."""
 
     method: str
     schedule: str
@@ -69,29 +76,60 @@ class Figures:
 
 
 def summarise(records: Sequence[Record], plan: Plan, **facts: Unpack[Facts]) -> Summary:
-    """The whole summary of a run: `figures_of` its records and plan, and the facts the caller knows.
+    """The summary of a run: the figures of `figures_of`, and the facts that the caller knows.
 
-    `records` are all records of the run as written, work that was lost included.
+    records: all records of the run as they were written, lost work included.
     """
     return Summary(**facts, **vars(figures_of(records, plan)))
 
 
-def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
-    """The figures of all records of a run (as written, lost work included) beside the plan it last ran with.
+def write_summary(
+    run_dir: Path,
+    spec: Spec,
+    plan: Plan,
+    status: Literal["finished", "interrupted", "failed"],
+    engine: EngineName,
+    *,
+    duration_s: float,
+    page: Path | None,
+) -> Summary:
+    """Write `summary.json` of a run that ended, and return it.
 
-    Times and the bubble are of work that was kept, after warm-up, of the attempts that ran with this plan. An
-    accuracy is of the final weights: None where they were not evaluated, as after an interruption between
-    two evaluations.
+    plan: the one it last ran with; page: `report.html`, None where no page is made.
+    """
+    manifest = latest_manifest(run_dir)
+    sha256 = None
+    if status != "failed" and manifest is not None:
+        sha256 = weights_sha256(checkpoint_folder(run_dir, manifest["step"]), len(plan.costs.components))
+    summary = summarise(
+        list(read(run_dir / "records.jsonl")),
+        plan,
+        version=__version__,
+        name=spec.name,
+        status=status,
+        run_dir=str(run_dir),
+        seed=spec.seed,
+        threads=spec.resources.threads,
+        engine=engine,
+        duration_s=duration_s,
+        weights_sha256=sha256,
+        parameters=sum(component.parameters for component in plan.costs.components),
+        report=None if page is None else str(page),
+    )
+    write_json(run_dir / "summary.json", summary.model_dump(mode="json"))
+    return summary
+
+
+def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
+    """The figures of a run.
+
+    records: all records as they were written, lost work included. plan: the plan with which the run last ran.
+    Times and the bubble come from `timed_records`. `accuracy` is that of the final weights; it is None if they were
+    not evaluated, for example after an interruption between two evaluations.
     """
     kept = effective(iter(records))
     steps, epochs, samples = _progress(kept)
-    timed = [
-        record
-        for attempt in split_attempts(kept)
-        if attempt.ran(plan)
-        for record in attempt.stage_records
-        if not record.warm_up
-    ]
+    timed = timed_records(kept, plan)
     step_time_s = _step_time_s(timed, last_stage=plan.stages - 1)
     evaluations = [record for record in kept if isinstance(record, EvaluationRecord)]
     final = evaluations[-1] if evaluations and evaluations[-1].step == steps else None
@@ -104,7 +142,7 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
         steps=steps,
         epochs=epochs,
         samples=samples,
-        # Mini-batches are counted as they were, so that a smaller last one of each epoch is not overstated.
+        # The mean size of the mini-batches: the last one of an epoch may be smaller.
         samples_per_s=samples / steps / step_time_s if step_time_s and steps else None,
         step_time_s=step_time_s,
         predicted_step_time_s=plan.predicted_step_time_s,
@@ -122,9 +160,9 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
 
 
 def _progress(kept: Sequence[Record]) -> tuple[int, float, int]:
-    """Mini-batches, epochs and samples of the record that is furthest on.
+    """Mini-batches, epochs and samples completed, from the record with the latest step.
 
-    Events do not count: one may tell of a step whose work was lost.
+    Events do not count, because an event may name a step whose work was lost.
     """
     work = [record for record in kept if not isinstance(record, EventRecord | PlanRecord)]
     if not work:
@@ -134,13 +172,13 @@ def _progress(kept: Sequence[Record]) -> tuple[int, float, int]:
 
 
 def _step_time_s(timed: Sequence[StageRecord], *, last_stage: int) -> float | None:
-    """Median over the mini-batches of the last stage, where a mini-batch is complete; over all replicas."""
+    """The median over the mini-batches and replicas of the last stage, on which a mini-batch is completed."""
     times = [time for record in timed if record.stage == last_stage for time in record.step_times_s]
     return median(times) if times else None
 
 
 def _bubble(timed: Sequence[StageRecord]) -> float | None:
-    """Share of all stages' time not spent computing; evaluation and checkpoints are not in that time."""
+    """The share of the stages' time in which they did not compute; evaluations and checkpoints do not count."""
     compute = sum(record.compute_s for record in timed)
     waiting = sum(record.send_wait_s + record.receive_wait_s + record.idle_s for record in timed)
     total = compute + waiting
@@ -154,7 +192,7 @@ def _accuracy(final: EvaluationRecord | None) -> Accuracy:
 
 
 def _best(evaluations: Sequence[EvaluationRecord]) -> Best | None:
-    """The highest validation accuracy, the earliest of equals; never chosen on the test set."""
+    """The evaluation with the highest validation accuracy, the earliest of equals. The test set chooses nothing."""
     best: Best | None = None
     for record in evaluations:
         if record.validation is None:
@@ -165,7 +203,7 @@ def _best(evaluations: Sequence[EvaluationRecord]) -> Best | None:
 
 
 def _peak_memory_bytes(records: Sequence[Record], plan: Plan) -> list[int | None]:
-    """The highest peak of each stage, over its replicas and over the attempts with this plan."""
+    """The highest peak of each stage, over its replicas and over the attempts that ran with this plan."""
     peaks: list[int | None] = [None] * plan.stages
     for attempt in split_attempts(records):
         if not attempt.ran(plan):
@@ -177,7 +215,7 @@ def _peak_memory_bytes(records: Sequence[Record], plan: Plan) -> list[int | None
 
 
 def _bytes_sent(records: Sequence[Record]) -> dict[str, int]:
-    """Bytes per edge over all attempts and replicas: each stage's last counters of each attempt, added up."""
+    """Bytes per edge over all attempts and replicas: the sum of the last counters of each attempt."""
     total: dict[str, int] = {}
     for record in _last_of_stages(records):
         for edge, count in record.bytes_sent.items():
@@ -194,7 +232,7 @@ def _last_of_stages(records: Sequence[Record]) -> list[StageRecord]:
 
 
 def _shares(records: Sequence[Record], plan: Plan) -> list[int]:
-    """Samples of a mini-batch each replica takes at the end."""
+    """The samples of a mini-batch that each replica takes at the end."""
     shares = list(plan.shares)
     for record in _last_of_stages(records):
         if record.share is not None and record.replica < plan.replicas:
@@ -203,21 +241,21 @@ def _shares(records: Sequence[Record], plan: Plan) -> list[int]:
 
 
 def _edge_order(edge: str) -> tuple[int, ...]:
-    """Edges in the order of their stages: "2->3" before "10->11"."""
+    """The key that sorts edges by their stages: "2->3" before "10->11"."""
     return tuple(int(stage) for stage in edge.split("->"))
 
 
 def _failures(records: Sequence[Record]) -> list[Failure]:
-    """Every failure the run went through, those it recovered from and the one it did not.
+    """Every failure of the run, whether it recovered or not.
 
-    A run that gives up writes `failed` after the `failure` that made it: that is one failure, told once.
+    A run that gives up writes an event `failed` after the event `failure` that caused it. The two count as one.
     """
     failures: list[Failure] = []
-    told = False
+    counted = False
     for record in records:
         if not isinstance(record, EventRecord):
             continue
-        if record.event == "failure" or (record.event == "failed" and not told):
+        if record.event == "failure" or (record.event == "failed" and not counted):
             failures.append(Failure(step=record.step, stage=record.stage, message=record.message))
-        told = record.event == "failure"
+        counted = record.event == "failure"
     return failures

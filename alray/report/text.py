@@ -1,24 +1,12 @@
-"""Numbers and tables as HTML text: seconds, bytes, shares, and a dash for what was not measured."""
+"""Numbers as text: durations, bytes, shares. A value that was not measured (None) is shown as a dash."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from html import escape
 
 NOT_MEASURED = "–"
 
 
-class Markup(str):
-    """Text that is HTML already; every other text is escaped."""
-
-
-def cell(value: str | Markup) -> Markup:
-    """A text made safe to stand in the page."""
-    return value if isinstance(value, Markup) else Markup(escape(value))
-
-
 def seconds(value: float | None) -> str:
-    """A duration in the unit that suits it: 41.2 ms, 3.05 s, 12 min 7 s."""
+    """A duration in seconds, shown in the unit that suits it: 41.2 ms, 3.05 s, 12 min 7 s."""
     if value is None:
         return NOT_MEASURED
     if value == 0:
@@ -30,12 +18,12 @@ def seconds(value: float | None) -> str:
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         if value * factor >= 1 or unit == "µs":
             break
-    return f"{digits(value * factor)} {unit}"
+    return f"{_digits(value * factor)} {unit}"
 
 
 def milliseconds(value: float | None) -> str:
-    """A duration as a bare number of milliseconds, for a column that names the unit."""
-    return NOT_MEASURED if value is None else digits(value * 1e3)
+    """A duration in seconds as a bare number of milliseconds, for a column whose heading names the unit."""
+    return NOT_MEASURED if value is None else _digits(value * 1e3)
 
 
 def size(value: float | None) -> str:
@@ -44,51 +32,45 @@ def size(value: float | None) -> str:
         return NOT_MEASURED
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:
-            return f"{value:.0f} B" if unit == "B" else f"{digits(value)} {unit}"
+            return f"{value:.0f} B" if unit == "B" else f"{_digits(value)} {unit}"
         value /= 1000
-    return f"{digits(value)} TB"
+    return f"{_digits(value)} TB"
 
 
 def share(value: float | None) -> str:
-    """A share of 1 as per cent, with one decimal: 97.5 %."""
+    """A share in 0..1 as a percentage with one decimal: 97.5 %."""
     return NOT_MEASURED if value is None else f"{value * 100:.1f} %"
 
 
 def accuracy(value: float | None) -> str:
-    """An accuracy as a share of 1 with four decimals, as `summary.json` holds it."""
+    """An accuracy in 0..1 with four decimals, as `summary.json` holds it."""
     return NOT_MEASURED if value is None else f"{value:.4f}"
 
 
-def count(value: float | None) -> str:
-    """A number of things; three significant digits where it is no whole number."""
+def number(value: float | None) -> str:
+    """A count or a rate: whole from 1,000 on, otherwise three digits: 12,800, 42, 3.14."""
     if value is None:
         return NOT_MEASURED
-    return f"{value:,.0f}" if value == round(value) or value >= 1000 else digits(value)
+    return f"{value:,.0f}" if value == round(value) or value >= 1000 else _digits(value)
 
 
-def digits(value: float) -> str:
-    """Three digits for numbers above 1, two decimals below; never as a power of ten."""
+def whole(value: float | None) -> str:
+    """A number without decimals: 12,800."""
+    return NOT_MEASURED if value is None else f"{value:,.0f}"
+
+
+def counted(value: float, noun: str) -> str:
+    """A count with its noun in singular or plural: `1 stage`, `2 stages`, `400 mini-batches`, `0.25 epochs`."""
+    if value == 1:
+        return f"1 {noun}"
+    ending = "es" if noun.endswith("batch") else "s"
+    return f"{value:,.0f} {noun}{ending}" if value == int(value) else f"{value:.4g} {noun}{ending}"
+
+
+def _digits(value: float) -> str:
+    """Three digits from 1 on, two decimals below 1; never as a power of ten."""
     if value == 0:
         return "0"
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str | Markup]], *, long: Sequence[int] = ()) -> Markup:
-    """A table. `long` are the columns (from 0) whose text may be long: they wrap, set to the left."""
-    kinds = [' class="long"' if column in long else "" for column in range(len(head))]
-    heading = "".join(f"<th{kind}>{cell(name)}</th>" for kind, name in zip(kinds, head, strict=True))
-    body = "".join(
-        "<tr>" + "".join(f"<td{kind}>{cell(value)}</td>" for kind, value in zip(kinds, row, strict=True)) + "</tr>"
-        for row in rows
-    )
-    return Markup(f'<div class="wide"><table><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table></div>')
-
-
-def meter(value: float) -> Markup:
-    """A small bar that shows a share of 1."""
-    return Markup(
-        '<svg class="meter" viewBox="0 0 130 10" aria-hidden="true"><rect class="fill track" width="130" '
-        f'height="10"/><rect class="fill accuracy" width="{130 * value:.1f}" height="10"/></svg>'
-    )

@@ -1,1 +1,1 @@
-"""Drive a graph: progress, checkpoints, failures, stopping."""
+"""Plan a run and drive it: engines, progress, checkpoints, failures, resuming."""

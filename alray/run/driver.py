@@ -1,4 +1,4 @@
-"""Drive a run: bring up a graph, hear it, and when it fails bring up another from the last checkpoint."""
+"""Drive a run: start a graph and poll it; if it fails, start another one from the last checkpoint."""
 
 from __future__ import annotations
 
@@ -11,34 +11,36 @@ from typing import Literal, Protocol
 from alray.errors import AlrayError, RunError, StageError
 from alray.graph.graph import Graph
 from alray.plan.plan import Plan
-from alray.records import Record
-from alray.run.folder import latest_manifest
+from alray.records import Record, write_json
 from alray.run.policy import Verdict, judge
 from alray.run.recorder import Recorder
 from alray.stage.assignment import Assignment, Start, start_from
 from alray.stage.telemetry import StageStatus
+from alray.stage.workload import Workload
+from alray.store import latest_manifest
 
-_POLL_S = 0.4
+POLL_S = 0.4
+"""Seconds between two polls of the stages."""
 
 
 class Observer(Protocol):
-    """What a run shows while it goes on."""
+    """Shows a run to the user while it goes on."""
 
     def statuses(self, statuses: Sequence[StageStatus]) -> None:
-        """Hear every poll."""
+        """Called with the answers of every poll."""
 
     def planned(self, plan: Plan) -> None:
-        """Hear the plan, before anything runs."""
+        """Called with the plan before anything runs."""
 
     def record(self, record: Record) -> None:
-        """Hear every record as it is written."""
+        """Called with every record as it is written."""
 
     def note(self, message: str) -> None:
-        """Hear what happened to the run, in one line."""
+        """Called with one line about something that happened."""
 
 
 class Interrupts(Protocol):
-    """How often the user asked to stop: 1 after the mini-batch, 2 now."""
+    """How often the user asked to stop: once for after this mini-batch, twice for at once."""
 
     @property
     def count(self) -> int: ...
@@ -46,34 +48,38 @@ class Interrupts(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended."""
+    """How a run ended. `step` is that of the last checkpoint."""
 
     status: Literal["finished", "interrupted", "failed"]
-    step: int  # of the last checkpoint
+    step: int
     error: AlrayError | None = None
 
 
 @dataclass
 class Driver:
-    """One run.
+    """Drives one run.
 
-    new_graph: makes a graph for a plan, not started; assign: gives every stage its share of a plan from a start;
-    replan: after a failure, the plan for what is left of the cluster (the same plan where nothing is missing).
+    new_graph: makes a graph for a plan, not started.
+    assign: makes the assignments of all stages for a plan and a start.
+    replan: is called after a failure; it returns the plan for what is left of the cluster.
     """
 
     run_dir: Path
     plan: Plan
     total_steps: int
+    max_failures: int
     new_graph: Callable[[Plan], Graph]
     assign: Callable[[Plan, Start], Sequence[Assignment]]
     replan: Callable[[Plan], Plan]
     recorder: Recorder
     observer: Observer
     interrupts: Interrupts
-    max_failures: int
 
     def run(self, start: Start) -> Outcome:
-        """Run to the end, from `start`, through at most `max_failures` failures without a newer checkpoint."""
+        """Run from `start` to the end.
+
+        After a failure it goes on from the last checkpoint, at most `max_failures` times without a newer checkpoint.
+        """
         failures, failed_at = 0, -1
         while True:
             verdict, step = self._attempt(start)
@@ -116,7 +122,11 @@ class Driver:
             self.recorder.event("resumed", f"going on from mini-batch {start.step}", step=start.step)
 
     def _attempt(self, start: Start) -> tuple[Verdict, int]:
-        """One graph from its start to its end. A verdict `go_on` means that it was told to stop at once."""
+        """Run one graph from its start to its end; return the verdict and the last step.
+
+        The verdict `go_on` means that the user asked to stop at once.
+        """
+        write_json(self.run_dir / "plan.json", self.plan.as_json())
         graph = self.new_graph(self.plan)
         asked, lost_at = False, None
         step = start.step
@@ -127,7 +137,7 @@ class Driver:
             except AlrayError as error:
                 return Verdict("failed", None, error, again=isinstance(error, StageError)), step
             while True:
-                statuses = graph.poll(_POLL_S)
+                statuses = graph.poll(POLL_S)
                 for status in statuses:
                     self.recorder.take(status.reports, replica=status.replica)
                 step = max(step, min(status.step for status in statuses))
@@ -146,9 +156,37 @@ class Driver:
             graph.close()
 
     def _log(self, verdict: Verdict) -> None:
-        """Keep the whole traceback: the record holds one line."""
+        """Append the whole traceback to the stage's log. The record holds one line of it."""
         if verdict.detail and verdict.stage is not None:
             log = self.run_dir / "logs" / f"stage-{verdict.stage}.log"
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("a", encoding="utf-8") as file:
                 file.write(verdict.detail)
+
+
+def assignments(
+    workload: Workload, plan: Plan, start: Start, run_dir: Path, started_wall_s: float, profile: tuple[range, ...]
+) -> list[Assignment]:
+    """The assignment of every stage, replica by replica.
+
+    started_wall_s: `time.time()` when the run began, less the time it stood still. profile: mini-batches to trace,
+    counted from 1.
+    """
+    return [
+        Assignment(
+            spec=workload.spec,
+            plan=plan,
+            data=workload.facts,
+            total_steps=workload.total_steps,
+            stage=stage,
+            replica=replica,
+            run_dir=run_dir,
+            code_root=workload.code.root,
+            allow_code=workload.code.allow_elsewhere,
+            started_wall_s=started_wall_s,
+            start=start,
+            profile=profile,
+        )
+        for replica in range(plan.replicas)
+        for stage in range(plan.stages)
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from alray.errors import RequestError, StageError
@@ -12,41 +13,63 @@ from alray.graph.graph import Graph
 from alray.graph.inline import InlineGraph
 from alray.plan.costs import Costs
 from alray.plan.plan import Plan
-from alray.probe.device_speed import train_seconds
+from alray.probe.device_speed import SpeedTrial, train_seconds
 from alray.records import EngineName
-from alray.run.found import Found, settled_speeds
-from alray.run.job import Job
-from alray.spec.micro_batches import PIPELINES
+from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
+from alray.stage.workload import Workload
 
 if TYPE_CHECKING:
+    from alray.graph.cluster import Bundle
     from alray.graph.placement import Placement
+
+ALIKE = 0.1
+"""Two speeds count as equal if they differ by less. Two measurements of one device differ by up to this much."""
+
+
+@dataclass(frozen=True)
+class StageDevices:
+    """The devices that an engine has for the stages of a plan."""
+
+    stage_speed: tuple[float, ...] = ()
+    """Speed of each stage's device, relative to the device that the costs were measured on; (): all 1."""
+    cores: int | None = None
+    """Processors that all stages share; None: as many as on this machine."""
+
+
+def settled_speeds(speeds: list[float]) -> tuple[float, ...]:
+    """The speeds with those near 1 set to 1; () if all are."""
+    settled = tuple(1.0 if abs(speed - 1.0) < ALIKE else speed for speed in speeds)
+    return () if set(settled) == {1.0} else settled
 
 
 class Engine(ABC):
-    """Makes graphs for plans, and knows what there is room for."""
+    """Makes graphs for plans, and knows how many stages there is room for."""
 
     @abstractmethod
     def graph(self, plan: Plan) -> Graph:
         """A graph for this plan, not started."""
 
-    def find(self, plan: Plan, costs: Costs, note: Callable[[str], None]) -> Found | None:
-        """What the devices are that the next graph of this plan will be on; None where they are as it was made for.
+    def find_devices(
+        self, plan: Plan, costs: Costs, trial: Callable[[], SpeedTrial], note: Callable[[str], None]
+    ) -> StageDevices | None:
+        """The devices that the next graph of this plan will run on; None if they are like this machine's.
 
-        costs: as they were measured here; note: hears what could not be found out.
+        costs: as measured on this machine. trial: makes the measurement to run on other devices. note: is called with a
+        line about each device that could not be measured.
         """
         return None
 
     @abstractmethod
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
-        """The most stages and replicas, up to those wanted, that there is room for now, were nothing else running.
+        """The largest (stages, replicas), up to those given, that the nodes alive now could hold if they were empty.
 
-        Replicas are given up first: the stages of one are what a network may need. (0, 0) for none.
+        Replicas are given up before stages, because a network may need all its stages. (0, 0) if nothing fits.
         """
 
 
 class InlineEngine(Engine):
-    """Everything in this process: there is always room."""
+    """Runs every stage in this process. There is always room."""
 
     def graph(self, plan: Plan) -> Graph:
         return InlineGraph()
@@ -56,10 +79,10 @@ class InlineEngine(Engine):
 
 
 class RayEngine(Engine):
-    """Actors on a connected cluster."""
+    """Runs each stage as an actor on a connected cluster."""
 
-    def __init__(self, job: Job, run_token: str) -> None:
-        self._job, self._run_token = job, run_token
+    def __init__(self, workload: Workload, run_token: str) -> None:
+        self._workload, self._run_token = workload, run_token
         self._kept: Placement | None = None
 
     def graph(self, plan: Plan) -> Graph:
@@ -68,91 +91,100 @@ class RayEngine(Engine):
         return RayGraph(lambda: self._placement(plan), run_token=self._run_token)
 
     def _placement(self, plan: Plan) -> Placement:
-        """Room for a plan: what was kept since its devices were looked at, if that is for as many stages."""
+        """Room for a plan: the placement that `find_devices` kept if it fits this plan, else a new one."""
         from alray.graph.placement import Placement
 
-        bundles = self._job.bundles(plan.stages, plan.replicas)
+        bundles = _bundles(self._workload.spec, plan.stages, plan.replicas)
         kept, self._kept = self._kept, None
         if kept is not None and kept.bundles == tuple(bundles):
             return kept
         if kept is not None:
             kept.release()
-        return Placement.of(bundles, self._job.spec.resources.labels)
+        return Placement.of(bundles, self._workload.spec.resources.labels)
 
-    def find(self, plan: Plan, costs: Costs, note: Callable[[str], None]) -> Found | None:
+    def find_devices(
+        self, plan: Plan, costs: Costs, trial: Callable[[], SpeedTrial], note: Callable[[str], None]
+    ) -> StageDevices | None:
         from alray.graph.cluster import num_nodes
 
-        resources = self._job.spec.resources
+        spec = self._workload.spec
+        resources = spec.resources
         if num_nodes(resources.labels) == 1 and isinstance(resources.per_stage, dict):
             return None
         try:
             self._kept = placement = self._placement(plan)
         except StageError:
-            return None  # nodes went meanwhile: the graph, which wants the same room, will say so and be made again
-        cores = None if self._job.device.type == "cuda" else placement.cores
-        if resources.stage_speed != "auto" or self._job.spec.pipeline.costs is not None:
-            return Found(cores=cores)
+            return None  # nodes were lost: the graph asks for the same room, reports the loss and is made again
+        cores = None if self._workload.device.type == "cuda" else placement.cores
+        if resources.stage_speed != "auto" or spec.pipeline.costs is not None:
+            return StageDevices(cores=cores)
         here_s = train_seconds(costs)
-        seconds = placement.train_seconds(self._job.speed_trial(), plan.stages, note)
+        seconds = placement.train_seconds(trial(), plan.stages, note)
         speeds = [1.0 if each is None else here_s / each for each in seconds]
-        # A stage is as slow as the slowest of its replicas.
-        return Found(settled_speeds([min(speeds[stage :: plan.stages]) for stage in range(plan.stages)]), cores)
+        # The replicas of a stage wait for the slowest of them.
+        return StageDevices(settled_speeds([min(speeds[stage :: plan.stages]) for stage in range(plan.stages)]), cores)
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         from alray.graph.cluster import has_room
 
+        spec = self._workload.spec
         fewer = [(stages, count) for count in range(replicas, 0, -1)]
         none = (0, 0)
-        if isinstance(self._job.spec.resources.per_stage, dict):
+        if isinstance(spec.resources.per_stage, dict):
             fewer += [(count, 1) for count in range(stages - 1, 0, -1)]
-        else:  # each stage asks for something of its own: fewer of them is another request, so these are waited for
+        else:  # each stage asks for its own resources, so fewer stages would be another request: wait for all of them
             none = (stages, replicas)
-        labels = self._job.spec.resources.labels
-        return next((each for each in fewer if has_room(self._job.bundles(*each), labels)), none)
+        return next((each for each in fewer if has_room(_bundles(spec, *each), spec.resources.labels)), none)
 
 
 class TrainEngine(Engine):
-    """Workers of Ray Train on a connected cluster: one stage, whose replicas DDP counts all the same."""
+    """Runs the replicas of one stage as Ray Train's workers on a connected cluster. DDP wants equal shares."""
 
-    def __init__(self, job: Job, run_token: str) -> None:
-        self._job, self._run_token = job, run_token
+    def __init__(self, workload: Workload, run_token: str) -> None:
+        self._workload, self._run_token = workload, run_token
 
     def graph(self, plan: Plan) -> Graph:
         from alray.graph.train_graph import TrainGraph
 
         return TrainGraph(
-            self._job.bundles(plan.stages, plan.replicas),
+            _bundles(self._workload.spec, plan.stages, plan.replicas),
             run_token=self._run_token,
-            labels=self._job.spec.resources.labels,
+            labels=self._workload.spec.resources.labels,
         )
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         from alray.graph.cluster import has_room
 
-        labels, batch_size = self._job.spec.resources.labels, self._job.spec.data.batch_size
+        spec = self._workload.spec
         for count in range(replicas, 0, -1):
-            if batch_size % count == 0 and has_room(self._job.bundles(stages, count), labels):
+            bundles = _bundles(spec, stages, count)
+            if spec.data.batch_size % count == 0 and has_room(bundles, spec.resources.labels):
                 return stages, count
         return 0, 0
 
 
-def engine_name(spec: Spec, *, inline: bool) -> EngineName:
-    """What runs a spec, as records and reports call it.
+def _bundles(spec: Spec, stages: int, replicas: int) -> list[Bundle]:
+    """What each stage asks of Ray, replica by replica."""
+    return spec.resources.bundles(stages) * replicas
 
-    Raises RequestError where it cannot run in one process.
+
+def engine_name(spec: Spec, *, inline: bool) -> EngineName:
+    """The name of the engine that runs a spec, as in records and reports.
+
+    Raises RequestError if `inline` and the spec cannot run in one process.
     """
     if not inline:
         return "ray_train" if spec.replicas.engine == "ray_train" else "ray"
     if spec.replicas.engine == "ray_train":
         raise RequestError(
-            "`ray_train` is Ray Train's own processes, and none of them is this one",
+            "`ray_train` runs in processes of Ray Train, not in this one",
             key="--inline",
             mend="leave out --inline, or set replicas.engine to graph",
         )
     if spec.replicas.sync_batch_norm and spec.replicas.count > 1:
         raise RequestError(
-            "batch statistics over the replicas are a sum in the middle of F, for which replicas in one process, that "
-            "take turns, would wait for ever",
+            "replicas in one process take turns, and would wait for ever for the batch statistics that "
+            "replicas.sync_batch_norm sums over them in the middle of F",
             key="--inline",
             mend="leave out --inline, or set replicas.sync_batch_norm to false",
         )
@@ -161,22 +193,23 @@ def engine_name(spec: Spec, *, inline: bool) -> EngineName:
 
 @contextmanager
 def engine(
-    job: Job, *, inline: bool, address: str | None, run_token: str, note: Callable[[str], None]
+    workload: Workload, *, inline: bool, address: str | None, run_token: str, note: Callable[[str], None]
 ) -> Iterator[Engine]:
-    """The engine; with Ray, the cluster is there for as long as the block lasts."""
+    """The engine for a workload. With Ray, the connection to the cluster ends with the block."""
+    spec = workload.spec
     if inline:
-        stages = job.spec.pipeline.stages
-        if job.spec.schedule in PIPELINES and stages > 1:
+        if SCHEDULES[spec.schedule].is_pipeline and spec.pipeline.stages > 1:
             note(
-                f"in one process `{job.spec.schedule}` is no pipeline: the gradients of its {job.spec.micro_batches} "
-                f"micro-batches are added up one after another, on one stage instead of {stages}"
+                f"in one process `{spec.schedule}` is no pipeline: the gradients of its {spec.micro_batches} "
+                f"micro-batches are added up one after another, on one stage instead of {spec.pipeline.stages}"
             )
         yield InlineEngine()
         return
     from alray.graph.cluster import connect
 
-    bundles = job.bundles(job.spec.pipeline.stages, job.spec.replicas.count)
-    with connect(address, bundles, job.spec.resources.labels) as cluster:
-        for warning in cluster.warnings:
+    bundles = _bundles(spec, spec.pipeline.stages, spec.replicas.count)
+    with connect(address, bundles, spec.resources.labels) as warnings:
+        for warning in warnings:
             note(warning)
-        yield TrainEngine(job, run_token) if job.spec.replicas.engine == "ray_train" else RayEngine(job, run_token)
+        made = TrainEngine if spec.replicas.engine == "ray_train" else RayEngine
+        yield made(workload, run_token)

@@ -1,4 +1,4 @@
-"""Whether a machine can hold what a run asks of it."""
+"""The memory of a machine, and what each stage may hold of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def machine_memory_bytes() -> int:
-    """Physical memory of this machine, or what the container may have of it."""
+    """Physical memory of this machine, or the container's limit if that is lower."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")
     text = limit.read_text().strip() if limit.is_file() else "max"
@@ -25,10 +25,10 @@ def machine_memory_bytes() -> int:
 
 
 def stage_memory_limits(spec: Spec, stages: int, replicas: int, device: torch.device) -> tuple[int, ...]:
-    """What each stage may hold, bytes.
+    """The memory limit of each stage in bytes.
 
-    `resources.memory_bytes` where the spec has it; else what the stage asks Ray for as `memory`; else its device's
-    memory, shared out evenly among the stages on it: on cuda that of the GPU the stage picks, on a CPU this machine's.
+    It is `resources.memory_bytes` if the spec gives it; else the `memory` that the stage asks Ray for; else an equal
+    part of its device's memory among the stages there. The device is the stage's GPU, or this machine for a CPU.
     """
     resources = spec.resources
     if resources.memory_bytes is not None:
@@ -46,9 +46,9 @@ def _device_shares(stages: int, replicas: int, device: torch.device) -> list[int
 
 
 def require_memory(network: Network, memory_bytes: int) -> None:
-    """Raise PlanError where the weights of one component and their gradients alone exceed `memory_bytes`.
+    """Raise PlanError if the weights of one component and their gradients need more than `memory_bytes`.
 
-    However many stages there are, a component lies on one of them, and the probe builds it on this machine.
+    A component is never divided among stages, and the probe builds each one on this machine.
     """
     for index in range(len(network)):
         weights_bytes = sum(tensor.nbytes for tensor in network.component(index, "meta").weights().values())

@@ -1,4 +1,4 @@
-"""`pipeline.micro_batches: auto` becomes a number, before anything is planned, so that the run folder has it."""
+"""How many micro-batches a run has: `pipeline.micro_batches: auto` decided, and what the run folder keeps."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from alray.plan.setting import Setting
 from alray.plan.shares import first_shares
 from alray.probe.estimate import estimate_costs
 from alray.run.memory import stage_memory_limits
-from alray.spec.micro_batches import possible_micro_batches
+from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 
 
 def with_micro_batches(spec: Spec, network: Network) -> Spec:
-    """The spec with `auto` decided, or as it is where it names a number or none.
+    """The spec with `auto` replaced by a number. A number or null is left as it is.
 
-    Sizes alone decide, not times: the same spec on the same kind of machine gets the same number, with Ray and without.
-    Raises PlanError where nothing fits.
+    Only sizes decide, not times: the same spec gets the same number on the same kind of machine, with Ray or without.
+    Raises PlanError if nothing fits.
     """
     if spec.pipeline.micro_batches != "auto":
         return spec
@@ -25,7 +25,7 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
     device = devices.pick(spec.resources.resolved_device)
     samples = max(first_shares(replicas, spec.data.batch_size, spec.replicas.shares))
     costs = estimate_costs(network, batch_size=samples, device=device, threads=spec.resources.threads)
-    candidates = possible_micro_batches(spec.schedule, stages, samples)
+    candidates = SCHEDULES[spec.schedule].possible_micro_batches(stages, samples)
     setting = Setting(
         schedule=spec.schedule,
         costs=costs,
@@ -37,3 +37,14 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
     )
     number = fewest_micro_batches(setting, spec.pipeline.partition, candidates)
     return spec.model_copy(update={"pipeline": spec.pipeline.model_copy(update={"micro_batches": number})})
+
+
+def as_kept(spec: Spec) -> Spec:
+    """The spec as the run folder keeps it: with schedule and micro-batches decided if the schedule cuts mini-batches.
+
+    Both defaults depend on the number of stages. A run that is resumed on other stages must keep what it began with.
+    """
+    if not SCHEDULES[spec.schedule].cuts_mini_batches:
+        return spec
+    decided = {"schedule": spec.schedule, "micro_batches": spec.micro_batches}
+    return spec.model_copy(update={"pipeline": spec.pipeline.model_copy(update=decided)})

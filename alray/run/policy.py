@@ -1,4 +1,4 @@
-"""What the driver makes of a poll: go on, finished, or failed, and who is at fault. A pure function."""
+"""The failure policy: from the stages' statuses to what the driver does next, and which stage is at fault."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from alray.errors import AlrayError, ChannelError, StageError
 from alray.stage.telemetry import StageStatus
 
 GRACE_S = 5.0
-"""How long neighbours that lost a connection wait for Ray's word on who died."""
+"""Seconds that stages with a lost connection wait for Ray to report which stage died."""
 
 STARTING_FACTOR = 8.0
-"""A stage that still loads libraries, data and weights may take this many deadlines."""
+"""A stage that still loads libraries, data and weights may take this many times the deadline."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is to be done now. `again` says whether going on from the last checkpoint can help."""
+    """What the driver does next. again: whether going on from the last checkpoint can help."""
 
     kind: Literal["go_on", "finished", "failed"]
     stage: int | None = None
@@ -34,10 +34,10 @@ def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: f
     """Judge one poll.
 
     deadline_s: how long a stage may be silent, or busy with one action.
-    lost_since_s: for how long some stage has reported a lost neighbour (0 where none has).
+    lost_since_s: how long ago a stage first reported a lost neighbour (0: none has).
 
-    A stage that died is at fault; one that merely lost a neighbour is not, and waits for that word. What a stage's own
-    code raised would be raised again by the same bits, so it ends the run.
+    A stage that died is at fault. A stage that only lost a neighbour is not: the driver first waits for Ray to report a
+    death. An error that a stage's own code raised ends the run: the same bits would raise it again.
     """
     for status in statuses:
         if status.dead:

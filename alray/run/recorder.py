@@ -1,9 +1,13 @@
-"""From the stages' reports to records: losses merged per mini-batch, checkpoints completed when every part is there."""
+"""Turn what the stages report into records.
+
+The losses of a mini-batch are merged into one record. A checkpoint is completed when every stage has written its part.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,13 +21,38 @@ from alray.records import (
     StepRecord,
     Writer,
 )
-from alray.run.folder import prune, write_manifest
-from alray.stage.assignment import DataFacts
 from alray.stage.telemetry import CheckpointPart, Losses, Telemetry
+from alray.stage.workload import DataFacts, Workload
+from alray.store import prune, write_manifest
+
+
+@contextmanager
+def recording(
+    run_dir: Path,
+    workload: Workload,
+    environment: dict[str, Any],
+    started_wall_s: float,
+    observe: Callable[[Record], None],
+) -> Iterator[Recorder]:
+    """The recorder of a run. It is closed with the block. Arguments as for `Recorder`."""
+    spec = workload.spec
+    recorder = Recorder(
+        run_dir,
+        facts=workload.facts,
+        batch_size=spec.data.batch_size,
+        keep=spec.run.checkpoint.keep if spec.run.checkpoint else 1,
+        environment=environment,
+        started_wall_s=started_wall_s,
+        observe=observe,
+    )
+    try:
+        yield recorder
+    finally:
+        recorder.close()
 
 
 class Recorder:
-    """Writes `records.jsonl` and the manifests of one run."""
+    """Writes `records.jsonl` and the checkpoints' manifests of one run."""
 
     def __init__(
         self,
@@ -36,7 +65,11 @@ class Recorder:
         started_wall_s: float,
         observe: Callable[[Record], None],
     ) -> None:
-        """observe: hears every record as it is written (progress display)."""
+        """keep: number of checkpoints to keep. environment: goes into every manifest.
+
+        started_wall_s: `time.time()` when the run began, less the time it stood still. observe: is called with every
+        record as it is written.
+        """
         self.run_dir = run_dir
         self._writer = Writer(run_dir / "records.jsonl")
         self._facts, self._batch_size, self._keep = facts, batch_size, keep
@@ -45,10 +78,16 @@ class Recorder:
         self._plan: Plan | None = None
         self._losses: dict[int, list[tuple[int, Losses]]] = {}  # by mini-batch, each with its replica
         self._parts: dict[int, list[CheckpointPart]] = {}
-        self.last_checkpoint: int | None = None
+
+    def began(self, plan: Plan, step: int, *, again: bool) -> None:
+        """Record that the run starts with this plan, or goes on `again` after `step` mini-batches."""
+        if again:
+            self.event("resumed", f"going on from mini-batch {step}", step=step)
+        else:
+            self.event("started", f"{plan.method}, {plan.schedule}, partition {list(plan.partition)}", step=step)
 
     def begin(self, plan: Plan, step: int) -> None:
-        """A new attempt with this plan, after `step` mini-batches: what earlier ones left half told is void."""
+        """Begin an attempt with this plan after `step` mini-batches. Incomplete parts of earlier ones are dropped."""
         self._plan = plan
         self._losses.clear()
         self._parts.clear()
@@ -79,7 +118,10 @@ class Recorder:
                 self.write(report)
 
     def _take_losses(self, report: Losses, replica: int) -> None:
-        """A mini-batch's losses once every stage has told its own: over the replicas, the mean over all samples."""
+        """Write the losses of a mini-batch once every stage has reported its own.
+
+        Over replicas this is the mean over all samples, so each replica counts by its number of samples.
+        """
         assert self._plan is not None
         heard = self._losses.setdefault(report.step, [])
         heard.append((replica, report))
@@ -98,9 +140,9 @@ class Recorder:
         self.write(StepRecord(**place, losses=dict(sorted(losses.items())), lr=report.lr))
 
     def _take_part(self, report: CheckpointPart) -> None:
-        """A checkpoint once every stage of every replica has written its part.
+        """Complete a checkpoint once every stage of every replica has written its part.
 
-        Raises RunError where replicas do not hold the same parameters.
+        Raises RunError if the replicas do not hold the same parameters.
         """
         assert self._plan is not None
         parts = self._parts.setdefault(report.step, [])
@@ -122,7 +164,6 @@ class Recorder:
             shares=report.shares,
         )
         prune(self.run_dir, self._keep)
-        self.last_checkpoint = report.step
         self.write(
             CheckpointRecord(
                 **place,
@@ -151,5 +192,5 @@ def _require_same_parameters(parts: Sequence[CheckpointPart], step: int) -> None
             if found.setdefault(index, sha256) != sha256:
                 raise RunError(
                     f"the replicas of component {index} do not hold the same parameters after mini-batch {step}",
-                    mend="a block must not change its parameters but by its gradients; else report this as a fault",
+                    mend="a block may change its parameters only through gradients; if yours do, report this as a bug",
                 )

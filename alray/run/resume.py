@@ -1,14 +1,23 @@
-"""What a resume may change: how the run is laid out, never its mathematics."""
+"""Resuming a run. A resume may change how a run is laid out on devices, and never what it computes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from alray.errors import SpecError
-from alray.run.folder import require_run_dir
+from alray.plan.plan import Plan
+from alray.records import read
+from alray.run.micro_batches import as_kept
+from alray.schedules.table import SCHEDULES
+from alray.spec.data import OwnData, TextSection
 from alray.spec.loading import load_spec
 from alray.spec.models import Spec
+from alray.stage.assignment import Start, start_from
+from alray.store import latest_manifest, require_run_dir
 
 _FREE = (
     "name",
@@ -22,30 +31,144 @@ _FREE = (
     "run.max_failures",
     "run.stop_at",
 )
+"""Keys that a resume may change. Of `pipeline`, `_changes_of_pipeline` finds what changes the mathematics."""
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
+_SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
 
 
-def resumed_spec(run_dir: Path, overrides: list[str], *, allow_change: bool) -> tuple[Path, Spec]:
-    """The run folder and its spec with these overrides.
+@dataclass(frozen=True)
+class Resumed:
+    """A run folder to go on with: its spec `before`, and its spec with the overrides of the resume."""
 
-    Raises SpecError for a change that would alter the mathematics, unless `allow_change`.
-    """
-    run_dir = require_run_dir(run_dir)
-    before = load_spec(run_dir / "spec.yaml").spec
-    after = load_spec(run_dir / "spec.yaml", overrides).spec
-    if not allow_change:
+    run_dir: Path
+    before: Spec
+    spec: Spec
+    manifest: dict[str, Any] | None
+    """Manifest of the last checkpoint; None if there is none yet."""
+
+    @classmethod
+    def open(cls, run_dir: Path, overrides: list[str], *, allow_change: bool) -> Resumed:
+        """Raises CheckpointError if this is no run folder, and SpecError if an override changes the mathematics of the
+        run and `allow_change` is not set."""
+        run_dir = require_run_dir(run_dir)
+        file = run_dir / "spec.yaml"
+        before = as_kept(load_spec(file).spec)
+        after = _with_overrides(file, overrides, before)
+        if not allow_change:
+            _refuse_changes(before, after, run_dir)
+        return cls(run_dir, before, after, latest_manifest(run_dir))
+
+    @property
+    def start(self) -> Start:
+        """Where the run goes on."""
+        return start_from(self.run_dir, self.manifest) if self.manifest is not None else Start()
+
+    @cached_property
+    def spent_s(self) -> float:
+        """How long the run took so far."""
+        return max((record.time_s for record in read(self.run_dir / "records.jsonl")), default=0.0)
+
+    def notes(self, plan: Plan, environment: dict[str, Any], *, on_cpu: bool) -> list[str]:
+        """Why the weights may not have the bits of an unbroken run, a line for each reason.
+
+        environment: as `alray.device.devices.environment` gives it here.
+        """
+        if self.manifest is None:
+            return []
+        notes = [
+            f"the weights will not be those of an unbroken run, for this changes: {change}"
+            for change in _changes_of_pipeline(self.before, self.spec)
+        ]
+        recorded = self.manifest["environment"]
         changed = [
-            key
-            for key in _differences(before.model_dump(mode="json"), after.model_dump(mode="json"))
-            if not _free(key, after)
+            f"{key} was {recorded.get(key)}, is {environment[key]}"
+            for key in ("device", "torch")
+            if recorded.get(key) != environment[key]
         ]
         if changed:
-            raise SpecError(
-                f"a resumed run would not be the same run with another {', '.join(f'`{key}`' for key in changed)}",
-                file=str(run_dir),
-                mend="leave it as it was, start a new run, or pass --allow-change",
+            notes.append(f"the weights will not be bit-equal to those of an unbroken run: {'; '.join(changed)}")
+        layout = _layout(self.before, self.manifest["partition"])
+        new_layout = _layout(self.spec, plan.partition)
+        if self.spec.method.kind == "backpropagation" and layout != new_layout and not on_cpu:
+            notes.append(
+                "the weights will equal those of an unbroken run up to rounding; tests hold the same bits on a CPU "
+                f"only: backpropagation ran on {layout}, and goes on with {new_layout}"
             )
-    return run_dir, after
+        return notes
+
+
+def _layout(spec: Spec, partition: Sequence[int]) -> str:
+    """Schedule and partition. On one stage every schedule does the same: it goes through the micro-batches in turn."""
+    return f"`{spec.schedule}`, partition {list(partition)}" if len(partition) > 1 else "one stage"
+
+
+def _with_overrides(file: Path, overrides: list[str], before: Spec) -> Spec:
+    """The spec with these overrides. Mini-batches that are cut stay cut as in `before`, whatever the number of stages,
+    unless the overrides say otherwise or the layout they ask for cannot have as many micro-batches.
+
+    `before` holds decided values; the file of an older run may hold null.
+    """
+    asked = {override.partition("=")[0].strip() for override in overrides}
+    if not SCHEDULES[before.schedule].cuts_mini_batches or asked & {"pipeline", _MICRO_BATCHES}:
+        return load_spec(file, overrides).spec
+    kept = [] if _SCHEDULE in asked else [f"{_SCHEDULE}={before.schedule}"]
+    try:
+        return load_spec(file, [*kept, f"{_MICRO_BATCHES}={before.micro_batches}", *overrides]).spec
+    except SpecError as error:
+        if any(problem.key != _MICRO_BATCHES for problem in error.problems):
+            raise
+    return load_spec(file, [f"{_MICRO_BATCHES}=null", *overrides]).spec
+
+
+def _refuse_changes(before: Spec, after: Spec, run_dir: Path) -> None:
+    """Raise SpecError if the two specs do not compute the same."""
+    changes = [
+        _change(key, old, new)
+        for key, old, new in _differences(before.model_dump(mode="json"), after.model_dump(mode="json"))
+        if not _free(key, after)
+    ]
+    keep = "leave them as they were"
+    of_pipeline = _changes_of_pipeline(before, after)
+    if of_pipeline:
+        changes += of_pipeline
+        keep = f"keep the run's mini-batches as they were with {_overrides_that_keep(before, after)}"
+    if changes:
+        raise SpecError(
+            f"these values would make it another run: {', '.join(changes)}",
+            file=str(run_dir),
+            mend=f"{keep}, start a new run, or pass --allow-change",
+        )
+
+
+def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
+    """What of `pipeline` changes the mathematics: how mini-batches are cut, and how wide text is padded.
+
+    Partition, stages, virtual stages and the order of work do not: random numbers are drawn from seed, component, step
+    and micro-batch, and every component takes the micro-batches in order and adds up their gradients in that order.
+    """
+    changes = []
+    # What `auto` comes to is known only after planning, and may be another number.
+    number = "auto" if after.pipeline.micro_batches == "auto" else after.micro_batches
+    if before.micro_batches != number:
+        change = _change(_MICRO_BATCHES, before.micro_batches, number)
+        changes.append(f"{change} (each micro-batch has its own random numbers and batch statistics)")
+    if (SCHEDULES[before.schedule].is_pipeline) != (SCHEDULES[after.schedule].is_pipeline) and _has_text(after):
+        change = _change(_SCHEDULE, before.schedule, after.schedule)
+        changes.append(f"{change} (a pipeline pads text to `max_tokens`, so random numbers fall on other words)")
+    return changes
+
+
+def _overrides_that_keep(before: Spec, after: Spec) -> str:
+    """Overrides with which mini-batches stay as in `before`, on the stages of `after` if that is possible."""
+    if before.micro_batches > 1:
+        return f"{_SCHEDULE}=gpipe {_MICRO_BATCHES}={before.micro_batches}"
+    if not SCHEDULES[before.schedule].is_pipeline and _has_text(after):
+        return f"{_SCHEDULE}=single pipeline.stages=1"
+    return f"{_SCHEDULE}=naive {_MICRO_BATCHES}=null"
+
+
+def _has_text(spec: Spec) -> bool:
+    return isinstance(spec.data, TextSection) or (isinstance(spec.data, OwnData) and spec.data.text is not None)
 
 
 def _free(key: str, spec: Spec) -> bool:
@@ -56,11 +179,20 @@ def _free(key: str, spec: Spec) -> bool:
     return any(key == free or key.startswith(free.rstrip(".") + ".") for free in _FREE)
 
 
-def _differences(before: Any, after: Any, key: str = "") -> list[str]:
+def _differences(before: Any, after: Any, key: str = "") -> list[tuple[str, Any, Any]]:
+    """Keys whose values differ, each with its value before and after."""
     if isinstance(before, dict) and isinstance(after, dict):
         return [
             difference
             for name in {**before, **after}
             for difference in _differences(before.get(name), after.get(name), f"{key}.{name}" if key else str(name))
         ]
-    return [] if before == after else [key]
+    return [] if before == after else [(key, before, after)]
+
+
+def _change(key: str, old: Any, new: Any) -> str:
+    """The change in words; without the values if one of them is a list or a section."""
+    if isinstance(old, dict | list) or isinstance(new, dict | list):
+        return f"`{key}`"
+    shown = ["null" if value is None else str(value) for value in (old, new)]
+    return f"`{key}` from {shown[0]} to {shown[1]}"

@@ -1,1 +1,1 @@
-"""Pydantic models of the spec, loading with line numbers, overrides, checks. No torch, no Ray."""
+"""The spec: pydantic models, loading with line numbers, overrides and checks. It imports neither torch nor Ray."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from alray.errors import Problem
+from alray.schedules.micro_batches import Fault, batch_size_fault, micro_batch_norm_fault
+from alray.schedules.table import SCHEDULES, default_schedule, schedules_for
 from alray.spec.blocks import Lstm, Residual, Stem, Transformer, Vgg
 from alray.spec.data import (
     DataSection,
@@ -19,19 +21,8 @@ from alray.spec.data import (
 )
 from alray.spec.finding import Check, Finding, is_pipeline
 from alray.spec.messages import problem
-from alray.spec.micro_batches import (
-    MICRO_BATCHED,
-    PIPELINES,
-    Fault,
-    batch_size_fault,
-    micro_batch_norm_fault,
-    micro_batches_fault,
-    possible_micro_batches,
-    virtual_stages_fault,
-)
 from alray.spec.models import Spec
 from alray.spec.optimizer import Sgd
-from alray.spec.pipeline import SCHEDULES
 from alray.spec.places import Places
 from alray.spec.replica_checks import REPLICA_CHECKS
 from alray.spec.section import counted, listed
@@ -93,33 +84,39 @@ def stages_have_components(spec: Spec) -> Iterator[Finding]:
 
 
 def schedule_suits_method(spec: Spec) -> Iterator[Finding]:
-    """Schedules without a backward path between stages are for local losses only, and the reverse."""
-    kind, known = spec.method.kind, SCHEDULES[spec.method.kind]
-    if spec.schedule not in known:
+    """Some schedules are for local losses, the others for backpropagation."""
+    if not _suits(spec):
+        known = schedules_for(local_losses=spec.method.local_losses)
         yield (
             ("pipeline", "schedule"),
-            f"`{spec.schedule}` is not a schedule for {kind}",
-            f"choose {listed(['auto', *known])}",
+            f"`{spec.schedule}` is not a schedule for {spec.method.kind}",
+            f"choose {listed(['auto', *(schedule.name for schedule in known)])}",
         )
 
 
-def single_has_one_stage(spec: Spec) -> Iterator[Finding]:
-    """`single` is backpropagation without a pipeline."""
-    if spec.method.kind == "backpropagation" and spec.schedule == "single" and spec.pipeline.stages > 1:
+def _suits(spec: Spec) -> bool:
+    return SCHEDULES[spec.schedule].local_losses == spec.method.local_losses
+
+
+def one_stage_schedules_have_one_stage(spec: Spec) -> Iterator[Finding]:
+    """A schedule without a pipeline runs on one stage."""
+    if _suits(spec) and SCHEDULES[spec.schedule].one_stage and spec.pipeline.stages > 1:
+        others = schedules_for(local_losses=spec.method.local_losses)
         yield (
             ("pipeline", "stages"),
-            f"the schedule `single` runs on one stage, got {spec.pipeline.stages}",
-            f"set pipeline.stages to 1, or choose the schedule {listed(PIPELINES)}",
+            f"the schedule `{spec.schedule}` runs on one stage, got {spec.pipeline.stages}",
+            "set pipeline.stages to 1, or choose the schedule "
+            f"{listed([schedule.name for schedule in others if not schedule.one_stage])}",
         )
 
 
 def micro_batches_suit_schedule(spec: Spec) -> Iterator[Finding]:
-    """As many micro-batches and virtual stages as the schedule can run."""
-    if spec.schedule not in SCHEDULES[spec.method.kind]:
+    """The schedule can run with this number of micro-batches and of virtual stages."""
+    if not _suits(spec):
         return
     faults = {
         "micro_batches": _micro_batches_fault(spec),
-        "virtual_stages": virtual_stages_fault(spec.schedule, spec.virtual_stages),
+        "virtual_stages": SCHEDULES[spec.schedule].virtual_stages_fault(spec.virtual_stages),
     }
     for key, fault in faults.items():
         if fault is not None:
@@ -127,12 +124,12 @@ def micro_batches_suit_schedule(spec: Spec) -> Iterator[Finding]:
 
 
 def _micro_batches_fault(spec: Spec) -> Fault | None:
-    stages, batch_size = spec.pipeline.stages, spec.data.batch_size
+    schedule, stages, batch_size = SCHEDULES[spec.schedule], spec.pipeline.stages, spec.data.batch_size
     if spec.pipeline.micro_batches != "auto":
-        return micro_batches_fault(spec.schedule, stages, spec.micro_batches)
-    if spec.schedule not in MICRO_BATCHED:
+        return schedule.micro_batches_fault(stages, spec.micro_batches)
+    if not schedule.cuts_mini_batches:
         return f"`{spec.schedule}` does not cut mini-batches, got auto", "leave it out"
-    if possible_micro_batches(spec.schedule, stages, batch_size):
+    if schedule.possible_micro_batches(stages, batch_size):
         return None
     return (
         f"`{spec.schedule}` on {counted(stages, 'stage')} cannot cut a mini-batch of {batch_size} samples into equal "
@@ -159,14 +156,14 @@ def pipelines_drop_the_last_batch(spec: Spec) -> Iterator[Finding]:
         yield (
             ("data", "last_batch"),
             f"the schedule `{spec.schedule}` needs mini-batches of one size, and an epoch's last one may be smaller",
-            "leave it at drop, or choose the schedule single",
+            f"leave it at drop, or choose the schedule {default_schedule(local_losses=False, stages=1).name}",
         )
 
 
 def micro_batches_leave_norms_alone(spec: Spec) -> Iterator[Finding]:
     """Batch normalisation takes its statistics over what it is given; blocks of images have it."""
     if spec.pipeline.micro_batch_norm == "accept" or not is_pipeline(spec) or spec.micro_batches == 1:
-        return  # with `auto` on one stage it may be 1, too: that is known where the memory is
+        return  # on one stage `auto` may also turn out to be 1
     for index, entry in enumerate(spec.model.components):
         if entry.normalises_batches:
             message, mend = micro_batch_norm_fault(f"block `{entry.block}`", spec.micro_batches)
@@ -189,8 +186,8 @@ def pipelines_carry_no_state(spec: Spec) -> Iterator[Finding]:
 
 
 def label_rate_has_a_label_chain(spec: Spec) -> Iterator[Finding]:
-    """Only Associated Learning has label encoders and decoders to train."""
-    if spec.method.kind != "associated_learning" and spec.optimizer.label_lr is not None:
+    """A rate for label encoders needs a method that has them."""
+    if not spec.method.has_label_chain and spec.optimizer.label_lr is not None:
         yield ("optimizer", "label_lr"), f"{spec.method.kind} has no label chain to train", "leave it out"
 
 
@@ -334,7 +331,7 @@ CHECKS: tuple[Check, ...] = (
     partition_adds_up,
     stages_have_components,
     schedule_suits_method,
-    single_has_one_stage,
+    one_stage_schedules_have_one_stage,
     micro_batches_suit_schedule,
     micro_batches_divide_the_batch,
     pipelines_drop_the_last_batch,

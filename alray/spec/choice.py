@@ -1,21 +1,21 @@
-"""How a section says which of several kinds it is: `kind: adam`, `source: digits`, `block: vgg`."""
+"""How a section selects one of several kinds: `kind: adam`, `source: digits`, `block: vgg`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from alray.spec.python_reference import PREFIX
+from alray.spec.own_code import PREFIX
 
 OPEN_TAG = "python"
-"""Tag of the member that stands for a class of the user's own, written `python:package.module.Class`."""
+"""Tag of the union member for a class of the user, `python:package.module.Class`."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Reads the tag of a union's member from a mapping; pydantic calls it as the union's discriminator.
+    """The discriminator of a tagged union: pydantic calls it to read the tag from a mapping.
 
-    `key` is the key that holds the tag, `default` the tag where that key is left out (None: it may not be).
+    key: the key with the tag. default: the tag if the key is left out; None if the key is required.
     """
 
     key: str
@@ -39,7 +39,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class ByShape:
-    """Discriminator of a union of a list (or mapping) and something else: the value's own shape decides."""
+    """The discriminator of a union that is decided by the type of the value, such as a list or a name."""
 
     shape: type | tuple[type, ...]
     tag: str
@@ -51,5 +51,5 @@ class ByShape:
         return f"{self.tag} or {self.otherwise}"
 
     def __call__(self, value: Any) -> str:
-        """`tag` where the value is of `shape`, else `otherwise`."""
+        """Return `tag` if the value has the type `shape`, else `otherwise`."""
         return self.tag if isinstance(value, self.shape) else self.otherwise

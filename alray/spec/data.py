@@ -1,4 +1,4 @@
-"""`data`: where samples come from, and how they become mini-batches."""
+"""`data`: the source of the samples, and how they become mini-batches."""
 
 from __future__ import annotations
 
@@ -30,30 +30,32 @@ from alray.spec.section import (
 
 
 class DataSection(Section):
-    """What every source has."""
+    """The keys of every data source."""
 
     source: str
-    """Where the samples come from."""
+    """Name of the data source."""
     batch_size: PositiveInt = 64
-    """Samples in one mini-batch, over all replicas."""
+    """Number of samples in a mini-batch, over all replicas. Default: 64."""
     validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Share of the training set kept aside for validation, split by the seed. Zero: no validation."""
+    """Share in 0..1 of the training set that is used for validation, selected by the seed. Default: 0.1. Zero: no
+    validation."""
     train_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Share of what is left of the training set that is used, chosen by the seed."""
+    """Share in 0..1 of the remaining training set that is used, selected by the seed. Default: 1."""
     last_batch: Literal["drop", "keep"] = "drop"
-    """What becomes of an epoch's last mini-batch where it is smaller than the others."""
+    """Whether the last mini-batch of an epoch is dropped or kept if it is smaller than the others. Default: drop."""
     workers: NonNegativeInt = 0
-    """Processes that load samples. Zero: the stage itself. The mini-batches are the same for every number."""
+    """Number of processes that load samples. Any number gives the same mini-batches. Default: 0, the stage itself."""
     augment: Literal["none", "strong"] = "none"
-    """`strong`: training samples are cropped at random (4 pixels of padding), flipped, recoloured."""
+    """Augmentation of the training samples. `strong`: a random crop (after padding by 4 pixels), a random flip and
+    random changes of colour. Default: none."""
     image_size: PositiveInt | None = None
-    """Height and width the images are resized to, pixels. null: as they are."""
+    """Height and width to which images are resized, in pixels. null: images keep their size."""
 
 
 class Digits(DataSection):
-    """The 1,797 handwritten digits that come with scikit-learn: 1 x 8 x 8, 10 classes, no download.
+    """The 1,797 handwritten digits of scikit-learn: 1 x 8 x 8 pixels, 10 classes, no download.
 
-    A fixed 360 of them are the test set.
+    The test set is fixed: 360 of them.
     """
 
     source: Literal["digits"]
@@ -61,94 +63,95 @@ class Digits(DataSection):
 
 
 class Synthetic(DataSection):
-    """Samples made from random numbers around one mean per class, for tests and timings."""
+    """Artificial samples, for tests and timings: the pattern of a class plus random noise."""
 
     source: Literal["synthetic"]
     """`synthetic`."""
     shape: Counts = (3, 32, 32)
-    """Shape of one sample: channels, height, width."""
+    """Shape of one sample, such as [channels, height, width]. Default: [3, 32, 32]."""
     classes: Annotated[int, Field(ge=2)] = 10
-    """Number of classes."""
+    """Number of classes. Default: 10."""
     samples: PositiveInt = 10000
-    """Samples in the training set, before the validation split; the test set has a fifth as many."""
+    """Number of samples in the training set, including validation. The test set has a fifth of it. Default: 10000."""
 
 
 class ImageFolder(DataSection):
-    """Image files on disk, one folder per class."""
+    """Image files on disk, with one folder for each class."""
 
     source: Literal["image_folder"]
     """`image_folder`."""
     train: SpecPath
-    """Folder of the training set: it holds one folder per class."""
+    """Folder of the training set, with one folder for each class."""
     test: SpecPath | None = None
-    """Folder of the test set, with the same classes. null: there is none."""
+    """Folder of the test set, with the same classes. null: no test set."""
     image_size: PositiveInt
-    """Height and width the images are resized to, pixels."""
+    """Height and width to which images are resized, in pixels."""
 
 
 class TinyImagenet(DataSection):
-    """Tiny-ImageNet as it is unpacked: 3 x 64 x 64, 200 classes; the validation folder of 10,000 is the test set."""
+    """Tiny-ImageNet as in its archive: 3 x 64 x 64, 200 classes. The 10,000 validation images are the test set."""
 
     source: Literal["tiny_imagenet"]
     """`tiny_imagenet`."""
     root: SpecPath
-    """The folder that holds `wnids.txt`, `train` and `val` (the archive's `tiny-imagenet-200`)."""
+    """Folder with `wnids.txt`, `train` and `val` (`tiny-imagenet-200` in the archive)."""
 
 
 class Torchvision(DataSection):
-    """One of torchvision's data sets, downloaded or read from disk."""
+    """One of torchvision's data sets, read from disk or downloaded."""
 
     source: Literal["torchvision"]
     """`torchvision`."""
     dataset: Literal["CIFAR10", "CIFAR100", "MNIST", "FashionMNIST"]
-    """Which one."""
+    """Name of the data set."""
     root: SpecPath
-    """Folder that holds the data set's files, or will after the download."""
+    """Folder of the data set's files. A download writes them there."""
     download: bool = False
-    """Whether to download it where it is not in `root`. Default: no."""
+    """Whether the data set is downloaded if it is not in `root`. Default: false."""
 
 
 def _tokenizer(value: Any, info: ValidationInfo) -> Any:
     if not isinstance(value, str) or not value.strip():
         raise refusal(
             f"expected the name of a tokenizer, got {describe(value)}",
-            "`basic_english`, the path of a tokenizer's .json file, or a name on the hub",
+            "use `basic_english`, the path of a tokenizer's .json file, or a name on the hub",
         )
     return str(located(value, info)) if value.endswith(".json") else value
 
 
 class Text(Section):
-    """How documents become rows of word numbers: 0 is padding, 1 every word that is not in the vocabulary."""
+    """How documents become word numbers: 0 is padding, 1 is any word that is not in the vocabulary."""
 
     tokenizer: Annotated[str, BeforeValidator(_tokenizer)] = "basic_english"
-    """`basic_english` (torchtext's: lower case, split at spaces and punctuation), the path of a tokenizer's .json file,
-    or its name on the Hugging Face hub. The last two need `alray[hub]`."""
+    """Tokenizer: `basic_english` (of torchtext: lower case, split at spaces and punctuation), the path of a tokenizer's
+    .json file, or a name on the Hugging Face hub. The last two need `alray[hub]`. Default: basic_english."""
     vocabulary_size: Annotated[int, Field(ge=3, le=10_000_000)] = 30_000
-    """Rows of the vocabulary at most: padding, unknown, and the most frequent words of the training split."""
+    """Largest size of the vocabulary: padding, the unknown word, and the most frequent words of the training split.
+    Default: 30000."""
     max_tokens: Annotated[int, Field(ge=1, le=100_000)] = 128
-    """Words of a document that are read; the rest is cut off."""
+    """Number of words of a document that are read. The rest is cut off. Default: 128."""
 
 
 class TextSection(DataSection):
-    """What every source of documents has."""
+    """The keys of every source of documents."""
 
     text: Text = Text()
-    """How documents become rows of word numbers."""
+    """How documents become word numbers."""
 
     @field_validator("augment", "image_size")
     @classmethod
     def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
         if value not in (None, "none"):
             mend = "set data.augment=none" if info.field_name == "augment" else "leave it out"
-            raise refusal("this is for pictures, and the samples of this source are documents", mend)
+            raise refusal("this is for images, but the samples of this source are documents", mend)
         return value
 
 
 class TextCsv(TextSection):
     """Documents in CSV files without a header: class (1 to n), then one or more columns of text.
 
-    The layout of AG News and DBpedia. Class names come from a file `classes.txt` beside the training file, a name a
-    line, where there is one.
+    AG News and DBpedia have this layout. A file `classes.txt` beside the training file may give the names of the
+    classes, one on each line.
     """
 
     source: Literal["text_csv"]
@@ -156,80 +159,79 @@ class TextCsv(TextSection):
     train: SpecPath
     """File of the training set."""
     test: SpecPath | None = None
-    """File of the test set, with the same classes and columns. null: there is none."""
+    """File of the test set, with the same classes and columns. null: no test set."""
 
 
 class TextFolder(TextSection):
-    """Documents in .txt files, one folder per class: the layout of IMDb. A folder `unsup` is passed over."""
+    """Documents in .txt files, with one folder for each class, as in IMDb. A folder `unsup` is skipped."""
 
     source: Literal["text_folder"]
     """`text_folder`."""
     train: SpecPath
-    """Folder of the training set: it holds one folder per class."""
+    """Folder of the training set, with one folder for each class."""
     test: SpecPath | None = None
-    """Folder of the test set, with the same classes. null: there is none."""
+    """Folder of the test set, with the same classes. null: no test set."""
 
 
 class Docstrings(TextSection):
-    """Which library is it from? Docstrings of the standard library, NumPy, SciPy and scikit-learn as installed here.
+    """Docstrings of the installed standard library, NumPy, SciPy and scikit-learn; the class is the library.
 
-    About 13,000 documents, no download; made at first use and kept in a cache. A fixed 15 % are the test set.
+    There are about 13,000 documents, without a download. They are made at first use and kept in a cache. A fixed 15 %
+    are the test set.
     """
 
     source: Literal["docstrings"]
     """`docstrings`."""
     cache: SpecPath | None = None
-    """Folder of the cache. null: `alray` in the user's cache folder ($XDG_CACHE_HOME, else ~/.cache)."""
+    """Folder of the cache. null: `alray` in the user's cache folder ($XDG_CACHE_HOME, or ~/.cache)."""
 
 
 class HuggingFace(TextSection):
-    """A text set of the Hugging Face hub, or a folder of csv, json or parquet files; needs `alray[hub]`."""
+    """A text set of the Hugging Face hub, or a folder of csv, json or parquet files. It needs `alray[hub]`."""
 
     source: Literal["huggingface"]
     """`huggingface`."""
     dataset: str | None = None
-    """Name on the hub, such as `ag_news`. Either this or `path`."""
+    """Name on the hub, such as `ag_news`. Give either this or `path`."""
     path: SpecPath | None = None
-    """Folder on disk, as `datasets.load_dataset` reads it. Needs no network."""
+    """Folder on disk in a layout that `datasets.load_dataset` reads. It needs no network."""
     config: str | None = None
-    """Configuration of the set, where it has several. Default: its own."""
+    """Configuration of the set, if it has several. null: the default of the set."""
     train_split: str = "train"
-    """Name of the training split."""
+    """Name of the training split. Default: train."""
     test_split: str | None = "test"
-    """Name of the test split. null: there is none."""
+    """Name of the test split. Default: test. null: no test set."""
     text_columns: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = ("text",)
-    """Columns that make a document, joined by a space."""
+    """Columns that form a document, joined by a space. Default: [text]."""
     label_column: str = "label"
-    """Column of the class: a class label, an integer or a text."""
+    """Column of the class: a ClassLabel, an integer or a text. Default: label."""
 
     @model_validator(mode="after")
     def _one_place(self) -> HuggingFace:
         if (self.dataset is None) == (self.path is None):
             raise refusal(
-                "exactly one of `dataset` and `path` is needed",
-                "`dataset` is a name on the hub, `path` a folder on disk",
+                "give exactly one of `dataset` and `path`",
+                "`dataset` is a name on the hub, `path` is a folder on disk",
             )
         return self
 
 
 class OwnData(OwnCode, DataSection):
-    """A data source of one's own; the keys that are not listed here go to its constructor."""
+    """A class of the user. Keys that are not listed here are passed to its constructor."""
 
     model_config = ConfigDict(extra="allow")
 
     source: Reference
     """The class, as `python:package.module.Class`."""
     text: Text | None = None
-    """How documents become rows of word numbers, where the class has documents. null: it has pictures or vectors."""
+    """How documents become word numbers. null: the samples are images or vectors."""
 
     @field_validator("text")
     @classmethod
     def _documents(cls, value: Text | None, info: ValidationInfo) -> Text | None:
         for field in ("augment", "image_size"):
             if value is not None and info.data.get(field) not in (None, "none"):
-                raise refusal(
-                    f"`{field}` is for pictures, and samples with a `text` are documents", f"leave out {field}"
-                )
+                raise refusal(f"`{field}` is for images, but samples with `text` are documents", f"leave out {field}")
         return value
 
 

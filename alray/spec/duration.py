@@ -1,4 +1,4 @@
-"""How long, or how often: `500 steps`, `1 epoch`, `30 s`."""
+"""Durations in a spec: `500 steps`, `1 epoch`, `30 s`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNITS: dict[str, Unit] = {"step": "steps", "epoch": "epochs"}
 
 @dataclass(frozen=True)
 class Duration:
-    """`count` units; a step is one mini-batch, an epoch one pass over the training set, `s` is seconds."""
+    """`count` units. A step is one mini-batch, an epoch is one pass over the training set, `s` is seconds."""
 
     count: float
     unit: Unit
@@ -29,9 +29,9 @@ class Duration:
 
 
 def parse_duration(text: str) -> Duration:
-    """Read `N steps`, `N epochs` or `N s` (the singular too).
+    """Parse `N steps`, `N epochs` or `N s`, also in the singular.
 
-    Raises ValueError, with the reason in plain words, where the text has not that form or counts nothing.
+    Raises ValueError with the reason if the text does not have this form or N is not in range.
     """
     match = re.fullmatch(_PATTERN, text)
     if match is None:
@@ -39,9 +39,9 @@ def parse_duration(text: str) -> Duration:
     count, unit = float(match[1]), match[2]
     duration = Duration(count, _UNITS.get(unit) or _unit(unit))
     if not 0 < count < 1e15:
-        raise ValueError(f"expected a duration of more than nothing and less than for ever, got `{text}`")
+        raise ValueError(f"expected a duration between 0 and 1e15, got `{text}`")
     if duration.unit == "steps" and count != int(count):
-        raise ValueError(f"steps are whole mini-batches, got `{text}`")
+        raise ValueError(f"expected a whole number of steps, got `{text}`")
     return duration
 
 

@@ -1,10 +1,10 @@
-"""What a check across keys is, and what several of them ask of a spec."""
+"""What a check across keys is, and what several checks ask of a spec."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from alray.spec.micro_batches import PIPELINES
+from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 from alray.spec.places import Path
 
@@ -14,5 +14,7 @@ Check = Callable[[Spec], Iterator[Finding]]
 
 
 def is_pipeline(spec: Spec) -> bool:
-    """Whether gradients travel between stages (what else is wrong with a schedule is told elsewhere)."""
-    return spec.method.kind == "backpropagation" and spec.schedule in PIPELINES
+    """Whether gradients travel between stages; false where the schedule does not suit the method, which another check
+    reports."""
+    schedule = SCHEDULES[spec.schedule]
+    return schedule.is_pipeline and schedule.local_losses == spec.method.local_losses

@@ -1,4 +1,4 @@
-"""The shape of the spec, read off the models: what may stand at a path, and which words a choice knows."""
+"""The grammar of the spec, read from the models: which keys a path may have, and which words a choice accepts."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from alray.spec.section import Section
 class Spot:
     """One place in the grammar.
 
-    path: keys and indices down to here, as a user would write them. section: the model whose keys may stand
-    here, where it is known. choice: how the model is chosen, where there are several. description: the
-    docstring of the field that leads here.
+    path: keys and indices from the root to here, as a user would write them. section: the model whose keys are allowed
+    here, if it is known. choice: how the model is selected, if there are several. members: these models by tag.
+    description: the docstring of the field at this place.
     """
 
     path: Path
@@ -32,12 +32,12 @@ class Spot:
 
     @property
     def known(self) -> list[str]:
-        """The words that `choice` knows, without the open form."""
+        """The words that `choice` accepts, without the open form `python:...`."""
         return [tag for tag in self.members if tag != OPEN_TAG]
 
     @property
     def is_open(self) -> bool:
-        """Whether a class of the user's own may stand here."""
+        """Whether a class of the user is allowed here."""
         return OPEN_TAG in self.members
 
     @property
@@ -46,14 +46,14 @@ class Spot:
         return list(self.section.model_fields) if self.section is not None else []
 
     def takes(self, key: str) -> bool:
-        """Whether `key` may stand in `section`."""
+        """Whether `section` accepts `key`."""
         if self.section is None:
             return False
         return key in self.section.model_fields or self.section.model_config.get("extra") == "allow"
 
 
 def spot(location: tuple[str | int, ...]) -> Spot:
-    """Where the location of a pydantic error lies. The tags of unions that it holds are taken out."""
+    """Return the place of a pydantic error's location, which may contain the tags of unions."""
     annotation: Any = Spec
     description: str | None = None
     path: list[str | int] = []
@@ -82,7 +82,7 @@ def spot(location: tuple[str | int, ...]) -> Spot:
 
 
 def spot_of(document: Any, path: Path) -> Spot:
-    """Where `path` lies in a document not checked yet: its own `kind`, `source` and `block` words decide."""
+    """Return the place of `path` in an unchecked document. Its `kind`, `source` and `block` select the models."""
     location: list[str | int] = []
     value = document
     for part in path:
@@ -113,7 +113,7 @@ def _hints(section: type[Section]) -> dict[str, Any]:
 
 
 def _bare(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
-    """An annotation without `Annotated` and `| None`, and the metadata it had."""
+    """Return an annotation without `Annotated` and `| None`, and its metadata."""
     metadata: tuple[Any, ...] = ()
     while True:
         if get_origin(annotation) is Annotated:
@@ -129,7 +129,7 @@ def _bare(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _arms(annotation: Any) -> dict[str, Any] | None:
-    """The members of a tagged union by tag; None where this is not one."""
+    """Return the members of a tagged union by tag, or None if this is not one."""
     bare, metadata = _bare(annotation)
     if not any(isinstance(item, Discriminator) for item in metadata):
         return None
@@ -153,7 +153,7 @@ def _section(annotation: Any) -> type[Section] | None:
 
 
 def _item(annotation: Any) -> Any:
-    """What a list's items or a mapping's values are."""
+    """Return the annotation of the items of a list or the values of a mapping."""
     bare, _ = _bare(annotation)
     arguments = get_args(bare)
     if get_origin(bare) is tuple:

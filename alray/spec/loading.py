@@ -1,4 +1,4 @@
-"""From a spec file and overrides to a checked `Spec`, and back to text."""
+"""Loads a spec file with overrides as a checked `Spec`, and writes a spec back as text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from alray.spec.yaml_text import read_yaml, write_yaml
 
 @dataclass(frozen=True)
 class LoadedSpec:
-    """A spec, where it was read, and what the reader should be told about the overrides."""
+    """A spec, its file, and notes for the user about what the overrides removed."""
 
     spec: Spec
     file: Path
@@ -29,10 +29,10 @@ class LoadedSpec:
 
 
 def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> LoadedSpec:
-    """Read the spec at `path`, apply `key.sub=value` overrides, check everything.
+    """Read the spec at `path`, apply `key.sub=value` overrides and check everything.
 
-    Relative paths in it, overrides included, are taken from the folder of the file, and come out absolute.
-    Raises SpecError with all problems that can be told at once, each with file, line, key and mend.
+    Relative paths in the spec and in overrides are taken from the folder of the file and become absolute. Raises
+    SpecError with as many problems as can be found at once, each with file, line, key and mend.
     """
     file = Path(path)
     document, places = read_yaml(_text(file), str(path))
@@ -50,7 +50,7 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> LoadedSpec:
 
 
 def dump_spec(spec: Spec) -> str:
-    """The spec as YAML text, every key written out; `load_spec` reads an equal spec from it."""
+    """Return the spec as YAML text with all keys. `load_spec` reads an equal spec from it."""
     return write_yaml(spec.model_dump(mode="json"))
 
 
@@ -62,27 +62,27 @@ def _error(problems: list[Problem]) -> SpecError:
 
 def _text(file: Path) -> str:
     if file.is_dir():
-        raise SpecError("this is a folder", mend="name a spec file in it", file=str(file))
+        raise SpecError("this is a folder", mend="give a spec file", file=str(file))
     try:
         content = file.read_bytes()
     except FileNotFoundError as error:
         raise SpecError(
-            "there is no such file", mend="`alray init` writes a spec to begin with", file=str(file)
+            "the file does not exist", mend="write an example spec with `alray init`", file=str(file)
         ) from error
     except OSError as error:
-        raise SpecError(f"cannot be read: {error.strerror}", mend="name a readable file", file=str(file)) from error
+        raise SpecError(f"cannot be read: {error.strerror}", mend="give a readable file", file=str(file)) from error
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise SpecError("not text in UTF-8", mend="name a spec file", file=str(file), line=line) from error
+        raise SpecError("this is not UTF-8 text", mend="give a spec file", file=str(file), line=line) from error
 
 
 def _run_spec(document: Any, places: Places) -> dict[str, Any]:
     file = places.file
-    mend = "`alray init` writes a spec to begin with"
+    mend = "write an example spec with `alray init`"
     if document is None:
-        raise SpecError("the file says nothing", mend=mend, file=file)
+        raise SpecError("the file is empty", mend=mend, file=file)
     if not isinstance(document, dict):
         raise SpecError(
             f"expected keys such as `name:` and `data:`, got {describe(document)}",
@@ -92,8 +92,8 @@ def _run_spec(document: Any, places: Places) -> dict[str, Any]:
         )
     if "study" in document:
         raise SpecError(
-            "this is a study, not a spec of one run",
-            mend="studies belong to `alray study`, which is not part of this version",
+            "this is a study, not the spec of one run",
+            mend="studies need `alray study`, which this version does not have",
             file=file,
             line=places.of(("study",)).line,
             key="study",

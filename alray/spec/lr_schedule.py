@@ -1,4 +1,4 @@
-"""`lr_schedule`: how the learning rate changes in the course of a run."""
+"""`lr_schedule`: how the learning rate changes during a run."""
 
 from __future__ import annotations
 
@@ -11,48 +11,50 @@ from alray.spec.section import NonNegativeFloat, PositiveInt, Section
 
 
 class LrScheduleSection(Section):
-    """What every schedule of the learning rate has."""
+    """The keys of every schedule of the learning rate."""
 
     kind: str
-    """Which schedule."""
+    """Name of the schedule."""
     warmup_epochs: NonNegativeFloat = 0.0
-    """Epochs in which the rate rises linearly, with every mini-batch, to its full height before the schedule begins."""
+    """Length of the warm-up in epochs. During the warm-up the rate rises linearly with every mini-batch; then the
+    schedule starts. Default: 0."""
     warmup_from: Literal["zero", "base"] = "zero"
-    """Where the rise begins. `zero`: the last mini-batch of the warm-up has the full rate. `base`: the first mini-batch
-    has the optimizer's own rate and the first after the warm-up the rate scaled with the batch (Goyal et al. 2017);
-    without `scale_with_batch` nothing rises."""
+    """Rate at which the warm-up starts. `zero`: it starts at zero, and the last mini-batch of the warm-up has the full
+    rate. `base`: the first mini-batch has the rate of the optimizer, and the first one after the warm-up has the rate
+    scaled by `scale_with_batch` (Goyal et al. 2017); without that scaling the rate does not change. Default: zero."""
     scale_with_batch: Literal["none", "linear", "square_root"] = "none"
-    """What the optimizer's rates, each tuned at `reference_batch_size`, are multiplied by. `linear`: samples of an
-    update (`data.batch_size` times `optimizer.accumulate`) over that size. `square_root`: the root of it."""
+    """Scaling of the optimizer's rates, which are meant for `reference_batch_size`. `linear`: the rates are multiplied
+    by the number of samples in an update (`data.batch_size` times `optimizer.accumulate`) divided by that size.
+    `square_root`: by the square root of that quotient. Default: none."""
     reference_batch_size: PositiveInt | None = None
-    """Samples of an update for which the optimizer's rates are meant. Needed by `scale_with_batch`."""
+    """Number of samples in an update for which the optimizer's rates are meant. `scale_with_batch` needs it."""
 
 
 class Constant(LrScheduleSection):
-    """The same rate to the end."""
+    """A constant rate."""
 
     kind: Literal["constant"] = "constant"
     """`constant`."""
 
 
 class Cosine(LrScheduleSection):
-    """Half a cosine from the optimizer's rate down to `final_lr` at the end of the run."""
+    """Half a cosine, from the optimizer's rate to `final_lr` at the end of the run."""
 
     kind: Literal["cosine"]
     """`cosine`."""
     final_lr: NonNegativeFloat = 0.0
-    """Learning rate at the end, whatever the batch."""
+    """Learning rate at the end of the run. It is not scaled with the batch. Default: 0."""
 
 
 class Linear(LrScheduleSection):
-    """A straight line from the optimizer's rate down to `final_factor` times it, then constant."""
+    """A linear decay from the optimizer's rate to `final_factor` times that rate, then constant."""
 
     kind: Literal["linear"]
     """`linear`."""
     final_factor: Annotated[float, Field(ge=0, le=1)] = 0.01
-    """Share of the optimizer's rate that is left after the decay."""
+    """Rate after the decay as a share in 0..1 of the optimizer's rate. Default: 0.01."""
     decay_steps: PositiveInt | None = None
-    """Length of the decay in mini-batches. null: to the end of the run."""
+    """Length of the decay in mini-batches. null: until the end of the run."""
 
 
 LrSchedule = Annotated[

@@ -1,4 +1,4 @@
-"""From pydantic's errors to plain words, with a place and a mend."""
+"""Turns pydantic's errors into messages in plain English, with a place and a mend."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from pydantic_core import ErrorDetails
 
 from alray.errors import Problem
 from alray.spec.grammar import Spot, spot
+from alray.spec.own_code import PREFIX
 from alray.spec.places import COMMAND_LINE, Path, Places, key_text
-from alray.spec.python_reference import PREFIX
 from alray.spec.section import PLAIN, counted, describe, listed
 
-_LIKENESS = 0.7  # of two words, for one to be a slip of the other: `chanels` is, `gpu` for `cpu` is not
+_SIMILARITY = 0.7  # of two words, to suggest one for the other: `channels` for `chanels`, but not `cpu` for `gpu`
 
 Words = tuple[str, str | None]
-"""What is wrong, and the mend."""
+"""The message and the mend of a problem."""
 
 
 def problem(places: Places, path: Path, message: str, mend: str | None = None) -> Problem:
-    """A problem with the value at `path`, placed where that value was written."""
+    """Return a problem with the value at `path`, with the place of that value."""
     place = places.of(path)
     return Problem(message, mend, place.file, place.line, key_text(path) or None)
 
 
 def problems_of(errors: Iterable[ErrorDetails], places: Places) -> list[Problem]:
-    """Every error of a validation, in plain words, in the order the values stand in the file."""
+    """Return the problems for the errors of a validation, in the order of the values in the file."""
     told = [error for error in errors if not _is_echo(error)]
     meant = {_meant(error) for error in told if error["type"] == "extra_forbidden"}
-    # A key that was misspelt is not missing as well.
+    # A misspelt key is not reported as missing, too.
     told = [error for error in told if error["type"] != "missing" or tuple(error["loc"]) not in meant]
     found = [_problem(error, places) for error in told]
     return sorted(found, key=lambda one: (one.file == COMMAND_LINE, one.line or 0))
 
 
 def _is_echo(error: ErrorDetails) -> bool:
-    """pydantic also calls a list too short that is long enough but has wrong entries; those are told."""
+    """pydantic also reports a list as too short if it has wrong entries. Those entries are already reported."""
     return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
 
 
@@ -47,14 +47,14 @@ def _meant(error: ErrorDetails) -> tuple[str | int, ...]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` was probably meant to be, if there is one."""
+    """Return the known word that the user probably meant by `word`, if there is one."""
     by_lower = {candidate.lower(): candidate for candidate in known}
-    matches = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=_LIKENESS)
+    matches = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=_SIMILARITY)
     return by_lower[matches[0]] if matches else None
 
 
 def unknown_key(word: str, known: list[str]) -> Words:
-    """What to say about a key that does not exist beside the `known` ones."""
+    """Return message and mend for a key that is not one of the `known` keys."""
     meant = nearest(word, known)
     if meant is not None:
         return "unknown key", f"did you mean `{meant}`?"
@@ -62,12 +62,12 @@ def unknown_key(word: str, known: list[str]) -> Words:
 
 
 def unknown_word(noun: str, word: str, here: Spot) -> Words:
-    """What to say about a `kind`, `source` or `block` that does not exist."""
+    """Return message and mend for a `kind`, `source` or `block` that does not exist."""
     meant = nearest(word, here.known)
     mend = f"did you mean `{meant}`? known: " if meant is not None else "known: "
     mend += ", ".join(here.known)
     if here.is_open:
-        mend += f", and classes of your own as {PREFIX}package.module.Class"
+        mend += f", and your own classes as {PREFIX}package.module.Class"
     return f"unknown {noun} `{word}`", mend
 
 
@@ -99,7 +99,7 @@ def _tag(error: ErrorDetails, here: Spot) -> tuple[Path, Words]:
     key = here.choice.key
     first = here.known[0]
     if not isinstance(value, dict):
-        return here.path, (f"expected a section, got {describe(value)}", f"write such as {{{key}: {first}}}")
+        return here.path, (f"expected a section, got {describe(value)}", f"write, for example, {{{key}: {first}}}")
     path = (*here.path, key)
     if key not in value:
         return path, ("this key is required", f"known: {_known(here)}")
@@ -180,4 +180,4 @@ _VALUES: dict[str, Translate] = {
     "too_long": _items("at most", "max_length"),
     "literal_error": _literal,
 }
-"""How each type of pydantic's errors that the models can raise is said; a test raises them all."""
+"""The message for each type of pydantic's errors that the models can raise."""

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from alray.spec.choice import ByShape, Choice
+from alray.spec.choice import OPEN_TAG, ByShape, Choice
+from alray.spec.own_code import OwnCode, Reference
 from alray.spec.section import PositiveFloat, PositiveInt, Section, Width, describe, refusal
 
 Activation = Literal["tanh", "sigmoid", "none"]
+
+
+class MethodSection(Section):
+    """What every method's section says."""
+
+    implementation: ClassVar[str] = ""
+    """The class in alray.nn.methods that carries it out, as `module:Class`. It is called with `fields`."""
+    local_losses: ClassVar[bool] = True
+    """Whether every component learns from its own losses, so that no gradient travels between components."""
+    has_label_chain: ClassVar[bool] = False
+    """Whether components have label encoders, which can train at a rate of their own (`optimizer.label_lr`)."""
+    abbreviation: ClassVar[str] = ""
+    """How tables call it."""
+
+    kind: str
+    """Which method."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What the method is made with, by name: every key but `kind`."""
+        return {key: getattr(self, key) for key in type(self).model_fields if key != "kind"}
 
 
 class Bridge(Section):
@@ -21,8 +43,12 @@ class Bridge(Section):
     """Width of a hidden layer, with the activation of `label_activation`. null: no hidden layer."""
 
 
-class AssociatedLearning(Section):
+class AssociatedLearning(MethodSection):
     """Associated Learning: every component has its own local losses, nothing travels backwards."""
+
+    implementation = "alray.nn.methods.associated:AssociatedLearning"
+    abbreviation = "AL"
+    has_label_chain = True
 
     kind: Literal["associated_learning"] = "associated_learning"
     """`associated_learning`."""
@@ -68,8 +94,12 @@ HeadOrAuto = Annotated[
 LabelSmoothing = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Backpropagation(Section):
+class Backpropagation(MethodSection):
     """Backpropagation of one cross-entropy loss through all components."""
+
+    implementation = "alray.nn.methods.backpropagation:Backpropagation"
+    abbreviation = "BP"
+    local_losses = False
 
     kind: Literal["backpropagation"]
     """`backpropagation`."""
@@ -88,11 +118,14 @@ def _debiased(value: Any) -> Any:
     )
 
 
-class SupervisedContrastive(Section):
+class SupervisedContrastive(MethodSection):
     """Supervised contrastive local losses (SCPL): samples of one class are drawn together, the others pushed apart.
 
     Nothing travels backwards. The last component is a classifier with cross-entropy.
     """
+
+    implementation = "alray.nn.methods.contrastive:SupervisedContrastive"
+    abbreviation = "SCPL"
 
     kind: Literal["supervised_contrastive"]
     """`supervised_contrastive`."""
@@ -114,10 +147,46 @@ class SupervisedContrastive(Section):
     """Share of the target that the last component's loss spreads evenly over all classes."""
 
 
+class DecoupledGreedy(MethodSection):
+    """Decoupled greedy learning (DGL): a classifier with cross-entropy behind every component.
+
+    Nothing travels backwards, and every depth is a route.
+    """
+
+    implementation = "alray.nn.methods.greedy:DecoupledGreedy"
+    abbreviation = "DGL"
+
+    kind: Literal["decoupled_greedy"]
+    """`decoupled_greedy`."""
+    head: HeadOrAuto = "auto"
+    """The classifier behind every encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
+    label_smoothing: LabelSmoothing = 0.0
+    """Share of the target spread evenly over all classes."""
+
+
+class OwnMethod(OwnCode, MethodSection):
+    """A method of one's own, with local losses; the keys that are not listed here go to its constructor."""
+
+    model_config = ConfigDict(extra="allow")
+
+    has_label_chain = True  # as far as a spec can tell: an optimizer named `label` takes the rate, if there is one
+
+    kind: Reference
+    """The class, as `python:package.module.Class`. It derives from `alray.nn.methods.method.Method`."""
+
+
 Method = Annotated[
     Annotated[AssociatedLearning, Tag("associated_learning")]
     | Annotated[Backpropagation, Tag("backpropagation")]
-    | Annotated[SupervisedContrastive, Tag("supervised_contrastive")],
+    | Annotated[SupervisedContrastive, Tag("supervised_contrastive")]
+    | Annotated[DecoupledGreedy, Tag("decoupled_greedy")]
+    | Annotated[OwnMethod, Tag(OPEN_TAG)],
     Discriminator(Choice("kind", default="associated_learning")),
 ]
-MethodKind = Literal["associated_learning", "backpropagation", "supervised_contrastive"]
+
+
+METHODS: dict[str, type[MethodSection]] = {
+    get_args(member)[1].tag: get_args(member)[0] for member in get_args(get_args(Method)[0])
+}
+"""The sections of all methods by `kind`; `python` stands for those of one's own."""
+BUILT_IN = tuple(kind for kind in METHODS if kind != OPEN_TAG)

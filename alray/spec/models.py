@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
+from alray.schedules.table import SCHEDULES
 from alray.spec.blocks import (
     Block,
     BlockSection,
@@ -14,13 +15,13 @@ from alray.spec.blocks import (
     LinearLayer,
     Lstm,
     Mlp,
+    Model,
     OwnBlock,
     Residual,
     Stem,
     Transformer,
     Vgg,
 )
-from alray.spec.compression import Bf16, Compression, Fp16, NoCompression, PowerSgd, TopK
 from alray.spec.data import (
     Data,
     DataSection,
@@ -37,14 +38,32 @@ from alray.spec.data import (
     TinyImagenet,
     Torchvision,
 )
-from alray.spec.disturbance import Disturbance, FixedDisturbance, RandomDisturbance
 from alray.spec.duration import Duration
 from alray.spec.lr_schedule import Constant, Cosine, Linear, LrSchedule
-from alray.spec.method import AssociatedLearning, Backpropagation, Bridge, Head, Method, SupervisedContrastive
-from alray.spec.model import Model
+from alray.spec.method import (
+    AssociatedLearning,
+    Backpropagation,
+    Bridge,
+    Head,
+    Method,
+    OwnMethod,
+    SupervisedContrastive,
+)
 from alray.spec.optimizer import Adam, AdamW, Lars, Optimizer, Sgd
 from alray.spec.pipeline import Cost, Pipeline
-from alray.spec.replicas import AverageEvery, Replicas
+from alray.spec.replicas import (
+    AverageEvery,
+    Bf16,
+    Compression,
+    Disturbance,
+    FixedDisturbance,
+    Fp16,
+    NoCompression,
+    PowerSgd,
+    RandomDisturbance,
+    Replicas,
+    TopK,
+)
 from alray.spec.resources import Resources
 from alray.spec.run import Checkpoint, RunSection, StopAt
 from alray.spec.section import Section, describe, refusal
@@ -88,6 +107,7 @@ __all__ = [
     "Optimizer",
     "OwnBlock",
     "OwnData",
+    "OwnMethod",
     "Pipeline",
     "PowerSgd",
     "RandomDisturbance",
@@ -155,15 +175,15 @@ class Spec(Section):
 
     @property
     def schedule(self) -> str:
-        """The pipeline's schedule with `auto` decided: a name that `alray.plan` knows."""
-        return self.pipeline.resolved_schedule(self.method.kind)
+        """The name of the pipeline's schedule, with `auto` resolved."""
+        return self.pipeline.resolved_schedule(local_losses=self.method.local_losses).name
 
     @property
     def micro_batches(self) -> int:
-        """The pipeline's micro-batches per mini-batch, with null decided."""
-        return self.pipeline.resolved_micro_batches(self.method.kind)
+        """The pipeline's micro-batches per mini-batch, with null resolved."""
+        return self.pipeline.resolved_micro_batches(SCHEDULES[self.schedule])
 
     @property
     def virtual_stages(self) -> int:
-        """The pipeline's virtual stages per stage, with null decided."""
-        return self.pipeline.resolved_virtual_stages(self.method.kind)
+        """The pipeline's virtual stages per stage, with null resolved."""
+        return self.pipeline.resolved_virtual_stages(SCHEDULES[self.schedule])

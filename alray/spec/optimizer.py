@@ -1,4 +1,4 @@
-"""`optimizer`: each component has its own, all of one kind."""
+"""`optimizer`: how weights are updated. Each component has its own optimizer; all are of the same kind."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 class OptimizerSection(Section):
-    """What every optimizer has."""
+    """The keys of every optimizer."""
 
     kind: str
-    """Which optimizer."""
+    """Name of the optimizer."""
     lr: PositiveFloat
     """Learning rate."""
     label_lr: PositiveFloat | None = None
-    """Learning rate of the label encoders g and decoders h. null: as `lr`."""
+    """Learning rate of the label encoders g and decoders h. null: the value of `lr`."""
     weight_decay: NonNegativeFloat = 0.0
-    """Weight decay."""
+    """Weight decay. Default: 0."""
     clip_norm: PositiveFloat | None = None
-    """Largest norm of one component's gradients; longer ones are scaled down to it. In Associated Learning the
-    gradients of f with b, and those of g with h, are clipped apart. null: no limit."""
+    """Largest norm of the gradients of one component; larger gradients are scaled down to it. In Associated Learning
+    the gradients of f and b are clipped together, and those of g and h together. null: no limit."""
     accumulate: PositiveInt = 1
-    """Mini-batches whose gradients are averaged into one update: without batch normalisation and contrastive losses it
-    is the update of one mini-batch of so many times the size. What is gathered when a run ends waits in its checkpoint
-    for a resume."""
+    """Number of mini-batches whose gradients are averaged into one update. Without batch normalisation and contrastive
+    losses, the update equals that of one mini-batch of all these samples. If a run ends between two updates, its
+    checkpoint contains the gradients so far, and a resume continues with them. Default: 1."""
 
 
 class Sgd(OptimizerSection):
@@ -38,22 +38,22 @@ class Sgd(OptimizerSection):
     kind: Literal["sgd"]
     """`sgd`."""
     momentum: Decay = 0.0
-    """Momentum."""
+    """Momentum. Default: 0."""
     nesterov: bool = False
-    """Nesterov's form of momentum."""
+    """Whether to use Nesterov momentum. Default: false."""
 
 
 class Adam(OptimizerSection):
-    """Adam; weight decay is added to the gradient."""
+    """Adam. Weight decay is added to the gradient."""
 
     kind: Literal["adam"] = "adam"
     """`adam`."""
     lr: PositiveFloat = 1e-3
-    """Learning rate."""
+    """Learning rate. Default: 0.001."""
     betas: Annotated[tuple[Decay, Decay], Field(strict=False)] = (0.9, 0.999)
-    """Decay rates of the two running means."""
+    """Decay rates of the running means of the gradient and its square. Default: [0.9, 0.999]."""
     eps: PositiveFloat = 1e-8
-    """Added to the denominator."""
+    """Constant that is added to the denominator. Default: 1e-8."""
 
 
 class AdamW(OptimizerSection):
@@ -62,30 +62,30 @@ class AdamW(OptimizerSection):
     kind: Literal["adamw"]
     """`adamw`."""
     lr: PositiveFloat = 1e-3
-    """Learning rate."""
+    """Learning rate. Default: 0.001."""
     weight_decay: NonNegativeFloat = 0.01
-    """Weight decay, applied to the weights themselves."""
+    """Weight decay, applied directly to the weights. Default: 0.01."""
     betas: Annotated[tuple[Decay, Decay], Field(strict=False)] = (0.9, 0.999)
-    """Decay rates of the two running means."""
+    """Decay rates of the running means of the gradient and its square. Default: [0.9, 0.999]."""
     eps: PositiveFloat = 1e-8
-    """Added to the denominator."""
+    """Constant that is added to the denominator. Default: 1e-8."""
 
 
 class Lars(OptimizerSection):
-    """Layer-wise adaptive rates for large batches (You et al. 2017, arXiv 1708.03888), with momentum.
+    """LARS: layer-wise adaptive rates for large batches, with momentum (You et al. 2017, arXiv 1708.03888).
 
-    Each weight tensor moves at `lr * trust_coefficient * |w| / (|g| + weight_decay * |w| + eps)`. Parameters of one
-    dimension (biases, norms) move at `lr` itself, without weight decay.
+    The rate of a weight tensor is `lr * trust_coefficient * |w| / (|g| + weight_decay * |w| + eps)`. Parameters of one
+    dimension (biases, norms) have the rate `lr` and no weight decay.
     """
 
     kind: Literal["lars"]
     """`lars`."""
     momentum: Decay = 0.9
-    """Momentum."""
+    """Momentum. Default: 0.9."""
     trust_coefficient: PositiveFloat = 1e-3
-    """How far a weight tensor may move in one update, relative to its own norm, at a rate of 1."""
+    """Largest change of a weight tensor in one update relative to its norm, for a rate of 1. Default: 0.001."""
     eps: PositiveFloat = 1e-8
-    """Added to the denominator."""
+    """Constant that is added to the denominator. Default: 1e-8."""
 
 
 Optimizer = Annotated[

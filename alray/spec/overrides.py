@@ -1,4 +1,4 @@
-"""`key.sub=value` from the command line, applied to a spec's document before it is checked."""
+"""Overrides: `key.sub=value` on the command line, applied to the document of a spec before it is checked."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ class _Override:
 
 @dataclass
 class Applied:
-    """What came of a list of overrides."""
+    """The result of applying overrides."""
 
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What was dropped from the file, one sentence each."""
+    """What was removed from the file, one sentence for each."""
 
     def refuse(self, message: str, mend: str | None, path: Path = ()) -> None:
-        """Note that an override cannot be applied."""
+        """Record that an override cannot be applied."""
         self.problems.append(Problem(message, mend, COMMAND_LINE, None, key_text(path) or None))
 
 
 def apply_overrides(document: dict[str, Any], texts: Sequence[str], places: Places) -> Applied:
-    """Apply overrides to `document`, in order and in place; `places` learns which values they are.
+    """Apply overrides to `document` in order and in place, and record them in `places`.
 
-    Those that cannot be applied are problems, and the others are applied all the same. Text for a whole
-    section that has kinds (`method=backpropagation`) makes it that kind with its defaults. A `kind`, `source`
-    or `block` that changes drops the keys of the file that the new one lacks, and a value that cannot hold
-    beside another one of the file sets that one aside (`alray.spec.precedence`); each time with a note.
+    Overrides that cannot be applied become problems; the others are still applied. A text for a section that has kinds
+    (`method=backpropagation`) selects that kind with its defaults. If an override changes a `kind`, `source` or
+    `block`, the file's keys that the new kind does not have are removed. If it contradicts another value of the file,
+    that value is removed (`alray.spec.precedence`). A note reports each removal.
     """
     applied = Applied()
     done: list[Path] = []
@@ -52,9 +52,9 @@ def apply_overrides(document: dict[str, Any], texts: Sequence[str], places: Plac
             continue
         undone = [path for path in done if path[: len(override.path)] == override.path]
         if override.path in undone:
-            applied.refuse("given twice", "keep one of them", override.path)
+            applied.refuse("this override is given twice", "keep one of them", override.path)
         elif undone:
-            applied.refuse(f"it would undo {key_text(undone[0])}", "put it first", override.path)
+            applied.refuse(f"this would undo the override {key_text(undone[0])}", "give it first", override.path)
         elif _apply(document, override, places, applied):
             done.append(override.path)
     applied.notes += set_aside(document, frozenset(done), places)
@@ -65,7 +65,7 @@ def _parse(text: str, document: dict[str, Any], applied: Applied) -> _Override |
     key, equals, written = text.partition("=")
     parts = re.sub(r"\[([0-9]+)\]", r".\1", key.strip()).split(".")
     if not equals or not all(parts):
-        applied.refuse(f"`{text}` is not of the form key=value", "write such as optimizer.lr=3e-4")
+        applied.refuse(f"`{text}` does not have the form key=value", "write, for example, optimizer.lr=3e-4")
         return None
     path: Path = ()
     holder: Any = document
@@ -106,22 +106,22 @@ def _apply(document: dict[str, Any], override: _Override, places: Places, applie
 
 
 def _holder(document: dict[str, Any], path: Path, places: Places, applied: Applied) -> Any:
-    """The section or list that holds the last key of `path`; None, with a problem, where there can be none.
+    """Return the section or list that contains the last key of `path`, or record a problem and return None.
 
-    Sections on the way that the file leaves out are made.
+    Missing sections on the way are created.
     """
     holder: Any = document
     for depth, part in enumerate(path):
         around = path[:depth]
         if isinstance(holder, list):
             if not isinstance(part, int):
-                applied.refuse(f"`{key_text(around)}` is a list", "name one of its entries by number", path)
+                applied.refuse(f"`{key_text(around)}` is a list", "give the number of an entry", path)
                 return None
             if part >= len(holder):
                 applied.refuse(f"`{key_text(around)}` has no entry {part}", f"the last one is {len(holder) - 1}", path)
                 return None
         elif not isinstance(holder, dict):
-            whole = f"set it whole: {key_text(around)}=..."
+            whole = f"replace it: {key_text(around)}=..."
             applied.refuse(f"`{key_text(around)}` is {describe(holder)}, not a section", whole, path)
             return None
         if depth == len(path) - 1:
@@ -138,7 +138,10 @@ def _holder(document: dict[str, Any], path: Path, places: Places, applied: Appli
 
 
 def _drop_lacking(document: dict[str, Any], holder: Any, override: _Override, places: Places) -> list[str]:
-    """Where the override chooses another kind: drop what that lacks, unless the command line asked for it."""
+    """If the override selects another kind, remove the keys that this kind does not have. Returns notes.
+
+    Keys that come from the command line stay.
+    """
     *above, key = override.path
     around = tuple(above)
     here = spot_of(document, around)
@@ -153,4 +156,4 @@ def _drop_lacking(document: dict[str, Any], holder: Any, override: _Override, pl
     if not dropped:
         return []
     keys = ", ".join(key_text((*around, old)) for old in dropped)
-    return [f"{override.text} drops {keys}: {override.value} has no such key"]
+    return [f"{override.text} removes {keys}: {override.value} has no such key"]

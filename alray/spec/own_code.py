@@ -1,14 +1,39 @@
-"""Sections that name a class of the user's own and carry that class's fields."""
+"""Sections that name a class of the user, `python:package.module.Class`. Nothing is imported here."""
 
 from __future__ import annotations
 
+import keyword
 import math
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, WithJsonSchema
 
-from alray.spec.python_reference import PREFIX, parse_python_reference
 from alray.spec.section import Section, refusal
+
+PREFIX = "python:"
+FORM = PREFIX + "package.module.Class"
+
+
+@dataclass(frozen=True)
+class PythonReference:
+    """A class by name. module: its dotted module. name: the class in that module."""
+
+    module: str
+    name: str
+
+
+def parse_python_reference(text: str) -> PythonReference:
+    """Parse `python:package.module.Class`. Raises ValueError with the reason if the text does not have this form."""
+    if not text.startswith(PREFIX):
+        raise ValueError(f"`{text}` does not begin with `{PREFIX}`")
+    parts = text.removeprefix(PREFIX).split(".")
+    for part in parts:
+        if not part.isidentifier() or keyword.iskeyword(part):
+            raise ValueError(f"`{text}` does not have the form {FORM}: `{part}` is not a Python name")
+    if len(parts) < 2:
+        raise ValueError(f"`{text}` does not have the form {FORM}: the module is missing")
+    return PythonReference(".".join(parts[:-1]), parts[-1])
 
 
 def _reference(text: str) -> str:
@@ -20,7 +45,7 @@ def _reference(text: str) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """A free value as YAML gives it, at any depth without NaN and infinities."""
+    """Return a free value of the YAML file. NaN and infinities are refused at any depth."""
     if isinstance(value, float) and not math.isfinite(value):
         raise refusal(f"expected a finite number, got {value}")
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -29,17 +54,17 @@ def _finite(value: Any) -> Any:
 
 
 Reference = Annotated[str, AfterValidator(_reference), WithJsonSchema({"type": "string", "pattern": rf"^{PREFIX}"})]
-"""A class of the user's own, as text; see `alray.spec.python_reference`."""
+"""A class of the user's own, as text; see `alray.spec.own_code`."""
 
 FreeValue = Annotated[Any, AfterValidator(_finite)]
 
 
 class OwnCode(Section):
-    """A section whose further keys are the fields of the user's class; final classes set `extra="allow"`."""
+    """A section whose further keys are the arguments of the user's class. Its subclasses set `extra="allow"`."""
 
     __pydantic_extra__: dict[str, FreeValue]
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What the user's class is called with, by name."""
+        """The arguments of the user's class, by name."""
         return dict(self.__pydantic_extra__)

@@ -1,13 +1,14 @@
-"""`pipeline`: how components are laid on stages, and in which order the stages work."""
+"""`pipeline`: how components are divided among stages, and in which order the stages work."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from alray.schedules.schedule import Schedule
+from alray.schedules.table import SCHEDULES, default_schedule
 from alray.spec.choice import ByShape
-from alray.spec.micro_batches import PIPELINES, default_micro_batches, default_virtual_stages
 from alray.spec.section import (
     Counts,
     NonNegativeFloat,
@@ -18,18 +19,14 @@ from alray.spec.section import (
     refusal,
 )
 
-_LOCAL = ("streamed", "sequential", "parallel_backward", "overlapped")
-
-SCHEDULES: dict[str, tuple[str, ...]] = {
-    "associated_learning": _LOCAL,
-    "backpropagation": ("single", *PIPELINES),
-    "supervised_contrastive": _LOCAL,
-}
-"""The schedules each kind of method can run in."""
+if TYPE_CHECKING:
+    ScheduleName = str
+else:
+    ScheduleName = Literal[("auto", *SCHEDULES)]
 
 
 class Cost(Section):
-    """What one component takes for one mini-batch, given instead of measured."""
+    """What one component costs for one mini-batch, given instead of measured."""
 
     forward_s: PositiveFloat
     """Seconds of the forward pass."""
@@ -57,19 +54,7 @@ def _micro_batches(value: Any) -> Any:
 class Pipeline(Section):
     """Schedule, stages and partition."""
 
-    schedule: Literal[
-        "auto",
-        "streamed",
-        "sequential",
-        "parallel_backward",
-        "overlapped",
-        "single",
-        "naive",
-        "gpipe",
-        "1f1b",
-        "interleaved_1f1b",
-        "zero_bubble",
-    ] = "auto"
+    schedule: ScheduleName = "auto"
     """Order of work. `auto`: `streamed` for local losses; for backpropagation `single` on one stage, `1f1b` on
     several."""
     stages: PositiveInt = 1
@@ -80,12 +65,12 @@ class Pipeline(Section):
         Discriminator(ByShape((list, tuple), "list", "name")),
         BeforeValidator(_partition),
     ] = "auto"
-    """Components per stage. `auto`: the slowest stage is as fast as can be. `uniform`: even numbers of
+    """Components per stage. `auto`: the step is as short as possible. `uniform`: even numbers of
     components. `parameters`: even numbers of parameters. A list: as given, `repeat` counted; with virtual
     stages, one entry per virtual stage."""
     in_flight: Annotated[int, Field(ge=1, le=1024)] = 4
-    """Mini-batches that may wait on an edge between two stages. Pipelines of backpropagation do not heed it: they have
-    room for every micro-batch."""
+    """Mini-batches that may wait on an edge between two stages. Pipelines of backpropagation ignore it: they have room
+    for every micro-batch."""
     micro_batches: (
         Annotated[
             Annotated[PositiveInt, Tag("number")] | Annotated[Literal["auto"], Tag("name")],
@@ -94,12 +79,12 @@ class Pipeline(Section):
         ]
         | None
     ) = None
-    """Equal parts a mini-batch is cut into, in the schedules gpipe, 1f1b, interleaved_1f1b and zero_bubble. null: 2
-    per stage. `auto`: the fewest, one per stage or more, with which every stage keeps within its memory (see
+    """Equal parts that a mini-batch is cut into, in the pipelines of backpropagation except naive. null: 2 per stage.
+    `auto`: the fewest, one per stage or more, with which every stage keeps within its memory (see
     `resources.memory_bytes`); the number found is written to the run folder."""
     virtual_stages: PositiveInt | None = None
-    """Runs of components on each stage, apart from each other, in the schedules interleaved_1f1b and zero_bubble:
-    stage s of S holds virtual stages s, s + S, and so on. null: 2 for interleaved_1f1b, otherwise 1."""
+    """Runs of components on each stage that do not follow each other, in the schedules interleaved_1f1b and
+    zero_bubble: stage s of S holds virtual stages s, s + S, and so on. null: 2 for interleaved_1f1b, otherwise 1."""
     micro_batch_norm: Literal["refuse", "accept"] = "refuse"
     """Batch normalisation with micro-batches, each of which is then normalised by itself. Default: refuse."""
     costs: Annotated[tuple[Cost, ...], Field(strict=False, min_length=1)] | None = None
@@ -111,33 +96,27 @@ class Pipeline(Section):
         partition = value.get("partition") if isinstance(value, dict) and "stages" not in value else None
         if not isinstance(partition, list | tuple):
             return value
-        virtual = value.get("virtual_stages")
-        if virtual is None:
-            virtual = default_virtual_stages(str(value.get("schedule")))
+        virtual, schedule = value.get("virtual_stages"), value.get("schedule")
+        if virtual is None and isinstance(schedule, str) and schedule in SCHEDULES:
+            virtual = SCHEDULES[schedule].default_virtual_stages
         each = virtual if isinstance(virtual, int) and virtual > 0 else 1
         return {**value, "stages": max(1, len(partition) // each)}
 
-    def resolved_schedule(self, method_kind: str) -> str:
-        """The schedule with `auto` decided for this kind of method."""
+    def resolved_schedule(self, *, local_losses: bool) -> Schedule:
+        """The schedule, with `auto` resolved for methods with or without local losses."""
         if self.schedule != "auto":
-            return self.schedule
-        if method_kind == "backpropagation":
-            return "single" if self.stages == 1 else "1f1b"
-        return "streamed"
+            return SCHEDULES[self.schedule]
+        return default_schedule(local_losses=local_losses, stages=self.stages)
 
-    def resolved_micro_batches(self, method_kind: str) -> int:
-        """Micro-batches of one mini-batch, with null decided; 1 in schedules that do not cut it.
+    def resolved_micro_batches(self, schedule: Schedule) -> int:
+        """Micro-batches of one mini-batch, with null resolved; 1 in schedules that do not cut mini-batches.
 
-        `auto` hangs on what components cost: before that is known it is the fewest that might do.
+        `auto` depends on what components cost. Until that is known it stands for the fewest that are possible.
         """
         if self.micro_batches == "auto":
             return self.stages
-        if self.micro_batches is not None:
-            return self.micro_batches
-        return default_micro_batches(self.resolved_schedule(method_kind), self.stages)
+        return self.micro_batches or schedule.default_micro_batches(self.stages)
 
-    def resolved_virtual_stages(self, method_kind: str) -> int:
-        """Virtual stages of each stage, with null decided."""
-        if self.virtual_stages is not None:
-            return self.virtual_stages
-        return default_virtual_stages(self.resolved_schedule(method_kind))
+    def resolved_virtual_stages(self, schedule: Schedule) -> int:
+        """Virtual stages of each stage, with null resolved."""
+        return self.virtual_stages or schedule.default_virtual_stages

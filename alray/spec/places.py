@@ -1,4 +1,4 @@
-"""Where each value of a spec was written: keys as paths, and the file and line of each."""
+"""The file and line of each value of a spec."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 Path = tuple[str | int, ...]
-"""Keys and list indices from the root of the spec down to a value."""
+"""Keys and list indices from the root of the spec to a value."""
 
 COMMAND_LINE = "command line"
 
 
 def key_text(path: Path) -> str:
-    """A path as messages print it: `model.components[2].channels`."""
+    """Return a path as messages print it: `model.components[2].channels`."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -24,7 +24,7 @@ def key_text(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """A file, as the user named it, and a line in it (counted from 1)."""
+    """A file as the user named it, and a line in it, counted from 1."""
 
     file: str
     line: int | None
@@ -32,27 +32,27 @@ class Place:
 
 @dataclass
 class Places:
-    """The place of every path of one spec."""
+    """The places of the values of one spec."""
 
     file: str
     _places: dict[Path, Place] = field(default_factory=dict)
 
     def add(self, path: Path, line: int) -> None:
-        """Note that `path` is written in this line of the file."""
+        """Record that `path` is on this line of the file."""
         self._places[path] = Place(self.file, line)
 
     def override(self, path: Path) -> None:
-        """Note that `path`, with all that is beneath it, comes from the command line."""
+        """Record that `path` and everything below it comes from the command line."""
         for old in [old for old in self._places if old[: len(path)] == path]:
             del self._places[old]
         self._places[path] = Place(COMMAND_LINE, None)
 
     def is_override(self, path: Path) -> bool:
-        """Whether the value at `path`, or a whole section that holds it, comes from the command line."""
+        """Whether the value at `path`, or a section around it, comes from the command line."""
         return self.of(path).file == COMMAND_LINE
 
     def of(self, path: Path) -> Place:
-        """The place of `path`, or of the nearest section around it that has one."""
+        """Return the place of `path`, or of the innermost section around it that has a place."""
         for around in _outwards(path):
             if around in self._places:
                 return self._places[around]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from alray.schedules.table import SCHEDULES, schedules_for
 from alray.spec.choice import Choice
-from alray.spec.micro_batches import PIPELINES
-from alray.spec.pipeline import SCHEDULES
+from alray.spec.method import METHODS
 from alray.spec.places import Path, Places, key_text
 from alray.spec.run import LENGTHS
 from alray.spec.section import counted
@@ -58,16 +58,19 @@ def _method(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
     if ("method",) not in done and ("method", "kind") not in done:
         return
     kind = Choice("kind", default="associated_learning")(document.get("method"))
-    if kind not in SCHEDULES:
+    if kind not in METHODS:
         return
+    section = METHODS[kind]
     schedule = _value(document, "pipeline", "schedule")
-    if schedule not in (None, "auto", *SCHEDULES[kind]):
+    known = [each.name for each in schedules_for(local_losses=section.local_losses)]
+    if schedule not in (None, "auto", *known):
         yield ("pipeline", "schedule"), f"it is not one for {kind}"
-    if kind == "backpropagation" and schedule not in PIPELINES:  # one of them was asked for: it wants the stages
+    pipelined = schedule in known and SCHEDULES[schedule].is_pipeline  # whoever asked for that wants the stages
+    if not section.local_losses and not pipelined:
         if _value(document, "pipeline", "stages") not in (None, 1):
-            yield ("pipeline", "stages"), "backpropagation runs on one stage"
+            yield ("pipeline", "stages"), f"{kind} runs on one stage"
         partition = _value(document, "pipeline", "partition")
         if isinstance(partition, list) and len(partition) != 1:
-            yield ("pipeline", "partition"), "backpropagation runs on one stage"
-    if kind != "associated_learning" and _value(document, "optimizer", "label_lr") is not None:
+            yield ("pipeline", "partition"), f"{kind} runs on one stage"
+    if not section.has_label_chain and _value(document, "optimizer", "label_lr") is not None:
         yield ("optimizer", "label_lr"), f"{kind} has no label chain"

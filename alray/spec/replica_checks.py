@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from alray.spec.compression import PowerSgd
-from alray.spec.disturbance import FixedDisturbance
+from alray.schedules.table import default_schedule
 from alray.spec.finding import Check, Finding, is_pipeline
 from alray.spec.models import Spec
+from alray.spec.replicas import FixedDisturbance, PowerSgd
 from alray.spec.section import counted, listed
 
 _LEAST_START = 2  # of torch's hook with error feedback: DDP rebuilds its buckets in the first two mini-batches
 _SHARED_BY_DDP = ("none", "fp16", "bf16", "powersgd")
+_ONE_DEVICE = default_schedule(local_losses=False, stages=1).name
 
 
 def each_replica_has_a_sample(spec: Spec) -> Iterator[Finding]:
@@ -60,7 +61,7 @@ def dynamic_shares_suit_the_schedule(spec: Spec) -> Iterator[Finding]:
         yield (
             ("replicas", "balance"),
             f"torch's pipelines hold the shapes of their tensors, so the shares of `{spec.schedule}` cannot change",
-            "leave it at fixed, or train by local losses or the schedule single",
+            f"leave it at fixed, or train by local losses or the schedule {_ONE_DEVICE}",
         )
 
 
@@ -100,8 +101,8 @@ def ray_train_is_a_plain_baseline(spec: Spec) -> Iterator[Finding]:
     if replicas.engine != "ray_train":
         return
     wanted: list[tuple[bool, str, str]] = [
-        (spec.method.kind == "backpropagation", "method.kind", "backpropagation"),
-        (spec.schedule == "single" or spec.method.kind != "backpropagation", "pipeline.schedule", "single"),
+        (not spec.method.local_losses, "method.kind", "backpropagation"),
+        (not is_pipeline(spec), "pipeline.schedule", _ONE_DEVICE),
         (replicas.synchronise == "every_step", "replicas.synchronise", "every_step"),
         (replicas.balance == "fixed", "replicas.balance", "fixed"),
         (replicas.all_reduce == "backend", "replicas.all_reduce", "backend"),

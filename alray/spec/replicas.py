@@ -4,13 +4,138 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from alray.spec.choice import ByShape
-from alray.spec.compression import Compression, NoCompression
-from alray.spec.disturbance import Disturbance
+from alray.spec.choice import ByShape, Choice
 from alray.spec.duration import Duration, SpecDuration
-from alray.spec.section import Counts, PositiveInt, Section, describe, refusal
+from alray.spec.section import Counts, NonNegativeInt, PositiveInt, Section, describe, refusal
+
+
+class DisturbanceSection(Section):
+    """Slows down replicas on purpose, for tests and studies. The keys of every disturbance."""
+
+    kind: str
+    """Name of the disturbance."""
+    factor: Annotated[float, Field(ge=1)]
+    """Factor by which the computing time of a slowed replica is multiplied."""
+
+
+class FixedDisturbance(DisturbanceSection):
+    """Slows the given replicas in the given epochs."""
+
+    kind: Literal["fixed"] = "fixed"
+    """`fixed`."""
+    workers: Annotated[tuple[NonNegativeInt, ...], Field(strict=False, min_length=1)]
+    """Numbers of the slowed replicas, counted from 0."""
+    epochs: Annotated[tuple[PositiveInt, PositiveInt], Field(strict=False)]
+    """First and last slowed epoch, counted from 1, both included."""
+
+    @model_validator(mode="after")
+    def _first_before_last(self) -> FixedDisturbance:
+        first, last = self.epochs
+        if last < first:
+            raise refusal(f"the first epoch, {first}, is after the last one, {last}", "give the first epoch first")
+        return self
+
+
+class RandomDisturbance(DisturbanceSection):
+    """Slows replicas at random times, drawn from the seed of the run (the test of Ye et al., arXiv 2007.11831)."""
+
+    kind: Literal["random"]
+    """`random`."""
+    chance: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Probability that a replica becomes slow at the start of an epoch. Default: 0.1."""
+    least_epochs: PositiveInt = 4
+    """Smallest number of epochs that it stays slow. Default: 4."""
+    most_epochs: PositiveInt = 20
+    """Largest number of epochs that it stays slow; the number is drawn uniformly. Default: 20."""
+
+    @model_validator(mode="after")
+    def _least_below_most(self) -> RandomDisturbance:
+        if self.most_epochs < self.least_epochs:
+            raise refusal(
+                f"least_epochs is {self.least_epochs}, but most_epochs is {self.most_epochs}",
+                "set most_epochs to at least least_epochs",
+            )
+        return self
+
+
+Disturbance = Annotated[
+    Annotated[FixedDisturbance, Tag("fixed")] | Annotated[RandomDisturbance, Tag("random")],
+    Discriminator(Choice("kind", default="fixed")),
+]
+
+
+class CompressionSection(Section):
+    """How gradients are compressed before they are sent. The keys of every compression."""
+
+    kind: str
+    """Name of the compression."""
+
+
+class NoCompression(CompressionSection):
+    """Gradients are sent unchanged."""
+
+    kind: Literal["none"] = "none"
+    """`none`."""
+
+
+class Fp16(CompressionSection):
+    """Gradients are sent and summed as 16-bit floats: half the bytes, the largest value is 65,504."""
+
+    kind: Literal["fp16"]
+    """`fp16`."""
+
+
+class Bf16(CompressionSection):
+    """Gradients are sent and summed as bfloat16: half the bytes, the range of float32, 8 bits of precision."""
+
+    kind: Literal["bf16"]
+    """`bf16`."""
+
+
+class PowerSgd(CompressionSection):
+    """PowerSGD (Vogels et al. 2019, arXiv 1905.13727): a matrix is sent as two thin factors.
+
+    It uses error feedback and a warm start. Parameters of one dimension are sent unchanged.
+    """
+
+    kind: Literal["powersgd"]
+    """`powersgd`."""
+    rank: PositiveInt = 2
+    """Number of columns of the factors. More columns send more bytes and lose less precision. Default: 2."""
+    start_iteration: NonNegativeInt = 0
+    """Number of updates at the start of a run without compression. Default: 0."""
+
+
+class TopK(CompressionSection):
+    """Only the entries of largest magnitude are sent. The others are added to the next gradient (error feedback)."""
+
+    kind: Literal["top_k"]
+    """`top_k`."""
+    fraction: Annotated[float, Field(gt=0, le=1)] = 0.01
+    """Share in 0..1 of a component's gradient that is sent. Default: 0.01."""
+
+
+def _named(value: Any) -> Any:
+    """Turn the bare name of a kind into a section with its defaults."""
+    return {"kind": value} if isinstance(value, str) else value
+
+
+CompressionSections = Annotated[
+    Annotated[NoCompression, Tag("none")]
+    | Annotated[Fp16, Tag("fp16")]
+    | Annotated[Bf16, Tag("bf16")]
+    | Annotated[PowerSgd, Tag("powersgd")]
+    | Annotated[TopK, Tag("top_k")],
+    Discriminator(Choice("kind", default="none")),
+]
+CompressionName = Literal["none", "fp16", "bf16", "powersgd", "top_k"]
+Compression = Annotated[
+    CompressionSections, BeforeValidator(_named, json_schema_input_type=CompressionSections | CompressionName)
+]
+"""A section with `kind`, or the bare name of a kind."""
+
 
 AllReduce = Literal["backend", "ring", "halving_doubling", "tree", "star"]
 
@@ -22,7 +147,7 @@ def _in_steps(duration: Duration) -> Duration:
 
 
 class AverageEvery(Section):
-    """Model averaging (local SGD; Stich 2019, arXiv 1805.09767): replicas train apart, then take the mean weights.
+    """Model averaging (local SGD; Stich 2019, arXiv 1805.09767): replicas train separately and then average weights.
 
     The mean is weighted by the replicas' shares of the mini-batch.
     """
@@ -32,11 +157,11 @@ class AverageEvery(Section):
         AfterValidator(_in_steps),
         WithJsonSchema({"type": "string", "pattern": r"^[0-9]+ *steps?$", "examples": ["8 steps"]}),
     ]
-    """Mini-batches from one mean to the next, as `N steps`."""
+    """Number of mini-batches between two averages, as `N steps`."""
 
     @property
     def num_steps(self) -> int:
-        """Mini-batches from one mean to the next."""
+        """The number of mini-batches between two averages."""
         return int(self.average_every.count)
 
 
@@ -45,38 +170,42 @@ def _synchronise(value: Any) -> Any:
         return value
     raise refusal(
         f"expected `every_step` or a section, got {describe(value)}",
-        "a section is such as {average_every: 8 steps}",
+        "write a section as, for example, {average_every: 8 steps}",
     )
 
 
 class Replicas(Section):
-    """Data parallelism: every replica takes its share of each mini-batch."""
+    """Data parallelism: every replica processes its share of each mini-batch."""
 
     count: PositiveInt = 1
-    """Number of replicas."""
+    """Number of replicas. Default: 1."""
     all_reduce: AllReduce = "backend"
-    """How gradients are added up over the replicas. `backend`: by gloo or NCCL. The sums are the same but
-    for rounding; messages and bytes differ."""
+    """Algorithm that sums gradients over the replicas. `backend`: the one of gloo. All algorithms give the same sums up
+    to rounding; they differ in the number and size of messages. Default: backend."""
     compression: Compression = NoCompression()
-    """How gradients are made smaller before they are sent: a section with `kind`, or a bare name. Default: none."""
+    """Compression of gradients before they are sent: a section with `kind`, or the bare name of a kind.
+    Default: none."""
     balance: Literal["fixed", "dynamic_batch_size"] = "fixed"
-    """Samples of each replica. `fixed`: the same in every epoch. `dynamic_batch_size`: dealt anew after each epoch, by
-    the time each replica spent computing (Ye et al., arXiv 2007.11831)."""
+    """Number of samples of each replica. `fixed`: the same in every epoch. `dynamic_batch_size`: distributed again
+    after each epoch, according to the computing times of the replicas (Ye et al., arXiv 2007.11831). Default: fixed."""
     engine: Literal["graph", "ray_train"] = "graph"
-    """`graph`: alray's own. `ray_train`: backpropagation on one stage by Ray Train's TorchTrainer and torch's DDP, to
-    compare with: not with `--inline`, and what PowerSGD keeps is not in its checkpoints."""
+    """Engine of data parallelism. `graph`: that of alray. `ray_train`: Ray Train's TorchTrainer with torch's DDP, as a
+    baseline, for backpropagation on one stage. It does not run with `--inline`, and its checkpoints do not contain the
+    state of PowerSGD. Default: graph."""
     synchronise: Annotated[
         Annotated[AverageEvery, Tag("section")] | Annotated[Literal["every_step"], Tag("name")],
         Discriminator(ByShape((dict, AverageEvery), "section", "name")),
         BeforeValidator(_synchronise),
     ] = "every_step"
-    """`every_step`: gradients are averaged in each update, so that n replicas train as one would. A section: weights
-    are averaged now and then, which is another mathematics."""
+    """When replicas synchronise. `every_step`: they average the gradients in each update, so that n replicas train as
+    one replica would. A section: they average the weights from time to time, which changes the mathematics.
+    Default: every_step."""
     sync_batch_norm: bool = False
-    """Whether batch normalisation takes its statistics over all replicas, which then wait for each other in F and B:
-    not with `--inline`. Default: each replica over its own share of the mini-batch."""
+    """Whether batch normalisation computes its statistics over all replicas. The replicas then wait for each other in
+    the forward and backward pass; it does not run with `--inline`. Default: false, each replica uses its own share of
+    the mini-batch."""
     disturbance: Disturbance | None = None
-    """Slows replicas on purpose. null: none."""
+    """Disturbance that slows replicas on purpose. null: none."""
     shares: Counts | None = None
-    """Samples each replica takes of every mini-batch, one entry a replica; they add up to `data.batch_size`. null: as
-    even as can be, the first replicas take one more where it does not divide."""
+    """Number of samples of a mini-batch for each replica, one entry for each replica. Their sum is `data.batch_size`.
+    null: equal shares; if the batch does not divide evenly, the first replicas get one sample more."""

@@ -1,4 +1,4 @@
-"""`run`: how long to train, and what happens on the way."""
+"""`run`: the length of training, checkpoints, evaluations, failures and numeric types."""
 
 from __future__ import annotations
 
@@ -10,62 +10,62 @@ from alray.spec.duration import Duration, SpecDuration
 from alray.spec.section import NonNegativeInt, PositiveInt, Section, listed, refusal
 
 LENGTHS = ("epochs", "steps", "samples")
-"""The keys of `run` of which exactly one says how long a run is."""
+"""The keys of `run` for the length of training. Exactly one of them is given."""
 
 
 class Checkpoint(Section):
-    """When a checkpoint is written, and how many are kept."""
+    """When checkpoints are written, and how many are kept."""
 
     every: SpecDuration = Duration(1, "epochs")
-    """From one checkpoint to the next."""
+    """Interval between two checkpoints. Default: 1 epoch."""
     keep: PositiveInt = 3
-    """Newest checkpoints that are kept; older ones are deleted."""
+    """Number of newest checkpoints that are kept. Older ones are deleted. Default: 3."""
 
 
 class StopAt(Section):
-    """Ends the run early, at the first evaluation where the metric passes the bound."""
+    """Ends the run early, at the first evaluation at which the metric reaches the bound."""
 
     metric: Literal["train_accuracy", "validation_accuracy", "test_accuracy"]
-    """What is looked at: a share in 0..1."""
+    """Metric that is compared with the bound, in 0..1."""
     above: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Stop where the metric is at least this."""
+    """Bound: stop if the metric is at least this value. Give either this or `below`."""
     below: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Stop where the metric is at most this."""
+    """Bound: stop if the metric is at most this value. Give either this or `above`."""
 
     @model_validator(mode="after")
     def _one_bound(self) -> StopAt:
         if (self.above is None) == (self.below is None):
-            raise refusal("exactly one of `above` and `below` is needed", "add `above: 0.95`, say, or remove one")
+            raise refusal("give exactly one of `above` and `below`", "add, for example, `above: 0.95`, or remove one")
         return self
 
 
 class RunSection(Section):
-    """Length, checkpoints, evaluations, failures and numbers."""
+    """The length of training, checkpoints, evaluations, failures and numeric types."""
 
     epochs: PositiveInt | None = None
-    """Length in passes over the training set. Exactly one of `epochs`, `steps` and `samples` is given."""
+    """Length of the run in passes over the training set. Give exactly one of `epochs`, `steps` and `samples`."""
     steps: PositiveInt | None = None
-    """Length in mini-batches."""
+    """Length of the run in mini-batches."""
     samples: PositiveInt | None = None
-    """Length in samples seen; the mini-batch in which that number is reached is finished."""
+    """Length of the run in samples. The run ends after the mini-batch that reaches this number."""
     checkpoint: Checkpoint | None = Checkpoint()
-    """Checkpoints on the way. null: only the one at the end."""
+    """Checkpoints during the run. Default: one after each epoch. null: only one at the end."""
     evaluate_every: SpecDuration | None = Duration(1, "epochs")
-    """From one evaluation to the next. null: only at the end."""
+    """Interval between two evaluations. Default: 1 epoch. null: only at the end."""
     max_failures: NonNegativeInt = 3
-    """Failures without a newer checkpoint between them after which the run gives up."""
+    """Number of failures, without a newer checkpoint between them, after which the run gives up. Default: 3."""
     stop_at: StopAt | None = None
     """Bound at which the run ends early. null: none."""
     deterministic: bool = True
-    """Whether only deterministic algorithms are used, so that the same spec gives the same bits."""
+    """Whether only deterministic algorithms are used, so that the same spec gives the same bits. Default: true."""
     precision: Literal["float32", "float64"] = "float32"
-    """Type of weights and activations."""
+    """Numeric type of weights and activations. Default: float32."""
 
     @model_validator(mode="after")
     def _one_length(self) -> RunSection:
         given = [key for key in LENGTHS if getattr(self, key) is not None]
         if not given:
-            raise refusal("how long to train is not said", f"add {listed(LENGTHS)}")
+            raise refusal("the length of the run is missing", f"add {listed(LENGTHS)}")
         if len(given) > 1:
-            raise refusal(f"{listed(given, 'and')} each say how long to train", "keep one of them")
+            raise refusal(f"{listed(given, 'and')} each set the length of the run", "keep one of them")
         return self

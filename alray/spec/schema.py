@@ -1,4 +1,4 @@
-"""The JSON Schema of a spec, for editors; it is made from the models and their docstrings."""
+"""The JSON Schema of a spec, for editors. It is made from the models and their docstrings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from alray.spec.section import Section
 
 
 class _Generator(GenerateJsonSchema):
-    """Writes defaults as a spec would hold them: durations as text, sections as sections."""
+    """Writes defaults in the form of a spec: durations as text, sections as mappings."""
 
     def encode_default(self, dft: Any) -> Any:
         if isinstance(dft, Duration):
@@ -24,11 +24,11 @@ class _Generator(GenerateJsonSchema):
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of a spec of one run."""
+    """Return the JSON Schema (draft 2020-12) of a spec."""
     schema = Spec.model_json_schema(mode="validation", schema_generator=_Generator)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "alray spec"}
 
 
 def schema_text() -> str:
-    """The schema as the text of `specs/alray.schema.json`."""
+    """Return the schema as the text of `specs/alray.schema.json`."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""What every section of a spec shares: strictness, and the number types with their bounds."""
+"""The base class of all sections of a spec, number types with bounds, and the wording of values in messages."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from pydantic_core import PydanticCustomError
 
 PLAIN = "plain"
-"""Type of the errors whose message is already in plain words (see `refusal`)."""
+"""Type of the errors that already have a message for the user (see `refusal`)."""
 
 
 class Section(BaseModel):
-    """A mapping of the spec: frozen, without unknown keys, nothing converted behind the writer's back.
+    """A mapping of the spec. It is frozen, refuses unknown keys and does not convert types.
 
-    The docstring under each field says what it is, in which unit, and its default where that is not plain.
-    JSON Schema and error messages are made from these docstrings.
+    The docstring of a field says what it is, its unit and its default. JSON Schema and error messages use these
+    docstrings, so the first sentence is a noun phrase.
     """
 
     model_config = ConfigDict(
@@ -31,12 +31,12 @@ class Section(BaseModel):
 
 
 def refusal(message: str, mend: str | None = None) -> PydanticCustomError:
-    """The error a validator raises: what is wrong, and what to do about it, both in plain words."""
+    """Return the error that a validator raises. message: what is wrong. mend: what to do about it."""
     return PydanticCustomError(PLAIN, "{message}", {"message": message, "mend": mend})
 
 
 def describe(value: Any) -> str:
-    """A value as an error message names it: "the text `abc`", "12", "true", "null", "a list", "a section"."""
+    """Return a value as messages name it: "the text `abc`", "12", "true", "null", "a list", "a section"."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -54,38 +54,38 @@ def describe(value: Any) -> str:
 
 
 def listed(words: Sequence[str], last: str = "or") -> str:
-    """Words as a reader expects them, in code quotes: "`a`", "`a` or `b`", "`a`, `b` or `c`"."""
+    """Return words as a list in code quotes: "`a`", "`a` or `b`", "`a`, `b` or `c`"."""
     quoted = [f"`{word}`" for word in words]
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} {last} {quoted[-1]}"
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """A number with its noun: "1 stage", "2 stages"."""
+    """Return a number with its noun: "1 stage", "2 stages"."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def located(value: Any, info: ValidationInfo) -> Path:
-    """A path as a spec writes it, made whole: from the folder that `context["directory"]` names."""
+    """Return the path that a spec gives. A relative one is taken from the folder `context["directory"]`."""
     if not isinstance(value, str | Path):
         raise refusal(f"expected a path, got {describe(value)}")
     if not str(value).strip() or "\0" in str(value):
-        raise refusal("a path is neither empty nor holds NUL characters")
+        raise refusal("expected a path that is not empty and has no NUL characters")
     try:
         path = Path(value).expanduser()
-    except RuntimeError as error:  # "~name" where the machine knows no such home
-        raise refusal(f"`{value}` begins with a home folder that this machine does not know") from error
+    except RuntimeError as error:  # "~name" without such a user
+        raise refusal(f"`{value}` begins with a home folder that does not exist") from error
     directory = (info.context or {}).get("directory")
     return path if directory is None else Path(directory) / path
 
 
 SpecPath = Annotated[Path, BeforeValidator(located)]
-"""A path; a relative one is taken from the folder that `context["directory"]` names (the spec's own)."""
+"""A path. A relative one is taken from the folder of the spec, which `context["directory"]` gives."""
 
 PositiveInt = Annotated[int, Field(ge=1)]
 Width = Annotated[int, Field(ge=1, le=1_000_000)]
-"""Of a layer. Where it is both in and out its square must still be a size that can be counted."""
+"""The width of a layer. The bound keeps the size of a square matrix of this width within 64 bits."""
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 Counts = Annotated[tuple[PositiveInt, ...], Field(strict=False, min_length=1)]
-"""Positive integers, at least one. (YAML knows lists, not tuples: hence not strict about that one type.)"""
+"""At least one positive integer. Not strict, because YAML gives lists, not tuples."""

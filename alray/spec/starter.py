@@ -1,4 +1,4 @@
-"""Commented specs to begin with; they are files of the package."""
+"""Commented example specs, which are files of the package."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from pathlib import Path
 from alray.errors import SpecError
 
 SCHEMA_FILE = "alray.schema.json"
-"""The name under which the starter specs tell editors of the schema, beside them."""
+"""The name of the schema file beside the starter specs; their first comment tells editors to use it."""
 _SUFFIX = ".yaml"
 
 
 def starter_names() -> list[str]:
-    """The names that `starter` knows."""
+    """Return the names of the starter specs."""
     folder = files("alray.spec") / "templates"
     return sorted(entry.name.removesuffix(_SUFFIX) for entry in folder.iterdir() if entry.name.endswith(_SUFFIX))
 
 
 def starter(name: str = "quickstart", file: Path | None = None) -> str:
-    """The text of one starter spec; file: where it is to be written, for the command that it names in its first line.
+    """Return the text of a starter spec.
 
-    Raises SpecError where there is none of that name.
+    file: where it will be written; its first line then shows the command that runs this file. Raises SpecError if
+    there is no starter spec of this name.
     """
     if name not in starter_names():
         raise SpecError(f"there is no starter spec `{name}`", mend=f"known: {', '.join(starter_names())}")

@@ -1,7 +1,7 @@
-"""YAML as specs use it: version 1.2's core types, one document, no key twice, and a line for every value.
+"""YAML for specs: the core types of version 1.2, one document, no duplicate keys, and a line for every value.
 
-PyYAML reads YAML 1.1, where `3e-4` is text, `on` is true, `010` is eight and `1:30` is ninety. Only its
-scanner and parser are used here; what a plain scalar means is said below.
+PyYAML reads YAML 1.1, in which `3e-4` is text, `on` is true, `010` is eight and `1:30` is ninety. Only its scanner and
+parser are used here. This file defines what a plain scalar means.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from alray.spec.places import Path, Places, key_text
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = _TAG + "merge"
-_LARGEST = 100_000  # values in one document, aliases written out: more is a mistake or an attack
+_LARGEST = 100_000  # values in one document, with aliases expanded; more is a mistake or an attack
 _DEEPEST = 100  # sections within sections
 _LONGEST_NUMBER = 100  # digits
 
@@ -36,7 +36,7 @@ _PLAIN_SCALARS: tuple[tuple[str, str, str], ...] = (
 
 
 Resolvers = dict[str, list[tuple[str, re.Pattern[str]]]]
-"""By first letter (an empty text has none): the types a plain scalar can have, and how it looks then."""
+"""For each first letter ("" for an empty text): the types that a plain scalar can have, and their patterns."""
 
 
 def _resolvers() -> Resolvers:
@@ -49,7 +49,7 @@ def _resolvers() -> Resolvers:
 
 
 def _cautious(resolvers: Resolvers) -> Resolvers:
-    """With those of YAML 1.1: text that either version takes for something else is then written in quotes."""
+    """Add the resolvers of YAML 1.1, so that text which either version reads as another type is written in quotes."""
     old = yaml.SafeDumper.yaml_implicit_resolvers
     return {first: [*resolvers.get(first, []), *old.get(first, [])] for first in {*resolvers, *old}}
 
@@ -73,24 +73,11 @@ def _represent_list(dumper: _Dumper, items: list[Any]) -> Node:
 _Dumper.add_representer(list, _represent_list)
 
 
-for _name, _pattern, _first in _PLAIN_SCALARS:
-    for _letter in _first:
-        _entry = (_TAG + _name, re.compile(rf"^(?:{_pattern})$"))
-        _Loader.yaml_implicit_resolvers.setdefault("" if _letter == "\0" else _letter, []).append(_entry)
-_Dumper.yaml_implicit_resolvers = {
-    letter: [
-        *_Loader.yaml_implicit_resolvers.get(letter, []),
-        *yaml.SafeDumper.yaml_implicit_resolvers.get(letter, []),
-    ]
-    for letter in {*_Loader.yaml_implicit_resolvers, *yaml.SafeDumper.yaml_implicit_resolvers}
-}
-
-
 def read_yaml(text: str, file: str) -> tuple[Any, Places]:
-    """The one document in `text`, and where each of its values stands in `file` (the name that messages use).
+    """Return the document in `text` and the places of its values. file: the name of the file in messages.
 
-    An empty text is None. Raises SpecError with every duplicate key and foreign value at once, or with the
-    first thing that is not YAML.
+    An empty text gives None. Raises SpecError with all duplicate keys and unsupported values at once, or with the first
+    syntax error.
     """
     places = Places(file)
     builder = _Builder(places)
@@ -102,7 +89,7 @@ def read_yaml(text: str, file: str) -> tuple[Any, Places]:
 
 
 def write_yaml(value: Any) -> str:
-    """YAML text that `read_yaml` reads back to an equal value; keys stay in order."""
+    """Return YAML text from which `read_yaml` reads an equal value. Keys keep their order."""
     text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     assert isinstance(text, str)
     return text
@@ -121,13 +108,13 @@ def _compose(text: str, file: str) -> Node | None:
     except RecursionError as error:
         raise _too_deep(file) from error
     except ValueError as error:  # from chr(), for an escape beyond the last character
-        raise SpecError("not YAML: an escape stands for no character", file=file, line=loader.line + 1) from error
+        raise SpecError("not YAML: an escape is not a character", file=file, line=loader.line + 1) from error
     finally:
         loader.dispose()
     if second is not None:
         raise SpecError(
-            "a second document begins here",
-            mend="a spec file holds one document: give each its own file",
+            "a second document starts here",
+            mend="write each document to a file of its own",
             file=file,
             line=second.start_mark.line + 1,
         )
@@ -137,7 +124,7 @@ def _compose(text: str, file: str) -> Node | None:
 def _unreadable(error: yaml.reader.ReaderError, text: str, file: str) -> SpecError:
     line = text.count("\n", 0, error.position) + 1
     return SpecError(
-        f"not YAML: the character U+{ord(text[error.position]):04X} cannot stand in it",
+        f"not YAML: the character U+{ord(text[error.position]):04X} is not allowed",
         mend="write it as an escape in a double-quoted text, or remove it",
         file=file,
         line=line,
@@ -152,17 +139,17 @@ def _unparsable(error: yaml.MarkedYAMLError, file: str) -> SpecError:
         said, mend = "a tab cannot begin a value or indent a line", "indent with spaces"
     elif error.context:
         begun = error.context_mark
-        where = f" that begins in line {begun.line + 1}" if begun is not None and begun is not mark else ""
+        where = f" that starts in line {begun.line + 1}" if begun is not None and begun is not mark else ""
         said = f"{said} ({error.context}{where})"
     return SpecError(f"not YAML: {said}", mend=mend, file=file, line=mark.line + 1 if mark else None)
 
 
 def _too_deep(file: str) -> SpecError:
-    return SpecError("sections are nested too deeply", mend=f"at most {_DEEPEST} levels are read", file=file)
+    return SpecError("sections are nested too deeply", mend=f"use at most {_DEEPEST} levels", file=file)
 
 
 class _Builder:
-    """Makes values from nodes. An alias gives a new value each time: an override changes one place only."""
+    """Makes values from nodes. Each alias gives a new value, so that an override changes one place only."""
 
     def __init__(self, places: Places) -> None:
         self.problems: list[Problem] = []
@@ -174,7 +161,7 @@ class _Builder:
         self._count += 1
         if self._count > _LARGEST:
             raise SpecError(
-                f"the file stands for more than {_LARGEST} values",
+                f"the file has more than {_LARGEST} values",
                 mend="remove aliases",
                 file=self._places.file,
             )
@@ -183,7 +170,7 @@ class _Builder:
         if isinstance(node, ScalarNode):
             return self._scalar(node, path)
         if id(node) in self._around:
-            self._refuse(node, path, "this alias stands for a section that holds it", "remove the alias")
+            self._refuse(node, path, "this alias refers to a section that contains it", "remove the alias")
             return None
         self._around.add(id(node))
         try:
@@ -213,13 +200,13 @@ class _Builder:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, ScalarNode) or key_node.tag != _TAG + "str":
                 shown = f"`{key_node.value}`" if isinstance(key_node, ScalarNode) else "a list or section"
-                self._refuse(key_node, path, f"the key {shown} is not text", "write the key in quotes")
+                self._refuse(key_node, path, f"{shown} is used as a key, but keys are text", "write the key in quotes")
             elif key_node.value in own:
                 first = lines[key_node.value]
                 self._refuse(
                     key_node,
                     (*path, key_node.value),
-                    f"this key stands in line {first} already",
+                    f"this key is already in line {first}",
                     "keep one of them",
                 )
             else:
@@ -230,14 +217,15 @@ class _Builder:
         return {**merged, **own}
 
     def _merge(self, node: Node, path: Path, into: dict[str, Any]) -> None:
-        """`<<: *alias` or `<<: [*a, *b]`; where both have a key, the earlier one's value holds."""
+        """Read `<<: *alias` or `<<: [*a, *b]`. If both have a key, the value of the earlier one is used."""
         sources = node.value if isinstance(node, SequenceNode) else [node]
         for source in reversed(sources):
             value = self.build(source, path) if isinstance(source, MappingNode) else None
             if isinstance(value, dict):
                 into.update(value)
             else:
-                self._refuse(source, path, "`<<` takes a section, or a list of sections", "write such as `<<: *name`")
+                mend = "write, for example, `<<: *name`"
+                self._refuse(source, path, "`<<` needs a section or a list of sections", mend)
 
     def _scalar(self, node: ScalarNode, path: Path) -> Any:
         make = _SCALARS.get(node.tag)
@@ -247,7 +235,7 @@ class _Builder:
             return make(node.value)
         except ValueError:
             kind = node.tag.removeprefix(_TAG)
-            # Escapes can stand for half a character, which no terminal takes.
+            # An escape can be half of a surrogate pair, which cannot be printed.
             text = node.value.encode("utf-8", "backslashreplace").decode("utf-8")
             shown = text if len(text) <= 60 else text[:57] + "..."
             self._refuse(node, path, f"`{shown}` is not a value of the type {kind}", "write another value")
@@ -255,7 +243,9 @@ class _Builder:
 
     def _foreign(self, node: Node, path: Path) -> None:
         tag = node.tag.replace(_TAG, "!!")
-        self._refuse(node, path, f"values of the type `{tag}` are not read", "use text, numbers, lists and sections")
+        self._refuse(
+            node, path, f"values of the type `{tag}` are not supported", "use text, numbers, lists and sections"
+        )
 
     def _refuse(self, node: Node, path: Path, message: str, mend: str) -> None:
         line = node.start_mark.line + 1

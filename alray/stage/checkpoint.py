@@ -1,7 +1,7 @@
-"""A stage's part of a checkpoint: one file of weights and one of optimizer state per component.
+"""A stage's part of a checkpoint: one file of weights and one of optimizer state for each component.
 
-A snapshot is a copy in memory, taken between two mini-batches; files are written from it by a thread while training
-goes on. Files belong to components, not to stages, so any partition can read what any other wrote.
+A snapshot is a copy in memory, taken between two mini-batches. A thread writes files from it while training goes on.
+Files belong to components, not to stages, so that any partition can read what another one wrote.
 """
 
 from __future__ import annotations
@@ -20,15 +20,11 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
 from alray.errors import CheckpointError
-from alray.nn.boundary import row_major
 from alray.nn.component import Component
+from alray.nn.encoder import row_major
 from alray.stage.replication import Replication
-from alray.stage.telemetry import CheckpointPart, ComponentFile
-
-
-def step_folder(step: int) -> str:
-    """Name of the folder of the checkpoint after `step` mini-batches."""
-    return f"step-{step:08d}"
+from alray.stage.telemetry import CheckpointPart
+from alray.store import ComponentFile, step_folder
 
 
 def weights_file(index: int) -> str:
@@ -40,7 +36,7 @@ def optimizer_file(index: int) -> str:
 
 
 def replica_file(index: int, replica: int) -> str:
-    """What one replica alone keeps of a component: the state of its gradients' compression."""
+    """The file for what one replica alone keeps of a component: the state of its gradients' compression."""
     return f"component-{index:02d}.replica-{replica}.pt"
 
 
@@ -55,7 +51,7 @@ class Snapshot:
     replica_state: dict[str, torch.Tensor]
 
     def parameters_sha256(self) -> str:
-        """Of the parameters, in their order: the same on every replica. Buffers may be a replica's own."""
+        """Hash of the parameters, in their order. It is the same on every replica; buffers may differ."""
         digest = hashlib.sha256()
         for name in self.parameters:
             digest.update(name.encode())
@@ -64,7 +60,7 @@ class Snapshot:
 
 
 def take_snapshot(component: Component, replica_state: dict[str, torch.Tensor] | None = None) -> Snapshot:
-    """A copy that later updates leave alone, on the CPU; weights row-major, as safetensors files hold them."""
+    """A copy on the CPU that later updates do not change; weights are row-major, as safetensors files hold them."""
     weights = component.weights()
     held = {parameter.untyped_storage()._cdata for parameter in component.parameters()}
     return Snapshot(
@@ -87,7 +83,7 @@ def _copied(value: Any) -> Any:
 
 
 def write_snapshot(snapshot: Snapshot, folder: Path) -> tuple[ComponentFile, ...]:
-    """Write both files of a component, each whole or not at all."""
+    """Write both files of a component. Each is written whole or not at all."""
     buffer = io.BytesIO()
     torch.save(snapshot.optimizers, buffer)
     # The order of names is kept beside the weights, because the hash of a network follows it.
@@ -99,7 +95,7 @@ def write_snapshot(snapshot: Snapshot, folder: Path) -> tuple[ComponentFile, ...
 
 
 def write_replica_state(snapshot: Snapshot, replica: int, folder: Path) -> tuple[ComponentFile, ...]:
-    """Write what this replica alone keeps of a component; nothing where that is nothing."""
+    """Write what this replica alone keeps of a component, if there is anything."""
     if not snapshot.replica_state:
         return ()
     buffer = io.BytesIO()
@@ -127,7 +123,7 @@ def _write(folder: Path, name: str, content: bytes) -> ComponentFile:
 
 
 def read_checked(folder: Path, file: str, sha256: str) -> bytes:
-    """The bytes of a checkpoint's file. Raises CheckpointError unless they are what was written."""
+    """The bytes of a checkpoint's file. Raises CheckpointError where it is missing or was changed."""
     path = folder / file
     if not path.is_file():
         raise CheckpointError(
@@ -146,7 +142,7 @@ def read_checked(folder: Path, file: str, sha256: str) -> bytes:
 
 
 def load_component(component: Component, folder: Path, hashes: dict[str, str], *, optimizer: bool = True) -> None:
-    """Give a component the weights, and the optimizer state, of a checkpoint whose manifest holds these hashes."""
+    """Load the weights of a component, and its optimizer state, from a checkpoint whose manifest has these hashes."""
     name = weights_file(component.index)
     weights = load_safetensors(read_checked(folder, name, _hash(hashes, folder, name)))
     try:
@@ -155,7 +151,7 @@ def load_component(component: Component, folder: Path, hashes: dict[str, str], *
         raise CheckpointError(
             f"these are not the weights of component {component.index}: {' '.join(str(error).split())}",
             file=str(folder / name),
-            mend="the model, method or data of the spec is another one than the checkpoint's",
+            mend="use the model, method and data that the checkpoint was written with",
         ) from error
     if not optimizer:
         return
@@ -178,7 +174,7 @@ def _hash(hashes: dict[str, str], folder: Path, name: str) -> str:
         raise CheckpointError(
             f"the checkpoint has no file {name}",
             file=str(folder / "manifest.json"),
-            mend="the model of the spec has more components than the checkpoint's",
+            mend="use the model that the checkpoint was written with: this one has more components",
         )
     return hashes[name]
 
@@ -186,33 +182,26 @@ def _hash(hashes: dict[str, str], folder: Path, name: str) -> str:
 class CheckpointWriter:
     """Writes snapshots in the background, one checkpoint at a time.
 
-    Replica 0 writes weights and optimizers, which are those of all; each replica writes what it alone keeps.
+    Replica 0 writes weights and optimizers, which are the same on all. Each replica writes what it alone keeps.
     """
 
     def __init__(
         self,
         checkpoints: Path,
-        report: Callable[[CheckpointPart], None],
-        *,
-        replica: int = 0,
-        replication: Replication | None = None,
+        emit: Callable[[CheckpointPart], None],
+        replication: Replication,
     ) -> None:
-        """replication: where there are several replicas."""
-        self._checkpoints = checkpoints
-        self._report = report
-        self._replica, self._replication = replica, replication
+        """emit: is called with each part that is on disk."""
+        self._checkpoints, self._emit, self._replication = checkpoints, emit, replication
         self._pending: Future[None] | None = None
 
     def write(self, components: list[Component], step: int, *, final: bool) -> None:
-        """Take snapshots now and write them in the background, after what is still being written."""
+        """Take snapshots now and write them in the background. Waits for the checkpoint before it."""
         began = time.perf_counter()
         self.finish()
         replication = self._replication
-        snapshots = [
-            take_snapshot(component, replication.state_dict(component.index) if replication else None)
-            for component in components
-        ]
-        shares = replication.shares if replication is not None and replication.deals_shares else ()
+        snapshots = [take_snapshot(component, replication.state_dict(component.index)) for component in components]
+        shares = replication.shares if replication.deals_shares else ()
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"checkpoint-{step}")
         self._pending = executor.submit(self._write, snapshots, step, final, began, shares)
         executor.shutdown(wait=False)  # the thread ends with what it writes
@@ -221,18 +210,18 @@ class CheckpointWriter:
         folder = self._checkpoints / step_folder(step)
         files: list[ComponentFile] = []
         for snapshot in snapshots:
-            if self._replica == 0:
+            if self._replication.replica == 0:
                 files += write_snapshot(snapshot, folder)
-            files += write_replica_state(snapshot, self._replica, folder)
+            files += write_replica_state(snapshot, self._replication.replica, folder)
         parameters: tuple[tuple[int, str], ...] = ()
         # Between two means, replicas that average weights differ.
-        if self._replication is not None and not self._replication.averages_weights:
+        if self._replication.count > 1 and not self._replication.averages_weights:
             parameters = tuple((snapshot.index, snapshot.parameters_sha256()) for snapshot in snapshots)
         duration_s = time.perf_counter() - began
-        self._report(CheckpointPart(step, tuple(files), duration_s, final, parameters, shares))
+        self._emit(CheckpointPart(step, tuple(files), duration_s, final, parameters, shares))
 
     def finish(self) -> None:
-        """Wait for what is being written, and raise what went wrong: CheckpointError where the disk refused it."""
+        """Wait until everything is written. Raises CheckpointError where the disk refused it."""
         if self._pending is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""A stage's own clock: where its time went, per window of mini-batches, and traces of some of them."""
+"""The clock of a stage: where its time goes, added up over windows of mini-batches, with traces of some of them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from dataclasses import dataclass, field
 from alray.records import Span, StageRecord
 
 WARM_UP_STEPS = 10
-"""Mini-batches after a start that no figure counts: buffers are laid out, kernels chosen, the pipeline filled."""
+"""Mini-batches after a start that no figure counts: the pipeline fills, and libraries choose their kernels."""
 
 _WINDOW_S = 1.0
 _TRACED_FIRST = 32  # after a start, counted from its first mini-batch
 _TRACED_AGAIN = 8  # mini-batches traced at every doubling after that
 
-COMPUTE = frozenset("FBU")
-"""Kinds of what `Clock.measure` measures in which a stage computes, and never gives way to another stage."""
+COMPUTE = frozenset("FLBU")
+"""Kinds of measurements in which a stage computes and never lets another stage of the same process run."""
 
 
-_KINDS = ("data", "F", "B", "U", "send_wait", "receive_wait")  # what time is added up by; all else is waiting
+_KINDS = ("data", "F", "B", "U", "send_wait", "receive_wait")  # what time is added up by
+_COUNTED_AS = {"L": "B"}  # records count L and B together; everything else that is not in `_KINDS` is waiting
 
 
 @dataclass
@@ -37,7 +38,7 @@ class _Window:
 
 
 class _Measurement:
-    """One action under way. A class, which costs a third of what a generator would: there are many a mini-batch."""
+    """One action under way. A class costs a third of what a generator would, and a mini-batch has many of them."""
 
     __slots__ = ("_began", "_clock", "_kind", "_step", "_text")
 
@@ -48,13 +49,13 @@ class _Measurement:
         self._began = self._clock._begin(self._kind)
 
     def __exit__(self, raised: object, *_: object) -> None:
-        if raised is None:  # else the stage is at its end, and what it was at stays to be seen
+        if raised is None:  # otherwise the run ends, and `activity` still says what the stage was doing
             self._clock._end(self._kind, self._text, self._step, self._began)
 
 
 @dataclass(frozen=True)
 class AmongReplicas:
-    """What a stage had to do with its likes in other replicas, since it started."""
+    """What a stage exchanged with the same stage of other replicas, since it started."""
 
     share: int  # samples of a mini-batch, now
     bytes_sent: int
@@ -62,11 +63,14 @@ class AmongReplicas:
 
 
 class Clock:
-    """Adds up what the loop measures. Times are `time.perf_counter`, which on one host all processes share."""
+    """Adds up what a stage measures. Times are from `time.perf_counter`, which all processes of a host share."""
 
     def __init__(self, *, started_wall_s: float, start_step: int, profiled: Sequence[range] = ()) -> None:
-        """started_wall_s: when the run was started, as `time.time()`: zero of every recorded time; profiled: steps that
-        a profiler slows down, which no figure counts either."""
+        """started_wall_s: when the run started, as `time.time()`; recorded times count from there.
+
+        start_step: mini-batches completed before; profiled: mini-batches that a profiler slows down, so that no figure
+        counts them.
+        """
         self._zero = time.perf_counter() - (time.time() - started_wall_s)
         self._start_step, self._profiled = start_step, profiled
         self._window = _Window()
@@ -85,7 +89,11 @@ class Clock:
         return time.perf_counter() - self._zero
 
     def measure(self, kind: str, text: str, step: int) -> AbstractContextManager[None]:
-        """Account for one action; kind is F, B, U, E, D, `data`, `send_wait`, `receive_wait` or `barrier`."""
+        """Measure one action of mini-batch `step`.
+
+        kind: an action's (F, L, B, U, E, D), or `data`, `send_wait`, `receive_wait`, `barrier`, `all_reduce`. text: its
+        name in traces.
+        """
         return _Measurement(self, kind, text, step)
 
     def _begin(self, kind: str) -> float:
@@ -104,8 +112,10 @@ class Clock:
 
     @contextmanager
     def between(self, kind: str) -> Iterator[None]:
-        """Account as `kind` for all time inside that no `measure` in it takes: what a schedule that another library
-        executes waits for between its computations."""
+        """Count all time inside as `kind`, except what a `measure` inside takes.
+
+        That is the time that a schedule of another library waits between its computations.
+        """
         began, measured_s = time.perf_counter(), self._measured_s
         self.activity, self.activity_since, self._between = kind, began, kind
         yield
@@ -115,10 +125,11 @@ class Clock:
     def _add(self, kind: str, seconds: float) -> None:
         if not self._in_pause:
             added = self._window.seconds
-            added[kind if kind in added else "receive_wait"] += seconds
+            counted = _COUNTED_AS.get(kind, kind)
+            added[counted if counted in added else "receive_wait"] += seconds
 
     def traced(self, step: int) -> bool:
-        """Whether the spans of this mini-batch are kept: the first ones, then a few at every doubling."""
+        """Whether the spans of this mini-batch are kept: the first mini-batches, then a few at every doubling."""
         number = step - self._start_step
         if number <= _TRACED_FIRST:
             return True
@@ -126,7 +137,7 @@ class Clock:
 
     @contextmanager
     def pause(self, activity: str) -> Iterator[None]:
-        """Time that belongs to no mini-batch: evaluation, checkpoints."""
+        """Leave out time that belongs to no mini-batch: evaluations and checkpoints."""
         began = time.perf_counter()
         self._in_pause = True
         self.activity, self.activity_since = activity, began
@@ -138,7 +149,7 @@ class Clock:
 
     @property
     def by_samples_s(self) -> float:
-        """Seconds spent so far on what grows with the samples of a mini-batch: getting them ready, F and B."""
+        """Seconds spent so far on work that grows with the samples of a mini-batch: data, F, L and B."""
         return self._by_samples_before_s + self._window.by_samples_s
 
     @property
@@ -154,7 +165,7 @@ class Clock:
         self._last_step, self._pause_in_step = ended, 0.0
 
     def window_due(self, step: int) -> bool:
-        """Whether a record should be made now: about one a second, and exactly where steps begin or cease to count."""
+        """Whether to make a record now: about once a second, and exactly where mini-batches begin or cease to count."""
         if not self._window.steps:
             return False
         if self._left_out(step) != self._left_out(step + 1):
@@ -162,7 +173,7 @@ class Clock:
         return time.perf_counter() - self._window_began > _WINDOW_S
 
     def _left_out(self, step: int) -> bool:
-        """Whether no figure counts this mini-batch: also behind profiled ones a pipeline has to find its pace again."""
+        """Whether no figure counts this mini-batch: those after a start, profiled ones, and those right after these."""
         return step <= self._start_step + WARM_UP_STEPS or any(
             steps.start <= step < steps.stop + WARM_UP_STEPS for steps in self._profiled
         )

@@ -1,23 +1,48 @@
-"""By how much a replica is slowed on purpose, epoch by epoch: a function of the spec alone."""
+"""A replica that is slower on purpose: `replicas.disturbance`."""
 
 from __future__ import annotations
 
+import time
 from random import Random
 from typing import Any
 
+from alray.channel.edge import Waiting
 from alray.seeds import derive_seed
+from alray.spec.models import Spec
+
+_LOOK_S = 1.0e-3
+
+
+class Slowdown:
+    """Makes one replica behave as if its device were slower."""
+
+    def __init__(self, spec: Spec, replica: int, *, steps_per_epoch: int) -> None:
+        """spec: one with a `replicas.disturbance`."""
+        self._spec, self._replica, self._steps_per_epoch = spec, replica, steps_per_epoch
+
+    def wait(self, step: int, computed_s: float) -> Waiting[None]:
+        """After the computations of mini-batch `step`, which took `computed_s` seconds: wait for the missing time.
+
+        Busy without computing; replicas that take turns go on meanwhile, as they would on devices of their own.
+        """
+        epoch = (step - 1) // self._steps_per_epoch
+        factor = slowdown(self._spec.replicas.disturbance, self._replica, epoch, seed=self._spec.seed)
+        until = time.perf_counter() + (factor - 1.0) * computed_s
+        while (left_s := until - time.perf_counter()) > 0:
+            yield
+            time.sleep(min(left_s, _LOOK_S))
 
 
 def slowdown(disturbance: Any, worker: int, epoch: int, *, seed: int) -> float:
-    """What the computing time of replica `worker` is multiplied by in an epoch; 1.0 where it is not slowed.
+    """The factor by which the computing time of replica `worker` grows in an epoch; 1.0 where it is not slowed.
 
-    disturbance: the spec's `replicas.disturbance`, or None. epoch: epochs completed before (0 in the first; the spec
-    counts them from 1). seed: the spec's.
+    disturbance: the spec's `replicas.disturbance`, or None. epoch: epochs completed before (0 in the first one; the
+    spec counts epochs from 1). seed: the spec's.
 
-    kind `fixed`: the workers and epochs it names. kind `random`: the test of Ye et al. (arXiv 2007.11831). A worker
-    that is not slowed becomes so with `chance` at the beginning of each epoch, and stays so for `least_epochs` to
-    `most_epochs` epochs, this one included; then its luck is tried again. Draws are from (seed, worker, epoch), so that
-    they are the same however the run is laid out, and after a resume.
+    kind `fixed` slows the workers and epochs that it names. kind `random` is the test of Ye et al. (arXiv 2007.11831):
+    at the beginning of each epoch, a worker that is not slowed becomes so with probability `chance`, and stays so for
+    `least_epochs` to `most_epochs` epochs, this one included. Draws are from (seed, worker, epoch), so that they stay
+    the same for every partition and after a resume.
     """
     if disturbance is None:
         return 1.0
@@ -25,11 +50,11 @@ def slowdown(disturbance: Any, worker: int, epoch: int, *, seed: int) -> float:
         first, last = disturbance.epochs
         slowed = worker in disturbance.workers and first <= epoch + 1 <= last
     else:
-        slowed = _bad_luck(disturbance, worker, epoch, seed)
+        slowed = _is_slowed_by_chance(disturbance, worker, epoch, seed)
     return float(disturbance.factor) if slowed else 1.0
 
 
-def _bad_luck(disturbance: Any, worker: int, epoch: int, seed: int) -> bool:
+def _is_slowed_by_chance(disturbance: Any, worker: int, epoch: int, seed: int) -> bool:
     slowed_until = 0  # the first epoch in which the worker is free
     for each in range(epoch + 1):
         if each < slowed_until:

@@ -1,8 +1,8 @@
-"""Evaluation in the stream: inference up through the encoders and down through the label decoders, on every stage."""
+"""Evaluation on stage 0: which batches, and how many answers of each route are right."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -14,22 +14,23 @@ from alray.records import DepthAccuracy
 
 @dataclass
 class Tally:
-    """Right answers of one split, per route, shallowest first."""
+    """Number of samples of one split, and of right answers by route, shallowest first."""
 
     samples: int = 0
     right: list[int] = field(default_factory=list)
 
 
 class Evaluator:
-    """Stage 0's side of an evaluation: gives the batches, takes the scores of every route."""
+    """Gives the batches of an evaluation and counts the scores that come back."""
 
-    def __init__(self, data: Data, splits: tuple[str, ...], *, num_components: int) -> None:
-        """splits: which of "train", "validation", "test"; those the data does not have are left out."""
+    def __init__(self, data: Data, splits: tuple[str, ...], *, depths: Sequence[int]) -> None:
+        """splits: of "train", "validation", "test"; those the data does not have are left out. depths: of all routes,
+        shallowest first."""
         self._splits = [split for split in splits if data.splits.get(split) is not None]
         self._batches = {split: EvaluationBatches(data, split) for split in self._splits}
         self._tallies = {split: Tally() for split in self._splits}
         self._expected: list[tuple[str, torch.Tensor]] = []
-        self._num_components = num_components
+        self._depths = tuple(depths)
 
     def __len__(self) -> int:
         """Evaluation batches over all splits."""
@@ -52,9 +53,12 @@ class Evaluator:
 
     def accuracies(self) -> list[DepthAccuracy]:
         """Accuracy of every route, shallowest first; the last is the whole network."""
-        routes = max((len(tally.right) for tally in self._tallies.values()), default=0)
-        found = []
-        for place in range(routes):
-            shares = {split: tally.right[place] / tally.samples for split, tally in self._tallies.items()}
-            found.append(DepthAccuracy(depth=self._num_components - routes + place + 1, **shares))
-        return found
+        tallies = {split: tally for split, tally in self._tallies.items() if tally.samples}
+        if not tallies:
+            return []
+        return [
+            DepthAccuracy(
+                depth=depth, **{split: tally.right[place] / tally.samples for split, tally in tallies.items()}
+            )
+            for place, depth in enumerate(self._depths)
+        ]

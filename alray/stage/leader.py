@@ -1,4 +1,4 @@
-"""Decisions that hold for all stages, taken by stage 0 and sent in-band: evaluate, checkpoint, stop."""
+"""When to evaluate, write a checkpoint and stop: stage 0 decides it for all stages (`alray.stage.cuts`)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from alray.records import EvaluationRecord
 
 @dataclass
 class Control:
-    """What the driver may ask of a running stage 0; set from another thread, read between mini-batches."""
+    """What the driver may ask of stage 0. Set by another thread, read between mini-batches."""
 
     stop_requested: bool = False
 
 
 class Timer:
-    """When something that recurs every `N steps`, `N epochs` or `N s` is due."""
+    """Says when something is due that recurs every `N steps`, `N epochs` or `N s`."""
 
     def __init__(self, every: Any, *, steps_per_epoch: int) -> None:
         """every: a spec duration (`count`, `unit`), or None for never."""
@@ -70,7 +70,10 @@ class Leader:
         return flags
 
     def splits(self, flags: int) -> tuple[str, ...]:
-        """What an evaluation with these flags measures. The training set only at the end, or where a bound needs it."""
+        """The splits that an evaluation with these flags measures.
+
+        The training set is measured only at the end, and where `run.stop_at` needs it.
+        """
         wanted = ["validation", "test"]
         if flags & CutFlag.STOP or (self._stop_at is not None and self._stop_at.metric == "train_accuracy"):
             wanted.insert(0, "train")

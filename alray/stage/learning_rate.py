@@ -6,6 +6,25 @@ import math
 from typing import Any
 
 from alray.errors import PlanError
+from alray.spec.models import Spec
+
+
+def rates(spec: Spec, step: int, *, steps_per_epoch: int, total_steps: int) -> tuple[float, float]:
+    """Learning rates of mini-batch `step`, counted from 1: of the encoders, and of the label chain."""
+
+    def rate(base: float) -> float:
+        return learning_rate(
+            base,
+            spec.lr_schedule,
+            step - 1,
+            steps_per_epoch=steps_per_epoch,
+            total_steps=total_steps,
+            batch_size=spec.data.batch_size,
+            accumulate=spec.optimizer.accumulate,
+        )
+
+    lr, label_lr = spec.optimizer.lr, spec.optimizer.label_lr
+    return rate(lr), rate(lr if label_lr is None else label_lr)
 
 
 def learning_rate(

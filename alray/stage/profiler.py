@@ -1,7 +1,7 @@
 """`--profile`: torch.profiler traces of chosen mini-batches, with ranges named by action and by component.
 
-A range stands around a component's own method for as long as a chosen mini-batch lasts, put there on the one object
-and taken away again: the other mini-batches run the code as it is, and pay nothing.
+Each component names the calls to record. While a chosen mini-batch lasts, these methods are wrapped on the object
+itself; then the wrappers are removed, so that other mini-batches run the code as it is and cost nothing extra.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from alray.nn.component import BackpropagationComponent, Component, LocalComponent
+from alray.nn.component import Component, ProfiledPart
 from alray.stage.clock import COMPUTE, Clock
 
 _QUIET = "5"  # Kineto otherwise tells of its own progress, and that a machine without a GPU has none
@@ -25,13 +25,13 @@ _QUIET = "5"  # Kineto otherwise tells of its own progress, and that a machine w
 class Profiler:
     """Traces the chosen mini-batches of one process into one Chrome trace, which Perfetto opens.
 
-    torch records a process as a whole, so stages that take turns in one process share a profiler: it records from the
-    first of them that begins a range of mini-batches to the last that ends it.
+    torch records a whole process, so stages that take turns in one process share a profiler. It records from the first
+    stage that begins a range of mini-batches to the last one that ends it.
     """
 
     def __init__(self, ranges: Sequence[range], trace: Path, *, stages: int, device: torch.device) -> None:
-        """ranges: apart from each other, counted from 1; trace: the file, to which what is recorded is added; stages:
-        how many of them share this process."""
+        """ranges: of mini-batches, from 1, not touching each other; trace: the file to add to; stages: number of stages
+        in this process."""
         self._ranges, self._trace, self._stages = ranges, trace, stages
         self._activities = [ProfilerActivity.CPU]
         if device.type == "cuda":
@@ -41,7 +41,7 @@ class Profiler:
 
     @contextmanager
     def mini_batch(self, step: int, components: Sequence[Component], clock: Clock) -> Iterator[None]:
-        """One mini-batch of one stage, recorded if it was chosen. What recording itself takes is a pause."""
+        """Around one mini-batch of one stage: records it if it was chosen. Starting and writing count as pauses."""
         within = next((steps for steps in self._ranges if step in steps), None)
         if within is None:
             yield
@@ -63,7 +63,7 @@ class Profiler:
         self._session.start()
 
     def close(self) -> None:
-        """Stop recording, if this is under way, and add what was recorded to the trace."""
+        """Stop recording, if it is on, and add the result to the trace."""
         session, self._session = self._session, None
         if session is None:
             return
@@ -80,7 +80,7 @@ class Profiler:
 
 
 def prepare_recording() -> None:
-    """Load what records: it takes a second, once a process, and wants the thread that imported torch."""
+    """Load torch's recorder: this takes a second, once a process, and must run in the thread that imported torch."""
     os.environ.setdefault("KINETO_LOG_LEVEL", _QUIET)
     with profile(activities=[ProfilerActivity.CPU]):
         pass
@@ -88,7 +88,7 @@ def prepare_recording() -> None:
 
 @contextmanager
 def profiling(ranges: Sequence[range], trace: Path, *, stages: int, device: torch.device) -> Iterator[Profiler | None]:
-    """A profiler for a run of this process, None where no mini-batch was chosen; the trace is whole behind it."""
+    """A profiler for a run of this process, None if no mini-batch was chosen. On leaving, the trace is complete."""
     if not ranges:
         yield None
         return
@@ -100,7 +100,7 @@ def profiling(ranges: Sequence[range], trace: Path, *, stages: int, device: torc
 
 
 def _added(before: dict[str, Any], recorded: dict[str, Any]) -> dict[str, Any]:
-    """One trace of both: times are microseconds from a base of each trace's own."""
+    """Both traces as one. Times are microseconds from a base that each trace has for itself."""
     shift = (recorded["baseTimeNanoseconds"] - before["baseTimeNanoseconds"]) / 1e3
     events = [{**event, "ts": event["ts"] + shift} if "ts" in event else event for event in recorded["traceEvents"]]
     return {**before, "traceEvents": [*before["traceEvents"], *events]}
@@ -108,14 +108,14 @@ def _added(before: dict[str, Any], recorded: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def named_ranges(components: Sequence[Component], clock: Clock) -> Iterator[None]:
-    """Have every computation the clock measures be a range named as it is printed (`1F19`), and within it each
-    component's part (`forward component 2`)."""
+    """Inside, every computation the clock measures is a range named as it is printed (`1F19`). It contains a range for
+    each call of a component (`forward component 2`)."""
     backward = _BackwardRanges()
     with ExitStack() as stack:
         stack.enter_context(_replaced(clock, "measure", lambda measure: _measured(measure, backward)))
         for component in components:
-            for owner, method, wrap in _parts(component, backward):
-                stack.enter_context(_replaced(owner, method, wrap))
+            for part in component.profiled_parts():
+                stack.enter_context(_replaced(part.owner, part.method, _wrapper(part, backward)))
         yield
 
 
@@ -124,7 +124,7 @@ Method = Callable[..., Any]
 
 @contextmanager
 def _replaced(owner: object, name: str, wrap: Callable[[Method], Method]) -> Iterator[None]:
-    """Have a method of this one object be wrapped for a while."""
+    """Wrap a method of this one object while inside."""
     setattr(owner, name, wrap(getattr(owner, name)))
     try:
         yield
@@ -132,26 +132,10 @@ def _replaced(owner: object, name: str, wrap: Callable[[Method], Method]) -> Ite
         delattr(owner, name)
 
 
-_LOCAL_PARTS = {
-    "forward": "encoder_step",
-    "losses": "label_step",
-    "backward": "backward_step",
-    "update": "update_step",
-}
-
-
-def _parts(component: Component, backward: _BackwardRanges) -> Iterator[tuple[object, str, Callable[[Method], Method]]]:
-    """What a component does in a mini-batch: on which object, by which method, and how that is wrapped."""
-    name = f"component {component.index}"
-    if isinstance(component, LocalComponent):
-        for part, method in _LOCAL_PARTS.items():
-            yield component, method, _ranged(f"{part} {name}")
-    elif isinstance(component, BackpropagationComponent):
-        yield component.f, "run", _followed_back(name, backward, lambda outgoing: outgoing["s"])
-        if component.head is not None:
-            yield component.head, "forward", _followed_back(f"{name}, head", backward, lambda scores: scores)
-        for optimizer in component.optimizers().values():
-            yield optimizer, "step", _ranged(f"update {name}")
+def _wrapper(part: ProfiledPart, backward: _BackwardRanges) -> Callable[[Method], Method]:
+    if part.output is None:
+        return _ranged(f"{part.action} {part.of}")
+    return _followed_back(part, part.output, backward)
 
 
 def _ranged(name: str) -> Callable[[Method], Method]:
@@ -166,17 +150,17 @@ def _ranged(name: str) -> Callable[[Method], Method]:
 
 
 def _followed_back(
-    name: str, backward: _BackwardRanges, output_of: Callable[[Any], torch.Tensor]
+    part: ProfiledPart, output_of: Callable[[Any], torch.Tensor], backward: _BackwardRanges
 ) -> Callable[[Method], Method]:
-    """A forward range; its backward range begins once the gradient of its output is known."""
+    """A forward range; its backward range begins when the gradient of its output is known."""
 
     def wrap(method: Method) -> Method:
         def call(*arguments: Any, **named: Any) -> Any:
-            with record_function(f"forward {name}"):
+            with record_function(f"{part.action} {part.of}"):
                 result = method(*arguments, **named)
             output = output_of(result)
             if output.requires_grad:
-                output.register_hook(lambda gradient: backward.begin(f"backward {name}"))
+                output.register_hook(lambda gradient: backward.begin(f"backward {part.of}"))
             return result
 
         return call
@@ -188,7 +172,7 @@ def _measured(measure: Method, backward: _BackwardRanges) -> Method:
     @contextmanager
     def within(kind: str, text: str, step: int) -> Iterator[None]:
         with measure(kind, text, step):
-            if kind not in COMPUTE:  # a wait may give way to another stage, whose ranges do not belong in it
+            if kind not in COMPUTE:  # another stage may run during a wait: its ranges do not belong in this one
                 yield
                 return
             with record_function(text):
@@ -201,7 +185,7 @@ def _measured(measure: Method, backward: _BackwardRanges) -> Method:
 
 
 class _BackwardRanges:
-    """Backpropagation runs through all components in one call: each one's range ends where the next one's begins."""
+    """The ranges of a backward pass that goes through all components in one call: each ends where the next begins."""
 
     def __init__(self) -> None:
         self._open: record_function | None = None

@@ -1,7 +1,7 @@
-"""Replicas that average gradients by alray's own reductions: one flat one for each component, in a thread of its own.
+"""Replicas that average gradients by alray's own all-reduces: one flat sum for each component.
 
-They go over a process group of the replicas of one stage. Operations that may have to wait are generators (see
-`alray.channel.edge`).
+The sums run in a thread of their own, over a process group of the replicas of one stage. Operations that may have to
+wait are generators (see `alray.channel.edge`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from alray.plan.plan import Plan
 from alray.seeds import derive_seed
 from alray.spec.models import Spec
 from alray.stage.clock import AmongReplicas
-from alray.stage.replication import LOOK_S, Replication
+from alray.stage.replication import LOOK_S, SeveralReplicas
 
 
-class ReducedReplication(Replication):
+class ReducedReplication(SeveralReplicas):
     """`replicas.engine: graph`."""
 
     def __init__(
@@ -42,8 +42,9 @@ class ReducedReplication(Replication):
         in_turns: bool,
         timeout_s: float,
     ) -> None:
-        """group: one rank for each replica of this stage, for gradients alone; the rest as in `Replication`."""
+        """group: one rank for each replica of this stage, for gradients alone; the rest as in `SeveralReplicas`."""
         super().__init__(spec, plan, stage=stage, replica=replica, shares=shares, store=store, in_turns=in_turns)
+        self.averages_gradients = not self.averages_weights
         thread = communication_thread()
         self._parameters = {
             component.index: [parameter for parameter in component.parameters() if parameter.requires_grad]

@@ -1,14 +1,14 @@
-"""What the replicas of a stage have to agree on: cuts, shares of the mini-batch, and that gradients are averaged.
+"""What the replicas of a stage agree on: cuts, shares of the mini-batch, and averaged gradients.
 
-The few numbers go over the run's store; how gradients are averaged differs (`alray.stage.reduction`,
-`alray.stage.data_parallel`). Operations that may have to wait are generators (see `alray.channel.edge`).
+Numbers go over the run's store. How gradients are averaged is up to `alray.stage.reduction` and
+`alray.stage.stages.data_parallel`. Operations that may have to wait are generators (see `alray.channel.edge`).
 """
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -25,10 +25,77 @@ LOOK_S = 2.0e-4
 
 
 class Replication(ABC):
-    """One stage of one replica among its likes."""
+    """One stage of one replica, among the same stage of all replicas. Where it has nothing to do, it does nothing."""
 
-    averages_weights: bool
-    """Whether replicas train apart, and take the mean of their weights now and then."""
+    replica = 0
+    count = 1
+    shares: tuple[int, ...]
+    """Samples of a mini-batch that each replica takes."""
+    averages_gradients = False
+    """Whether `start` and `finish` average the gradients of every mini-batch."""
+    averages_weights = False
+    """Whether replicas train apart, and now and then take the mean of their weights."""
+    deals_shares = False
+    """Whether shares follow the speed of the replicas, epoch by epoch."""
+
+    @abstractmethod
+    def decided(self, what: str, decide: Callable[[], int]) -> Waiting[int]:
+        """A number that replica 0 decides for all of them; the generator returns it.
+
+        what: names the number, once in the life of a graph. With several replicas, replica 0 decides during this call.
+        Alone, it decides only when the generator runs.
+        """
+
+    def own_samples(self, samples: int) -> int:
+        """How many of the samples of a mini-batch this replica takes."""
+        return shares_of_part(self.shares, samples)[self.replica]
+
+    def account(self) -> AmongReplicas | None:
+        """For the record: share, bytes sent and time spent so far. None where there is one replica."""
+        return None
+
+    def start(self, component: Component, samples: int) -> None:
+        """Begin to average a component's gradients over all replicas, for a mini-batch of so many samples in all."""
+        return
+
+    def finish(self) -> Waiting[None]:
+        """Wait until every gradient is the average over all replicas, and put it in its place."""
+        yield from ()
+
+    def average_weights(self, step: int) -> Waiting[None]:
+        """Model averaging, after mini-batch `step`: where it is due, weights become the mean over all replicas."""
+        yield from ()
+
+    def deal(self, epoch: int, compute_s: float) -> Waiting[None]:
+        """After an epoch: new shares, from the seconds this stage computed."""
+        yield from ()
+
+    def state_dict(self, index: int) -> dict[str, torch.Tensor]:
+        """What the compression of a component's gradients keeps from step to step on this replica."""
+        return {}
+
+    def load_state_dict(self, index: int, state: dict[str, torch.Tensor]) -> None:
+        """Take over what `state_dict` gave."""
+        return
+
+
+class Alone(Replication):
+    """The replication of a run with one replica."""
+
+    def __init__(self, batch_size: int = 1) -> None:
+        """batch_size: samples in a mini-batch."""
+        self.shares = (batch_size,)
+
+    def own_samples(self, samples: int) -> int:
+        return samples
+
+    def decided(self, what: str, decide: Callable[[], int]) -> Waiting[int]:
+        yield from ()
+        return decide()
+
+
+class SeveralReplicas(Replication, ABC):
+    """Replicas that meet over the store of the run."""
 
     def __init__(
         self,
@@ -41,8 +108,9 @@ class Replication(ABC):
         store: dist.Store,
         in_turns: bool,
     ) -> None:
-        """shares: samples of a mini-batch each replica takes at first; store: of all stages of all replicas;
-        in_turns: whether they share this thread, so that waiting must not block.
+        """shares: samples of a mini-batch that each replica takes at first; store: that of all stages of all replicas.
+
+        in_turns: whether all replicas share this thread, so that waiting must not block.
         """
         self.replica, self.count = replica, plan.replicas
         self.shares = tuple(shares)
@@ -53,60 +121,34 @@ class Replication(ABC):
         self._average_every = 1 if synchronise == "every_step" else synchronise.num_steps
         self.averages_weights = self._average_every > 1
         self.deals_shares = spec.replicas.balance == "dynamic_batch_size"
-
-    def own_samples(self, samples: int) -> int:
-        """Of a mini-batch of so many samples, how many are this replica's."""
-        return shares_of_part(self.shares, samples)[self.replica]
+        self._announced: list[str] = []
 
     def weight(self, samples: int) -> float:
         """This replica's share, of 1, of a mini-batch of so many samples."""
         return self.own_samples(samples) / samples
 
-    @abstractmethod
-    def account(self) -> AmongReplicas:
-        """For the record: this replica's share, bytes sent and time spent so far."""
-
-    @abstractmethod
-    def start(self, component: Component, samples: int) -> None:
-        """Begin to average a component's gradients of a mini-batch of so many samples, over all replicas."""
-
-    @abstractmethod
-    def finish(self) -> Waiting[None]:
-        """Wait until every gradient is the average of all replicas', and put it in its place."""
-
-    @abstractmethod
-    def average_weights(self, step: int) -> Waiting[None]:
-        """Model averaging, after mini-batch `step`: where it is due, weights become the mean of all replicas'."""
-
-    @abstractmethod
-    def state_dict(self, index: int) -> dict[str, torch.Tensor]:
-        """What the compression of a component's gradients keeps from step to step on this replica."""
-
-    @abstractmethod
-    def load_state_dict(self, index: int, state: dict[str, torch.Tensor]) -> None:
-        """Take over what `state_dict` gave."""
-
-    def announce(self, what: str, value: int) -> None:
-        """Replica 0 says a number; `what` names it, once in the life of a graph."""
+    def decided(self, what: str, decide: Callable[[], int]) -> Waiting[int]:
+        key = f"decided {what}"
         if self.replica == 0:
-            self._store.set(f"announced {what}", str(value))
+            self._store.set(key, str(decide()))
+            self._announced.append(key)
+            if len(self._announced) > self._most_apart:
+                self._store.delete_key(self._announced.pop(0))
+        return self._heard(key)
 
-    def heard(self, what: str) -> Waiting[int]:
-        """The number replica 0 announced."""
-        return int((yield from self._get(f"announced {what}")))
-
-    def forget(self, what: str) -> None:
-        """Replica 0 takes back what every replica has heard."""
-        if self.replica == 0:
-            self._store.delete_key(f"announced {what}")
+    def _heard(self, key: str) -> Waiting[int]:
+        return int((yield from self._get(key)))
 
     @property
-    def lag(self) -> int:
-        """Mini-batches that replicas may be apart from each other, at most."""
-        return self._average_every + 1
+    def _most_apart(self) -> int:
+        """How many numbers replica 0 may be ahead of another replica, at most.
+
+        Replicas that average weights run apart until the next mean. A mini-batch decides two numbers at most.
+        """
+        return 2 * (self._average_every + 1)
 
     def deal(self, epoch: int, compute_s: float) -> Waiting[None]:
-        """After an epoch, new shares by the time each replica computed: that of its slowest stage, waiting excluded.
+        """New shares by the time each replica computed: that of its slowest stage, waiting excluded.
 
         Source: Ye et al., arXiv 2007.11831 (see `alray.plan.shares`).
         """

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from alray.errors import AlrayError
 from alray.records import EvaluationRecord, StageRecord
+from alray.store import ComponentFile
 
 
 @dataclass(frozen=True)
@@ -16,28 +17,19 @@ class Losses:
     losses: dict[int, dict[str, float]]
     lr: float
     time_s: float
-    samples: int = 1  # of the mini-batch, that this replica took
-
-
-@dataclass(frozen=True)
-class ComponentFile:
-    """One file of a checkpoint, relative to the checkpoint's folder."""
-
-    file: str
-    sha256: str
-    bytes: int
+    samples: int = 1  # of this mini-batch, on this replica
 
 
 @dataclass(frozen=True)
 class CheckpointPart:
-    """One stage's components of a checkpoint are on disk."""
+    """The components of one stage are on disk: its part of a checkpoint."""
 
     step: int
     files: tuple[ComponentFile, ...]
     duration_s: float
     final: bool
-    parameters: tuple[tuple[int, str], ...] = ()  # SHA-256 of each component's, where there are replicas to compare
-    shares: tuple[int, ...] = ()  # samples of a mini-batch each replica takes from here on, where they change
+    parameters: tuple[tuple[int, str], ...] = ()  # (component, SHA-256), to compare between replicas
+    shares: tuple[int, ...] = ()  # samples of a mini-batch that each replica takes from here on, where they change
 
 
 Telemetry = Losses | CheckpointPart | StageRecord | EvaluationRecord
@@ -45,17 +37,17 @@ Telemetry = Losses | CheckpointPart | StageRecord | EvaluationRecord
 
 @dataclass(frozen=True)
 class StageStatus:
-    """One answer of a stage to the driver's poll."""
+    """The answer of a stage to one poll of the driver."""
 
     stage: int
     replica: int
     step: int  # mini-batches completed
-    progress: int  # actions completed since the start: what must grow while the stage is alive
+    progress: int  # actions completed since the start; grows as long as the stage works
     activity: str  # "compute", "data", a wait, "barrier", "between", "checkpoint", "starting", "finished"
-    activity_s: float  # for how long
+    activity_s: float  # seconds since it began that activity
     reports: tuple[Telemetry, ...] = ()
     finished: bool = False
     dead: bool = False  # the process is gone
-    silent_s: float = 0.0  # for how long it has not answered
+    silent_s: float = 0.0  # seconds since it last answered
     error: AlrayError | None = None
     detail: str = field(default="", repr=False)  # traceback, for the log

@@ -1,4 +1,4 @@
-"""A trained network's inference route alone, written to one file: weights for alray, or a graph for other runtimes."""
+"""Export the inference route of a trained network to one file: weights for alray, or a graph for other runtimes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 
 from alray.errors import RequestError
+from alray.nn.component import trainable
 from alray.nn.route import Route
 from alray.trained.network import TrainedNetwork
 from alray.trained.route_header import HEADER, RouteHeader, header_of
@@ -25,15 +26,15 @@ from alray.user_code import FAULTS_OF_USER_CODE
 Format = Literal["safetensors", "torch_export", "onnx"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 ENDINGS: dict[Format, str] = {"safetensors": ".safetensors", "torch_export": ".pt2", "onnx": ".onnx"}
-_EXAMPLES = 2  # samples a graph is traced with; of one, torch takes it for granted that there is always one
+_EXAMPLES = 2  # samples to trace a graph with; with one sample, torch would fix the number of samples to one
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A route that was written.
+    """A route that was written to a file.
 
-    parameters: trainable scalars it uses; inputs: shape of each input, where a size that may be any at run time is a
-    letter: N samples, and of text T words.
+    parameters: number of trainable scalars. inputs: the shape of each input. A letter in a shape is a size that is free
+    at run time (N samples, T words of a text).
     """
 
     file: str
@@ -45,12 +46,12 @@ class Exported:
 
 
 def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file: Path) -> Exported:
-    """Write the route of this depth (the deepest for None) to `file`, on the CPU in float32, over what was there.
+    """Write the route of this depth (None: the deepest) to `file` in float32. An existing file is replaced.
 
-    safetensors holds the weights and, in its metadata, what `alray predict` needs to know. torch_export and onnx hold
-    the route as a graph from prepared samples `[N, ...]` (and of text a mask `[N, T]`) to class scores `[N, classes]`,
-    with the same metadata. Raises RequestError where the route cannot be traced, an extra is not installed, or the
-    file cannot be written.
+    safetensors holds the weights, and in its metadata what `alray predict` needs. torch_export and onnx hold a graph
+    from prepared samples `[N, ...]`, and for text a mask `[N, T]`, to class scores `[N, classes]`; they hold the same
+    metadata.
+    Raises RequestError if the route cannot be traced, a library is not installed, or the file cannot be written.
     """
     depth = network.require_depth(depth)
     header = header_of(network, depth)
@@ -60,7 +61,7 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file:
         "torch_export": _write_torch_export,
         "onnx": _write_onnx,
     }
-    # The ending is kept: torch looks at it.
+    # torch checks the ending of the name, so it stays.
     partial = file.with_name(f".partial-{file.name}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +80,7 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file:
         file=str(file),
         format=kind,
         depth=depth,
-        parameters=sum(parameter.numel() for parameter in route.parameters() if parameter.requires_grad),
+        parameters=trainable(route),
         bytes=file.stat().st_size,
         inputs=_inputs(route, header, kind),
     )
@@ -119,7 +120,7 @@ def _require(library: str) -> None:
 
 
 def _traced(route: Route, header: RouteHeader) -> ExportedProgram:
-    """The route as a graph, for any number of samples, and of text for any number of words up to the most there are."""
+    """The route as a graph for any number of samples. For text also for any number of words up to `max_tokens`."""
     samples = torch.zeros((_EXAMPLES, *header.sample), dtype=header.sample.dtype)
     example = (samples,) if header.sample.words is None else (samples, torch.ones_like(samples, dtype=torch.bool))
     with _explained(), _without_warnings(), torch.no_grad():
@@ -127,11 +128,11 @@ def _traced(route: Route, header: RouteHeader) -> ExportedProgram:
 
 
 def _dynamic_sizes(route: Route, header: RouteHeader) -> dict[str, dict[int, Any]]:
-    """By input, which of its sizes may be any."""
+    """The sizes of each input that are free at run time, by dimension."""
     free: dict[int, Any] = {0: Dim("N")}
     if header.sample.words is None:
         return {"samples": free}
-    # torch.export knows recurrent layers of one length only; rows are then padded to it, and the mask says how far.
+    # torch.export supports recurrent layers of one length only. Texts are padded to it, and the mask marks their words.
     recurrent = any(isinstance(module, nn.RNNBase) for module in route.modules())
     if not recurrent and header.sample[0] > 1:
         free[1] = Dim("T", max=header.sample[0])
@@ -139,7 +140,7 @@ def _dynamic_sizes(route: Route, header: RouteHeader) -> dict[str, dict[int, Any
 
 
 def _inputs(route: Route, header: RouteHeader, kind: Format) -> dict[str, list[int | str]]:
-    """Shape of each input. What alray runs itself takes rows of any length."""
+    """The shape of each input. A safetensors route runs in alray, which takes texts of any length."""
     shape: list[int | str] = ["N", *header.sample]
     if header.sample.words is None:
         return {"samples": shape}
@@ -150,20 +151,20 @@ def _inputs(route: Route, header: RouteHeader, kind: Format) -> dict[str, list[i
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Tell what torch cannot trace, and what to do instead."""
+    """Turn an error of torch's tracing into one that says what to do."""
     try:
         yield
     except FAULTS_OF_USER_CODE as error:
         raise RequestError(
-            f"this route cannot be made a graph: {type(error).__name__}: {error}",
+            f"torch cannot trace this route: {type(error).__name__}: {error}",
             key="--format",
-            mend="export it as safetensors; or mend the block, so that it does not look at the number of samples",
+            mend="export it as safetensors, or change the block so that it does not depend on the number of samples",
         ) from error
 
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """torch warns of its own future, which a user of alray can do nothing about."""
+    """Hide torch's warnings about its own future changes: a user of alray cannot act on them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

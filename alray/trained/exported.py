@@ -1,4 +1,4 @@
-"""A route that `alray export --format safetensors` wrote: predictions without the run folder or its data."""
+"""Predict with a route that `alray export --format safetensors` wrote, without the run folder and its data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-from alray.data.sample_split import as_float
+from alray.data.split import as_float
 from alray.errors import CheckpointError, DataError, RequestError
 from alray.trained.prediction import ClassPrediction, document, prediction_of
 from alray.trained.route_header import HEADER, RouteHeader, TextForm, parse_header
@@ -16,12 +16,12 @@ from alray.user_code import UserCode
 
 
 class ExportedRoute:
-    """One route, loaded from a file, on the CPU."""
+    """One route, loaded from a file onto the CPU."""
 
     def __init__(self, file: Path, *, allow_code: bool) -> None:
-        """Blocks of one's own are looked for beside the file.
+        """The user's own blocks are loaded from the file's folder.
 
-        Raises CheckpointError where the file is none that alray exported, or is damaged.
+        Raises CheckpointError if alray did not export the file, or if it is damaged.
         """
         text, weights = _read(file)
         self.header: RouteHeader = parse_header(text, str(file))
@@ -35,14 +35,14 @@ class ExportedRoute:
 
     @torch.no_grad()
     def predict(self, inputs: Sequence[str], depth: int | None) -> list[ClassPrediction]:
-        """What the route says of each input; of text, each is a file of one document, or else the document itself.
+        """Classify each input (see `TrainedNetwork.predict`).
 
-        depth: the route's own, or None.
+        depth: the depth of the route in the file, or None. Raises RequestError for another one.
         """
         header = self.header
         if depth not in (None, header.depth):
             raise RequestError(
-                f"this file holds the route of depth {header.depth} alone",
+                f"this file holds only the route of depth {header.depth}",
                 key="--depth",
                 mend="leave it out, or export that depth",
             )
@@ -55,7 +55,7 @@ class ExportedRoute:
         return predictions
 
     def _sample(self, given: str) -> torch.Tensor:
-        """One input as the route takes it, without the batch dimension."""
+        """One input as a sample of the route, without the batch dimension."""
         form = self.header.input
         if isinstance(form, TextForm):
             # Imported where it is needed: pictures do without torchtext.

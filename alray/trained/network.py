@@ -12,13 +12,14 @@ from alray.device import devices
 from alray.errors import CheckpointError, RequestError
 from alray.nn.route import Route, route_of
 from alray.records import DepthAccuracy
-from alray.run.folder import latest_manifest, require_run_dir
-from alray.run.job import Job
 from alray.spec.loading import load_spec
+from alray.stage.assemble import stage_of
 from alray.stage.assignment import start_from
 from alray.stage.checkpoint import load_component
 from alray.stage.evaluation import Evaluator
-from alray.stage.stage import Stage, make_stage
+from alray.stage.stages.stage import Stage
+from alray.stage.workload import Workload
+from alray.store import latest_manifest, require_run_dir
 from alray.trained.prediction import ClassPrediction, document, prediction_of
 from alray.user_code import UserCode
 
@@ -27,7 +28,7 @@ class TrainedNetwork:
     """All components of a run's last checkpoint on one device, in evaluation mode."""
 
     def __init__(self, run_dir: Path, *, allow_code: bool) -> None:
-        """Raises CheckpointError where the folder holds no complete checkpoint, or a damaged one."""
+        """Raises CheckpointError if the folder holds no complete checkpoint, or a damaged one."""
         run_dir = require_run_dir(run_dir)
         spec = load_spec(run_dir / "spec.yaml").spec
         manifest = latest_manifest(run_dir)
@@ -35,65 +36,65 @@ class TrainedNetwork:
             raise CheckpointError(
                 "this run has no complete checkpoint", file=str(run_dir), mend="go on with it: `alray resume`"
             )
-        # The layout of training says nothing here: all components are on one device.
-        self.job = Job.of(spec, UserCode(run_dir / "code", allow_elsewhere=allow_code), trained=True)
+        self.workload = Workload.open(spec, UserCode(run_dir / "code", allow_elsewhere=allow_code), trained=True)
         self.step: int = manifest["step"]
-        self.device = self.job.device
+        self.device = self.workload.device
         devices.settle(spec.resources.threads, spec.run.deterministic)
         start = start_from(run_dir, manifest)
         assert start.folder is not None
-        self.components = [self.job.network.component(index, self.device) for index in range(len(self.job.network))]
+        self.components = [
+            self.workload.network.component(index, self.device) for index in range(len(self.workload.network))
+        ]
         for component in self.components:
             load_component(component, start.folder, dict(start.hashes), optimizer=False)
-        self._stage: Stage = make_stage(self.components)
+        self._stage: Stage = stage_of(self.components)
         self._stage.evaluation_mode(True)
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """Depths of the routes, shallowest first; without a label chain there is only the whole network."""
-        network = self.job.network
-        return tuple(index + 1 for index in range(len(network)) if network.ends_route(index))
+        """Depths of the routes, shallowest first."""
+        return self.workload.network.depths
 
     def route(self, depth: int) -> Route:
-        """The route of this depth as one module, which shares this network's weights."""
+        """The route of this depth as one module. It shares its weights with this network."""
         return route_of(self.components, self.require_depth(depth))
 
     def scores(self, batch: Batch, number: int) -> list[torch.Tensor]:
         """Class scores `[N, classes]` of every route, for batch `number` of an evaluation."""
-        tensors = batch.inputs(self.device, self.job.network.dtype)
+        tensors = batch.inputs(self.device, self.workload.network.dtype)
         _, routes = self._stage.infer_up(tensors, self.step, number)
         return routes
 
     def evaluate(self, splits: Sequence[str]) -> list[DepthAccuracy]:
-        """Accuracy of every route on these splits, those that the data has."""
-        evaluator = Evaluator(self.job.data, tuple(splits), num_components=len(self.job.network))
+        """Accuracy of every route on those of these splits that the data has."""
+        evaluator = Evaluator(self.workload.data, tuple(splits), depths=self.depths)
         for number, batch in enumerate(evaluator):
             evaluator.take(number, self.scores(batch, number))
         return evaluator.accuracies()
 
     def predict(self, inputs: Sequence[str], depth: int | None) -> list[ClassPrediction]:
-        """What the route of this depth (the deepest where None) says of each input.
+        """Classify each input by the route of this depth (None: the deepest).
 
-        Of pictures, inputs are files; of text, each is a file that holds one document, or else the document itself.
+        An input is the path of an image file. For text it is a document, or the path of a file that holds one.
         """
         depth = self.require_depth(depth)
         predictions = []
         for number, given in enumerate(inputs):
             samples = self._sample(given).unsqueeze(0)
-            mask = None if self.job.data.words is None else torch.ones_like(samples, dtype=torch.bool)
+            mask = None if self.workload.data.words is None else torch.ones_like(samples, dtype=torch.bool)
             batch = Batch(number, samples, torch.zeros(1, dtype=torch.int64), mask)
             scores = self.scores(batch, number)[self.depths.index(depth)][0]
-            predictions.append(prediction_of(given, scores, self.job.data.classes, depth))
+            predictions.append(prediction_of(given, scores, self.workload.data.classes, depth))
         return predictions
 
     def _sample(self, given: str) -> torch.Tensor:
-        """One input as the model gets it, without the batch dimension."""
-        if self.job.data.words is None:
-            return self.job.data.read_image(Path(given))
-        return self.job.data.read_text(document(given))
+        """One input as a sample of the network, without the batch dimension."""
+        if self.workload.data.words is None:
+            return self.workload.data.read_image(Path(given))
+        return self.workload.data.read_text(document(given))
 
     def require_depth(self, depth: int | None) -> int:
-        """The depth, or the deepest for None. Raises RequestError where there is no such route."""
+        """The depth, or the deepest for None. Raises RequestError if there is no such route."""
         if depth is None:
             return self.depths[-1]
         if depth not in self.depths:
@@ -102,6 +103,6 @@ class TrainedNetwork:
                 key="--depth",
                 mend=f"the depths of this run are {self.depths[0]} to {self.depths[-1]}"
                 if len(self.depths) > 1
-                else f"{self.job.spec.method.kind} has one route: {self.depths[0]}",
+                else f"this run has one route, of depth {self.depths[0]}",
             )
         return depth

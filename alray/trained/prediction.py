@@ -1,4 +1,4 @@
-"""What a route says of one input, and how inputs that are documents are given."""
+"""The prediction of a route for one input, and reading inputs that are documents."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 from alray.data.text_file import read_text
 
 _FILE_NAME = re.compile(r"\S+\.txt", re.IGNORECASE)
-"""One word with the ending of a text file. The name of a file that is not there must not pass for a document."""
+"""One word that ends in .txt. The name of a missing file must not be classified as if it were a document."""
 
 
 @dataclass(frozen=True)
 class ClassPrediction:
-    """What a route says of one input. `score` is the share the softmax of the class scores gives the label."""
+    """The prediction for one input. `score` is the softmax of the class scores at the label, in 0..1."""
 
     input: str
     label: str
@@ -27,16 +27,16 @@ class ClassPrediction:
 
 
 def prediction_of(given: str, scores: torch.Tensor, classes: Sequence[str], depth: int) -> ClassPrediction:
-    """What these class scores `[classes]` of the input `given` say."""
+    """The prediction from the class scores `[classes]` of the input `given`."""
     shares = torch.softmax(scores.double(), 0)
     best = int(scores.argmax())
     return ClassPrediction(given, classes[best], best, float(shares[best]), depth)
 
 
 def document(given: str) -> str:
-    """The document an input stands for: what the file of that name holds, or else the input itself.
+    """The document of an input: the content of the file with that name, or else the input itself.
 
-    Raises DataError where a file of that name is not text, and where what can only be the name of a file is none.
+    Raises DataError if the file is not text, or if the input can only be the name of a file and there is none.
     """
     if _is_file(given) or _FILE_NAME.fullmatch(given):
         return read_text(Path(given))
@@ -46,5 +46,5 @@ def document(given: str) -> str:
 def _is_file(given: str) -> bool:
     try:
         return Path(given).is_file()
-    except (OSError, ValueError):  # longer than a path may be, or with a character no path has
+    except (OSError, ValueError):  # too long for a path, or with a character that no path has
         return False

@@ -1,4 +1,4 @@
-"""What a prediction by each route costs: parameters, and time measured here."""
+"""The cost of a prediction by each route: its parameters, and its time measured here."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 
 from alray.data.batches import Batch, EvaluationBatches
 from alray.data.dataset import Data
+from alray.nn.component import trainable
 from alray.nn.route import Route
-from alray.plan.parameters import route_parameters
 from alray.trained.network import TrainedNetwork
 
 _LEAST_REPEATS, _MOST_REPEATS = 5, 100
@@ -23,8 +23,8 @@ _ENOUGH_S = 0.3  # spent on one route, at least _LEAST_REPEATS times
 class RouteCost:
     """The cost of inference by one route.
 
-    parameters: trainable scalars the route uses; time_per_sample_s: the median over repeats of the time of a whole
-    mini-batch of `batch_size` samples, after one that is not counted, divided by that size.
+    parameters: number of trainable parameters the route uses; time_per_sample_s: time of a mini-batch of `batch_size`
+    samples, the median over repeats after a warm-up, divided by that size.
     """
 
     depth: int
@@ -35,21 +35,20 @@ class RouteCost:
 
 def measure_routes(network: TrainedNetwork, depths: Sequence[int]) -> list[RouteCost]:
     """The cost of each of these routes, on a mini-batch of the run's data and on the run's device and threads."""
-    parts = [component.part_parameters() for component in network.components]
-    batch = _whole_batch(network.job.data)
-    tensors = batch.inputs(network.device, network.job.network.dtype)
+    batch = _whole_batch(network.workload.data)
+    tensors = batch.inputs(network.device, network.workload.network.dtype)
     size = len(batch.labels)
 
     def cost(depth: int) -> RouteCost:
         route = network.route(depth)
         seconds = _median_s(lambda: _infer(route, tensors["s"], tensors.get("mask")))
-        return RouteCost(depth, route_parameters(parts, depth), seconds / size, size)
+        return RouteCost(depth, trainable(route), seconds / size, size)
 
     return [cost(depth) for depth in depths]
 
 
 def _whole_batch(data: Data) -> Batch:
-    """The first mini-batch of the largest split: a whole one where the data has that many samples."""
+    """The first mini-batch of the largest split, which is the one most likely to be full."""
     largest = max((name for name, split in data.splits.items() if split), key=lambda name: len(data.splits[name] or ()))
     return next(iter(EvaluationBatches(data, largest)))
 

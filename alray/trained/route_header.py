@@ -1,4 +1,4 @@
-"""What an exported route says of itself: enough to prepare an input for it, to build it and to name its answer."""
+"""The header of an exported route: what is needed to prepare an input, build the route and name the classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from alray.spec.models import Spec
 from alray.trained.network import TrainedNetwork
 
 HEADER = "alray"
-"""Name under which the header stands in a file's metadata, as JSON."""
+"""Key of the header, as JSON, in a file's metadata."""
 
 
 class _Part(BaseModel):
@@ -46,7 +46,7 @@ class SampleForm(_Part):
     shape: tuple[int, ...]
     mean: tuple[float, ...] | None  # null: not normalised
     std: tuple[float, ...] | None
-    picture: PictureForm | None  # null: samples are not pictures, or code of one's own reads them
+    picture: PictureForm | None  # null: samples are not pictures, or the user's own code reads them
 
     @property
     def normalisation(self) -> Normalisation | None:
@@ -54,7 +54,7 @@ class SampleForm(_Part):
 
 
 class TextForm(_Part):
-    """Documents as rows of word numbers, int64, with a mask that is true where a row has a word."""
+    """Documents as rows of word numbers, int64, with a mask that is true at the words of a row."""
 
     kind: Literal["text"] = "text"
     words: tuple[str, ...]  # the word of each number; <pad> and <unk> first
@@ -63,7 +63,7 @@ class TextForm(_Part):
 
 
 class RouteHeader(_Part):
-    """One route of a trained network. `spec` holds the sections that build it, one entry a component."""
+    """One route of a trained network. `spec` holds the sections that build it, with one entry for each component."""
 
     format: Literal[1] = 1
     alray: str
@@ -82,11 +82,11 @@ class RouteHeader(_Part):
         return Shape(self.input.shape)
 
     def build(self, load: Callable[[str], Any]) -> Route:
-        """The route with weights still to be loaded, on the CPU in float32. Raises SpecError.
+        """The route on the CPU in float32, with its weights still to be loaded. Raises SpecError.
 
         load: turns a reference `python:package.module.Class` into that class.
         """
-        # Sections that say nothing about inference are what they must be to make a spec.
+        # A spec must have these sections, but inference does not use them.
         spec = Spec.model_validate({**self.spec, "data": {"source": "digits"}, "run": {"steps": 1}})
         network = Network(spec, sample=self.sample, classes=len(self.classes), load=load)
         return route_of([network.component(index, "cpu") for index in range(self.depth)], self.depth)
@@ -94,23 +94,23 @@ class RouteHeader(_Part):
 
 def header_of(network: TrainedNetwork, depth: int) -> RouteHeader:
     """The header of the route of this depth."""
-    spec = network.job.spec.model_dump(mode="json", include={"name", "seed", "method"})
-    entries = [entry.model_dump(mode="json") for entry in network.job.spec.model.expanded()[:depth]]
-    # What a block began with is in its weights.
+    spec = network.workload.spec.model_dump(mode="json", include={"name", "seed", "method"})
+    entries = [entry.model_dump(mode="json") for entry in network.workload.spec.model.expanded()[:depth]]
+    # Initial vectors are not needed: the weights hold what they became.
     spec["model"] = {"components": [{key: entry[key] for key in entry if key != "vectors"} for entry in entries]}
     return RouteHeader(
         alray=__version__,
-        name=network.job.spec.name,
+        name=network.workload.spec.name,
         step=network.step,
         depth=depth,
-        classes=network.job.data.classes,
-        input=_form(network.job.data),
+        classes=network.workload.data.classes,
+        input=_form(network.workload.data),
         spec=spec,
     )
 
 
 def parse_header(text: str, file: str) -> RouteHeader:
-    """The header as it stands in a file. Raises CheckpointError where it is damaged or of another version."""
+    """Parse the header of a file. Raises CheckpointError if it is damaged or of another version."""
     try:
         return RouteHeader.model_validate_json(text)
     except ValidationError as error:

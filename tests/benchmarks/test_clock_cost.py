@@ -29,7 +29,7 @@ def test_both_trainings_of_a_pair_do_every_mini_batch(
     monkeypatch.setattr(Training, "__init__", lambda self, *given: (made.append(self), keep(self, *given))[1])
     result = measure(tmp_path / "tiny.yaml", [], tmp_path, pairs=2, steps=12)
     assert (result["stages"], len(result["pairs"]), [training.step for training in made]) == (2, 2, [12] * 4)
-    silent = [[isinstance(loop.clock, SilentClock) for loop in training._loops] for training in made]
+    silent = [[isinstance(loop.clock, SilentClock) for loop in training.loops] for training in made]
     assert silent == [[False, False], [True, True]] * 2
     # The records of both stages, at the end of warm-up at the latest.
     assert sum('"warm_up":true' in line for line in (tmp_path / "records.jsonl").read_text().splitlines()) >= 4

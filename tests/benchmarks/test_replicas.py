@@ -13,8 +13,8 @@ import torch.distributed as dist
 
 from alray.cli.main import execute
 from alray.records import EvaluationRecord, StepRecord, read
-from alray.run.folder import manifests
 from alray.spec.loading import load_spec
+from alray.store import manifests
 from benchmarks import balance, large_batch, plain_ddp, replica_tables, replicas
 from benchmarks.runs import Recorded
 

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
-from alray.channel.all_reduce.registry import ALL_REDUCES, all_reduce
+from alray.channel.all_reduce.registry import ALL_REDUCES
 from alray.channel.compression.layout import Layout
 from alray.channel.compression.powersgd import PowerSGD
 from alray.errors import ChannelError
@@ -59,7 +59,7 @@ def sums(name: str, group: dist.ProcessGroup) -> dict[str, Any]:
         for dtype in (torch.int64, *FLOATS):
             addends = [drawn(rank, size, dtype) for rank in range(group.size())]
             result = addends[group.rank()].clone()
-            all_reduce(result, group, name, timeout_s=30.0)
+            ALL_REDUCES[name](group, timeout_s=30.0).sum(result)
             digest.update(result.view(torch.uint8).numpy().tobytes())
             if dtype == torch.int64:
                 exact = exact and torch.equal(result, torch.stack(addends).sum(0))
@@ -78,7 +78,9 @@ def gathers(name: str, group: dist.ProcessGroup) -> bool:
 
 
 def counted(name: str, group: dist.ProcessGroup) -> int:
-    return all_reduce(torch.zeros(COUNTED), group, name, timeout_s=30.0)
+    reduction = ALL_REDUCES[name](group, timeout_s=30.0)
+    reduction.sum(torch.zeros(COUNTED))
+    return reduction.bytes_sent
 
 
 class Bucket:
@@ -134,7 +136,7 @@ def lost(name: str, group: dist.ProcessGroup) -> str | None:
     if group.rank() == group.size() - 1:
         return None
     try:
-        all_reduce(torch.ones(64), group, name, timeout_s=0.5)
+        ALL_REDUCES[name](group, timeout_s=0.5).sum(torch.ones(64))
     except ChannelError as error:
         return str(error)
     return "nothing was noticed"

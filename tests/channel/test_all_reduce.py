@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from alray.channel.all_reduce.registry import ALL_REDUCES, all_reduce
+from alray.channel.all_reduce.registry import ALL_REDUCES
 from alray.errors import ChannelError
 
 WORLD = 5
@@ -103,10 +103,7 @@ def test_powersgd_equals_torchs_hook(found, name, size, width, warm_start):
 @pytest.mark.parametrize("name", HAND_WRITTEN)
 def test_a_rank_that_never_comes_is_named(found, name):
     told = members(found, f"lost {name}")[0]
-    assert told == (
-        f"edge rank 2 -> rank 0 of the {name} all-reduce: the neighbour is silent (Timed out waiting 500ms for recv "
-        "operation to complete); see what happened to its stage"
-    )
+    assert told.startswith(f"edge rank 2 -> rank 0 of the {name} all-reduce: the neighbour is silent (Timed out ")
 
 
 def test_the_backend_does_not_wait_for_ever_either(found):
@@ -116,7 +113,7 @@ def test_the_backend_does_not_wait_for_ever_either(found):
 
 def test_what_is_not_one_flat_buffer_is_refused(on_ranks):
     def work(rank: int, group: Any) -> None:
-        all_reduce(torch.zeros(2, 2), group, "ring", timeout_s=5.0)
+        ALL_REDUCES["ring"](group, timeout_s=5.0).sum(torch.zeros(2, 2))
 
-    with pytest.raises(ChannelError, match=r"one flat contiguous tensor, not one of shape \(2, 2\)"):
+    with pytest.raises(ChannelError, match=r"flat contiguous tensor, got shape \(2, 2\)"):
         on_ranks(1, work)

@@ -142,14 +142,11 @@ def test_what_is_out_of_order_is_refused(on_ranks):
             averaging.wait()
         return told
 
-    assert on_ranks(1, work)[0] == [
-        "no gradients are being averaged; start a reduction before waiting for it",
-        "gradients of shapes [(3,)] are not those of the component, [(2,)]; "
-        "pass one gradient, or None, for each parameter in order",
-        "gradients of shapes [] are not those of the component, [(2,)]; "
-        "pass one gradient, or None, for each parameter in order",
-        "a component's gradients are still being averaged; wait for them before the next backward",
-    ]
+    none, shape, number, twice = on_ranks(1, work)[0]
+    assert none.startswith("no gradients are being averaged; ")
+    assert shape.startswith("the gradients have shapes [(3,)], but the component's parameters have [(2,)]; ")
+    assert number.startswith("the gradients have shapes [], but the component's parameters have [(2,)]; ")
+    assert twice.startswith("a component's gradients are still being averaged; ")
 
 
 def test_the_state_is_that_of_the_compression(on_ranks):

@@ -101,11 +101,11 @@ def test_those_who_are_gathered_go_on_at_once() -> None:
 
 def test_a_silent_stage_is_noticed() -> None:
     pipes = Pipes.made(2)
-    with pytest.raises(ChannelError, match="barrier: a stage is silent"):
+    with pytest.raises(ChannelError, match="barrier: a stage did not arrive"):
         passed(stage(pipes, leads=True, timeout_s=0.05))
-    with pytest.raises(ChannelError, match="barrier: a stage is silent"):
+    with pytest.raises(ChannelError, match="barrier: a stage did not arrive"):
         passed(stage(Pipes.made(2), leads=True, timeout_s=0.05), "gather")
-    with pytest.raises(ChannelError, match="barrier: a stage is silent"):
+    with pytest.raises(ChannelError, match="barrier: a stage did not arrive"):
         passed(stage(Pipes.made(2), timeout_s=0.05))
 
 
@@ -121,6 +121,6 @@ def test_a_stage_0_that_is_gone_is_noticed() -> None:
     pipes = Pipes.of_text(mine.recv())
     process.kill()
     process.join(10)
-    with pytest.raises(ChannelError, match="barrier: stage 0 is gone"):
+    with pytest.raises(ChannelError, match="barrier: stage 0 has ended"):
         pipes.opened()
     assert os.getpid() != pipes.pid

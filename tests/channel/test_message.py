@@ -20,7 +20,7 @@ DTYPES = [
     torch.uint8,
     torch.bool,
 ]
-NAMES = ["s", "t", "labels", "mask", "lengths", "route", "h", "c"]
+NAMES = ["s", "t", "labels", "mask", "route", "c", "of sixteen bytes", "~"]
 SHAPES = st.lists(st.integers(0, 4), max_size=6).map(tuple)
 
 
@@ -145,6 +145,18 @@ def test_a_message_that_just_fits_and_one_that_does_not():
         "a block gave a larger output than it did on the meta device; its output shape must be fixed"
     )
     assert bool((buffer == 255).all()), "nothing is written of a message that does not fit"
+
+
+@pytest.mark.parametrize("name", ["of seventeen byte", "längen", ""])
+def test_a_name_that_the_header_cannot_hold(name):
+    with pytest.raises(ChannelError, match="1 to 16 ASCII characters"):
+        Slot(dirty(1024)).write(Message(MessageKind.TRAIN, 1, {name: torch.zeros(2)}), edge="0->1")
+
+
+def test_more_tensors_than_the_header_has_entries_for():
+    tensors = {f"t{number}": torch.zeros(1) for number in range(9)}
+    with pytest.raises(ChannelError, match="9 tensors"):
+        Slot(dirty(4096)).write(Message(MessageKind.TRAIN, 1, tensors), edge="0->1")
 
 
 @pytest.mark.parametrize(("nbytes", "expected"), [(0, 0), (1, 64), (64, 64), (65, 128)])

@@ -89,7 +89,7 @@ def test_messages_before_and_after_one_that_was_refused_arrive_whole(found):
 
 def test_receiving_more_than_the_ring_holds_is_said(found):
     assert found["no buffer"][RECEIVED] == (
-        "edge 0->1: every receive buffer is still in use; release messages as their mini-batches are done"
+        "edge 0->1: every receive buffer is still in use; release each message when its mini-batch is done"
     )
 
 
@@ -107,7 +107,7 @@ def test_a_neighbour_that_sends_nothing_is_noticed_in_time(found):
     silent = found["silent"][RECEIVED]
     assert silent["told"] == (
         "edge 0->1: the neighbour is silent (Timed out waiting 300ms for recv operation to complete); "
-        "see what happened to its stage"
+        "look for the error of its stage"
     )
     assert 0.25 < silent["waited_s"] < 5.0
 

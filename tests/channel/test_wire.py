@@ -77,12 +77,12 @@ def test_a_leaf_that_learns_can_be_received_into(wire) -> None:
 
 def test_another_shape_than_expected_is_refused(wire) -> None:
     wire.send(torch.ones(4))
-    with pytest.raises(ChannelError, match=r"^edge 1->0: \(4,\) of torch.float32 came, \(2, 2\) of torch.float64 was"):
+    with pytest.raises(ChannelError, match=r"^edge 1->0: expected a tensor of shape \(2, 2\) .* got \(4,\) "):
         wire.receive(torch.zeros(2, 2, dtype=torch.float64)).wait()
 
 
 def test_a_neighbour_that_is_killed_is_told(wire, other) -> None:
     arrival = wire.receive(torch.zeros(4))
     other.kill()
-    with pytest.raises(ChannelError, match=r"^edge 1->0: the neighbour is gone; see"):
+    with pytest.raises(ChannelError, match=r"^edge 1->0: the neighbour is gone;"):
         arrival.wait()

@@ -66,23 +66,22 @@ def test_operators_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_small_shared_memory_makes_ray_spill(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Disk(64_000_000, 0, 64_000_000))
     found = checks.shared_memory()
-    assert found.state == "warning"
-    assert "will spill to the disk" in found.message
+    assert (found.state, "--shm-size=" in (found.mend or "")) == ("warning", True)
 
 
 def test_a_full_disk_and_one_that_is_read_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(checks.shutil, "disk_usage", lambda path: Disk(10, 10, 0))
-        assert checks.run_folder(tmp_path / "runs") == Finding(
-            "run folder", "warning", f"{tmp_path} has 0 B left", "make room, or use --run-dir"
-        )
+        found = checks.run_folder(tmp_path / "runs")
+        assert (found.state, "0 B" in found.message) == ("warning", True)
 
     def refuse(**named: object) -> None:
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(checks.tempfile, "NamedTemporaryFile", refuse)
     found = checks.run_folder(tmp_path / "a" / "b")
-    assert (found.state, found.message) == ("fault", f"{tmp_path} cannot be written: Read-only file system")
+    assert found.state == "fault"
+    assert str(tmp_path) in found.message and "Read-only file system" in found.message
     assert list(tmp_path.iterdir()) == []
 
 
@@ -95,4 +94,4 @@ def test_no_channel_between_two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist, "ProcessGroupGloo", refuse)
     found = checks.network()
     assert found.state == "fault"
-    assert found.message == "no pair of gloo ranks on the loopback interface: connection refused"
+    assert found.message.endswith(": connection refused")

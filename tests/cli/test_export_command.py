@@ -1,4 +1,4 @@
-"""An exported route says what its run says, without the run folder, its data or, as a graph, alray."""
+"""An exported route predicts what its run predicts, without the run folder and its data; a graph needs no alray."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def picture(tmp_path: Path) -> Path:
 def batch_of(run: Path) -> tuple[TrainedNetwork, list[torch.Tensor]]:
     """The run's network, and a mini-batch of its data as a route takes it."""
     network = TrainedNetwork(run, allow_code=False)
-    batch = next(iter(EvaluationBatches(network.job.data, "validation")))
+    batch = next(iter(EvaluationBatches(network.workload.data, "validation")))
     return network, [batch.samples] if batch.mask is None else [batch.samples, batch.mask]
 
 
@@ -153,7 +153,7 @@ def test_methods_without_a_label_chain(alray: Callable[..., Any], picture: Path,
     with safe_open(file, "pt") as opened:
         assert not [name for name in opened.keys() if name.split(".")[0] not in ("f", "turn")]  # noqa: SIM118
     refused = alray("export", run, "--format", "safetensors", "--depth", "2", "--json")
-    assert (refused.code, refused.json["errors"][0]["message"]) == (2, "there is no route of depth 2")
+    assert (refused.code, refused.json["errors"][0]["key"]) == (2, "--depth")
 
 
 @pytest.mark.parametrize(("which", "length", "depth"), [("images", None, 3), ("text", None, 2), ("text", 9, 4)])
@@ -168,7 +168,7 @@ def test_a_graph_of_torch_gives_the_runs_scores(
         assert said["inputs"]["mask"] == ["N", length or "T"]
     extra = {f"{HEADER}.json": ""}
     graph = torch.export.load(file, extra_files=extra).module()
-    assert parse_header(extra[f"{HEADER}.json"], "").classes == network.job.data.classes
+    assert parse_header(extra[f"{HEADER}.json"], "").classes == network.workload.data.classes
     with torch.no_grad():
         for rows in (tensors, [tensor[:1] for tensor in tensors]):
             expected = network.route(depth)(*[tensor.clone() for tensor in rows])
@@ -222,33 +222,35 @@ def test_a_block_that_cannot_be_traced_is_told(alray: Callable[..., Any], tmp_pa
         OWN_BLOCKS.replace("return", "assert s.is_meta or float(s.sum()) < 1e9\n        return"), encoding="utf-8"
     )
     refused = alray("export", run, "--format", "torch_export", "--json")
-    assert refused.code == 2
-    assert "cannot be made a graph" in refused.json["errors"][0]["message"]
-    assert "safetensors" in refused.json["errors"][0]["mend"]
+    (problem,) = refused.json["errors"]
+    assert (refused.code, problem["key"], "safetensors" in problem["mend"]) == (2, "--format", True)
 
 
 def test_requests_that_are_wrong(
     alray: Callable[..., Any], images: Path, picture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def message(*arguments: str | Path) -> str:
+    def problem(*arguments: str | Path) -> dict[str, Any]:
         said = alray(*arguments, "--json")
         assert said.code == 2
-        return said.json["errors"][0]["message"]
+        return said.json["errors"][0]
 
-    assert message("export", images, "--format", "zip") == "`zip` is not a format"
-    assert "cannot be written" in message("export", images, "--format", "safetensors", "--output", picture / "x")
+    def file_of(*arguments: str | Path) -> Path:
+        return Path(problem(*arguments)["file"])
+
+    assert problem("export", images, "--format", "zip")["key"] == "--format"
+    assert file_of("export", images, "--format", "safetensors", "--output", picture / "x") == picture / "x"
     file = tmp_path / "route.safetensors"
     alray("export", images, "--format", "safetensors", "--depth", "2", "--output", file)
     (tmp_path / "own_blocks.py").write_text(OWN_BLOCKS, encoding="utf-8")
-    assert message("predict", file, picture, "--depth", "1") == "this file holds the route of depth 2 alone"
-    assert message("predict", file, tmp_path / "b.png") == "picture not found"
-    assert "neither a run folder nor a safetensors file" in message("predict", picture, picture)
+    assert problem("predict", file, picture, "--depth", "1")["key"] == "--depth"
+    assert file_of("predict", file, tmp_path / "b.png") == tmp_path / "b.png"
+    assert file_of("predict", picture, picture) == picture
     with safe_open(file, "pt") as opened:
         weights, header = {name: opened.get_tensor(name) for name in opened.keys()}, opened.metadata()[HEADER]  # noqa: SIM118
     save_file(weights, file)
-    assert message("predict", file, picture) == "this safetensors file was not written by `alray export`"
+    assert "`alray export`" in problem("predict", file, picture)["message"]
     save_file(weights, file, metadata={HEADER: json.dumps({**json.loads(header), "format": 2})})
-    assert "not a header that alray" in message("predict", file, picture)
+    assert "header" in problem("predict", file, picture)["message"]
     weights.pop("h.0.0.weight")
     save_file(weights, file, metadata={HEADER: header})
-    assert message("predict", file, picture).startswith("the weights do not fit the header")
+    assert "weights" in problem("predict", file, picture)["message"]

@@ -51,13 +51,13 @@ def same(left: list[Batch], right: list[Batch]) -> bool:
 
 
 @pytest.mark.parametrize("augment", ["none", "strong"])
-@pytest.mark.parametrize("start_step", [1, 4, 5, 11])
-def test_a_run_that_starts_late_gets_the_same_bits(augment: str, start_step: int) -> None:
+def test_a_run_that_starts_late_gets_the_same_bits(augment: str) -> None:
     data = synthetic(augment=augment)
     assert data.steps_per_epoch == 4
     whole = collect(data, 0, 13)
     assert [batch.step for batch in whole] == list(range(13))
-    assert same(whole[start_step:], collect(data, start_step, 13))
+    for start_step in (1, 4, 5, 11):
+        assert same(whole[start_step:], collect(data, start_step, 13))
 
 
 def test_workers_do_not_change_the_bits(image_folder: Path) -> None:
@@ -156,7 +156,7 @@ def test_evaluation_goes_in_order_and_keeps_the_last_partial_batch() -> None:
 def test_evaluation_of_a_split_that_is_not_there() -> None:
     with pytest.raises(DataError) as caught:
         EvaluationBatches(synthetic(validation_fraction=0.0), "validation")
-    assert str(caught.value) == "data: there is no validation split; set data.validation_fraction"
+    assert str(caught.value).startswith("data: there is no validation split; ")
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -170,7 +170,6 @@ def test_a_damaged_picture_met_while_training(image_folder: Path, workers: int) 
     assert problem.message.startswith("damaged picture (")
     assert problem.file is not None
     assert problem.file.endswith(".png")
-    assert problem.mend == "remove the file or replace it with a whole picture"
 
 
 @pytest.mark.filterwarnings("ignore:Got pickle error")  # torch's own word on it
@@ -191,5 +190,4 @@ def test_samples_that_cannot_be_sent_to_workers() -> None:
     problem = caught.value.problems[0]
     assert problem.key == "data.workers"
     assert problem.message.startswith("the source's samples cannot be sent to loader workers: ")
-    assert problem.mend == "set data.workers=0, or let the source return sets that can be pickled"
     assert multiprocessing.active_children() == []

@@ -11,8 +11,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import SGDClassifier
 
 from alray.data import docstrings
-from alray.data.docstring_files import LONGEST, SHORTEST, Library, documents
-from alray.data.docstrings import Docstrings
+from alray.data.docstrings import LONGEST, SHORTEST, Docstrings, Library, documents
 from alray.errors import DataError
 
 LONG = "Return the sum of what is given, one by one, and then once more, as a float."
@@ -57,10 +56,10 @@ def test_what_is_a_document(libraries: tuple[Library, Library]) -> None:
     assert all(len(text) >= SHORTEST for text, _ in found)
 
 
-@pytest.mark.parametrize("name", ["numpy", "NumPy", "np", "SciPy", "sklearn", "scikit-learn", "scikit", "Python"])
-def test_names_that_tell_the_library_are_removed(tmp_path: Path, name: str) -> None:
-    (tmp_path / "a.py").write_text(f'"""With {name}: {LONG} inputs, pythonic."""\n')
-    assert documents([Library("a", "1", tmp_path)]) == [(f"With : {LONG} inputs, pythonic.", 0)]
+def test_names_that_tell_the_library_are_removed(tmp_path: Path) -> None:
+    for name in ("numpy", "NumPy", "np", "SciPy", "sklearn", "scikit-learn", "scikit", "Python"):
+        (tmp_path / "a.py").write_text(f'"""With {name}: {LONG} inputs, pythonic."""\n')
+        assert documents([Library("a", "1", tmp_path)]) == [(f"With : {LONG} inputs, pythonic.", 0)]
 
 
 def test_the_split_is_fixed_and_the_documents_come_from_the_cache(
@@ -93,7 +92,7 @@ def test_a_damaged_cache_is_noticed_and_made_anew(
     (path,) = (tmp_path / "cache").iterdir()
     content = path.read_bytes()
     path.write_bytes({"cut": content[:-40], "changed": content.replace(b"Number 7", b"Number 8"), "empty": b""}[damage])
-    with pytest.warns(UserWarning, match="is damaged, and is made anew"):
+    with pytest.warns(UserWarning, match="is damaged and is made again"):
         remade = Docstrings(cache=tmp_path / "cache", libraries=libraries).open("train")
     assert remade == whole
     assert path.read_bytes() == content
@@ -116,14 +115,12 @@ def test_a_cache_that_cannot_be_written(libraries: tuple[Library, Library], tmp_
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError) as caught:
         Docstrings(cache=tmp_path / "file", libraries=libraries)
-    problem = caught.value.problems[0]
-    assert problem.key == "data.cache"
-    assert problem.mend == "set data.cache to a folder that can be written"
+    assert caught.value.problems[0].key == "data.cache"
 
 
 def test_a_package_without_source_files(tmp_path: Path, libraries: tuple[Library, Library]) -> None:
     (tmp_path / "bare").mkdir()
-    with pytest.raises(DataError, match="no docstrings of bare: its source files"):
+    with pytest.raises(DataError, match="no docstrings of bare in the source files"):
         Docstrings(cache=tmp_path / "cache", libraries=(*libraries, Library("bare", "1", tmp_path / "bare")))
     assert not (tmp_path / "cache").exists()
 

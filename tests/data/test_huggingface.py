@@ -98,8 +98,11 @@ def test_from_a_spec_to_mini_batches(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"label_column": "x"}, "data.label_column: {folder}: there is no column `x`; they are text, title, label"),
-        ({"text_columns": ("text", "y")}, "data.text_columns: {folder}: there is no column `y`; they are"),
+        (
+            {"label_column": "x"},
+            "data.label_column: {folder}: there is no column `x`; the columns are text, ",
+        ),
+        ({"text_columns": ("text", "y")}, "data.text_columns: {folder}: there is no column `y`; "),
         ({"train_split": "dev"}, "data.train_split: {folder}: there is no split `dev`; the splits are train, test"),
     ],
 )
@@ -115,7 +118,7 @@ def test_names_that_are_not_there(folder: Path, keys: dict[str, Any], message: s
         ({"text": None, "title": "", "label": "neg"}, "row 1 of split `test` has no text in text"),
         (
             {"text": "a", "title": "", "label": "so"},
-            "row 1 of split `test` has the label 'so', which is no",
+            "row 1 of split `test` has the label 'so', which is not",
         ),
         ({"text": "a", "title": "", "label": None}, "row 1 of split `test` has the label None"),
     ],
@@ -128,7 +131,7 @@ def test_a_row_that_is_not_whole(tmp_path: Path, row: dict[str, Any], message: s
 
 def test_labels_that_are_no_classes(tmp_path: Path) -> None:
     folder = write(tmp_path / "set", {"train": [{"text": "a", "label": 0.5}]})
-    with pytest.raises(DataError, match="the column `label` does not hold classes"):
+    with pytest.raises(DataError, match="the column `label` does not contain classes"):
         source(folder, test_split=None)
 
 
@@ -163,7 +166,7 @@ def test_a_tokenizer_that_is_not_there_or_damaged(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"data\.text\.tokenizer: tokenizer not found"):
         make_tokenizer(str(tmp_path / "none.json"))
     (tmp_path / "bad.json").write_text("{}")
-    with pytest.raises(DataError, match="no tokenizer can be made of"):
+    with pytest.raises(DataError, match="cannot load the tokenizer"):
         make_tokenizer(str(tmp_path / "bad.json"))
 
 

@@ -96,10 +96,10 @@ def test_fixed_length_adds_padding_and_nothing_else(text_files: Path) -> None:
         assert batch.samples.shape[1] == 10
 
 
-@pytest.mark.parametrize("start_step", [1, 5, 6, 7, 14])
-def test_a_run_that_starts_late_gets_the_same_bits(text_files: Path, start_step: int) -> None:
+def test_a_run_that_starts_late_gets_the_same_bits(text_files: Path) -> None:
     whole = collect(texts(text_files), 0, 16)
-    assert same(whole[start_step:], collect(texts(text_files), start_step, 16))
+    for start_step in (1, 5, 6, 7, 14):
+        assert same(whole[start_step:], collect(texts(text_files), start_step, 16))
 
 
 def test_workers_do_not_change_the_bits(text_files: Path) -> None:

@@ -11,7 +11,6 @@ from PIL import Image
 
 from alray.data.dataset import open_data
 from alray.data.tiny_imagenet import TinyImagenet
-from alray.errors import DataError
 from alray.spec import data as spec
 
 
@@ -59,39 +58,3 @@ def test_from_a_spec_to_mini_batches(root: Path) -> None:
     assert data.sample_shape == (3, 64, 64)
     assert data.read_image(root / "val" / "images" / "val_1.JPEG").shape == (3, 64, 64)
     assert data.words is None
-
-
-@pytest.mark.parametrize("missing", ["wnids.txt", "val/val_annotations.txt"])
-def test_files_that_are_not_there(root: Path, missing: str) -> None:
-    (root / missing).unlink()
-    with pytest.raises(DataError) as caught:
-        TinyImagenet(root=root, image_size=None).open("test")
-    assert str(caught.value) == (
-        f"{root / missing}: data.root: Tiny-ImageNet is not there: file not found; "
-        "unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip and give its folder tiny-imagenet-200"
-    )
-
-
-def test_a_class_without_pictures(root: Path) -> None:
-    for path in (root / "train" / "n03" / "images").iterdir():
-        path.unlink()
-    with pytest.raises(DataError, match=r"n03/images: data\.root: the class has no pictures"):
-        TinyImagenet(root=root, image_size=None).open("train")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("val_0.JPEG\tn09\t0\t0\t1\t1", "the line names no class"),
-        ("val_0.JPEG", "the line names no class"),
-        ("val_7.JPEG\tn01\t0\t0\t1\t1", "the line names no picture of val/images"),
-    ],
-)
-def test_a_damaged_annotation(root: Path, text: str, message: str) -> None:
-    annotations = root / "val" / "val_annotations.txt"
-    lines = annotations.read_text().splitlines()
-    annotations.write_text("\n".join([lines[0], text, lines[2]]))
-    with pytest.raises(DataError) as caught:
-        TinyImagenet(root=root, image_size=None).open("test")
-    problem = caught.value.problems[0]
-    assert (problem.file, problem.line, problem.message) == (str(annotations), 2, message)

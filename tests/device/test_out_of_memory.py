@@ -57,11 +57,13 @@ def test_torchs_own_error_is_recognised() -> None:
         ),
     ],
 )
-def test_the_need_and_the_mend_are_told(make_job: Callable[..., Any], overrides: tuple[str, ...], mend: str) -> None:
-    job = make_job(*overrides)
-    plan = job.plan(job.costs(probe=False))
+def test_the_need_and_the_mend_are_told(
+    make_planner: Callable[..., Any], overrides: tuple[str, ...], mend: str
+) -> None:
+    planner = make_planner(*overrides)
+    plan = planner.plan(planner.costs(probe=False))
     (problem,) = out_of_memory(RuntimeError(CPU_TEXT + "allocate 5000000 bytes."), plan, 0).problems
-    need = f"{plan.stage_plans[0].memory.total_bytes / 1e3:,.1f} kB in all"
+    need = f"{plan.stage_plans[0].memory.total_bytes / 1e3:,.1f} kB in total"
     assert problem.message.startswith("stage 0 (components 0 to 1) ran out of memory: it asked for 5.0 MB at once; ")
     assert need in problem.message
     assert problem.mend == mend

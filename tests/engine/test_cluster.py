@@ -37,7 +37,7 @@ def test_no_cluster_there(workshop) -> None:
         attached(workshop, "127.0.0.1:1")
     assert str(caught.value) == (
         "--address: no Ray cluster answers at `127.0.0.1:1`: Connection refused; "
-        "start it, mend the address, or leave --address out to run on this machine alone"
+        "start it, correct the address, or leave --address out to run on this machine alone"
     )
     with pytest.raises(RequestError, match="is an address of Ray Client, which cannot carry a run"):
         attached(workshop, "ray://127.0.0.1:10001", name="client")
@@ -142,7 +142,7 @@ def test_a_slower_node_is_measured_and_given_less(workshop, cluster, local_ray) 
     cut = dict(zip(plan.stage_speed, plan.partition, strict=True))
     assert (cut[slow], cut[fast]) == (2, 5)
     assert plan.cores == 8
-    assert "beside this machine, the devices of the stages have speeds of" in " ".join(watching.notes)
+    assert "relative to this machine, the devices of the stages have speeds of" in " ".join(watching.notes)
     same(run, workshop.run(*overrides, name="inline"))
 
 

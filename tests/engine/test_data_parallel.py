@@ -53,6 +53,6 @@ def test_compressions_send_less(replicated, processes, kind, least, most) -> Non
 
 
 def test_not_in_one_process(replicated) -> None:
-    with pytest.raises(RequestError, match="--inline: `ray_train` is Ray Train's own processes"):
+    with pytest.raises(RequestError, match="--inline: `ray_train` runs in processes of Ray Train"):
         replicated.run(*DDP, *replicas(2))
     assert not (replicated.folder / "run").exists()

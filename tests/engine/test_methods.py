@@ -10,7 +10,8 @@ import json
 import pytest
 
 from alray.errors import RequestError
-from alray.orchestrate import Finished, Options, evaluate_run, run_spec
+from alray.orchestrate import Finished, Options, run_spec
+from alray.trained.requests import evaluate_run
 
 from .conftest import Asked, Watching, Workshop
 from .test_same_bits import same

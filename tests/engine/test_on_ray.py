@@ -38,7 +38,7 @@ from .test_same_bits import METHODS, PARTITIONS, of_family, reference_of, same
 @pytest.fixture
 def victims(monkeypatch):
     """Process ids of the stages of the graph that was started last, by stage; the driver asks them more often."""
-    monkeypatch.setattr("alray.run.driver._POLL_S", 0.1)
+    monkeypatch.setattr("alray.run.driver.POLL_S", 0.1)
     processes: dict[int, int] = {}
     start = RayGraph.start
 

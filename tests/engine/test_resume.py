@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_stopped_again_and_again(workshop, reference, stopping) -> None:
 
 def test_losses_of_a_resumed_run_are_those_of_an_unbroken_one(workshop, reference, stopping) -> None:
     def losses(run):
-        records = effective(read(run.report.with_name("records.jsonl")))
+        records = effective(read(Path(run.summary.run_dir) / "records.jsonl"))
         return {record.step: record.losses for record in records if record.kind == "step"}
 
     workshop.run(asked=stopping(6))
@@ -106,9 +107,26 @@ def test_mathematics_is_left_alone(workshop) -> None:
     with pytest.raises(SpecError) as caught:
         workshop.resume("optimizer.lr=0.1", "data.batch_size=8", "pipeline.stages=2")
     assert str(caught.value) == (
-        f"{workshop.folder / 'run'}: a resumed run would not be the same run with another `data.batch_size`, "
-        "`optimizer.lr`; leave it as it was, start a new run, or pass --allow-change"
+        f"{workshop.folder / 'run'}: these values would make it another run: `data.batch_size` from 16 to 8, "
+        "`optimizer.lr` from 0.003 to 0.1; leave them as they were, start a new run, or pass --allow-change"
     )
+
+
+BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept", "run.epochs=2")
+"""The tiny network draws random numbers and normalises batches: other micro-batches would train other weights."""
+
+
+def test_a_pipeline_keeps_its_micro_batches(workshop, stopping) -> None:
+    whole = workshop.run(*BACKPROPAGATION, "pipeline.stages=2", name="whole")
+    workshop.run(*BACKPROPAGATION, "pipeline.stages=2", asked=stopping(5))
+    stopping(None)
+    watching = Watching()
+    resumed = workshop.resume("pipeline.stages=4", watching=watching)
+    assert resumed.summary.weights_sha256 == whole.summary.weights_sha256
+    assert not any("weights" in note for note in watching.notes), "nothing to be said of the weights"
+    with pytest.raises(SpecError, match=r"`pipeline.micro_batches` from 4 to 8 "):
+        workshop.resume("pipeline.micro_batches=8", "run.epochs=3")
+    assert workshop.resume("run.epochs=3").summary.status == "finished"
 
 
 def test_a_flipped_byte(workshop) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from alray.run.folder import manifests
+from alray.store import manifests
 
 from .test_replicas import ADAM, SGD, SLOW, distance, replicas, replicated
 from .test_sync_batch_norm import SHARED, normalised

@@ -52,13 +52,13 @@ def test_statistics_of_their_own_are_told(normalised) -> None:
     assert not watching.notes
     run = normalised.run(*ADAM[0], *replicas(2), watching=watching)
     assert watching.notes == [
-        "batch normalisation takes its statistics per replica, over its share of the mini-batch: 2 replicas do not "
-        "train quite what one process would; replicas.sync_batch_norm=true takes them over all replicas"
+        "batch normalisation computes its statistics on each replica's share of the mini-batch: 2 replicas do not "
+        "train exactly what one process would train; replicas.sync_batch_norm=true computes them over all replicas"
     ]
     assert distance(run, one) > 1e-3
 
 
 def test_not_in_one_process(normalised) -> None:
-    with pytest.raises(RequestError, match="--inline: batch statistics over the replicas are a sum in the middle of F"):
+    with pytest.raises(RequestError, match="--inline: replicas in one process take turns, and would wait for ever"):
         normalised.run(*replicas(2), SHARED)
     assert not (normalised.folder / "run").exists()

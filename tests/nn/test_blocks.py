@@ -9,7 +9,9 @@ from torch import nn
 from alray.errors import SpecError
 from alray.nn.blocks import registered
 from alray.spec.grammar import spot
-from alray.stage.stage import make_stage
+from alray.stage.assemble import stage_of
+
+from ..mini_batches import backward, forward
 
 FORMS = """\
 import time
@@ -110,13 +112,13 @@ def test_a_users_block_in_each_of_its_forms(make_network, form):
 def test_a_block_without_parameters_trains_by_both_methods(make_network, block, method):
     two = block.replace("}]", "}, {block: vgg, channels: [3]}]")
     network = make_network(two, method, "optimizer.clip_norm=1.0", code=FORMS)
-    stage = make_stage([network.component(index, "cpu") for index in range(2)])
+    stage = stage_of([network.component(index, "cpu") for index in range(2)])
     assert list(stage.components[0].f.parameters()) == []
     batch = {"s": torch.randn(8, 2, 8, 8), "labels": torch.arange(8) % 4}
     found = []
     for step in range(1, 9):
-        stage.forward(batch, step)
-        found.append(sum(float(loss) for losses in stage.backward().values() for loss in losses.values()))
+        forward(stage, batch, step)
+        found.append(sum(float(loss) for losses in backward(stage).values() for loss in losses.values()))
         stage.update(0.02, 0.02)
     assert found[-1] < found[0]
     stage.evaluation_mode(True)

@@ -8,7 +8,7 @@ from torch import nn
 
 from alray.errors import SpecError
 from alray.nn.blocks import builder
-from alray.nn.pooling import final_states, last_state
+from alray.nn.readout import final_states, last_state
 from alray.nn.shape import Shape
 
 LENGTHS = (3, 6, 1)
@@ -84,8 +84,8 @@ def test_a_state_of_another_shape_is_refused(device):
     with pytest.raises(SpecError) as caught:
         module(torch.zeros(3, 6, 5, device=device), None, (state, state))
     assert str(caught.value) == (
-        "block `lstm` begins with a state of (2, 4), but is handed one of (1, 4); "
-        "give components that hand their state on the same hidden, layers and bidirectional"
+        "block `lstm` starts from a state of shape (2, 4), but gets (1, 4); "
+        "give neighbours with `hand_on_state` the same hidden, layers and bidirectional"
     )
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from alray.errors import DataError, SpecError
 from alray.nn.blocks import builder
 from alray.nn.blocks.embedding import SPREAD
-from alray.nn.draws import module_draws
+from alray.nn.encoder import module_draws
 from alray.nn.shape import Shape
 
 WORDS = ("<pad>", "<unk>", "the", "cat", "sat", "naïve")
@@ -139,7 +139,7 @@ def test_what_a_transformer_refuses():
     assert str(caught.value) == (
         "block `transformer` keeps the width of its input, which is 6, not 300; set dim to 6, or leave it out"
     )
-    with pytest.raises(SpecError, match="shares a width of 6 out among its heads, and 4 of them do not divide it"):
+    with pytest.raises(SpecError, match="divides a width of 6 among its heads, and 4 is not a divisor"):
         build("transformer", Shape((9, 6)), heads=4, feedforward=5)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from alray.nn.boundary import default_strides, pass_on, row_major
-from alray.stage.stage import make_stage
+from alray.nn.encoder import default_strides, pass_on, row_major
+from alray.stage.assemble import stage_of
+
+from ..mini_batches import backward, forward
 
 BLOCKS = """\
 import torch
@@ -88,13 +90,13 @@ def test_a_neighbour_that_writes_on_its_input_leaves_the_loss_before_it_right(ma
             code=BLOCKS,
         )
         assert [link.writes_input for link in network.encoders] == [False, inplace == "true"]
-        stage = make_stage([network.component(index, "cpu") for index in range(2)])
+        stage = stage_of([network.component(index, "cpu") for index in range(2)])
         numbers = torch.Generator().manual_seed(0)
         losses = []
         for step in range(1, 4):
             s, labels = torch.randn(8, 2, 8, 8, generator=numbers), torch.randint(0, 4, (8,), generator=numbers)
-            stage.forward({"s": s, "labels": labels}, step)
-            losses.append(stage.backward())
+            forward(stage, {"s": s, "labels": labels}, step)
+            losses.append(backward(stage))
             stage.update(0.05, 0.05)
         ends.append((losses, [component.weights() for component in stage.components]))
     assert ends[0][0] == ends[1][0]
@@ -111,10 +113,10 @@ def test_backpropagation_too_is_right_behind_a_block_that_writes_on_its_input(ma
             "method={kind: backpropagation}",
             code=BLOCKS,
         )
-        stage = make_stage([network.component(index, "cpu") for index in range(2)])
+        stage = stage_of([network.component(index, "cpu") for index in range(2)])
         s, labels = torch.randn(8, 2, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 4
-        stage.forward({"s": s, "labels": labels}, 1)
-        stage.backward()
+        forward(stage, {"s": s, "labels": labels}, 1)
+        backward(stage)
         stage.update(0.05, 0.05)
         weights.append([component.weights() for component in stage.components])
     for mine, other in zip(*weights, strict=True):

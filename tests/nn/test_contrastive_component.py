@@ -6,11 +6,16 @@ import pytest
 import torch
 from torch.nn import functional
 
-from alray.nn.contrastive import debiased_supervised_contrastive, supervised_contrastive
-from alray.nn.contrastive_component import ContrastiveComponent, projection
+from alray.nn.methods.contrastive import (
+    ContrastiveComponent,
+    debiased_supervised_contrastive,
+    projection,
+    supervised_contrastive,
+)
 from alray.nn.network import Network
 from alray.nn.shape import Shape
-from alray.stage.stage import LocalLossStage, make_stage
+from alray.stage.assemble import stage_of
+from alray.stage.stages.local_losses import LocalLossStage
 
 SCPL = "method={kind: supervised_contrastive, projection_dim: 7, temperature: 0.2}"
 THREE = "model.components=[{block: vgg, channels: [4], repeat: 3}]"
@@ -152,7 +157,7 @@ def test_the_one_route_is_all_encoders_and_the_classifier(make_network, partitio
         by_hand = components[-1].head(s)
     stages, first = [], 0
     for count in partition:
-        stages.append(make_stage([network.component(first + place, "cpu") for place in range(count)]))
+        stages.append(stage_of([network.component(first + place, "cpu") for place in range(count)]))
         assert isinstance(stages[-1], LocalLossStage)
         stages[-1].evaluation_mode(True)
         first += count

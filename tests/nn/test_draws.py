@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from alray.nn.draws import module_draws
+from alray.nn.encoder import module_draws
 
 DROPOUT = """\
 import torch

@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from alray.stage.stage import make_stage
+from alray.stage.assemble import stage_of
+
+from ..mini_batches import backward, forward
 
 
 def batch(seed: int) -> dict[str, torch.Tensor]:
@@ -104,16 +106,16 @@ def test_what_is_passed_on_was_computed_before_the_update(make_network):
 def test_a_stage_updates_after_it_passed_on_whatever_the_cut(make_network):
     """Two stages of one component each, run one after the other, equal one stage of two."""
     network = make_network()
-    together = make_stage([network.component(0, "cpu"), network.component(1, "cpu")])
-    apart = [make_stage([network.component(index, "cpu")]) for index in range(2)]
+    together = stage_of([network.component(0, "cpu"), network.component(1, "cpu")])
+    apart = [stage_of([network.component(index, "cpu")]) for index in range(2)]
     for step in range(1, 4):
-        together.forward(batch(step), step)
-        together.backward()
+        forward(together, batch(step), step)
+        backward(together)
         together.update(0.05, 0.05)
         passed_on = batch(step)
         for stage in apart:
-            passed_on, arrived = stage.forward(passed_on, step), passed_on
-            stage.backward()
+            passed_on, arrived = forward(stage, passed_on, step), passed_on
+            backward(stage)
             stage.update(0.05, 0.05)
             del arrived
     for mine, other in zip(together.components, (apart[0].components[0], apart[1].components[0]), strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from alray.nn.pooling import Features, WindowPool
+from alray.nn.readout import Features, WindowPool
 from alray.nn.shape import Shape
 
 

@@ -12,13 +12,12 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from alray.nn.blocks.unpacked_lstm import run_unpacked
 from alray.nn.route import route_of
-from alray.plan.parameters import route_parameters
-from alray.stage.stage import make_stage
+from alray.probe.estimate import estimate_costs
+from alray.stage.assemble import stage_of
 
 OWN = """\
 import torch
 from torch import nn
-
 
 class Shifted(nn.Module):
     def __init__(self, input):
@@ -46,7 +45,7 @@ run: {epochs: 1}
 def test_a_route_gives_the_bits_of_an_evaluation(make_network: Callable[..., Any], method: str) -> None:
     network = make_network(f"method={method}", text=CHAIN, code=OWN)
     components = [network.component(index, "cpu") for index in range(3)]
-    stage = make_stage(components)
+    stage = stage_of(components)
     stage.evaluation_mode(True)
     samples = torch.randn(6, 2, 8, 8)
     before = samples.clone()
@@ -63,13 +62,12 @@ def test_a_route_gives_the_bits_of_an_evaluation(make_network: Callable[..., Any
 def test_the_parameters_of_a_route_are_counted_as_it_has_them(make_network: Callable[..., Any], method: str) -> None:
     network = make_network(f"method={method}", text=CHAIN, code=OWN)
     components = [network.component(index, "cpu") for index in range(3)]
-    parts = [component.part_parameters() for component in components]
-    assert [sum(part.values()) for part in parts] == [sum(p.numel() for p in c.parameters()) for c in components]
-    for depth in range(1, 4):
-        if network.ends_route(depth - 1):
-            held = sum(parameter.numel() for parameter in route_of(components, depth).parameters())
-            assert route_parameters(parts, depth) == held
-    affiliate = sum(sum(part.values()) for part in parts) - route_parameters(parts, 3)
+    costs = estimate_costs(network, batch_size=8, device=torch.device("cpu"), threads=1)
+    parameters = [sum(p.numel() for p in component.parameters()) for component in components]
+    assert [sum(entry.parts.values()) for entry in costs.components] == parameters
+    for depth in network.depths:
+        assert costs.route_parameters(depth) == sum(p.numel() for p in route_of(components, depth).parameters())
+    affiliate = sum(parameters) - costs.route_parameters(3)
     assert (affiliate == 0) == (method == "backpropagation")
 
 

@@ -8,7 +8,10 @@ import torch
 from alray.errors import SpecError
 from alray.nn.encoder import Tensors
 from alray.nn.shape import Shape
-from alray.stage.stage import SteppedStage, make_stage
+from alray.stage.assemble import stage_of
+from alray.stage.stages.stage import ActionStage
+
+from ..mini_batches import backward, forward
 
 TEXT = Shape((12,), torch.int64, words=("<pad>", "<unk>", *"abcdefgh"))
 CHAINS = {
@@ -35,13 +38,13 @@ def text(*lengths: int, places: int) -> Tensors:
 
 @pytest.fixture
 def trained(make_network):
-    def train(chain: str, method: str, steps: int = 10) -> SteppedStage:
+    def train(chain: str, method: str, steps: int = 10) -> ActionStage:
         """After a few steps nothing is zero any more that only begins so."""
         network = make_network(f"model.components=[{{block: embedding, dim: 6}}{CHAINS[chain]}]", method, sample=TEXT)
-        stage = make_stage([network.component(index, "cpu") for index in range(len(network))])
+        stage = stage_of([network.component(index, "cpu") for index in range(len(network))])
         for step in range(1, steps + 1):
-            stage.forward(text(*LENGTHS, places=12), step)
-            stage.backward()
+            forward(stage, text(*LENGTHS, places=12), step)
+            backward(stage)
             stage.update(0.02, 0.02)
         stage.evaluation_mode(True)
         return stage
@@ -102,6 +105,6 @@ def test_what_does_not_fit_together_is_told_before_anything_runs(make_network):
     assert complaint(f"{embedding}, {{block: transformer, dim: 7, heads: 1, feedforward: 5}}").startswith(
         "model.components[1]: block `transformer` keeps the width of its input, which is 6, not 7; "
     )
-    assert "block `lstm` begins with a state of (2, 5), but is handed one of (2, 4)" in complaint(
+    assert "block `lstm` starts from a state of shape (2, 5), but gets (2, 4)" in complaint(
         f"{embedding}, {{block: lstm, hidden: 4, hand_on_state: true}}, {{block: lstm, hidden: 5, hand_on_state: true}}"
     )

@@ -157,9 +157,9 @@ def test_where_nothing_fits_the_stage_and_its_need_are_told(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"stage_speed": (1.0,)}, "1 values of speed for 2 stages; give one a stage"),
+        ({"stage_speed": (1.0,)}, "1 values of speed for 2 stages; give one per stage"),
         ({"stage_speed": (1.0, 0.0)}, "a stage's speed is not a finite number above 0: [1.0, 0.0]"),
-        ({"memory_limits": (1, 2, 3)}, "3 values of memory limit for 2 stages; give one a stage"),
+        ({"memory_limits": (1, 2, 3)}, "3 values of memory limit for 2 stages; give one per stage"),
     ],
 )
 def test_one_value_a_stage(make_costs: Make, values: dict[str, tuple[float, ...]], message: str) -> None:

@@ -11,7 +11,8 @@ from alray.plan.costs import Costs
 from alray.plan.predict import predict_step
 from alray.plan.program import Program
 from alray.plan.setting import Setting
-from alray.plan.simulate import Durations, simulate
+from alray.plan.simulate import simulate
+from alray.schedules.durations import Durations
 
 Make = Callable[..., Costs]
 

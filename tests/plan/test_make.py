@@ -1,4 +1,4 @@
-"""`make_plan`: partition, prediction, limits, memory and deadline, against figures reckoned by hand."""
+"""`make_plan`: partition, prediction, limits, memory and deadline, against figures computed by hand."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import pytest
 
 from alray.errors import PlanError
 from alray.plan.costs import Costs
-from alray.plan.durations import evaluation_durations
+from alray.plan.durations import action_durations, evaluation_durations
 from alray.plan.make import make_plan
 from alray.plan.memory import memory_of, stage_ranges
 from alray.plan.plan import Memory, Plan
 from alray.plan.setting import Setting
+from alray.schedules.schedule import Schedule
+from alray.schedules.table import SCHEDULES
 
 Make = Callable[..., Costs]
 
@@ -189,5 +191,51 @@ def test_unknown_partition(make_costs: Make) -> None:
         plan_of(make_costs(), partition="automatic")
     assert str(caught.value) == (
         "pipeline.partition: unknown partition `automatic`; "
-        "choose auto, uniform, parameters, or give a count for each stage"
+        "choose auto, uniform, parameters, or give the number of components of each stage"
     )
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES.values())
+def test_what_limits_a_schedule_is_one_sentence(schedule: Schedule, make_costs: Make) -> None:
+    stages = 1 if schedule.one_stage else 2
+    plan = plan_of(
+        make_costs(),
+        schedule=schedule.name,
+        stages=stages,
+        micro_batches=schedule.default_micro_batches(stages),
+        virtual_stages=schedule.default_virtual_stages,
+    )
+    assert plan.limited_by
+    assert not set(plan.limited_by) & set("{}")
+    assert plan.bound == schedule.formula
+    assert plan.predicted_step_time_s >= plan.bound_s - 1e-9
+
+
+def test_the_actions_of_a_plan(make_costs: Make) -> None:
+    def listed(stage: int, **changes: Any) -> str:
+        return " ".join(map(str, plan_of(make_costs(), **changes).actions(stage)))
+
+    assert listed(1) == "1R0 1F0 1R0.1 1L0 1B0 1U0"
+    # On one stage virtual stages are run as one.
+    alone = {"schedule": "interleaved_1f1b", "stages": 1, "micro_batches": 2, "virtual_stages": 2}
+    assert listed(0, **alone) == "0F0 0B0 0F0.1 0B0.1 0U0"
+
+
+def test_label_costs_are_a_part_of_the_backward_and_of_the_message(make_costs: Make) -> None:
+    whole = make_costs(output_bytes=1000, edge_s_per_byte=1e-5)
+    costs = replace(whole, components=tuple(replace(own, label_s=8e-3, label_bytes=400) for own in whole.components))
+    durations = action_durations(Setting("streamed", costs, 2, 4), (2, 2))
+    assert durations.label_s == pytest.approx([16e-3, 16e-3])
+    assert durations.backward_s == pytest.approx([40e-3 - 16e-3, 30e-3 - 16e-3])
+    assert [*durations.up_s, *durations.labels_up_s] == pytest.approx([16e-3, 4e-3])
+    # Both parts of a mini-batch take as long as before.
+    assert plan_of(costs).stage_plans == plan_of(whole).stage_plans
+    assert plan_of(costs).edges == plan_of(whole).edges
+    assert plan_of(costs).predicted_step_time_s == pytest.approx(plan_of(whole).predicted_step_time_s)
+    # parallel_backward: stage 1 has its losses at F_0 + F_1 + L_1, then
+    # stage 0 has the slower rest of B, with U.
+    free = replace(costs, edge_s_per_byte=0.0)
+    plan = plan_of(free, schedule="parallel_backward", partition=[2, 2])
+    assert plan.bound == "max(F_0+..+F_s+L_s)+max(B-L)"
+    assert plan.bound_s == pytest.approx(20e-3 + 30e-3 + 16e-3 + (50e-3 - 16e-3))
+    assert plan.predicted_step_time_s == pytest.approx(plan.bound_s)

@@ -1,4 +1,4 @@
-"""`make_plan` and `compare_plans` of backpropagation's pipelines, against figures reckoned by hand."""
+"""`make_plan` and `compare_plans` of backpropagation's pipelines, against figures computed by hand."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from alray.errors import PlanError
-from alray.plan.compare import compare_plans
+from alray.plan.compare import Alternative, compare_plans
 from alray.plan.costs import Costs
 from alray.plan.make import make_plan
 from alray.plan.plan import Plan
 from alray.plan.predict import predicted_timeline
+from alray.schedules.table import SCHEDULES, schedules_for
 
 Make = Callable[..., Costs]
 
@@ -163,11 +164,18 @@ def test_a_partition_has_an_entry_for_each_virtual_stage(make_costs: Make) -> No
         plan_of(make_costs(), schedule="interleaved_1f1b", virtual_stages=2, partition=[2, 2])
 
 
+def compare(costs: Costs, stages: tuple[int, ...], **changes: Any) -> tuple[Alternative, ...]:
+    values: dict[str, Any] = {"method": "backpropagation", "local_losses": False, "in_flight": 4}
+    return compare_plans(costs=costs, stages=stages, **{**values, **changes})
+
+
 def test_comparison_agrees_with_the_plans(make_costs: Make) -> None:
-    rows = compare_plans(method="backpropagation", costs=make_costs(), stages=(1, 2, 4), in_flight=4)
+    rows = compare_plans(
+        method="backpropagation", local_losses=False, costs=make_costs(), stages=(1, 2, 4), in_flight=4
+    )
     assert {(row.schedule, row.stages) for row in rows} == {("single", 1)} | {
         (schedule, stages)
-        for schedule in ("naive", "gpipe", "1f1b", "interleaved_1f1b", "zero_bubble")
+        for schedule in (each.name for each in SCHEDULES.values() if each.is_pipeline)
         for stages in (2, 4)
     }
     done = [row for row in rows if row.refused is None]
@@ -193,18 +201,24 @@ def test_comparison_agrees_with_the_plans(make_costs: Make) -> None:
 
 
 def test_comparison_of_local_losses(make_costs: Make) -> None:
-    rows = compare_plans(method="associated_learning", costs=make_costs(), stages=(1, 2), in_flight=4)
-    assert [(row.schedule, row.stages) for row in rows] == [
+    rows = compare(make_costs(), (1, 2), method="associated_learning", local_losses=True)
+    local = {schedule.name for schedule in schedules_for(local_losses=True)}
+    assert {(row.schedule, row.stages) for row in rows} == {("streamed", 1)} | {(name, 2) for name in local}
+    steps = {(row.schedule, row.stages): place for place, row in enumerate(rows)}
+    order = [
         ("streamed", 2),
         ("overlapped", 2),
         ("parallel_backward", 2),
         ("streamed", 1),
         ("sequential", 2),
     ]
+    assert sorted(order, key=steps.__getitem__) == order
 
 
 def test_comparison_tells_why_micro_batches_do_not_suit(make_costs: Make) -> None:
-    rows = compare_plans(method="backpropagation", costs=make_costs(), stages=(2,), in_flight=4, micro_batches=5)
+    rows = compare_plans(
+        method="backpropagation", local_losses=False, costs=make_costs(), stages=(2,), in_flight=4, micro_batches=5
+    )
     refused = {row.schedule: row.refused for row in rows if row.refused is not None}
     assert set(refused) == {"gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"}
     assert refused["gpipe"] == "a mini-batch of 64 samples cannot be cut into 5 equal micro-batches"

@@ -13,7 +13,7 @@ from alray.plan.memory import memory_of
 from alray.plan.micro_batches import fewest_micro_batches
 from alray.plan.search import every_cut
 from alray.plan.setting import Setting
-from alray.spec.micro_batches import possible_micro_batches
+from alray.schedules.table import SCHEDULES
 
 Make = Callable[..., Costs]
 
@@ -36,14 +36,14 @@ def need(setting: Setting, cut: tuple[int, ...], micro_batches: int) -> int:
     ],
 )
 def test_the_numbers_auto_chooses_from(schedule: str, stages: int, batch_size: int, expected: list[int]) -> None:
-    assert possible_micro_batches(schedule, stages, batch_size) == expected
+    assert SCHEDULES[schedule].possible_micro_batches(stages, batch_size) == expected
 
 
 @pytest.mark.parametrize("partition", ["auto", "uniform", [3, 1]])
 @pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble"])
 def test_the_largest_micro_batch_that_fits(make_costs: Make, schedule: str, partition: str | list[int]) -> None:
     free = Setting(schedule, make_costs(), 2, 4, micro_batches=2)
-    candidates = possible_micro_batches(schedule, 2, 64)
+    candidates = SCHEDULES[schedule].possible_micro_batches(2, 64)
     cuts = {"auto": tuple(every_cut(4, 2)), "uniform": ((2, 2),)}.get(str(partition), ((3, 1),))
     found = set()
     for limit in range(18_000, 120_000, 3_000):
@@ -62,7 +62,7 @@ def test_where_nothing_fits(make_costs: Make) -> None:
     setting = Setting("gpipe", make_costs(), 1, 4, micro_batches=1, memory_limits=(5_000,))
     need_bytes = need(setting, (4,), 64)
     with pytest.raises(PlanError) as caught:
-        fewest_micro_batches(setting, "auto", possible_micro_batches("gpipe", 1, 64))
+        fewest_micro_batches(setting, "auto", SCHEDULES["gpipe"].possible_micro_batches(1, 64))
     assert str(caught.value) == (
         f"pipeline.micro_batches: even in 64 micro-batches, of 1 sample each, stage 0 of the cut [4] needs "
         f"{need_bytes} bytes and has 5000; use more stages, larger devices, or set resources.memory_bytes where there "

@@ -5,16 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations, pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alray.errors import PlanError
-from alray.plan.partition import check_partition, partition_auto, partition_parameters, partition_uniform
+from alray.plan.partition import (
+    check_partition,
+    interval_sums,
+    partition_as_asked,
+    partition_auto,
+    partition_intervals,
+    partition_uniform,
+)
 
 chains = st.lists(st.integers(0, 20), min_size=1, max_size=9).flatmap(
     lambda costs: st.tuples(st.just(costs), st.integers(1, len(costs)))
 )
+
+
+def by_parameters(parameters: list[int], stages: int) -> tuple[int, ...]:
+    return partition_as_asked("parameters", parameters, stages, auto=pytest.fail)
 
 
 def every_partition(size: int, stages: int) -> list[tuple[int, ...]]:
@@ -54,7 +66,8 @@ def test_auto_is_the_best_of_all(chain: tuple[list[int], int]) -> None:
 def test_messages_count_half_on_either_side(chain: tuple[list[int], int], data: st.DataObject) -> None:
     costs, stages = chain
     edges = data.draw(st.lists(st.integers(0, 20), min_size=len(costs) - 1, max_size=len(costs) - 1))
-    found = partition_auto(costs, stages, edges=edges)
+    half = np.array([0.0, *edges, 0.0]) / 2
+    found = partition_intervals(interval_sums(costs) + half[:, None] + half[None, :], stages)
     best = min(max(stage_costs(costs, counts, edges)) for counts in every_partition(len(costs), stages))
     assert max(stage_costs(costs, found, edges)) == best
 
@@ -70,11 +83,12 @@ def test_memory_limits_are_kept(chain: tuple[list[int], int], data: st.DataObjec
         for counts in every_partition(len(costs), stages)
         if all(held <= limit for held, limit in zip(stage_costs(memory, counts), limits, strict=True))
     ]
+    fits = [interval_sums(memory) <= limit for limit in limits]
     if not fitting:
         with pytest.raises(PlanError, match=f"no cut of {len(costs)} components into {stages} stages fits"):
-            partition_auto(costs, stages, memory=memory, limits=limits)
+            partition_intervals(interval_sums(costs), stages, fits=fits)
         return
-    found = partition_auto(costs, stages, memory=memory, limits=limits)
+    found = partition_intervals(interval_sums(costs), stages, fits=fits)
     assert found in fitting
     assert max(stage_costs(costs, found)) == min(max(stage_costs(costs, counts)) for counts in fitting)
 
@@ -85,7 +99,7 @@ def test_every_kind_is_complete_disjoint_and_contiguous(costs: list[float], data
     stages = data.draw(st.integers(1, len(costs)))
     for counts in (
         partition_auto(costs, stages),
-        partition_parameters([round(cost) for cost in costs], stages),
+        by_parameters([round(cost) for cost in costs], stages),
         partition_uniform(len(costs), stages),
     ):
         # Counts of at least one, in order, that add up: each component is on one stage, and stages are contiguous.
@@ -96,7 +110,7 @@ def test_every_kind_is_complete_disjoint_and_contiguous(costs: list[float], data
 
 def test_known_partitions() -> None:
     assert partition_uniform(7, 3) == (3, 2, 2)
-    assert partition_parameters([100, 1, 1, 98], 2) == (1, 3)
+    assert by_parameters([100, 1, 1, 98], 2) == (1, 3)
     # Thirds that binary fractions cannot tell apart are still ties: the earliest cut wins.
     assert partition_auto([0.1, 0.1, 0.1], 2) == (1, 2)
     # The slowest stage is 10 whatever the cut of the rest; squares prefer 4 + 4 to 2 + 6.
@@ -122,7 +136,7 @@ def test_a_thousand_components_on_64_stages() -> None:
         (
             [2, 2],
             3,
-            "pipeline.partition: partition [2, 2] has 2 entries, but there are 3 stages; give one count a stage",
+            "pipeline.partition: partition [2, 2] has 2 entries, but there are 3 stages; give one number per stage",
         ),
         (
             [4, 0],

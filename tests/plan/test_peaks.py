@@ -10,7 +10,7 @@ import pytest
 
 from alray.plan.costs import ComponentCosts, Costs
 from alray.plan.peaks import Moment, local_moments, pipeline_moments, price, run_peaks, turn_moments
-from alray.plan.pipelines import compute_order
+from alray.schedules.table import SCHEDULES
 
 SIZE = 6
 Make = Callable[..., Costs]
@@ -114,7 +114,7 @@ def test_pipelines(costs: Costs, schedule: str, parts: int, virtual_stages: int,
     held = [[costs.components[index] for index in one] for one in own]
     totals, kept, made = [], 0.0, 0.0
     has = [False] * virtual_stages
-    for kind, number, _ in compute_order(schedule, stage, 2, parts, virtual_stages):
+    for kind, number, _ in SCHEDULES[schedule].computations(stage, 2, parts, virtual_stages):
         place = number // 2
         if kind == "F":
             for component in held[place]:

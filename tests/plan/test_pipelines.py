@@ -7,14 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alray.errors import PlanError
-from alray.plan.actions import parse_program, print_program
-from alray.plan.bounds import pipeline_bound
 from alray.plan.memory import held_micro_batches
-from alray.plan.pipelines import compute_order
 from alray.plan.program import Program
-from alray.plan.schedules import program, step_actions
-from alray.plan.simulate import Durations, simulate
+from alray.plan.simulate import simulate
 from alray.plan.timeline import Timeline
+from alray.schedules.actions import parse_program, print_program
+from alray.schedules.durations import Durations
+from alray.schedules.table import SCHEDULES
 
 SHAPES = [("naive", 1), ("gpipe", 1), ("1f1b", 1), ("interleaved_1f1b", 2), ("zero_bubble", 1), ("zero_bubble", 2)]
 
@@ -76,7 +75,7 @@ def test_no_step_is_under_the_bound(shape: tuple[str, int], size: tuple[int, int
     forward, backward, update, weight = (data.draw(st.lists(seconds, min_size=parts, max_size=parts)) for _ in range(4))
     durations = Durations(forward, backward, update, input_gradient_s=backward, weight_gradient_s=weight)
     timeline = run(schedule, stages, micro_batches, durations, virtual_stages=virtual_stages, batches=8)
-    bound = pipeline_bound(schedule, durations, stages, micro_batches)
+    bound = SCHEDULES[schedule].bound(durations, stages, micro_batches)
     assert timeline.step_time_s >= bound - 1e-9
     if schedule in ("naive", "gpipe"):
         assert timeline.step_time_s == pytest.approx(bound)
@@ -93,7 +92,7 @@ def test_uneven_gpipe_in_its_own_words() -> None:
 @pytest.mark.parametrize("stages", [1, 2, 4, 8])
 def test_micro_batches_held(stages: int) -> None:
     for stage in range(stages):
-        assert held_micro_batches("gpipe", stage, stages, 8).max() == 8
+        assert held_micro_batches("gpipe", stage, stages, 8).max() == (8 if stages > 1 else 1)
         assert held_micro_batches("naive", stage, stages, 1).max() == 1
         assert held_micro_batches("1f1b", stage, stages, 8).max() == min(8, stages - stage)
         # What a split backward keeps for the weights' gradients makes all stages hold as many.
@@ -109,20 +108,21 @@ def test_virtual_stages_hold_more() -> None:
 def test_every_micro_batch_once_and_one_update(schedule: str, virtual_stages: int) -> None:
     stages, micro_batches = 3, 1 if schedule == "naive" else 6
     for stage in range(stages):
-        order = compute_order(schedule, stage, stages, micro_batches, virtual_stages)
+        order = SCHEDULES[schedule].computations(stage, stages, micro_batches, virtual_stages)
         kinds = "FIG" if schedule == "zero_bubble" else "FB"
         own = range(stage, stages * virtual_stages, stages)
         assert sorted(order) == sorted((k, v, m) for k in kinds for v in own for m in range(micro_batches))
-        actions = step_actions(schedule, stage, stages, 5, micro_batches=micro_batches, virtual_stages=virtual_stages)
+        actions = SCHEDULES[schedule].actions(stage, stages, 5, micro_batches, virtual_stages)
         assert [str(action) for action in actions[-virtual_stages:]] == [f"{v}U5" for v in own]
         assert sum(action.kind == "U" for action in actions) == virtual_stages
         assert {action.batch for action in actions} == {5}
-    made = program(schedule, stages, 2, micro_batches=micro_batches, virtual_stages=virtual_stages)
+    program = Program.of_schedule(schedule, stages, 2, micro_batches=micro_batches, virtual_stages=virtual_stages)
+    made = tuple(program.actions(stage) for stage in range(stages))
     assert parse_program(print_program(made)) == made
 
 
 def test_virtual_stages_of_one_stage_need_no_messages() -> None:
-    actions = step_actions("interleaved_1f1b", 0, 1, 0, micro_batches=1, virtual_stages=2)
+    actions = SCHEDULES["interleaved_1f1b"].actions(0, 1, 0, 1, 2)
     assert [str(action) for action in actions] == ["0F0", "1F0", "1B0", "0B0", "0U0", "1U0"]
 
 
@@ -154,10 +154,10 @@ def test_messages_of_virtual_stages_have_their_own_edges() -> None:
         ("naive", 2, 2, 1, "pipeline.micro_batches: `naive` does not cut mini-batches, got 2; leave it out"),
         ("streamed", 2, 2, 1, "pipeline.micro_batches: `streamed` does not cut mini-batches, got 2; leave it out"),
         ("gpipe", 2, 2, 2, "pipeline.virtual_stages: `gpipe` has one virtual stage on each stage, got 2"),
-        ("interleaved_1f1b", 2, 2, 1, "pipeline.virtual_stages: one virtual stage on each stage cannot be interleaved"),
+        ("interleaved_1f1b", 2, 2, 1, "pipeline.virtual_stages: `interleaved_1f1b` has 2 to 256 virtual stages"),
     ],
 )
 def test_demands(schedule: str, stages: int, micro_batches: int, virtual_stages: int, message: str) -> None:
     with pytest.raises(PlanError) as caught:
-        step_actions(schedule, 0, stages, 0, micro_batches=micro_batches, virtual_stages=virtual_stages)
+        SCHEDULES[schedule].check(stages, micro_batches, virtual_stages)
     assert str(caught.value).startswith(message)

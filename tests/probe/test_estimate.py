@@ -14,7 +14,7 @@ from alray.probe.estimate import estimate_costs, given_costs
 from alray.probe.measure import Surroundings, probe_costs
 
 CPU = torch.device("cpu")
-TIMES = {"forward_s", "backward_s", "update_s", "infer_s", "route_s"}
+TIMES = {"forward_s", "label_s", "backward_s", "update_s", "infer_s", "route_s"}
 METHODS = ["method.label_dim=5", "method={kind: backpropagation}", "method={kind: supervised_contrastive}"]
 DRAWING = """\
 from torch import nn
@@ -30,13 +30,13 @@ def short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("alray.probe.timing.PROBE_S", 0.0)
 
 
-def probe(job, threads: int = 1, **changes: Any) -> Costs:
-    with TrainBatches(job.data, seed=0, start_step=0, end_step=1, workers=0) as batches:
-        return probe_costs(job.network, next(batches), Surroundings(CPU, threads, deterministic=True, **changes))
+def probe(workload, threads: int = 1, **changes: Any) -> Costs:
+    with TrainBatches(workload.data, seed=0, start_step=0, end_step=1, workers=0) as batches:
+        return probe_costs(workload.network, next(batches), Surroundings(CPU, threads, deterministic=True, **changes))
 
 
-def estimate(job) -> Costs:
-    return estimate_costs(job.network, batch_size=8, device=CPU, threads=1)
+def estimate(workload) -> Costs:
+    return estimate_costs(workload.network, batch_size=8, device=CPU, threads=1)
 
 
 def sizes(costs: Costs) -> list[dict[str, object]]:
@@ -44,26 +44,28 @@ def sizes(costs: Costs) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_probe_finds_the_sizes_that_counting_finds(make_job, method):
-    job = make_job(method)
-    assert sizes(probe(job)) == sizes(estimate(job))
+def test_a_probe_finds_the_sizes_that_counting_finds(make_workload, method):
+    workload = make_workload(method)
+    assert sizes(probe(workload)) == sizes(estimate(workload))
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_time_is_more_than_nothing(make_job, method):
-    job = make_job(method)
-    probed, estimated = probe(job), estimate(job)
+def test_every_time_is_more_than_nothing(make_workload, method):
+    workload = make_workload(method)
+    probed, estimated = probe(workload), estimate(workload)
     assert (probed.source, estimated.source) == ("probe", "estimated")
     for costs in (probed, estimated):
         assert costs.batch_size == 8 and costs.threads == 1 and "(" in costs.device
         assert all(entry.forward_s > 0 and entry.backward_s > 0 and entry.update_s > 0 for entry in costs.components)
         assert all(entry.infer_s > 0 and entry.route_s > 0 for entry in costs.components)
+        local = workload.network.method.local_losses
+        assert all((entry.label_s > 0 or not local) and entry.label_s < entry.backward_s for entry in costs.components)
     assert 0 < probed.edge_s_per_byte < 1e-6
 
 
-def test_sizes_by_hand(make_job):
+def test_sizes_by_hand(make_workload):
     """[4 channels on 8 x 8] then [6, halved to 4 x 4]; batch 8, label_dim 5, 4 classes, float32, Adam."""
-    first, second = estimate(make_job("method.bridge.pool=2")).components
+    first, second = estimate(make_workload("method.bridge.pool=2")).components
     f, b, g, h = 2 * 4 * 9 + 8, 4 * 4 * 5 + 5, 4 * 5 + 5, 5 * 4 + 4
     assert first.parameters == f + b + g + h
     assert first.gradient_bytes == 4 * first.parameters and first.optimizer_bytes == 8 * first.parameters
@@ -71,6 +73,7 @@ def test_sizes_by_hand(make_job):
     assert first.output_shape == (4, 8, 8) and second.output_shape == (6, 4, 4)
     assert first.infer_bytes == 8 * 4 * 64 * 4 and first.output_bytes == first.infer_bytes + 8 * 5 * 4
     assert second.output_bytes == 8 * 6 * 16 * 4 + 8 * 5 * 4
+    assert first.label_bytes == second.label_bytes == 8 * 5 * 4
     assert first.route_bytes == 8 * 4 * 4 and second.route_bytes == 8 * 5 * 4
     # What autograd keeps at the least: what batch norm and ReLU of the first block hold.
     assert first.activation_bytes >= 2 * first.infer_bytes
@@ -79,15 +82,15 @@ def test_sizes_by_hand(make_job):
 @pytest.mark.parametrize(
     "optimizer", ["optimizer={kind: sgd, lr: 0.1}", "optimizer={kind: sgd, lr: 0.1, momentum: 0.9}"]
 )
-def test_optimizer_bytes_follow_the_optimizer(make_job, optimizer):
-    (first, _) = estimate(make_job(optimizer)).components
+def test_optimizer_bytes_follow_the_optimizer(make_workload, optimizer):
+    (first, _) = estimate(make_workload(optimizer)).components
     assert first.optimizer_bytes == (4 * first.parameters if "momentum" in optimizer else 0)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("fails", [False, True])
-def test_probing_leaves_the_process_as_it_was(make_job, monkeypatch, threads, fails):
-    job = make_job("model.components.0={block: 'python:own_blocks.block'}", code=DRAWING)
+def test_probing_leaves_the_process_as_it_was(make_workload, monkeypatch, threads, fails):
+    workload = make_workload("model.components.0={block: 'python:own_blocks.block'}", code=DRAWING)
     if fails:
         monkeypatch.setattr("alray.probe.measure._time_edge", lambda nbytes: 1 / 0)
     torch.set_num_threads(threads)
@@ -105,23 +108,23 @@ def test_probing_leaves_the_process_as_it_was(make_job, monkeypatch, threads, fa
     before = state()
     if fails:
         with pytest.raises(ZeroDivisionError):
-            probe(job, threads=3 - threads)
+            probe(workload, threads=3 - threads)
     else:
-        probe(job, threads=3 - threads)
-        estimate(job)
+        probe(workload, threads=3 - threads)
+        estimate(workload)
     assert state() == before
 
 
-def test_probing_does_not_change_what_is_built_later(make_job):
-    job = make_job()
-    before = job.network.component(1, "cpu").weights()
-    probe(job)
-    after = job.network.component(1, "cpu").weights()
+def test_probing_does_not_change_what_is_built_later(make_workload):
+    workload = make_workload()
+    before = workload.network.component(1, "cpu").weights()
+    probe(workload)
+    after = workload.network.component(1, "cpu").weights()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_given_times_go_with_counted_sizes(make_job):
-    estimated = estimate(make_job())
+def test_given_times_go_with_counted_sizes(make_workload):
+    estimated = estimate(make_workload())
     from types import SimpleNamespace
 
     entries = [SimpleNamespace(forward_s=1.0 + place, backward_s=2.0, update_s=0.5) for place in range(2)]
@@ -132,9 +135,9 @@ def test_given_times_go_with_counted_sizes(make_job):
         given_costs(estimated, entries[:1])
 
 
-def test_supervised_contrastive_by_hand(make_job):
+def test_supervised_contrastive_by_hand(make_workload):
     """A projection of 3 behind 4 channels on 4 x 4, then 4 classes behind 6 channels on 4 x 4; labels go along."""
-    first, second = estimate(make_job("method={kind: supervised_contrastive, projection_dim: 3}")).components
+    first, second = estimate(make_workload("method={kind: supervised_contrastive, projection_dim: 3}")).components
     assert first.parameters == 2 * 4 * 9 + 8 + (64 * 3 + 3) + (3 * 3 + 3)
     assert second.parameters == 4 * 6 * 9 + 12 + (96 * 4 + 4)
     assert first.infer_bytes == 8 * 4 * 64 * 4 and first.output_bytes == first.infer_bytes + 8 * 8
@@ -142,6 +145,6 @@ def test_supervised_contrastive_by_hand(make_job):
     assert (first.ends_route, second.ends_route) == (False, True)
 
 
-def test_where_routes_end(make_job):
-    ends = [[entry.ends_route for entry in estimate(make_job(method)).components] for method in METHODS]
+def test_where_routes_end(make_workload):
+    ends = [[entry.ends_route for entry in estimate(make_workload(method)).components] for method in METHODS]
     assert ends == [[True, True], [False, True], [False, True]]

@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from alray.data.batches import TrainBatches
+from alray.nn.component import Exercise, LocalComponent
 from alray.plan.costs import Costs
 from alray.plan.durations import action_durations
 from alray.plan.setting import Setting
 from alray.probe.contention import Companions, companions, measure_contention
-from alray.probe.exercise import Exercise
+from alray.probe.estimate import estimate_costs
 from alray.probe.measure import Surroundings, probe_costs
-from alray.probe.micro_batch import time_micro_batch
+from alray.probe.micro_batch import SplitBackward, time_micro_batch
 from alray.probe.timing import Timing
 
 CPU = torch.device("cpu")
@@ -30,22 +31,26 @@ def short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("alray.probe.timing.PROBE_S", 0.0)
 
 
-def probe(job, **changes: Any) -> Costs:
-    with TrainBatches(job.data, seed=0, start_step=0, end_step=1, workers=0) as batches:
-        return probe_costs(job.network, next(batches), Surroundings(CPU, 1, deterministic=True, **changes))
+def probe(workload, **changes: Any) -> Costs:
+    with TrainBatches(workload.data, seed=0, start_step=0, end_step=1, workers=0) as batches:
+        return probe_costs(workload.network, next(batches), Surroundings(CPU, 1, deterministic=True, **changes))
 
 
-def incoming(job, index: int, samples: int) -> dict[str, torch.Tensor]:
-    shape = (samples, *job.network.encoders[index].input)
+def incoming(workload, index: int, samples: int) -> dict[str, torch.Tensor]:
+    shape = (samples, *workload.network.encoders[index].input)
     return {"s": torch.randn(shape), "labels": torch.zeros(samples, dtype=torch.int64)}
 
 
-def test_a_micro_batch_costs_what_was_measured_of_it(make_job, monkeypatch):
+def exercise_of(component, batch: dict[str, torch.Tensor]) -> Exercise:
+    return component.exercise(batch, torch.zeros(len(batch["s"]), 4))
+
+
+def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch):
     """A mini-batch of 8 in 4 parts: whatever the mini-batch takes, a part takes what it took."""
     from alray.probe.micro_batch import MicroBatchTimes
 
     monkeypatch.setattr("alray.probe.measure.time_micro_batch", lambda *_: MicroBatchTimes(0.5, 0.75, 0.25, 0.75))
-    costs = probe(make_job(*BACKPROPAGATION), pipeline=True, micro_batches=4)
+    costs = probe(make_workload(*BACKPROPAGATION), pipeline=True, micro_batches=4)
     setting = Setting("gpipe", costs, stages=2, in_flight=4, micro_batches=4)
     durations = action_durations(setting, [1, 1])
     overhead = costs.action_overhead_s
@@ -61,64 +66,65 @@ def test_a_micro_batch_costs_what_was_measured_of_it(make_job, monkeypatch):
 
 
 @pytest.mark.parametrize("method", [(), BACKPROPAGATION])
-def test_only_pipelines_are_measured_as_such(make_job, method):
-    costs = probe(make_job(*method))
+def test_only_pipelines_are_measured_as_such(make_workload, method):
+    costs = probe(make_workload(*method))
     assert all(entry.forward_fixed_s == entry.backward_fixed_s == 0.0 for entry in costs.components)
     assert (costs.split_backward, costs.input_gradient_share, costs.contention) == (1.0, 0.5, 1.0)
 
 
-def test_a_micro_batch_is_timed_and_leaves_no_gradient(make_job):
-    job = make_job(*BACKPROPAGATION)
+def test_a_micro_batch_is_timed_and_leaves_no_gradient(make_workload):
+    workload = make_workload(*BACKPROPAGATION)
     for index in range(2):
-        component = job.network.component(index, "cpu")
-        times = time_micro_batch(component, incoming(job, index, 8), 2, Timing())
+        component = workload.network.component(index, "cpu")
+        times = time_micro_batch(exercise_of(component, incoming(workload, index, 2)), Timing())
         assert times.forward_s > 0 and times.backward_s > 0
         # The first component's input needs no gradient: there are no two parts.
         assert (times.input_gradient_s > 0) == (times.weight_gradients_s > 0) == (index > 0)
         assert all(parameter.grad is None for parameter in component.parameters())
 
 
-def test_a_split_backward_gives_the_gradients_of_a_whole_one(make_job):
-    from alray.probe.micro_batch import _Split, _Whole
-
-    job = make_job(*BACKPROPAGATION)
-    batch = incoming(job, 1, 4)
-    whole, split = (job.network.component(1, "cpu") for _ in range(2))
-    one, two = _Whole(whole, batch), _Split(split, batch)
+def test_a_split_backward_gives_the_gradients_of_a_whole_one(make_workload):
+    workload = make_workload(*BACKPROPAGATION)
+    batch = incoming(workload, 1, 4)
+    whole, split = (workload.network.component(1, "cpu") for _ in range(2))
+    one, two = exercise_of(whole, batch), exercise_of(split, batch)
+    halves = SplitBackward(two)
     one.forward()
     one.backward()
     two.forward()
-    two.input_gradient()
+    halves.input_gradient()
     assert any(parameter.grad is None for parameter in split.parameters())
-    two.weight_gradients()
+    halves.weight_gradients()
     for expected, found in zip(whole.parameters(), split.parameters(), strict=True):
         torch.testing.assert_close(found.grad, expected.grad)
 
 
-def test_components_that_are_alike_are_measured_once(make_job, monkeypatch):
+def test_components_that_are_alike_are_measured_once(make_workload, monkeypatch):
     entry = "{block: vgg, channels: [2]}"
-    job = make_job(f"model.components=[{entry}, {entry}, {entry}, {entry}]", "pipeline.stages=1")
+    workload = make_workload(f"model.components=[{entry}, {entry}, {entry}, {entry}]", "pipeline.stages=1")
+    estimated = estimate_costs(workload.network, batch_size=8, device=CPU, threads=1)
     measured: list[int] = []
+    exercise = LocalComponent.exercise
 
-    class Counted(Exercise):
-        def __init__(self, component, incoming) -> None:
-            measured.append(component.index)
-            super().__init__(component, incoming)
+    def counted(component, *arguments) -> Exercise:
+        measured.append(component.index)
+        return exercise(component, *arguments)
 
-    monkeypatch.setattr("alray.probe.measure.Exercise", Counted)
-    costs = probe(job)
+    monkeypatch.setattr("alray.probe.measure.estimate_costs", lambda *_, **__: estimated)
+    monkeypatch.setattr(LocalComponent, "exercise", counted)
+    costs = probe(workload)
     assert measured == [0, 1, 3]
     assert costs.components[1] == costs.components[2]
 
 
-def test_the_reduction_over_replicas_is_measured_and_comes_before_the_update(make_job):
-    job = make_job(*BACKPROPAGATION, "replicas={count: 2, all_reduce: ring}")
-    costs = probe(job)
+def test_the_reduction_over_replicas_is_measured_and_comes_before_the_update(make_workload):
+    workload = make_workload(*BACKPROPAGATION, "replicas={count: 2, all_reduce: ring}")
+    costs = probe(workload)
     assert all(component.reduce_s > 0 for component in costs.components)
     both, one = (Setting("single", costs, stages=1, in_flight=1, replicas=count) for count in (2, 1))
     added = action_durations(both, [2]).update_s[0] - action_durations(one, [2]).update_s[0]
     assert added == pytest.approx(sum(component.reduce_s for component in costs.components))
-    assert all(component.reduce_s == 0 for component in probe(make_job(*BACKPROPAGATION)).components)
+    assert all(component.reduce_s == 0 for component in probe(make_workload(*BACKPROPAGATION)).components)
 
 
 class Beside(Companions):
@@ -178,13 +184,13 @@ def process_waits(process: Any) -> None:
         time.sleep(0.02)
 
 
-def test_stages_share_the_processors_of_the_machine(make_job, monkeypatch):
-    monkeypatch.setattr("alray.run.job.os.sched_getaffinity", lambda _: set(range(4)))
+def test_stages_share_the_processors_of_the_machine(make_planner, monkeypatch):
+    monkeypatch.setattr("alray.run.planning.os.sched_getaffinity", lambda _: set(range(4)))
     entry = "{block: vgg, channels: [2]}"
     components = "model.components=[" + ", ".join([entry] * 6) + "]"
 
     def others(*overrides: str, one_process: bool = False) -> int:
-        return make_job(components, *overrides)._surroundings(one_process).others
+        return make_planner(components, *overrides).surroundings(one_process=one_process).others
 
     assert others("pipeline.stages=1") == 0
     assert others("pipeline.stages=3") == 2

@@ -62,22 +62,24 @@ class Reading(nn.Module):
 """
 
 
-def test_a_block_that_asks_for_values_is_counted_on_the_meta_device(make_job: Callable[..., Any]) -> None:
-    job = make_job(
+def test_a_block_that_asks_for_values_is_counted_on_the_meta_device(make_workload: Callable[..., Any]) -> None:
+    workload = make_workload(
         'model.components=[{"block": "python:own_blocks.Reading"}, {"block": "vgg", "channels": [4]}]', code=OWN
     )
-    memory = component_memory(job.network, 0, 8, CPU)
+    memory = component_memory(workload.network, 0, 8, CPU)
     # What autograd keeps of [8, 4, 8, 8] floats and their ReLU, at least; and not much more.
     maps = 8 * 4 * 8 * 8 * 4
     assert maps <= memory.activation_bytes <= 3 * maps
     assert memory.backward_peak_bytes >= memory.activation_bytes
 
 
-def test_counting_allocates_nothing_and_draws_nothing(make_job: Callable[..., Any]) -> None:
+def test_counting_allocates_nothing_and_draws_nothing(make_workload: Callable[..., Any]) -> None:
     # Weights of 2 TB: they can be counted, and not be had.
-    job = make_job('model.components=[{"block": "linear", "width": 1000000}, {"block": "linear", "width": 500000}]')
+    workload = make_workload(
+        'model.components=[{"block": "linear", "width": 1000000}, {"block": "linear", "width": 500000}]'
+    )
     before = torch.random.get_rng_state()
-    costs = estimate_costs(job.network, batch_size=8, device=CPU, threads=1)
+    costs = estimate_costs(workload.network, batch_size=8, device=CPU, threads=1)
     assert costs.components[1].parameter_bytes >= 4 * 10**6 * 5 * 10**5
     assert costs.components[1].backward_peak_bytes >= costs.components[1].gradient_bytes
     assert torch.equal(torch.random.get_rng_state(), before)

@@ -6,8 +6,8 @@ from types import ModuleType
 from hypothesis import given as on
 from hypothesis import strategies as some
 
-from alray.report.axis import axis_over, spans_decades, tick_label
-from alray.report.curves import Curve, accuracy_curves, loss_curves, num_not_finite, thin
+from alray.report.charts import Curve, axis_over, num_not_finite, spans_decades, thin, tick_label
+from alray.report.run_page import accuracy_curves, loss_curves
 
 FINITE = some.floats(-1e6, 1e6)
 

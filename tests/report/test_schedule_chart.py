@@ -7,9 +7,11 @@ from xml.etree import ElementTree
 import pytest
 
 from alray.plan.program import Program
-from alray.plan.simulate import Durations, simulate
+from alray.plan.simulate import simulate
 from alray.plan.timeline import TimedAction
-from alray.report.schedule_chart import chart_svg, chart_text, time_text
+from alray.report.html import render
+from alray.report.schedule_chart import ScheduleChart, chart_text, schedule_chart, time_text
+from alray.schedules.durations import Durations
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -17,6 +19,10 @@ SVG = "{http://www.w3.org/2000/svg}"
 def bars_of(schedule: str = "streamed", batches: int = 2) -> list[TimedAction]:
     durations = Durations([1e-3] * 2, [2e-3] * 2, [1e-3] * 2)
     return simulate(Program.of_schedule(schedule, 2, batches), durations, in_flight=4).bars()
+
+
+def svg_of(chart: ScheduleChart) -> str:
+    return render("schedule_chart.html", chart=chart)
 
 
 def test_text_one_character_a_slot() -> None:
@@ -51,12 +57,12 @@ def test_nothing_to_draw_is_an_error() -> None:
     with pytest.raises(ValueError, match="no action to draw"):
         chart_text([])
     with pytest.raises(ValueError, match="take no time"):
-        chart_svg([TimedAction(0, "0F0", 1.0, 1.0)])
+        schedule_chart([TimedAction(0, "0F0", 1.0, 1.0)])
 
 
 def test_svg_has_a_titled_box_for_every_action() -> None:
     bars = [bar for bar in bars_of() if bar.end_s > bar.start_s]
-    root = ElementTree.fromstring(chart_svg(bars))
+    root = ElementTree.fromstring(svg_of(schedule_chart(bars)))
     titles = [title.text for title in root.iter(f"{SVG}title")]
     assert len(titles) == len(bars) == 12
     assert titles[0] == "0F0: 1 ms"
@@ -68,7 +74,7 @@ def test_svg_has_a_titled_box_for_every_action() -> None:
 def test_svg_draws_both_on_one_scale() -> None:
     predicted = [TimedAction(0, "0F0", 0.0, 1.0)]
     measured = [TimedAction(0, "receive_wait", 100.0, 101.0), TimedAction(0, "0F0", 101.0, 102.0)]
-    root = ElementTree.fromstring(chart_svg(predicted, measured))
+    root = ElementTree.fromstring(svg_of(schedule_chart(predicted, measured)))
     boxes = [box for box in root.iter(f"{SVG}rect") if box.find(f"{SVG}title") is not None]
     assert len(boxes) == 2
     first, second = (float(box.get("x", "")) for box in boxes)
@@ -78,7 +84,7 @@ def test_svg_draws_both_on_one_scale() -> None:
 
 
 def test_svg_asks_for_nothing_from_elsewhere() -> None:
-    text = chart_svg(bars_of()).replace('xmlns="http://www.w3.org/2000/svg"', "")
+    text = svg_of(schedule_chart(bars_of())).replace('xmlns="http://www.w3.org/2000/svg"', "")
     assert "http" not in text and "href" not in text
 
 

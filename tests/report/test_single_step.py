@@ -1,4 +1,4 @@
-"""The single step: what a mini-batch spends on what, by the plan and by the clocks."""
+"""The single step: the parts of a mini-batch's time, predicted and measured."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from types import ModuleType
 
 import pytest
 
-from alray.plan.plan import Plan
 from alray.report.folder import read_run
-from alray.report.single_step import Parts, predicted_parts, single_step
-from alray.report.single_step_section import HEAD, cells, single_step_section
+from alray.report.run_page import run_page
+from alray.report.single_step import HEAD, Parts, cells, predicted_parts, single_step
+from alray.report.timeline import steady_timeline
 
 
 def test_measured_parts_are_of_a_mini_batch_after_warm_up(given: ModuleType) -> None:
@@ -54,17 +54,11 @@ def test_predicted_parts_of_a_streamed_step(given: ModuleType) -> None:
 @pytest.mark.parametrize("schedule", ["streamed", "overlapped", "parallel_backward", "sequential"])
 def test_predicted_parts_add_up_to_the_predicted_step(given: ModuleType, schedule: str) -> None:
     plan = given.example_plan((1, 2, 1), schedule=schedule)
-    plan = dataclasses.replace(plan, predicted_step_time_s=simulated_s(plan))
+    plan = dataclasses.replace(plan, predicted_step_time_s=steady_timeline(plan)[0].step_time_s)
     parts = predicted_parts(plan)
     assert [part.step_s for part in parts] == pytest.approx([plan.predicted_step_time_s] * 3, rel=0.01)
     assert sum(part.forward_s + part.backward_s + part.update_s for part in parts) == pytest.approx(0.016)
     assert max(part.idle_s for part in parts) < 0.01 * plan.predicted_step_time_s
-
-
-def simulated_s(plan: Plan) -> float:
-    from alray.report.predicted import steady_timeline
-
-    return steady_timeline(plan)[0].step_time_s
 
 
 def test_micro_batches_of_all_virtual_stages_are_added_up(given: ModuleType) -> None:
@@ -100,7 +94,7 @@ def test_the_table_as_json_and_on_the_page(given: ModuleType, tmp_path: Path) ->
     measured = value["rows"][-1]["measured"]
     assert measured["communication_s"] == pytest.approx(0.001)
     assert measured["step_s"] == pytest.approx(0.005)
-    text = single_step_section(run)
+    text = run_page(run)
     assert "<h2>The single step</h2>" in text
     # data, F, B, U, communication, send wait, receive wait, idle, step
     row = "".join(f"<td>{cell}</td>" for cell in ("0", "1.00", "2.00", "1.00", "1.00", "0.10", "0.60", "0.30", "5.00"))

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from alray.plan.actions import parse
 from alray.plan.timeline import TimedAction
 from alray.records import Span
 from alray.report.folder import read_run
-from alray.report.predicted import predicted_bars
-from alray.report.slices import (
+from alray.report.timeline import (
     Lane,
     category,
     measured_steady,
+    predicted_bars,
     predicted_lanes,
     traced_batches,
     window,
+    write_timeline,
 )
-from alray.report.timeline import write_timeline
+from alray.schedules.actions import parse
 
 
 def trace(folder: Path) -> dict[str, Any]:

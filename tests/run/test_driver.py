@@ -13,10 +13,11 @@ from alray.plan.costs import ComponentCosts, Costs
 from alray.plan.make import make_plan
 from alray.records import effective, read
 from alray.run.driver import Driver
-from alray.run.folder import latest_manifest, manifests
 from alray.run.recorder import Recorder
-from alray.stage.assignment import DataFacts, Start
-from alray.stage.telemetry import CheckpointPart, ComponentFile, Losses, StageStatus
+from alray.stage.assignment import Start
+from alray.stage.telemetry import CheckpointPart, Losses, StageStatus
+from alray.stage.workload import DataFacts
+from alray.store import ComponentFile, latest_manifest, manifests
 
 TOTAL = 10
 COMPONENT = ComponentCosts("fake", 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1, 4, 4, 8, 16, 64, 64, 64, (4,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alray.run.found import settled_speeds
+from alray.run.engines import settled_speeds
 
 
 @pytest.mark.parametrize(

@@ -37,38 +37,40 @@ def test_limits_of_stages(
     assert stage_memory_limits(spec, 2, replicas, CPU) == expected
 
 
-def need(job: Any) -> int:
-    return max(own.memory.total_bytes for own in job.plan(job.costs(probe=False)).stage_plans)
+def need(planner: Any) -> int:
+    return max(own.memory.total_bytes for own in planner.plan(planner.costs(probe=False)).stage_plans)
 
 
 @pytest.mark.parametrize("stages", [1, 2])
-def test_auto_is_the_largest_micro_batch_that_fits(make_job: Callable[..., Any], stages: int) -> None:
-    needs = {number: need(make_job(BY_GPIPE, gpipe(stages=stages, micro_batches=str(number)))) for number in (2, 4, 8)}
+def test_auto_is_the_largest_micro_batch_that_fits(make_planner: Callable[..., Any], stages: int) -> None:
+    needs = {
+        number: need(make_planner(BY_GPIPE, gpipe(stages=stages, micro_batches=str(number)))) for number in (2, 4, 8)
+    }
     assert needs[2] > needs[4] > needs[8]
     for number in (4, 8):
-        job = make_job(BY_GPIPE, gpipe(stages=stages), f"resources.memory_bytes={needs[number]}")
-        assert job.spec.pipeline.micro_batches == job.spec.micro_batches == number
-        assert job.plan(job.costs(probe=False)).micro_batches == number
-    roomy = make_job(BY_GPIPE, gpipe(stages=stages), "resources.memory_bytes=1000000000")
-    assert roomy.spec.micro_batches == stages
+        planner = make_planner(BY_GPIPE, gpipe(stages=stages), f"resources.memory_bytes={needs[number]}")
+        assert planner.workload.spec.pipeline.micro_batches == planner.workload.spec.micro_batches == number
+        assert planner.plan(planner.costs(probe=False)).micro_batches == number
+    roomy = make_planner(BY_GPIPE, gpipe(stages=stages), "resources.memory_bytes=1000000000")
+    assert roomy.workload.spec.micro_batches == stages
     with pytest.raises(PlanError, match=r"pipeline\.micro_batches: even in 8 micro-batches, of 1 sample each, stage"):
-        make_job(BY_GPIPE, gpipe(stages=stages), f"resources.memory_bytes={needs[8] // 2}")
+        make_planner(BY_GPIPE, gpipe(stages=stages), f"resources.memory_bytes={needs[8] // 2}")
 
 
-def test_batch_normalisation_is_refused_where_auto_cuts(make_job: Callable[..., Any]) -> None:
+def test_batch_normalisation_is_refused_where_auto_cuts(make_planner: Callable[..., Any]) -> None:
     with pytest.raises(SpecError, match="batch normalisation"):
-        make_job(BY_GPIPE, gpipe(stages=2, norm="refuse"))
+        make_planner(BY_GPIPE, gpipe(stages=2, norm="refuse"))
     # On one stage it may be that nothing is cut.
-    assert make_job(BY_GPIPE, gpipe(norm="refuse")).spec.micro_batches == 1
-    tight = need(make_job(BY_GPIPE, gpipe(micro_batches="4")))
+    assert make_planner(BY_GPIPE, gpipe(norm="refuse")).workload.spec.micro_batches == 1
+    tight = need(make_planner(BY_GPIPE, gpipe(micro_batches="4")))
     with pytest.raises(PlanError, match="each of the 4 micro-batches would be normalised"):
-        make_job(BY_GPIPE, gpipe(norm="refuse"), f"resources.memory_bytes={tight}")
+        make_planner(BY_GPIPE, gpipe(norm="refuse"), f"resources.memory_bytes={tight}")
 
 
-def test_where_no_cut_fits_the_plan_says_so(make_job: Callable[..., Any]) -> None:
-    job = make_job("pipeline.stages=2", "resources.memory_bytes=1000")
+def test_where_no_cut_fits_the_plan_says_so(make_planner: Callable[..., Any]) -> None:
+    planner = make_planner("pipeline.stages=2", "resources.memory_bytes=1000")
     with pytest.raises(PlanError) as caught:
-        job.plan(job.costs(probe=False))
+        planner.plan(planner.costs(probe=False))
     (problem,) = caught.value.problems
     assert "stage 1 needs" in problem.message and "and has 1000" in problem.message
     assert problem.key == "pipeline.partition" and "resources.memory_bytes" in (problem.mend or "")

@@ -29,18 +29,7 @@ def test_singular_and_plural_read_alike() -> None:
     assert parse_duration("1 epochs") == parse_duration("1 epoch") == parse_duration("1epoch")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("3 weeks", "expected a duration, got the text `3 weeks`"),
-        ("epoch", "expected a duration, got the text `epoch`"),
-        ("-1 steps", "expected a duration, got the text `-1 steps`"),
-        ("1 epoch\n", "expected a duration, got the text `1 epoch\\n`"),
-        ("0 steps", "expected a duration of more than nothing and less than for ever, got `0 steps`"),
-        ("1.5 steps", "steps are whole mini-batches, got `1.5 steps`"),
-    ],
-)
-def test_refusals(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=r"\A") as caught:
+@pytest.mark.parametrize("text", ["3 weeks", "epoch", "-1 steps", "1 epoch\n", "0 steps", "1.5 steps"])
+def test_refusals(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^expected a "):
         parse_duration(text)
-    assert str(caught.value) == message

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from alray.schedules.table import SCHEDULES
 from alray.spec.loading import LoadedSpec, load_spec
-from alray.spec.micro_batches import PIPELINES
 from alray.spec.models import Backpropagation, Cosine, Head, OwnBlock, Sgd, Synthetic
 
 Complaints = Callable[..., list[str]]
@@ -57,7 +57,7 @@ def test_another_kind_drops_what_it_lacks_and_keeps_the_rest(load: Load, small: 
     text = small.replace("{kind: adam}", "{kind: adam, lr: 0.5, betas: [0.8, 0.9], eps: 1.0e-6, clip_norm: 1.0}")
     loaded = load("optimizer.kind=sgd", text=text)
     assert loaded.spec.optimizer == Sgd(kind="sgd", lr=0.5, clip_norm=1.0)
-    assert loaded.notes == ["optimizer.kind=sgd drops optimizer.betas, optimizer.eps: sgd has no such key"]
+    assert loaded.notes == ["optimizer.kind=sgd removes optimizer.betas, optimizer.eps: sgd has no such key"]
 
 
 def test_another_source_and_another_block(load: Load) -> None:
@@ -65,13 +65,6 @@ def test_another_source_and_another_block(load: Load) -> None:
     assert isinstance(loaded.spec.data, Synthetic)
     own = loaded.spec.model.components[1]
     assert isinstance(own, OwnBlock) and own.fields == {"channels": [8], "pool": True}
-
-
-def test_what_the_command_line_asked_for_is_never_dropped(complaints: Complaints, small: str) -> None:
-    assert complaints(small, ["optimizer.eps=1", "optimizer.kind=sgd", "optimizer.lr=1"]) == [
-        "command line: optimizer.eps: unknown key; known: kind, lr, label_lr, weight_decay, clip_norm, accumulate, "
-        "momentum, nesterov"
-    ]
 
 
 def test_the_length_asked_for_sets_the_other_aside(load: Load) -> None:
@@ -111,7 +104,7 @@ def test_backpropagation_sets_the_pipeline_of_local_losses_aside(load: Load, sma
     ]
 
 
-@pytest.mark.parametrize("schedule", PIPELINES)
+@pytest.mark.parametrize("schedule", [schedule.name for schedule in SCHEDULES.values() if schedule.is_pipeline])
 def test_a_pipeline_of_backpropagation_asked_for_keeps_the_stages(load: Load, small: str, schedule: str) -> None:
     text = small.replace("{stages: 2}", "{schedule: streamed, partition: uniform, stages: 2}")
     text = text.replace("channels: [4]", "channels: [4], repeat: 3")  # enough components for the virtual stages
@@ -131,59 +124,3 @@ def test_an_alias_changes_in_one_place(load: Load, small: str) -> None:
     text = text.replace("{block: vgg, channels: [8], pool: true}", "*a")
     components = load("model.components.0.channels.0=5", text=text).spec.model.components
     assert [entry.fields["channels"] for entry in components] == [(5,), (4,)]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["optimizer.lrr=1"], "command line: optimizer.lrr: unknown key; did you mean `lr`?"),
-        (["optimiser.lr=1"], "command line: optimiser: unknown key; did you mean `optimizer`?"),
-        (["optimizer.lr=abc"], "command line: optimizer.lr: expected a number, got the text `abc`"),
-        (["lr"], "command line: `lr` is not of the form key=value; write such as optimizer.lr=3e-4"),
-        (["=3"], "command line: `=3` is not of the form key=value; write such as optimizer.lr=3e-4"),
-        (["a..b=3"], "command line: `a..b=3` is not of the form key=value; write such as optimizer.lr=3e-4"),
-        (["seed.x=1", "name=a"], "command line: seed: expected an integer, got a section"),
-        (["name.x=1"], "command line: name.x: `name` is the text `small`, not a section; set it whole: name=..."),
-        (
-            ["model.components.x=1"],
-            "command line: model.components.x: `model.components` is a list; name one of its entries by number",
-        ),
-        (
-            ["model.components.2.repeat=1"],
-            "command line: model.components[2].repeat: `model.components` has no entry 2; the last one is 1",
-        ),
-        (
-            ["seed=[1"],
-            "command line: seed: `[1`: not YAML: expected ',' or ']', but got '<stream end>' "
-            "(while parsing a flow sequence that begins in line 1)",
-        ),
-        (["seed=1", "seed=2"], "command line: seed: given twice; keep one of them"),
-        (
-            ["method.label_dim=3", "method=backpropagation"],
-            "command line: method: it would undo method.label_dim; put it first",
-        ),
-        (
-            ["optimizer.kind=sgdd"],
-            "command line: optimizer.kind: unknown kind `sgdd`; did you mean `sgd`? known: sgd, adam, adamw, lars",
-        ),
-        (
-            ["run.stop_at.above=0.9"],
-            "command line: run.stop_at.metric: this key is required; it is: what is looked at: a share in 0..1",
-        ),
-        (
-            ["pipeline.partition=[1, 2]"],
-            "command line: pipeline.partition: [1, 2] covers 3 components, but the model has 2; "
-            "give the number of components of each stage, with `repeat` counted",
-        ),
-    ],
-)
-def test_refusals(small: str, complaints: Complaints, overrides: list[str], message: str) -> None:
-    assert complaints(small, overrides) == [message]
-
-
-def test_problems_of_file_and_command_line_are_told_together(small: str, complaints: Complaints) -> None:
-    assert complaints(small.replace("stages: 2", "stages: x"), ["foo", "seed=-1"]) == [
-        "x.yaml:9: pipeline.stages: expected an integer, got the text `x`",
-        "command line: seed: must be at least 0, got -1",
-        "command line: `foo` is not of the form key=value; write such as optimizer.lr=3e-4",
-    ]

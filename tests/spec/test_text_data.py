@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from alray.errors import SpecError
 from alray.spec.data import Docstrings, HuggingFace, TextCsv, TinyImagenet
 from alray.spec.loading import dump_spec, load_spec
 
@@ -64,47 +63,3 @@ def test_what_is_dumped_is_read_again(load: Callable[[str], Any], tmp_path: Path
     assert load_spec(tmp_path / "again.yaml").spec == spec
     if isinstance(spec.data, HuggingFace) and spec.data.path is not None:
         assert spec.data.text_columns == ("title", "content")
-
-
-@pytest.mark.parametrize(
-    ("data", "key", "message"),
-    [
-        (
-            "source: docstrings, augment: strong",
-            "data.augment",
-            "this is for pictures, and the samples of this source are documents; set data.augment=none",
-        ),
-        (
-            "source: docstrings, image_size: 32",
-            "data.image_size",
-            "this is for pictures, and the samples of this source are documents; leave it out",
-        ),
-        (
-            "source: huggingface",
-            "data",
-            "exactly one of `dataset` and `path` is needed; `dataset` is a name on the hub, `path` a folder on disk",
-        ),
-        (
-            "source: huggingface, dataset: a, path: b",
-            "data",
-            "exactly one of `dataset` and `path` is needed; `dataset` is a name on the hub, `path` a folder on disk",
-        ),
-        ("source: docstrings, text: {tokenizer: ''}", "data.text.tokenizer", "expected the name of a tokenizer"),
-        ("source: docstrings, text: {vocabulary_size: 2}", "data.text.vocabulary_size", ""),
-        ("source: docstrings, text: {max_tokens: 0}", "data.text.max_tokens", ""),
-        ("source: digits, text: {max_tokens: 3}", "data.text", "unknown key"),
-        ("source: text_csv", "data.train", ""),
-        (
-            "source: 'python:words.Own', text: {}, image_size: 8",
-            "data.text",
-            "`image_size` is for pictures, and samples with a `text` are documents; leave out image_size",
-        ),
-    ],
-)
-def test_what_is_refused(load: Callable[[str], Any], data: str, key: str, message: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        load(data)
-    (problem,) = caught.value.problems
-    assert problem.key == key
-    assert problem.line == 2
-    assert message in str(problem)

@@ -49,9 +49,9 @@ def test_values(text: str, value: Any) -> None:
     assert (type(got), got) == (type(value), value)
 
 
-@pytest.mark.parametrize("text", ["on", "off", "yes", "no", "Y", "1:30", "1_000", "2020-01-01", "=", "0b1", "e3", "."])
-def test_what_only_yaml_1_1_takes_for_a_value_is_text(text: str) -> None:
-    assert value_of(f"k: {text}") == {"k": text}
+def test_what_only_yaml_1_1_takes_for_a_value_is_text() -> None:
+    words = ["on", "off", "yes", "no", "Y", "1:30", "1_000", "2020-01-01", "=", "0b1", "e3", "."]
+    assert value_of(f"[{', '.join(words)}]") == words
 
 
 def test_nan_is_a_number() -> None:
@@ -75,61 +75,10 @@ def test_every_value_has_its_line() -> None:
     assert lines == {("a",): 1, ("b",): 2, ("b", 1): 4, ("b", 1, "c"): 4, ("b", 1, "d"): 5}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a: 1\na: 2", "x.yaml:2: a: this key stands in line 1 already; keep one of them"),
-        (
-            "a: 1\n---\nb: 2",
-            "x.yaml:3: a second document begins here; a spec file holds one document: give each its own file",
-        ),
-        ("a:\n\tb: 1", "x.yaml:2: not YAML: a tab cannot begin a value or indent a line; indent with spaces"),
-        ("a: b: c", "x.yaml:1: not YAML: mapping values are not allowed here"),
-        (
-            "a: [1\nb: 2",
-            "x.yaml:2: not YAML: expected ',' or ']', but got ':' "
-            "(while parsing a flow sequence that begins in line 1)",
-        ),
-        ("a: *b", "x.yaml:1: not YAML: found undefined alias 'b'"),
-        (
-            "a: 1\nb: \x01",
-            "x.yaml:2: not YAML: the character U+0001 cannot stand in it; "
-            "write it as an escape in a double-quoted text, or remove it",
-        ),
-        ('a: "\\U00110000"', "x.yaml:1: not YAML: an escape stands for no character"),
-        ('a: "\\ud800"', "x.yaml:1: a: `\\ud800` is not a value of the type str; write another value"),
-        ("a: &a [*a]", "x.yaml:1: a[0]: this alias stands for a section that holds it; remove the alias"),
-        ("a: {<<: 3}", "x.yaml:1: a: `<<` takes a section, or a list of sections; write such as `<<: *name`"),
-        ("{1: 2}", "x.yaml:1: the key `1` is not text; write the key in quotes"),
-        ("? [a]\n: 3", "x.yaml:1: the key a list or section is not text; write the key in quotes"),
-        (
-            "a: !!binary abc",
-            "x.yaml:1: a: values of the type `!!binary` are not read; use text, numbers, lists and sections",
-        ),
-        (
-            "a: !mine {b: 1}",
-            "x.yaml:1: a: values of the type `!mine` are not read; use text, numbers, lists and sections",
-        ),
-        ("a: !!int x", "x.yaml:1: a: `x` is not a value of the type int; write another value"),
-        ("[" * 2000, "x.yaml: sections are nested too deeply; at most 100 levels are read"),
-        ("[" * 102 + "]" * 102, "x.yaml: sections are nested too deeply; at most 100 levels are read"),
-    ],
-)
-def test_what_is_refused(text: str, message: str) -> None:
-    assert complaint(text) == message
-
-
-def test_all_duplicate_keys_are_told_at_once() -> None:
-    assert complaint("a: {x: 1, x: 2}\nb: 1\nb: 2\n").split("\n") == [
-        "x.yaml:1: a.x: this key stands in line 1 already; keep one of them",
-        "x.yaml:3: b: this key stands in line 2 already; keep one of them",
-    ]
-
-
 def test_a_bomb_of_aliases_is_refused() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
-    assert complaint("\n".join(lines)) == "x.yaml: the file stands for more than 100000 values; remove aliases"
+    assert "more than 100000 values" in complaint("\n".join(lines))
 
 
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=12)

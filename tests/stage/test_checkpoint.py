@@ -16,13 +16,14 @@ from alray.stage.checkpoint import (
     CheckpointWriter,
     load_component,
     optimizer_file,
-    step_folder,
     take_snapshot,
     weights_file,
     write_snapshot,
 )
+from alray.stage.replication import Alone
 from alray.stage.telemetry import CheckpointPart
 from alray.stage.weights_hash import weights_sha256
+from alray.store import step_folder
 
 OPTIMIZERS = [
     "optimizer={kind: adam, lr: 0.01}",
@@ -175,7 +176,7 @@ def test_a_model_with_more_components_than_the_checkpoint(make_network, tmp_path
     hashes = write(network.component(0, "cpu"), tmp_path)
     assert complaint(network.component(1, "cpu"), tmp_path, hashes) == (
         f"{tmp_path / 'manifest.json'}: the checkpoint has no file component-01.safetensors; "
-        "the model of the spec has more components than the checkpoint's"
+        "use the model that the checkpoint was written with: this one has more components"
     )
 
 
@@ -185,7 +186,7 @@ def test_the_weights_of_another_model(make_network, tmp_path):
     message = complaint(other, tmp_path, hashes)
     assert message.startswith(f"{tmp_path / weights_file(0)}: these are not the weights of component 0: ")
     assert "size mismatch" in message and "\n" not in message
-    assert message.endswith("; the model, method or data of the spec is another one than the checkpoint's")
+    assert message.endswith("; use the model, method and data that the checkpoint was written with")
     twin = make_network("method={kind: backpropagation}").component(0, "cpu")
     assert "Unexpected key(s)" in complaint(twin, tmp_path, hashes)
 
@@ -211,7 +212,7 @@ def test_the_writer_takes_the_snapshot_at_once_and_writes_in_the_background(make
         threads.append(threading.current_thread().name)
         parts.append(part)
 
-    writer = CheckpointWriter(tmp_path, report)
+    writer = CheckpointWriter(tmp_path, report, Alone())
     writer.write([component], 3, final=False)
     train(component, 1)
     writer.write([component], 4, final=True)
@@ -226,7 +227,7 @@ def test_the_writer_takes_the_snapshot_at_once_and_writes_in_the_background(make
 def test_a_checkpoint_that_cannot_be_written_is_told(make_network, tmp_path):
     (tmp_path / "checkpoints").write_text("a file where the folder should be")
     parts: list[CheckpointPart] = []
-    writer = CheckpointWriter(tmp_path / "checkpoints", parts.append)
+    writer = CheckpointWriter(tmp_path / "checkpoints", parts.append, Alone())
     writer.write([make_network().component(0, "cpu")], 3, final=False)
     with pytest.raises(CheckpointError, match=r"a checkpoint could not be written: .*; make room on the disk"):
         writer.finish()
@@ -238,7 +239,7 @@ def test_any_other_fault_of_the_writer_comes_up_too(make_network, tmp_path):
     """A thread that swallowed it would leave a run without checkpoints, and nobody told."""
     component = make_network().component(0, "cpu")
     component.f.register_buffer("spectrum", torch.zeros(1, dtype=torch.complex32))
-    writer = CheckpointWriter(tmp_path, lambda part: None)
+    writer = CheckpointWriter(tmp_path, lambda part: None, Alone())
     writer.write([component], 3, final=False)
     with pytest.raises(Exception, match="complex32"):
         writer.finish()

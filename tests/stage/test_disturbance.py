@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from alray.spec.disturbance import FixedDisturbance, RandomDisturbance
+from alray.spec.replicas import FixedDisturbance, RandomDisturbance
 from alray.stage.disturbance import slowdown
 
 FIXED = FixedDisturbance(workers=(1, 3), factor=3.0, epochs=(2, 6))

@@ -15,9 +15,9 @@ def scores(labels: torch.Tensor, wrong: int, classes: int = 4) -> torch.Tensor:
     return torch.nn.functional.one_hot(answers, classes).float()
 
 
-def test_every_sample_of_every_split_is_counted_once(make_job):
-    data = make_job("data.samples=100").data
-    evaluator = Evaluator(data, ("train", "validation", "test"), num_components=2)
+def test_every_sample_of_every_split_is_counted_once(make_workload):
+    data = make_workload("data.samples=100").data
+    evaluator = Evaluator(data, ("train", "validation", "test"), depths=(1, 2))
     sizes: list[int] = []
     for number, batch in enumerate(evaluator):
         sizes.append(len(batch.labels))
@@ -33,8 +33,8 @@ def test_every_sample_of_every_split_is_counted_once(make_job):
     )
 
 
-def test_answers_may_come_later_than_the_next_batches_go(make_job):
-    evaluator = Evaluator(make_job().data, ("validation", "test"), num_components=1)
+def test_answers_may_come_later_than_the_next_batches_go(make_workload):
+    evaluator = Evaluator(make_workload().data, ("validation", "test"), depths=(1,))
     batches = list(evaluator)
     for number in range(len(batches)):
         evaluator.take(number, [scores(batches[number].labels, 0)])
@@ -42,32 +42,32 @@ def test_answers_may_come_later_than_the_next_batches_go(make_job):
     assert (only.train, only.validation, only.test) == (None, 1.0, 1.0)
 
 
-def test_a_split_that_is_not_there_is_left_out(make_job):
-    evaluator = Evaluator(make_job("data.validation_fraction=0").data, ("validation", "test"), num_components=1)
+def test_a_split_that_is_not_there_is_left_out(make_workload):
+    evaluator = Evaluator(make_workload("data.validation_fraction=0").data, ("validation", "test"), depths=(1,))
     for number, batch in enumerate(evaluator):
         evaluator.take(number, [scores(batch.labels, 0)])
     (only,) = evaluator.accuracies()
     assert only.validation is None and only.test == 1.0
 
 
-def test_the_one_route_of_backpropagation_is_the_whole_network(make_job):
-    evaluator = Evaluator(make_job().data, ("test",), num_components=4)
+def test_the_one_route_of_backpropagation_is_the_whole_network(make_workload):
+    evaluator = Evaluator(make_workload().data, ("test",), depths=(4,))
     for number, batch in enumerate(evaluator):
         evaluator.take(number, [scores(batch.labels, 2)])
     (only,) = evaluator.accuracies()
     assert only.depth == 4 and only.test is not None and 0.0 < only.test < 1.0
 
 
-def test_nothing_measured_is_no_accuracy(make_job):
-    assert Evaluator(make_job().data, (), num_components=2).accuracies() == []
+def test_nothing_measured_is_no_accuracy(make_workload):
+    assert Evaluator(make_workload().data, (), depths=(1, 2)).accuracies() == []
 
 
 @pytest.mark.parametrize("partition", [(2,), (1, 1)])
-def test_routes_are_the_same_for_every_cut(make_job, partition):
+def test_routes_are_the_same_for_every_cut(make_workload, partition):
     """Inference by hand: f up to a depth, its bridge, then every label decoder down."""
-    from alray.stage.stage import make_stage
+    from alray.stage.assemble import stage_of
 
-    network = make_job().network
+    network = make_workload().network
     components = [network.component(index, "cpu").eval() for index in range(2)]
     samples = torch.randn(6, 2, 8, 8)
     with torch.no_grad():
@@ -80,7 +80,7 @@ def test_routes_are_the_same_for_every_cut(make_job, partition):
             by_hand.append(t)
     stages, first = [], 0
     for count in partition:
-        stages.append(make_stage([network.component(first + place, "cpu") for place in range(count)]))
+        stages.append(stage_of([network.component(first + place, "cpu") for place in range(count)]))
         stages[-1].evaluation_mode(True)
         first += count
     routes: list[list[torch.Tensor]] = []

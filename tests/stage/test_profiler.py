@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 import torch
 
+from alray.nn.component import LocalComponent
+from alray.schedules.actions import parse_program
+from alray.stage.assemble import stage_of
 from alray.stage.clock import Clock
+from alray.stage.ports import Ports
 from alray.stage.profiler import Profiler, profiling
-from alray.stage.stage import SteppedStage, make_stage
+from alray.stage.stages.stage import ActionStage, MiniBatch
 
 CPU = torch.device("cpu")
 DAY_US = 86_400e6
@@ -25,27 +29,28 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def make_stages(make_network: Callable[..., Any]) -> Callable[..., list[SteppedStage]]:
+def make_stages(make_network: Callable[..., Any]) -> Callable[..., list[ActionStage]]:
     """Stages of one component each, or one of both."""
 
-    def make(*overrides: str, together: bool = False) -> list[SteppedStage]:
+    def make(*overrides: str, together: bool = False) -> list[ActionStage]:
         network = make_network(*overrides)
         components = [network.component(index, CPU) for index in range(2)]
-        return [make_stage(components)] if together else [make_stage([component]) for component in components]
+        actions = [each for each in ACTIONS if each.kind != "L" or isinstance(components[0], LocalComponent)]
+        cut = [components] if together else [[component] for component in components]
+        return [stage_of(part, actions) for part in cut]
 
     return make
 
 
-def train(stage: SteppedStage, clock: Clock, step: int, incoming: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    with clock.measure("F", f"0F{step - 1}", step):
-        outgoing = stage.encoder_forward(incoming, step)
-    with clock.measure("B", f"0B{step - 1}", step):
-        outgoing |= stage.label_forward(incoming)
-        stage.backward()
-    with clock.measure("U", f"0U{step - 1}", step):
-        stage.update(0.01, 0.01)
+ACTIONS = parse_program("0F0 0L0 0B0 0U0")[0]
+
+
+def train(stage: ActionStage, clock: Clock, step: int, incoming: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    batch = MiniBatch(step, incoming, lr=0.01, label_lr=0.01, samples=8)
+    for _ in stage.mini_batch(batch, Ports(), clock):
+        pass
     clock.step_done()
-    return outgoing
+    return batch.outgoing
 
 
 def samples() -> dict[str, torch.Tensor]:
@@ -75,8 +80,8 @@ def test_components_of_local_losses_are_named_within_their_actions(
                 train(stage, clock, step, samples())
     assert [(name, depth) for name, depth, _ in named(tmp_path / "t.json")] == [
         *(("0F1", 0), ("forward component 0", 1), ("forward component 1", 1)),
-        *(("0B1", 0), ("losses component 0", 1), ("losses component 1", 1)),
-        *(("backward component 0", 1), ("backward component 1", 1)),
+        *(("0L1", 0), ("losses component 0", 1), ("losses component 1", 1)),
+        *(("0B1", 0), ("backward component 0", 1), ("backward component 1", 1)),
         *(("0U1", 0), ("update component 0", 1), ("update component 1", 1)),
     ]
 
@@ -129,7 +134,7 @@ def test_a_failing_mini_batch_leaves_nothing_behind_and_what_was_recorded(
         profiler.mini_batch(1, stage.components, clock),
     ):
         train(stage, clock, 1, samples())
-        stage.forward({"s": torch.zeros(8, 3), "labels": torch.zeros(8)}, 2)
+        train(stage, clock, 2, {"s": torch.zeros(8, 3), "labels": torch.zeros(8)})
     assert "0U0" in {name for name, *_ in named(tmp_path / "t.json")}
     assert "measure" not in vars(clock) and "forward_step" not in vars(stage.components[0])
 
@@ -171,6 +176,6 @@ def test_a_trace_is_added_to_the_one_that_is_there(
                 event["ts"] = event.get("ts", 0.0) - 10 * DAY_US
             trace.write_text(json.dumps(value))
     actions = {name: start for name, _, start in named(trace) if name[0] == "0"}
-    assert list(actions) == ["0F0", "0B0", "0U0", "0F1", "0B1", "0U1"]
+    assert list(actions) == ["0F0", "0L0", "0B0", "0U0", "0F1", "0L1", "0B1", "0U1"]
     assert 0 < actions["0F1"] - actions["0U0"] < DAY_US
     assert [path.name for path in trace.parent.iterdir()] == ["t.json"]

@@ -7,7 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from alray.stage.stage import BackpropagationStage, LocalLossStage, make_stage
+from alray.stage.assemble import stage_of
+from alray.stage.stages.backpropagation import BackpropagationStage
+from alray.stage.stages.local_losses import LocalLossStage
+
+from ..mini_batches import backward, forward
 
 BP = "method={kind: backpropagation}"
 
@@ -45,15 +49,15 @@ def plain(stage, network) -> nn.Sequential:
 )
 def test_backpropagation_equals_a_plain_loop(make_network, optimizer, make):
     network = make_network(BP, f"optimizer={optimizer}", "method.label_smoothing=0.1")
-    stage = make_stage([network.component(index, "cpu") for index in range(2)], label_smoothing=0.1)
+    stage = stage_of([network.component(index, "cpu") for index in range(2)])
     assert isinstance(stage, BackpropagationStage)
     model = plain(stage, network)
     plain_optimizer = make(model.parameters())
     rate = plain_optimizer.param_groups[0]["lr"]
     for step in range(1, 6):
         s, labels = batch(step)
-        assert stage.forward({"s": s, "labels": labels}, step) == {}
-        losses = stage.backward()
+        assert forward(stage, {"s": s, "labels": labels}, step) == {}
+        losses = backward(stage)
         stage.update(rate, rate)
         plain_optimizer.zero_grad()
         loss = functional.cross_entropy(model(s), labels, label_smoothing=0.1)
@@ -71,11 +75,11 @@ def test_backpropagation_equals_a_plain_loop(make_network, optimizer, make):
 
 def test_the_rate_of_label_chains_is_nothing_to_backpropagation(make_network):
     network = make_network(BP)
-    stages = [make_stage([network.component(index, "cpu") for index in range(2)]) for _ in range(2)]
+    stages = [stage_of([network.component(index, "cpu") for index in range(2)]) for _ in range(2)]
     for stage, label_lr in zip(stages, (0.0, 7.0), strict=True):
         s, labels = batch(1)
-        stage.forward({"s": s, "labels": labels}, 1)
-        stage.backward()
+        forward(stage, {"s": s, "labels": labels}, 1)
+        backward(stage)
         stage.update(0.01, label_lr)
     for mine, other in zip(stages[0].components, stages[1].components, strict=True):
         assert all(torch.equal(mine.weights()[name], value) for name, value in other.weights().items())
@@ -83,12 +87,12 @@ def test_the_rate_of_label_chains_is_nothing_to_backpropagation(make_network):
 
 def test_losses_are_named_by_component_and_loss(make_network):
     network = make_network("model.components=[{block: vgg, channels: [4], repeat: 3}]")
-    stage = make_stage([network.component(index, "cpu") for index in (1, 2)])
+    stage = stage_of([network.component(index, "cpu") for index in (1, 2)])
     assert isinstance(stage, LocalLossStage)
-    below = make_stage([network.component(0, "cpu")])
+    below = stage_of([network.component(0, "cpu")])
     s, labels = batch(1)
-    stage.forward(below.forward({"s": s, "labels": labels}, 1), 1)
-    losses = stage.backward()
+    forward(stage, forward(below, {"s": s, "labels": labels}, 1), 1)
+    losses = backward(stage)
     assert {index: sorted(named) for index, named in losses.items()} == {
         1: ["associated", "autoencoder"],
         2: ["associated", "autoencoder"],
@@ -98,7 +102,7 @@ def test_losses_are_named_by_component_and_loss(make_network):
 @pytest.mark.parametrize("method", ["method.label_dim=5", BP])
 def test_evaluation_mode_is_of_every_module_and_can_be_left(make_network, method):
     network = make_network(method)
-    stage = make_stage([network.component(index, "cpu") for index in range(2)])
+    stage = stage_of([network.component(index, "cpu") for index in range(2)])
     assert all(module.training for component in stage.components for module in component.modules())
     stage.evaluation_mode(True)
     assert not any(module.training for component in stage.components for module in component.modules())
@@ -114,11 +118,11 @@ def test_an_evaluation_between_mini_batches_does_not_change_the_training(make_ne
     network = make_network()
     ends = []
     for evaluates in (False, True):
-        stage = make_stage([network.component(index, "cpu") for index in range(2)])
+        stage = stage_of([network.component(index, "cpu") for index in range(2)])
         for step in range(1, 4):
             s, labels = batch(step)
-            stage.forward({"s": s, "labels": labels}, step)
-            stage.backward()
+            forward(stage, {"s": s, "labels": labels}, step)
+            backward(stage)
             stage.update(0.01, 0.01)
             if evaluates:
                 stage.evaluation_mode(True)
@@ -130,8 +134,8 @@ def test_an_evaluation_between_mini_batches_does_not_change_the_training(make_ne
 
 def test_float64_runs_in_float64(make_network):
     network = make_network("run.precision=float64")
-    stage = make_stage([network.component(index, "cpu") for index in range(2)])
+    stage = stage_of([network.component(index, "cpu") for index in range(2)])
     s, labels = batch(1)
-    passed_on = stage.forward({"s": s.double(), "labels": labels}, 1)
+    passed_on = forward(stage, {"s": s.double(), "labels": labels}, 1)
     assert {value.dtype for value in passed_on.values()} == {torch.float64}
-    assert all(loss.dtype == torch.float64 for named in stage.backward().values() for loss in named.values())
+    assert all(loss.dtype == torch.float64 for named in backward(stage).values() for loss in named.values())

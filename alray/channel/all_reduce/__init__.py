@@ -1,1 +1,1 @@
-"""All-reduces among the replicas of a component: the backend's own, and four written on point to point."""
+"""All-reduces between the replicas of a component: the one of gloo, and four built on point-to-point messages."""

@@ -1,4 +1,4 @@
-"""What every all-reduce offers: a sum that ends in the same bits on every rank, and a gather along the same routes."""
+"""The interface of an all-reduce: a sum that gives the same bits on every rank, and a gather over the same routes."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ from alray.channel.point_to_point import lost_neighbour, wait_for
 from alray.errors import ChannelError
 
 Part = tuple[torch.Tensor, int]
-"""A contiguous tensor, and the rank it goes to or comes from."""
+"""A contiguous tensor in host memory, and the rank to which it goes or from which it comes."""
 
 Operation = Callable[[list[torch.Tensor], int, int], dist.Work]
-"""A group's `send` or `recv`: tensors, peer, tag."""
+"""The `send` or `recv` of a process group; the arguments are tensors, peer and tag."""
 
 
 class AllReduce(ABC):
-    """One algorithm over one process group of n ranks, any n >= 1.
+    """One algorithm over one gloo process group of n ranks, n >= 1.
 
-    `group` is what `dist.new_group` gives; a bare `dist.ProcessGroupGloo` serves as well, also in threads of one
-    process. Only one call may be under way in a group at a time, and every rank makes the same calls in the same order.
+    `group` comes from `dist.new_group`, or is a `dist.ProcessGroupGloo`, which also works between threads of one
+    process. At most one call may be under way in a group, and every rank must make the same calls in the same order.
+    gloo reads and writes host memory only, so tensors on a GPU are copied there and back.
 
-    Costs in the docstrings are seconds for m bytes, with latency a of a message and b seconds a byte.
+    The docstrings of the algorithms give the cost in seconds for m bytes, with a latency of a seconds per message and
+    b seconds per byte.
     """
 
     name: ClassVar[str]
     bytes_sent: int
-    """Payload this rank has sent so far."""
+    """Payload bytes that this rank has sent so far."""
 
     def __init__(self, group: dist.ProcessGroup, *, timeout_s: float) -> None:
-        """timeout_s: seconds a peer may be silent before `ChannelError` names it."""
+        """timeout_s: seconds to wait for a peer before `ChannelError` is raised with its rank."""
         self.group = group
         self.rank, self.size = group.rank(), group.size()
         self.bytes_sent = 0
@@ -43,19 +45,19 @@ class AllReduce(ABC):
 
     @final
     def sum(self, tensor: torch.Tensor) -> None:
-        """Replace a flat tensor of equal length and dtype on all ranks by its sum over the ranks, in place.
+        """Replace a flat tensor by its sum over the ranks, in place. Length and dtype are the same on all ranks.
 
-        The additions are made in one fixed order and in the tensor's dtype: every rank ends in the same bits, integers
-        are exact, and floats are within n*eps*sum|x| of the true sum. Raises `ChannelError` where a peer is lost.
+        The additions run in one fixed order and in the tensor's dtype. So every rank gets the same bits, integers are
+        exact, and floats are within n*eps*sum|x| of the true sum. Raises `ChannelError` if a peer is lost.
         """
         if tensor.ndim != 1 or not tensor.is_contiguous():
             raise ChannelError(
-                f"an all-reduce takes one flat contiguous tensor, not one of shape {tuple(tensor.shape)}",
-                mend="pack what is to be summed into one buffer",
+                f"an all-reduce needs a flat contiguous tensor, got shape {tuple(tensor.shape)}",
+                mend="pack the values into one flat buffer",
             )
         if self.size == 1 or tensor.numel() == 0:
             return
-        if self._is_carried(tensor):
+        if tensor.device.type == "cpu":
             self._sum(tensor)
         else:
             staged = tensor.cpu()
@@ -64,9 +66,11 @@ class AllReduce(ABC):
 
     @final
     def gather(self, own: torch.Tensor) -> torch.Tensor:
-        """The flat tensors of all ranks, of equal length and dtype, as rows of a new tensor of shape (n, length)."""
-        carried = self._is_carried(own)
-        rows = own.new_empty((self.size, own.numel()), device=own.device if carried else "cpu")
+        """Return the flat tensors of all ranks as rows of a new tensor of shape (n, length).
+
+        Length and dtype are the same on all ranks.
+        """
+        rows = own.new_empty((self.size, own.numel()), device="cpu")
         rows[self.rank].copy_(own)
         if self.size > 1 and own.numel() > 0:
             self._gather(rows)
@@ -74,69 +78,42 @@ class AllReduce(ABC):
 
     @abstractmethod
     def _sum(self, tensor: torch.Tensor) -> None:
-        """`sum` among two ranks or more, of at least one element, on a device the group carries."""
+        """`sum` for at least two ranks and one element, in host memory."""
 
     @abstractmethod
     def _gather(self, rows: torch.Tensor) -> None:
-        """Fill in the rows of the other ranks; row `rank` is there."""
-
-    def _is_carried(self, tensor: torch.Tensor) -> bool:
-        """Whether the group moves the tensor from where it is; gloo reads and writes host memory only."""
-        return tensor.device.type == "cpu" or dist.get_backend(self.group) == "nccl"
+        """Fill in the rows of the other ranks. Row `rank` is already filled."""
 
     def _spare_like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Memory of the tensor's shape, dtype and device to receive into, kept from call to call."""
+        """Return flat memory of the tensor's size and dtype to receive into. It is kept from call to call."""
         nbytes = tensor.numel() * tensor.element_size()
-        if self._spare.numel() < nbytes or self._spare.device != tensor.device:
-            self._spare = torch.empty(nbytes, dtype=torch.uint8, device=tensor.device)
+        if self._spare.numel() < nbytes:
+            self._spare = torch.empty(nbytes, dtype=torch.uint8)
         return self._spare[:nbytes].view(tensor.dtype)
 
     def _exchange(self, *, receive: Sequence[Part] = (), send: Sequence[Part] = ()) -> None:
-        """Receive and send these parts at once; returns when all have arrived, and all that is sent may change again.
+        """Receive and send these parts at once; return when all have arrived and the sent tensors may change again.
 
-        Parts without elements do not travel: both ends know the sizes. Raises `ChannelError` with the peer's rank.
+        Parts without elements are skipped: both ends know the sizes. Raises `ChannelError` with the peer's rank.
         """
         receive = [part for part in receive if part[0].numel() > 0]
         send = [part for part in send if part[0].numel() > 0]
-        if not receive and not send:
-            return
-        if (receive or send)[0][0].device.type == "cpu":
-            self._exchange_one_by_one(receive, send)
-        else:
-            self._exchange_as_batch(receive, send)
-        self.bytes_sent += sum(tensor.numel() * tensor.element_size() for tensor, _ in send)
-
-    def _exchange_one_by_one(self, receive: Sequence[Part], send: Sequence[Part]) -> None:
-        """Over gloo: receives are posted first, so that what arrives goes straight to its place."""
         under_way: list[tuple[str, dist.Work]] = []
+        # Receives are posted first, so that gloo writes each arriving part straight into its place.
         for tensor, peer in receive:
             under_way.append(self._post(self._edge(peer, self.rank), self.group.recv, tensor, peer))
         for tensor, peer in send:
             under_way.append(self._post(self._edge(self.rank, peer), self.group.send, tensor, peer))
         for edge, work in under_way:
             wait_for(work, self._timeout, edge)
+        self.bytes_sent += sum(tensor.numel() * tensor.element_size() for tensor, _ in send)
 
     def _post(self, edge: str, operation: Operation, tensor: torch.Tensor, peer: int) -> tuple[str, dist.Work]:
         try:
-            # Messages of a pair of ranks arrive in the order sent: one tag does for all.
+            # Messages between two ranks arrive in the order of sending, so one tag is enough.
             return edge, operation([tensor], peer, 0)
         except RuntimeError as error:
             raise lost_neighbour(edge, error) from error
-
-    def _exchange_as_batch(self, receive: Sequence[Part], send: Sequence[Part]) -> None:
-        """Over NCCL, where two ranks that both send first would wait for each other unless it knows of all parts."""
-        operations = [
-            *(dist.P2POp(dist.irecv, tensor, group=self.group, group_peer=peer) for tensor, peer in receive),
-            *(dist.P2POp(dist.isend, tensor, group=self.group, group_peer=peer) for tensor, peer in send),
-        ]
-        peers = ", ".join(str(peer) for peer in sorted({peer for _, peer in (*receive, *send)}))
-        edge = f"between rank {self.rank} and rank {peers} of the {self.name} all-reduce"
-        try:
-            works = dist.batch_isend_irecv(operations)
-        except RuntimeError as error:
-            raise lost_neighbour(edge, error) from error
-        for work in works:
-            wait_for(work, self._timeout, edge)
 
     def _edge(self, source: int, target: int) -> str:
         return f"rank {source} -> rank {target} of the {self.name} all-reduce"

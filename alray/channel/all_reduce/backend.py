@@ -1,4 +1,4 @@
-"""The process group's own all-reduce: gloo's ring on CPUs, NCCL's choice on GPUs."""
+"""The all-reduce of the process group itself: gloo's ring."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from alray.channel.point_to_point import lost_neighbour, wait_for
 
 
 class Backend(AllReduce):
-    """`dist.all_reduce` as it is.
+    """`dist.all_reduce` unchanged.
 
-    gloo reduces each part of the tensor on one rank and sends that result around, so its ranks end in the same bits
-    too (a test holds it). A backend does not tell what it sends: `bytes_sent` is what a ring sends of m bytes,
-    2m (n-1)/n, which is gloo's algorithm.
+    gloo reduces each part of the tensor on one rank and sends the result around, so all ranks get the same bits here,
+    too (a test checks it). gloo does not report what it sends. `bytes_sent` is therefore computed: a ring, which is
+    gloo's algorithm, sends 2m (n-1)/n bytes for m bytes.
     """
 
     name = "backend"

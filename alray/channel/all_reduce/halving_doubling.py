@@ -1,4 +1,4 @@
-"""Recursive halving and doubling: partners at half the distance each time exchange half of what they have."""
+"""Recursive halving and doubling: pairs of ranks at halving distances exchange half of the remaining elements."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from alray.channel.all_reduce.algorithm import AllReduce
 
 
 class HalvingDoubling(AllReduce):
-    """2 log2(n) a + 2m b (n-1)/n for n a power of two: the bytes of a ring in fewer messages.
+    """Cost 2 log2(n) a + 2m b (n-1)/n if n is a power of two: the bytes of a ring in fewer messages.
 
-    Of Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH" (2005), section
-    4.5. With p the largest power of two in n, the first n-p odd ranks are folded into the even ranks before them and
-    get the whole result at the end, for 2(a + m b) more. Each part is completed on one rank and sent on from there, so
-    that no two ranks add up the same part in two orders.
+    From Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH" (2005), section
+    4.5. Let p be the largest power of two that is at most n. The first n-p odd ranks send their tensors to the even
+    ranks before them and get the whole result at the end, which costs 2(a + m b) more. Each part is summed completely
+    on one rank and sent from there, so no two ranks add up the same part in different orders.
     """
 
     name = "halving_doubling"
@@ -43,16 +43,16 @@ class HalvingDoubling(AllReduce):
             return
         if self._has_folded:
             self._exchange(receive=[(rows[self.rank + 1], self.rank + 1)])
-        # The rows of a place are its own and that of the rank folded into it.
+        # A place holds its own row and the row of the rank that was folded into it.
         self._double(flat, [self._rank_at(place) * length for place in range(self._places)] + [flat.numel()])
         if self._has_folded:
             self._exchange(send=[(flat, self.rank + 1)])
 
     def _halve(self, tensor: torch.Tensor, bounds: Sequence[int]) -> None:
-        """Place v ends with elements bounds[v] to bounds[v+1] complete."""
+        """Afterwards place v has the complete sums of the elements bounds[v] to bounds[v+1]."""
         distance = self._places // 2
         while distance >= 1:
-            kept = self._place & -distance  # the first place of the half this one stays in
+            kept = self._place & -distance  # the first place of the half to which this place belongs
             given = kept ^ distance
             keeps = tensor[bounds[kept] : bounds[kept + distance]]
             gives = tensor[bounds[given] : bounds[given + distance]]
@@ -63,7 +63,7 @@ class HalvingDoubling(AllReduce):
             distance //= 2
 
     def _double(self, tensor: torch.Tensor, bounds: Sequence[int]) -> None:
-        """Place v begins with elements bounds[v] to bounds[v+1] complete; every place ends with all of them."""
+        """Before, place v has the elements bounds[v] to bounds[v+1]; afterwards every place has all elements."""
         distance = 1
         while distance < self._places:
             had = self._place & -distance
@@ -76,7 +76,7 @@ class HalvingDoubling(AllReduce):
 
     @property
     def _places(self) -> int:
-        """Ranks that take part in halving and doubling: a power of two."""
+        """Number of ranks that take part in halving and doubling, a power of two."""
         return 1 << (self.size.bit_length() - 1)
 
     @property
@@ -93,7 +93,7 @@ class HalvingDoubling(AllReduce):
 
     @property
     def _place(self) -> int:
-        """This rank's place among those that take part."""
+        """This rank's number among the ranks that take part."""
         return self.rank // 2 if self.rank < 2 * self._folds else self.rank - self._folds
 
     def _rank_at(self, place: int) -> int:

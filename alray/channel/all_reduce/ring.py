@@ -1,4 +1,4 @@
-"""The ring: every rank sends to its right neighbour only, n parts of the tensor at once on n edges."""
+"""The ring: every rank sends to its right neighbour only, so that n parts of the tensor travel on n edges at once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from alray.channel.all_reduce.algorithm import AllReduce
 
 
 class Ring(AllReduce):
-    """2(n-1) a + 2m b (n-1)/n: the least bytes there can be, and a latency that grows with n.
+    """Cost 2(n-1) a + 2m b (n-1)/n: the fewest bytes possible, but a latency that grows with n.
 
-    Of Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009): part p starts
-    at rank p+1, collects one addend at each rank and is complete at rank p; then the complete parts go round.
+    From Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009). Part p
+    starts at rank p+1, gets one addend at each rank and is complete at rank p. Then the complete parts go round.
     """
 
     name = "ring"
@@ -33,7 +33,7 @@ class Ring(AllReduce):
         self._pass_round(list(rows))
 
     def _pass_round(self, parts: Sequence[torch.Tensor]) -> None:
-        """Part r is complete at rank r; afterwards all are complete everywhere."""
+        """Before, part r is complete at rank r only; afterwards every rank has all complete parts."""
         for step in range(self.size - 1):
             leaving = parts[(self.rank - step) % self.size]
             arriving = parts[(self.rank - step - 1) % self.size]

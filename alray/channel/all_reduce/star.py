@@ -1,4 +1,4 @@
-"""A star: rank 0 is the parameter server that adds up what the others send and sends the result to each."""
+"""A star: rank 0 adds up the tensors of the others and sends each of them the result, as a parameter server does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from alray.channel.all_reduce.algorithm import AllReduce
 
 
 class Star(AllReduce):
-    """2(n-1) (a + m b): everything passes through rank 0, one rank after another."""
+    """Cost 2(n-1) (a + m b): rank 0 exchanges the whole tensor with one rank after another."""
 
     name = "star"
 
@@ -30,7 +30,7 @@ class Star(AllReduce):
         self._spread(rows.view(-1))
 
     def _spread(self, tensor: torch.Tensor) -> None:
-        """Rank 0's tensor to all the others."""
+        """Send rank 0's tensor to all other ranks."""
         if self.rank == 0:
             self._exchange(send=[(tensor, peer) for peer in range(1, self.size)])
         else:

@@ -1,4 +1,4 @@
-"""A binomial tree: sums go up to rank 0, the result comes down again."""
+"""A binomial tree: sums go up to rank 0, then the result comes down."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from alray.channel.all_reduce.algorithm import AllReduce
 
 
 class Tree(AllReduce):
-    """2 log2(n) (a + m b): few messages, each of the whole tensor.
+    """Cost 2 log2(n) (a + m b): few messages, each with the whole tensor.
 
-    Rank r hangs below the rank that lacks r's lowest set bit; its children are r + 1, r + 2, r + 4, ... below that bit.
+    The parent of rank r is r without its lowest set bit. Its children are r + 1, r + 2, r + 4, ... below that bit.
     """
 
     name = "tree"
@@ -25,7 +25,7 @@ class Tree(AllReduce):
         self._spread(tensor)
 
     def _gather(self, rows: torch.Tensor) -> None:
-        # The subtree of a rank is the ranks from it up to the next of its height.
+        # The subtree of a child holds the ranks from it up to, not including, the next child.
         for child in self._children():
             self._exchange(receive=[(rows[child : child + (child - self.rank)].view(-1), child)])
         if self.rank > 0:
@@ -33,7 +33,7 @@ class Tree(AllReduce):
         self._spread(rows.view(-1))
 
     def _spread(self, tensor: torch.Tensor) -> None:
-        """Rank 0's tensor, down the tree: the child with the most below it first."""
+        """Send rank 0's tensor down the tree, to the child with the largest subtree first."""
         if self.rank > 0:
             self._exchange(receive=[(tensor, self._parent)])
         for child in reversed(self._children()):
@@ -41,7 +41,7 @@ class Tree(AllReduce):
 
     @property
     def _span(self) -> int:
-        """Ranks in the subtree of this one, were n a power of two."""
+        """Ranks in this rank's subtree if n is a power of two; there may be fewer otherwise."""
         return self.rank & -self.rank if self.rank > 0 else 1 << (self.size - 1).bit_length()
 
     @property
@@ -49,6 +49,6 @@ class Tree(AllReduce):
         return self.rank - self._span
 
     def _children(self) -> list[int]:
-        """Nearest first."""
+        """The child ranks, smallest subtree first."""
         distances = [1 << power for power in range(self._span.bit_length() - 1)]
         return [self.rank + distance for distance in distances if self.rank + distance < self.size]

@@ -1,1 +1,1 @@
-"""What gradients are turned into before they are summed over the replicas, to send fewer bytes."""
+"""Ways to compress gradients before they are summed over the replicas, so that fewer bytes are sent."""

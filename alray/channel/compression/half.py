@@ -1,4 +1,4 @@
-"""Gradients summed in a type of 16 bits."""
+"""Gradients that are sent and summed in 16 bits."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from alray.channel.compression.compression import Compression
 
 
 class _Half(Compression):
-    """Rounds to `type_sent`, sums in it, and turns the sum back into the gradients' own type: half of float32's bytes.
+    """Rounds gradients to `type_sent`, sums them in that type and converts the sum back: half of the bytes of float32.
 
-    Every addition rounds, so the error of the sum grows with the ranks; nothing of it is kept for the next step.
+    Every addition rounds, so the error grows with the number of ranks. There is no error feedback.
     """
 
     type_sent: torch.dtype
@@ -26,9 +26,9 @@ class _Half(Compression):
 
 
 class Float16(_Half):
-    """11 bits of precision; beyond 65504 a gradient becomes infinite, below 3e-8 it becomes zero.
+    """11 bits of precision. A gradient above 65504 becomes infinite, one below 3e-8 becomes zero.
 
-    Gradients were multiplied by the weights before: it is their average, not their plain sum, that must be in range.
+    Gradients are multiplied by the ranks' weights before, so only their average must be in range, not their plain sum.
     """
 
     kind = "fp16"
@@ -36,7 +36,7 @@ class Float16(_Half):
 
 
 class BFloat16(_Half):
-    """8 bits of precision over the whole range of float32."""
+    """8 bits of precision, the range of float32."""
 
     kind = "bf16"
     type_sent = torch.bfloat16

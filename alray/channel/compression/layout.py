@@ -1,4 +1,4 @@
-"""How the gradients of one component lie in one flat buffer."""
+"""The layout of one component's gradients in one flat buffer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @dataclass(frozen=True)
 class Layout:
-    """Shapes of a component's parameters in their order, and the one dtype and device of their gradients."""
+    """The shapes of a component's parameters, in order, and the dtype and device of their gradients."""
 
     shapes: tuple[torch.Size, ...]
     dtype: torch.dtype = torch.float32
@@ -18,14 +18,14 @@ class Layout:
 
     @classmethod
     def of(cls, parameters: Sequence[torch.Tensor]) -> Layout:
-        """The layout of these parameters' gradients; of no parameters, an empty float32 one."""
+        """Return the layout of these parameters' gradients. Without parameters it is empty and float32."""
         if not parameters:
             return cls(())
         return cls(tuple(parameter.shape for parameter in parameters), parameters[0].dtype, parameters[0].device)
 
     @property
     def sizes(self) -> list[int]:
-        """Elements of each parameter."""
+        """The number of elements of each parameter."""
         return [shape.numel() for shape in self.shapes]
 
     @property
@@ -33,10 +33,10 @@ class Layout:
         return sum(self.sizes)
 
     def zeros(self) -> torch.Tensor:
-        """A flat buffer for all gradients, in parameter order."""
+        """Return a flat buffer for all gradients, in parameter order."""
         return torch.zeros(self.num_elements, dtype=self.dtype, device=self.device)
 
     def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """The gradients within a flat buffer."""
+        """Return each parameter's gradient as a view of the flat buffer."""
         pieces = flat.split(self.sizes)
         return [piece.view(shape) for piece, shape in zip(pieces, self.shapes, strict=True)]

@@ -1,4 +1,4 @@
-"""PowerSGD: gradients of matrices as products of two thin matrices."""
+"""PowerSGD: the gradient of a matrix is sent as the product of two thin matrices."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from alray.seeds import derive_seed
 
 
 class PowerSGD(Compression):
-    """Of Vogels, Karimireddy and Jaggi, "PowerSGD: practical low-rank gradient compression" (2019), algorithms 1 and 2.
+    """From Vogels, Karimireddy, Jaggi, "PowerSGD: practical low-rank gradient compression" (2019), algorithms 1 and 2.
 
-    The gradient of a parameter, as a matrix M of its first dimension by all the others, becomes P Q' of rank r by one
-    step of power iteration from the Q of the step before:
+    The gradient of a parameter is seen as a matrix M, its first dimension by all the others. One step of power
+    iteration, starting with the Q of the step before, approximates it by P Q' of rank r:
 
         P = sum over ranks of M Q      orthonormalised
         Q = sum over ranks of M' P     so that P Q' = P P' (sum of M)
 
-    Two all-reduces a step, of r (rows + columns) elements a matrix instead of rows * columns. Parameters of one
-    dimension, and matrices this would not make `min_compression_rate` times smaller, are summed as they are, with P.
-    It equals torch's `powerSGD_hook` (a test holds it), but for two things. QR orthonormalises at every rank, so that
-    gradients of zeros give zeros, where the hook's Gram-Schmidt gives NaN; and P travels with what is not compressed.
+    A step takes two all-reduces, with r (rows + columns) elements for each matrix instead of rows * columns. Parameters
+    of one dimension, and matrices that would not become `min_compression_rate` times smaller, are summed unchanged,
+    together with P. The result equals torch's `powerSGD_hook` (a test checks it), with two differences. Here every rank
+    orthonormalises by QR, so that zero gradients give zeros; the hook's Gram-Schmidt gives NaN. And here P and the
+    uncompressed gradients travel in one message.
 
-    Error feedback: rank i keeps e = (M + e) - w P Q' of its weighted gradient M, w being its weight, so that over the
-    ranks what was applied and what is kept sum to the gradients exactly, also where weights change from step to step.
+    Error feedback: a rank with weight w keeps e = (M + e) - w P Q' of its weighted gradient M. Summed over the ranks,
+    the applied update and the kept errors equal the gradients exactly, also if the weights change between steps.
     """
 
     kind = "powersgd"
@@ -43,10 +44,10 @@ class PowerSGD(Compression):
         warm_start: bool = True,
         error_feedback: bool = True,
     ) -> None:
-        """rank: r, at most the smaller side of a matrix. seed: of the first Q, the same on every rank.
+        """rank: r; it is limited to the smaller side of each matrix. seed: for the first Q, the same on every rank.
 
-        start_iteration: steps before it are not compressed. warm_start: begin with the Q of the step before; otherwise
-        with a new random one. error_feedback: add what was lost to the next step's gradients.
+        start_iteration: the first step that is compressed. warm_start: whether a step starts with the Q of the step
+        before, or with a new random Q. error_feedback: whether what was lost is added to the next step's gradients.
         """
         self._layout, self._seed = layout, seed
         self._start_iteration, self._warm_start = start_iteration, warm_start
@@ -110,13 +111,13 @@ class PowerSGD(Compression):
             torch.mm(p, q.t(), out=matrix)
 
     def _draw(self, qs: list[torch.Tensor]) -> None:
-        """Standard normal, the same on every rank; by iteration, so that a cold start projects anew each time."""
+        """Draw Q from a standard normal distribution: the same on every rank, different in each iteration."""
         for number, q in enumerate(qs):
             seed = derive_seed(self._seed, "powersgd", number, self._iteration)
             q.copy_(torch.randn(q.shape, generator=torch.Generator().manual_seed(seed), dtype=q.dtype))
 
     def _clear_error_of_kept(self, error: torch.Tensor) -> None:
-        """Nothing of them was lost: over the ranks their errors sum to zero."""
+        """Reset the errors of the uncompressed parameters: summed over the ranks they are zero anyway."""
         errors = self._layout.views(error)
         for place in self._kept:
             errors[place].zero_()
@@ -135,12 +136,15 @@ class PowerSGD(Compression):
 
 
 def _sides(shape: torch.Size) -> tuple[int, int]:
-    """Rows and columns of a parameter as a matrix; of one with fewer than two dimensions, a row."""
+    """Return the rows and columns of a parameter as a matrix. With fewer than two dimensions it is one row."""
     return (shape[0], shape[1:].numel()) if len(shape) > 1 else (1, shape.numel())
 
 
 def _orthonormal(matrix: torch.Tensor) -> torch.Tensor:
-    """An orthonormal basis of the columns, and of anything where they are dependent. QR knows no 16-bit types."""
+    """Return orthonormal columns that span the matrix's columns, and arbitrary ones if those are dependent.
+
+    QR does not support 16-bit types, so it is computed in float32 for them.
+    """
     wide = matrix.float() if matrix.dtype.itemsize < torch.float32.itemsize else matrix
     basis: torch.Tensor = torch.linalg.qr(wide).Q
     return basis.to(matrix.dtype)

@@ -1,4 +1,4 @@
-"""The compressions by the names a spec gives them."""
+"""The compressions by their names in a spec."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from alray.channel.compression.top_k import TopK
 from alray.channel.compression.uncompressed import Uncompressed
 
 COMPRESSIONS: tuple[str, ...] = tuple(kind.kind for kind in (Uncompressed, Float16, BFloat16, PowerSGD, TopK))
-"""Values of `replicas.compression.kind`."""
+"""The values of `replicas.compression.kind`."""
 
 
 def make_compression(kind: str, layout: Layout, *, seed: int = 0, **settings: Any) -> Compression:
-    """A compression of gradients in this layout.
+    """Make a compression for gradients in this layout.
 
-    kind: one of `COMPRESSIONS`. seed: of PowerSGD's first Q, the same on every rank and another for every component.
-    settings: the keyword arguments of `PowerSGD` and of `TopK`; the other kinds have none.
+    kind: one of `COMPRESSIONS`. seed: for PowerSGD's first Q; the same on every rank, different for every component.
+    settings: the keyword arguments of `PowerSGD` or `TopK`; the other kinds have none.
     """
     match kind:
         case PowerSGD.kind:

@@ -1,4 +1,4 @@
-"""The largest gradients only; what is left out is remembered and added to the next step's."""
+"""Sends the largest gradients only. What is left out is kept and added to the next step's gradients."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from alray.channel.all_reduce.algorithm import AllReduce
 from alray.channel.compression.compression import Compression, State, snapshot
 from alray.channel.compression.layout import Layout
 
-_ALIGNMENT = 8  # bytes: values of any dtype may begin there
+_ALIGNMENT = 8  # bytes; values of any dtype may start at a multiple of it
 
 
 class TopK(Compression):
-    """Each rank sends the `fraction` of its component's gradients that is largest in magnitude, as indices and values.
+    """Each rank sends the `fraction` of its component's gradients with the largest magnitude, as indices and values.
 
-    With error feedback, as in Stich, Cordonnier and Jaggi, "Sparsified SGD with memory" (2018), algorithm 1: what a
-    rank does not send is added to its gradients of the next step. The ranks choose different elements, so there is
-    nothing to add up on the way: indices (4 bytes each) and values travel as they are, gathered over the routes of the
-    all-reduce (round the ring, doubling, up and down the tree, through the server), and every rank adds up the rows of
-    all ranks in rank order. So what a rank takes in grows with n, unlike with an all-reduce.
+    Error feedback follows Stich, Cordonnier and Jaggi, "Sparsified SGD with memory" (2018), algorithm 1: what a rank
+    does not send is added to its gradients of the next step. The ranks choose different elements, so nothing can be
+    added up on the way. Indices (4 bytes each) and values are gathered over the routes of the all-reduce, and every
+    rank adds up the rows of all ranks in rank order. So the bytes that a rank receives grow with n, unlike with an
+    all-reduce.
     """
 
     kind = "top_k"
 
     def __init__(self, layout: Layout, *, fraction: float = 0.01) -> None:
-        """fraction: of a component's gradients, above 0 and at most 1; at least one element is sent."""
+        """fraction: share of the component's gradients, above 0 and at most 1. At least one element is sent."""
         self._error = layout.zeros()
         self._num_sent = math.ceil(fraction * layout.num_elements)
         self._index_dtype = torch.int32 if layout.num_elements <= torch.iinfo(torch.int32).max else torch.int64
@@ -42,7 +42,7 @@ class TopK(Compression):
         flat.zero_()
         for row in over.gather(own):
             indices, values = self._unpacked(row)
-            # One rank's indices are all different, so nothing depends on the order within a row.
+            # The indices of one rank are all different, so the order within a row does not matter.
             flat.index_add_(0, indices, values)
 
     @property
@@ -50,7 +50,7 @@ class TopK(Compression):
         return -(-self._num_sent * self._index_dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
 
     def _packed(self, indices: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        """Indices, then values, as bytes."""
+        """Pack indices, then values, as bytes."""
         value_bytes = values.numel() * values.element_size()
         packed = torch.zeros(self._index_bytes + value_bytes, dtype=torch.uint8, device=values.device)
         packed[: self._num_sent * self._index_dtype.itemsize] = indices.to(self._index_dtype).view(torch.uint8)

@@ -9,7 +9,7 @@ from alray.channel.compression.compression import Compression
 
 
 class Uncompressed(Compression):
-    """Gradients are summed as they are: m bytes."""
+    """Gradients are summed unchanged."""
 
     kind = "none"
 

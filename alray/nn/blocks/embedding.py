@@ -13,16 +13,16 @@ from alray.nn.blocks.word_vectors import check_vectors, read_vectors
 from alray.nn.shape import Shape
 
 PADDING = 0
-"""Number of the word that is none."""
+"""The word number of padding."""
 SPREAD = 0.1
-"""Standard deviation of the vectors that are drawn: of every word's without a file, else of those not in it."""
+"""Standard deviation of the random initial vectors: of all words, or of those that are not in the file."""
 
 
 @register("embedding")
 def build(input: Shape, *, dim: int, vectors: Path | None = None) -> nn.Module:
-    """`[N, T]` word numbers `-> [N, T, dim]`; `vectors` is a file of word vectors to begin with.
+    """`[N, T]` word numbers `-> [N, T, dim]`; `vectors` is a file of initial word vectors.
 
-    A SpecError where the input is not word numbers; a DataError where the file is missing, damaged or of another width.
+    Raises SpecError if the input is not word numbers, DataError if the file is missing, damaged or of another width.
     """
     if input.words is None:
         raise SpecError(
@@ -33,16 +33,18 @@ def build(input: Shape, *, dim: int, vectors: Path | None = None) -> nn.Module:
 
 
 class Embedding(nn.Module):
-    """Row i of the matrix is the vector of `words[i]`, and is learned; row 0, padding, is zero and stays so.
+    """A trained matrix whose row i is the vector of `words[i]`. Row 0, for padding, stays zero.
 
-    The matrix is built word by word: word i gets its own vector from the file, whatever the file's order. Words the
-    file does not have begin with a small normal vector of mean zero, which does not depend on the file.
+    Word i starts with its own vector from the file, whatever the order of the file. A word that is not in the file
+    starts with a small normal vector of mean zero, which does not depend on the file.
     """
 
     def __init__(self, words: tuple[str, ...], *, dim: int, vectors: Path | None) -> None:
         super().__init__()
         self.table = nn.Embedding(len(words), dim, padding_idx=PADDING)
-        if self.table.weight.is_meta:  # shapes only: a glance at the file is enough, it may be a gigabyte
+        if (
+            self.table.weight.is_meta
+        ):  # only shapes are needed, and the file may be a gigabyte: its first line is enough
             if vectors is not None:
                 check_vectors(vectors, dim=dim)
             return
@@ -54,6 +56,6 @@ class Embedding(nn.Module):
             self.table.weight[PADDING] = 0.0
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """s: [N, T] int64, 0 at padded places, which give zeros; the mask says nothing more."""
+        """s: [N, T] int64, 0 at padded places, which give zeros. The mask is not needed."""
         result: torch.Tensor = self.table(s)
         return result

@@ -1,13 +1,15 @@
-"""What a block's input may be: said alike by every block, when it is built."""
+"""What blocks have in common about their inputs: checks of the shape, and padding."""
 
 from __future__ import annotations
+
+import torch
 
 from alray.errors import SpecError
 from alray.nn.shape import Shape
 
 
 def require_image(block: str, input: Shape) -> tuple[int, int, int]:
-    """Channels, height and width of the input; a SpecError where it is no image."""
+    """Channels, height and width of the input. Raises SpecError if it is not an image."""
     if len(input) != 3:
         raise SpecError(
             f"block `{block}` takes images (channels, height, width), but its input is {tuple(input)}",
@@ -18,7 +20,7 @@ def require_image(block: str, input: Shape) -> tuple[int, int, int]:
 
 
 def require_sequence(block: str, input: Shape) -> int:
-    """Width of each place of the input, a sequence of vectors; a SpecError where it is none."""
+    """Width of the vectors of the input. Raises SpecError if it is not a sequence of vectors."""
     require_values(block, input)
     if len(input) != 2:
         raise SpecError(
@@ -29,9 +31,18 @@ def require_sequence(block: str, input: Shape) -> int:
 
 
 def require_values(block: str, input: Shape) -> None:
-    """A SpecError where the input holds word numbers (or other integers), with which nothing can be computed."""
+    """Raises SpecError if the input holds word numbers or other integers, with which a block cannot compute."""
     if not input.dtype.is_floating_point:
         raise SpecError(
             f"block `{block}` takes real values, but its input is word numbers or other integers",
             mend="put an `embedding` first",
         )
+
+
+def zero_padding(s: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """`[N, T, D]` with zeros where `mask` `[N, T]` is False; s itself without a mask.
+
+    A block that adds a bias gives other values than 0 at padded places. They are set back to 0, so that no later block
+    can see how far a row was padded.
+    """
+    return s if mask is None else s.masked_fill(~mask.unsqueeze(2), 0.0)

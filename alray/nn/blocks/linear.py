@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from alray.nn.activations import with_activation
-from alray.nn.blocks.inputs import require_values
-from alray.nn.blocks.masks import zero_padding
+from alray.nn.blocks.inputs import require_values, zero_padding
 from alray.nn.blocks.registry import register
+from alray.nn.readout import with_activation
 from alray.nn.shape import Shape
 
 
@@ -50,5 +49,5 @@ class PerPlace(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """s: [N, T, D]; mask: [N, T] bool, True where a place counts, None where all do. Padded places give 0."""
+        """s: [N, T, D]; mask: [N, T] bool, True where there is a word, None for all. Padded places give 0."""
         return zero_padding(self.layers(s), mask)

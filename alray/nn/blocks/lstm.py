@@ -1,4 +1,4 @@
-"""The LSTM block: a recurrent layer that reads no padding."""
+"""The LSTM block: a recurrent layer that does not read padding."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def build(
 
 
 class _Recurrence(nn.Module):
-    """What both forms share: `nn.LSTM` over sequences of different lengths."""
+    """`nn.LSTM` over sequences of different lengths."""
 
     def __init__(self, width: int, *, hidden: int, bidirectional: bool, layers: int) -> None:
         super().__init__()
         self.recurrence = nn.LSTM(width, hidden, num_layers=layers, bidirectional=bidirectional, batch_first=True)
-        # Thesis: a bidirectional LSTM is read at its final states, added up. One direction has the one final state.
+        # Thesis: the readout of a bidirectional LSTM is the sum of its final states.
         self.pooling = "final_states" if bidirectional else "last_state"
 
     def run(self, s: torch.Tensor, mask: torch.Tensor | None, state: State | None) -> tuple[torch.Tensor, State]:
         """Outputs, 0 at padded places, and the final state of each direction and layer.
 
-        Each row is run over its own places only: the forward direction ends, and the backward one begins, at its last
-        word. Lengths go to the host for that, on a GPU too (torch packs there).
+        Each row runs over its own words only: the forward direction ends at its last word, and the backward direction
+        starts there. torch packs rows on the host, so their lengths are copied there from a GPU too.
         """
         before = None if state is None else (_layers_first(state[0]), _layers_first(state[1]))
-        # On the meta device there are shapes but no lengths, and the shapes are those of full rows.
+        # The meta device has no lengths; there, rows are full.
         if mask is None or s.is_meta:
             outputs, after = self.recurrence(s, before)
         elif torch.compiler.is_exporting():
@@ -55,18 +55,18 @@ class _Recurrence(nn.Module):
 
 
 class Lstm(_Recurrence):
-    """An LSTM that begins with zeros (Hochreiter & Schmidhuber 1997; bidirectional: Graves & Schmidhuber 2005)."""
+    """An LSTM that starts from zeros (Hochreiter & Schmidhuber 1997; bidirectional: Graves & Schmidhuber 2005)."""
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """s: [N, T, D]; mask: [N, T] bool, True where a place counts, None where all do."""
+        """s: [N, T, D]; mask: [N, T] bool, True where there is a word, None for all."""
         outputs, _ = self.run(s, mask, None)
         return outputs
 
 
 class LstmWithState(_Recurrence):
-    """An LSTM that begins with the final state of the component before it, where there is one, and hands its own on.
+    """An LSTM that starts from the final state of the component before it, if there is one, and passes on its own.
 
-    The thesis's LSTM-AL: h and c of both directions, stopped, are the next component's initial ones.
+    This is the thesis's LSTM-AL: h and c of both directions, detached, are the next component's initial state.
     """
 
     hands_on_state = True
@@ -74,14 +74,14 @@ class LstmWithState(_Recurrence):
     def forward(
         self, s: torch.Tensor, mask: torch.Tensor | None = None, state: State | None = None
     ) -> tuple[torch.Tensor, State]:
-        """s: [N, T, D]; mask: [N, T]; state: of the component before, with as many layers, directions and values."""
+        """s: [N, T, D]; mask: [N, T]; state: of the component before, with the same layers, directions and width."""
         if state is not None:
             layers, hidden = self.recurrence.num_layers, self.recurrence.hidden_size
             wanted = (layers * (2 if self.recurrence.bidirectional else 1), hidden)
             if tuple(state[0].shape[1:]) != wanted:
                 raise SpecError(
-                    f"block `lstm` begins with a state of {wanted}, but is handed one of {tuple(state[0].shape[1:])}",
-                    mend="give components that hand their state on the same hidden, layers and bidirectional",
+                    f"block `lstm` starts from a state of shape {wanted}, but gets {tuple(state[0].shape[1:])}",
+                    mend="give neighbours with `hand_on_state` the same hidden, layers and bidirectional",
                 )
         return self.run(s, mask, state)
 

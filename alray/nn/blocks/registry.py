@@ -1,4 +1,4 @@
-"""Blocks by name. Built-in ones register themselves; a user's own is named `python:package.module.Class`."""
+"""Blocks by name. Built-in blocks register themselves; a user's own is named `python:package.module.Class`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from alray.nn.shape import Shape
 
 
 class BuildBlock(Protocol):
-    """Builds an encoder for one sample shape; `forward(s, mask=None)` maps `[N, *input]` to `[N, *output]`."""
+    """Builds a module for samples of one shape; its `forward(s, mask=None)` maps `[N, *input]` to `[N, *output]`."""
 
     def __call__(self, input: Shape, /, **fields: Any) -> nn.Module: ...
 
@@ -21,7 +21,7 @@ _BLOCKS: dict[str, Callable[..., nn.Module]] = {}
 
 
 def register(name: str) -> Callable[[Callable[..., nn.Module]], Callable[..., nn.Module]]:
-    """Make a builder known under a name that specs may use."""
+    """Register a builder under the name that specs use."""
 
     def keep(build: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
         _BLOCKS[name] = build
@@ -36,10 +36,10 @@ def registered() -> tuple[str, ...]:
 
 
 def builder(name: str, load: Callable[[str], Any]) -> Callable[..., nn.Module]:
-    """The builder for a block's name; `load` resolves a `python:` reference to the object it names.
+    """The builder of a block. `load` takes a `python:` reference to the object it names.
 
-    A `python:` object with a `build` attribute is built by `build(input, **fields)`, any other (a class, a function)
-    by calling it with the same arguments.
+    An object with an attribute `build` is built by `build(input, **fields)`. Any other object, a class or a function,
+    is called with the same arguments.
     """
     if not name.startswith("python:"):
         return _BLOCKS[name]

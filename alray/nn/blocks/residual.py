@@ -1,4 +1,4 @@
-"""The residual block of a ResNet: basic blocks of two convolutions and a way around them."""
+"""The residual block of a ResNet: basic blocks of two convolutions with a shortcut."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ def build(input: Shape, *, channels: int, layers: int, stride: int = 1, shortcut
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions, each with batch norm, and a way around both: `relu(convolutions(s) + shortcut(s))`.
+    """Two 3 x 3 convolutions, each with batch norm, and a shortcut: `relu(convolutions(s) + shortcut(s))`.
 
-    He et al. 2016, section 3.3. The shortcut is the identity where the shape stays; where it changes, a strided
-    convolution with batch norm: 3 x 3 in the thesis's code, 1 x 1 (a projection) in He et al.'s option B.
-    No convolution has a bias.
+    He et al. 2016, section 3.3. The shortcut is the identity if the shape stays the same. Otherwise it is a strided
+    convolution with batch norm: 3 x 3 in the thesis's code, 1 x 1 in He et al.'s option B. No convolution has a bias.
     """
 
     def __init__(self, channels_in: int, channels_out: int, *, stride: int, shortcut: Shortcut) -> None:
@@ -49,7 +48,7 @@ class BasicBlock(nn.Module):
         self.activation = nn.ReLU(inplace=True)
 
     def forward(self, s: torch.Tensor) -> torch.Tensor:
-        # The sum is a tensor of its own, so the ReLU that writes on it leaves the input as it was.
+        # The sum is a new tensor, so the in-place ReLU does not change the input.
         result: torch.Tensor = self.activation(self.convolutions(s) + self.shortcut(s))
         return result
 

@@ -1,4 +1,4 @@
-"""The stem of a ResNet: one convolution, by which pictures become maps."""
+"""The stem of a ResNet: one convolution that turns pictures into feature maps."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from alray.nn.shape import Shape
 def build(input: Shape, *, channels: int) -> nn.Module:
     """`[N, C, H, W] -> [N, channels, H, W]`: 3 x 3, padding 1, no bias; batch norm; ReLU.
 
-    The form for small pictures (He et al. 2016, section 4.2; the first component of the thesis's ResNet18-AL): it does
-    not halve them.
+    This is the form for small pictures, which are not halved (He et al. 2016, section 4.2; the first component of the
+    thesis's ResNet18-AL).
     """
     width, _, _ = require_image("stem", input)
     return nn.Sequential(

@@ -7,15 +7,14 @@ from torch import nn
 from torch.nn import functional
 
 from alray.errors import SpecError
-from alray.nn.blocks.inputs import require_sequence
-from alray.nn.blocks.masks import zero_padding
+from alray.nn.blocks.inputs import require_sequence, zero_padding
 from alray.nn.blocks.registry import register
 from alray.nn.shape import Shape
 
 
 @register("transformer")
 def build(input: Shape, *, heads: int, feedforward: int, dim: int | None = None, dropout: float = 0.0) -> nn.Module:
-    """`[N, T, D] -> [N, T, D]`. `dim` is D, for the reader; a SpecError where it is not, or is no multiple of heads."""
+    """`[N, T, D] -> [N, T, D]`. Raises SpecError if `dim` is given and is not D, or if `heads` does not divide D."""
     width = require_sequence("transformer", input)
     if dim is not None and dim != width:
         raise SpecError(
@@ -24,23 +23,23 @@ def build(input: Shape, *, heads: int, feedforward: int, dim: int | None = None,
         )
     if width % heads != 0:
         raise SpecError(
-            f"block `transformer` shares a width of {width} out among its heads, and {heads} of them do not divide it",
+            f"block `transformer` divides a width of {width} among its heads, and {heads} is not a divisor",
             mend="choose another number of heads",
         )
     return EncoderLayer(width, heads=heads, feedforward=feedforward, dropout=dropout)
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then a feed-forward network, each behind a layer norm and with a way around it; a last norm.
+    """Self-attention, then a feed-forward network, each after a layer norm and with a residual connection; a last norm.
 
         s = s + dropout(attention(norm(s)))
         s = s + dropout(feed_forward(norm(s)))
         s = norm(s)
 
-    Xiong et al. 2020, figure 1b. The last norm, a dropout after the ReLU and one on the attention's weights, and the
-    Xavier-uniform matrices are the thesis's, whose component is a whole encoder of one layer. `nn.LayerNorm` stands
-    where the thesis divides by the sample's standard deviation plus 1e-6. `nn.TransformerEncoderLayer` is not used:
-    in evaluation it takes another path than in training, with other shapes and other bits.
+    Xiong et al. 2020, figure 1b. The thesis adds the last norm, dropout after the ReLU and on the attention weights,
+    and Xavier-uniform initial matrices: its component is a whole encoder of one layer. It divides by the sample's
+    standard deviation plus 1e-6 where this uses `nn.LayerNorm`. `nn.TransformerEncoderLayer` is not used: in evaluation
+    it runs other code than in training, with other shapes and other bits.
     """
 
     def __init__(self, width: int, *, heads: int, feedforward: int, dropout: float) -> None:
@@ -61,27 +60,27 @@ class EncoderLayer(nn.Module):
                 nn.init.xavier_uniform_(parameter)
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """s: [N, T, D]; mask: [N, T] bool, True where a place counts, None where all do. Padded places give 0."""
+        """s: [N, T, D]; mask: [N, T] bool, True where there is a word, None for all. Padded places give 0."""
         s = s + self.dropout(self.attention(self.attention_norm(s), mask))
         s = s + self.dropout(self.feedforward(self.feedforward_norm(s)))
         return zero_padding(self.norm(s), mask)
 
 
 class SelfAttention(nn.Module):
-    """Every place looks at all places that count (Vaswani et al. 2017, section 3.2.2).
+    """Multi-head attention of every place to all places that are not padding (Vaswani et al. 2017, section 3.2.2).
 
-    By `scaled_dot_product_attention`, which has a deterministic backward pass on every device when deterministic
-    algorithms are asked for, and is the same call in training and in evaluation.
+    It uses `scaled_dot_product_attention`: the same call in training and evaluation, with a deterministic backward pass
+    on every device when deterministic algorithms are on.
     """
 
     def __init__(self, width: int, *, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
         self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
-        self.dropout = nn.Dropout(dropout)  # a layer, so that alray sees that this component draws
+        self.dropout = nn.Dropout(dropout)  # as a layer, so that alray sees that the component draws random numbers
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """s: [N, T, D]; mask: [N, T]. What padded places give is arbitrary."""
+        """s: [N, T, D]; mask: [N, T]. The values at padded places are arbitrary."""
         query, key, value = (self._split(layer(s)) for layer in (self.query, self.key, self.value))
         mixed = functional.scaled_dot_product_attention(
             query,

@@ -1,4 +1,4 @@
-"""An LSTM over rows of different lengths without packing them: for exported graphs, where lengths are unknown."""
+"""An LSTM over rows of different lengths without packing: for exported graphs, in which lengths are not known."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from torch import nn
 
 _GATES = 4  # input, forget, cell, output, one above the other in torch's weights
 _SHUT = 1.0e4
-"""Beside any gate's own sum, this makes its sigmoid exactly 0 or 1 in float32."""
+"""Added to a gate's sum, this makes its sigmoid exactly 0 or 1 in float32."""
 
 
 def run_unpacked(
     lstm: nn.LSTM, s: torch.Tensor, mask: torch.Tensor, before: tuple[torch.Tensor, torch.Tensor] | None
 ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
-    """What `lstm` gives of packed rows: outputs `[N, T, directions * hidden]`, 0 at padded places, and `(h, c)`.
+    """The result of `lstm` on packed rows: outputs `[N, T, directions * hidden]`, 0 at padded places, and `(h, c)`.
 
-    s: [N, T, D]; mask: [N, T], a prefix of every row; before: h and c, each [directions * layers, N, hidden]; None
-    for zeros. The final states are of that shape too. In evaluation mode: there is no dropout between layers.
+    s: [N, T, D]; mask: [N, T], a prefix of every row; before: h and c, each [directions * layers, N, hidden], None for
+    zeros. The final states have that shape too. This is for evaluation only: there is no dropout between layers.
 
-    Every row runs over its full width, the backward direction over the row with its own places reversed. At padded
-    places one more input shuts the input gate and opens the forget gate, so that c stays what it was after the last
-    word; h is read there.
+    Every row runs over its full width; the backward direction reads each row's own words in reverse. At padded places
+    an extra input closes the input gate and opens the forget gate, so that c keeps its value after the last word; h is
+    read at the last word.
     """
     lengths = mask.sum(1)
     places = torch.arange(s.shape[1], device=s.device).unsqueeze(0)
@@ -46,7 +46,7 @@ def run_unpacked(
 
 
 def _weights(lstm: nn.LSTM, layer: int, direction: int) -> list[torch.Tensor]:
-    """Weights of one layer and direction, with a column for the input that marks padding."""
+    """The weights of one layer and direction, with a column for the extra input that marks padding."""
     end = f"_l{layer}{'_reverse' if direction else ''}"
     weight_ih = getattr(lstm, f"weight_ih{end}")
     gates = torch.tensor([-_SHUT, _SHUT, 0.0, 0.0], dtype=weight_ih.dtype, device=weight_ih.device)
@@ -63,5 +63,5 @@ def _zeros(lstm: nn.LSTM, s: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _reordered(s: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """`[N, T, D]`, each row's places taken in another order; places: [N, T]."""
+    """`[N, T, D]` with the places of each row in the order `places` [N, T]."""
     return s.gather(1, places.unsqueeze(2).expand(-1, -1, s.shape[2]))

@@ -1,4 +1,4 @@
-"""The VGG block: 3 x 3 convolutions, each with batch norm and ReLU, then optionally a halving."""
+"""The VGG block: 3 x 3 convolutions, each with batch norm and ReLU, then optionally a 2 x 2 max pool."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from alray.nn.shape import Shape
 
 @register("vgg")
 def build(input: Shape, *, channels: Sequence[int], pool: bool = False) -> nn.Module:
-    """`[N, C, H, W] -> [N, channels[-1], H, W]`, or half of H and W (rounded down) with `pool`.
+    """`[N, C, H, W] -> [N, channels[-1], H, W]`; with `pool`, H and W are halved and rounded down.
 
-    Convolutions have padding 1 and no bias; batch norm follows, then ReLU (Thesis, VGG-AL).
+    Convolutions have padding 1 and no bias; batch norm and ReLU follow (thesis, VGG-AL).
     """
     width, *size = require_image("vgg", input)
     if pool and min(size) < 2:

@@ -1,6 +1,7 @@
 """Files of word vectors in text form (GloVe, word2vec, fastText): `word v1 ... vd` a line.
 
-A first line of two whole numbers says how many vectors of what width follow. Fields are parted by single spaces.
+An optional first line of two whole numbers gives the number of vectors and their width. A single space separates
+fields.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from alray.errors import DataError
 
 
 def read_vectors(path: Path, *, words: Sequence[str], dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The vectors of those `words` that the file has: their indices in `words` [M] and values [M, dim] float32.
+    """The vectors of the `words` that are in the file: their indices in `words` [M], and values [M, dim] float32.
 
-    The whole file is gone through, a line at a time, and every line's number of values is checked; nothing is kept but
-    the vectors wanted. Where a word is in the file twice, the first line holds. A DataError names the line that is
-    wrong: other than `dim` values, one of them no finite number, or more or fewer lines than the first one says.
+    The whole file is read line by line, and the number of values of every line is checked; only the wanted vectors are
+    kept. If a word is in the file twice, the first line counts. Raises DataError, with the line, if a line does not
+    have `dim` values, if a value is not a finite number, or if the first line announces another number of lines.
     """
     wanted = {word.encode(): index for index, word in enumerate(words)}
     indices: list[int] = []
@@ -33,21 +34,21 @@ def read_vectors(path: Path, *, words: Sequence[str], dim: int) -> tuple[torch.T
 
 
 def check_vectors(path: Path, *, dim: int) -> None:
-    """A DataError where the file is missing, or where its first vector is not one of `dim` numbers."""
+    """Raises DataError if the file is missing, or if its first vector is not one of `dim` numbers."""
     for line, _, values in _lines(path, dim):
         _vector(path, line, values)
         return
 
 
 def _lines(path: Path, dim: int) -> Iterator[tuple[int, bytes, bytes]]:
-    """Number (from 1), word and values of each line that has a vector, `dim` values in each."""
+    """For each line with a vector: its number from 1, its word, and the text of its `dim` values."""
     announced: int | None = None
     found = line = 0
     try:
         with path.open("rb") as file:
             for line, text in enumerate(file, start=1):
                 word, _, values = text.rstrip(b" \r\n").partition(b" ")
-                # Only the lines of wanted words are split into their values: counting takes a tenth of the time.
+                # Only wanted lines are split into their values: counting spaces takes a tenth of the time.
                 width = values.count(b" ") + 1 if values else 0
                 if line == 1 and width == 1 and word.isdigit() and values.isdigit():
                     announced, width = int(word), int(values)
@@ -85,7 +86,7 @@ def _wrong_width(path: Path, line: int, width: int, dim: int, found: int) -> Dat
 def _vector(path: Path, line: int, values: bytes) -> torch.Tensor:
     """The values of a line, [dim] float32."""
     texts = values.split(b" ")
-    # Told the device: a network is built on the meta device too, where there are no values to look at.
+    # On the CPU, even when the network is built on the meta device: these values are read.
     vector = torch.tensor([_number(text) for text in texts], dtype=torch.float32, device="cpu")
     for text, is_finite in zip(texts, vector.isfinite().tolist(), strict=True):
         if not is_finite:
@@ -100,8 +101,8 @@ def _vector(path: Path, line: int, values: bytes) -> torch.Tensor:
 
 
 def _number(text: bytes) -> float:
-    """What a text says as a number; nan where it says none."""
-    if b"_" in text:  # Python takes 1_000 for a number; no such file does
+    """The text as a number; nan if it is not one."""
+    if b"_" in text:  # Python reads 1_000 as a number; these files do not
         return nan
     try:
         return float(text)

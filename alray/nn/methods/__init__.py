@@ -1,0 +1,1 @@
+"""Methods: how the components of a network learn, one file each."""

@@ -1,0 +1,156 @@
+"""Associated Learning (AL; Kao and Chen 2021, Wu et al. 2022): each component learns to predict codes of the labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from alray.nn.component import LocalComponent, read
+from alray.nn.encoder import Encoder, EncoderFacts, Tensors, pass_on
+from alray.nn.methods.method import MakePart, Method, Task, class_numbers
+from alray.nn.readout import Features, Pooling, Readout, with_activation
+from alray.nn.shape import Shape
+
+
+class AssociatedLearning(Method):
+    """The fields are those of the section `alray.spec.method.AssociatedLearning`."""
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        label_dim: int,
+        label_activation: str,
+        decoder_activation: str,
+        first_decoder_activation: str,
+        bridge: Any,
+        first_label_loss: str,
+    ) -> None:
+        super().__init__(task)
+        self.label_dim, self.label_activation = label_dim, label_activation
+        self.decoder_activation, self.first_decoder_activation = decoder_activation, first_decoder_activation
+        self.bridge = bridge
+        self.first_label_loss = first_label_loss
+
+    def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> AssociatedComponent:
+        first = index == 0
+        width = self.task.classes if first else self.label_dim
+        label_dim, activation = self.label_dim, self.label_activation
+        return AssociatedComponent(
+            index,
+            f=f,
+            b=make(
+                "b",
+                lambda: bridge(
+                    facts.output,
+                    label_dim=label_dim,
+                    activation=activation,
+                    pool=self.bridge.pool,
+                    hidden=self.bridge.hidden,
+                    pooling=facts.pooling,
+                ),
+            ),
+            g=make("g", lambda: with_activation(nn.Linear(width, label_dim), activation)),
+            h=make(
+                "h",
+                lambda: with_activation(
+                    nn.Linear(label_dim, width), self.first_decoder_activation if first else self.decoder_activation
+                ),
+            ),
+            classes=self.task.classes if first else None,
+            label_loss=self.first_label_loss if first else "mse",
+            optimizer=self.task.optimizer,
+        )
+
+    def labels_in(self, index: int) -> dict[str, Shape]:
+        return class_numbers() if index == 0 else {"t": self._code}
+
+    def labels_out(self, index: int) -> dict[str, Shape]:
+        return {"t": self._code}
+
+    def ends_route(self, index: int) -> bool:
+        """Every depth is a route."""
+        return True
+
+    def route(self, above: int) -> Shape:
+        return super().route(above) if above == 0 else self._code
+
+    @property
+    def _code(self) -> Shape:
+        return Shape((self.label_dim,), self.task.dtype)
+
+
+class AssociatedComponent(LocalComponent):
+    """Encoder f, bridge b, label encoder g and label decoder h.
+
+        t_l = g(t_{l-1})      autoencoder loss   d(h(t_l), t_{l-1})
+        s_l = f(s_{l-1})      associated loss    MSE(b(s_l), stop(t_l))
+
+    t_0 is the one-hot label and s_0 the input. The associated loss trains f and b, the autoencoder loss g and h. d is
+    the cross-entropy or the mean squared error in the first component, and the latter in the others. A route goes up
+    through f_1..f_l, turns by b_l and comes down through h_l..h_1. Source: Wu et al., ICLR 2022, section 3.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        *,
+        f: Encoder,
+        b: nn.Module,
+        g: nn.Module,
+        h: nn.Module,
+        classes: int | None,
+        label_loss: str,
+        optimizer: object,
+    ) -> None:
+        """classes: the number of classes for the first component, which encodes class numbers; None for the others.
+        label_loss: d, "cross_entropy" or "mse"."""
+        super().__init__(index, f)
+        self.b, self.g, self.h = b, g, h
+        self.classes = classes
+        self.label_loss = label_loss
+        self.train_with(optimizer, encoder=(f, b), label=(g, h))
+
+    @property
+    def turn(self) -> nn.Module:
+        return self.b
+
+    @property
+    def decoder(self) -> nn.Module:
+        return self.h
+
+    def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
+        if self.classes is not None:
+            # In the type of f's output: its input may be integers, such as word numbers.
+            t_in = functional.one_hot(incoming["labels"], self.classes).to(encoded["s"].dtype)
+        else:
+            t_in = incoming["t"]
+        t_out: torch.Tensor = self.g(t_in)
+        associated = functional.mse_loss(read(self.b, encoded), t_out.detach())
+        reconstruction = self.h(t_out)
+        if self.label_loss == "cross_entropy":
+            autoencoder = functional.cross_entropy(reconstruction, t_in)
+        else:
+            autoencoder = functional.mse_loss(reconstruction, t_in)
+        return {"associated": associated, "autoencoder": autoencoder}, {"t": pass_on(t_out)}
+
+
+def bridge(
+    input: Shape, *, label_dim: int, activation: str, pool: int | None, hidden: int | None, pooling: Pooling = "mean"
+) -> Readout:
+    """b: `[N, *input] -> [N, label_dim]`.
+
+    pool: see `Features`; hidden: width of a hidden layer, None for none; the activation follows every layer. The thesis
+    uses linear 1000, sigmoid, linear 700, sigmoid on flattened maps; and linear 128, tanh on text.
+    """
+    features = Features(input, pool, pooling)
+    layers: list[nn.Module] = [features]
+    width = features.width
+    if hidden is not None:
+        layers.append(with_activation(nn.Linear(width, hidden), activation))
+        width = hidden
+    layers.append(with_activation(nn.Linear(width, label_dim), activation))
+    return Readout(*layers)

@@ -1,0 +1,114 @@
+"""Backpropagation of one cross-entropy loss through all components."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.graph import get_gradient_edge
+from torch.nn import functional
+
+from alray.nn.component import Component, Exercise, ProfiledPart, read
+from alray.nn.encoder import Encoder, EncoderFacts, Tensors, in_default_strides, stopped
+from alray.nn.methods.method import MakePart, Method, Task, class_numbers
+from alray.nn.readout import head_of
+from alray.nn.shape import Shape
+
+
+class Backpropagation(Method):
+    """The fields are those of the section `alray.spec.method.Backpropagation`. The only route is the whole network."""
+
+    local_losses = False
+
+    def __init__(self, task: Task, *, head: Any, label_smoothing: float) -> None:
+        super().__init__(task)
+        self.head, self.label_smoothing = head, label_smoothing
+
+    def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> BackpropagationComponent:
+        head = None
+        if self.ends_route(index):
+            classes = self.task.classes
+            head = make("head", lambda: head_of(self.head, facts.output, classes=classes, pooling=facts.pooling))
+        return BackpropagationComponent(
+            index, f=f, head=head, optimizer=self.task.optimizer, label_smoothing=self.label_smoothing
+        )
+
+    def labels_in(self, index: int) -> dict[str, Shape]:
+        """Only the last component reads labels."""
+        return class_numbers() if self.ends_route(index) else {}
+
+    def labels_out(self, index: int) -> dict[str, Shape]:
+        """None: the labels go to the last component apart from what its neighbour passes on."""
+        return {}
+
+
+class BackpropagationComponent(Component):
+    """Encoder f; the last component also has a classifier `head` and the loss."""
+
+    def __init__(
+        self, index: int, *, f: Encoder, head: nn.Module | None, optimizer: object, label_smoothing: float = 0.0
+    ) -> None:
+        super().__init__(index, f)
+        self.head = head
+        self._label_smoothing = label_smoothing
+        self.train_with(optimizer, encoder=(f,) if head is None else (f, head))
+
+    @property
+    def turn(self) -> nn.Module | None:
+        return self.head
+
+    def loss(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The cross-entropy of class scores `[N, classes]` with class numbers `[N]`, a scalar."""
+        return functional.cross_entropy(scores, labels, label_smoothing=self._label_smoothing)
+
+    def exercise(self, incoming: Tensors, route: torch.Tensor) -> Exercise:
+        return _BackpropagationExercise(self, incoming)
+
+    def profiled_parts(self) -> Iterable[ProfiledPart]:
+        of = f"component {self.index}"
+        yield ProfiledPart("forward", of, self.f, "run", output=lambda outgoing: outgoing["s"])
+        if self.head is not None:
+            yield ProfiledPart("forward", f"{of}, head", self.head, "forward", output=lambda scores: scores)
+        for optimizer in self._optimizers.values():
+            yield ProfiledPart("update", of, optimizer, "step")
+
+
+class _BackpropagationExercise(Exercise):
+    """F ends in `s` or, at the last component, in the loss. B starts from a gradient of ones."""
+
+    def __init__(self, component: BackpropagationComponent, incoming: Tensors) -> None:
+        super().__init__(component)
+        self._link, self._incoming = component, incoming
+
+    def forward(self) -> None:
+        s = self._incoming["s"].detach()
+        if s.is_floating_point() and self._link.index > 0:
+            s.requires_grad_()  # the gradient for the component below is part of the cost
+        outgoing = in_default_strides(self._link.f.run({**self._incoming, "s": s}, 0))
+        self.input, self.output, self.passed_on = s, outgoing["s"], stopped(outgoing)
+        if self._link.head is not None:
+            self.output = self._link.loss(read(self._link.head, outgoing), self._incoming["labels"])
+
+    def label(self) -> None:
+        """Nothing: the only loss belongs to F of the last component."""
+
+    def backward(self, *, add: bool = False) -> None:
+        assert self.output is not None, "B before F"
+        if not add:
+            for optimizer in self._link.optimizers().values():
+                optimizer.zero_grad()
+        output = self.output
+        # In a chain only the next component holds the output, for as long as it needs it.
+        self.input, self.output, self.passed_on = None, None, {}
+        if output.requires_grad:
+            edge, shape, dtype, device = get_gradient_edge(output), output.shape, output.dtype, output.device
+            del output
+            torch.autograd.backward((edge,), (torch.ones(shape, dtype=dtype, device=device),))
+
+    def _infer(self) -> None:
+        self._link.f.run(self._incoming, 0)
+
+    def route(self) -> None:
+        """Nothing: the class scores pass unchanged."""

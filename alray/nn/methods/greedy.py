@@ -1,0 +1,61 @@
+"""Decoupled greedy learning (DGL; Belilovsky, Eickenberg and Oyallon 2020): a classifier behind every component."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from torch.nn import functional
+
+from alray.nn.component import LocalComponent, read
+from alray.nn.encoder import Encoder, EncoderFacts, Tensors
+from alray.nn.methods.method import MakePart, Method, Task
+from alray.nn.readout import head_of
+
+
+class DecoupledGreedy(Method):
+    """The fields are those of the section `alray.spec.method.DecoupledGreedy`.
+
+    Every component minimises the cross-entropy of its own auxiliary classifier, and gradients stop between components
+    (algorithm 1 of "Decoupled Greedy Learning of CNNs", ICML 2020). Every depth is a route.
+
+    The paper compares auxiliary networks of several layers (CNN-aux, MLP-aux, MLP-SR-aux). Here it is one linear layer
+    on maps averaged to at most 4 x 4, the classifier that backpropagation has behind its last encoder, so that methods
+    differ in their losses only. `head: {pool: 2, hidden: 512}` is a perceptron on averaged maps, as MLP-aux is.
+    """
+
+    def __init__(self, task: Task, *, head: Any, label_smoothing: float) -> None:
+        super().__init__(task)
+        self.head, self.label_smoothing = head, label_smoothing
+
+    def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> GreedyComponent:
+        classes = self.task.classes
+        head = make("head", lambda: head_of(self.head, facts.output, classes=classes, pooling=facts.pooling))
+        return GreedyComponent(
+            index, f=f, head=head, label_smoothing=self.label_smoothing, optimizer=self.task.optimizer
+        )
+
+    def ends_route(self, index: int) -> bool:
+        """Every depth is a route."""
+        return True
+
+
+class GreedyComponent(LocalComponent):
+    """Encoder f and auxiliary classifier `head`; the cross-entropy of head(f(s)) trains both."""
+
+    def __init__(self, index: int, *, f: Encoder, head: nn.Module, label_smoothing: float, optimizer: object) -> None:
+        """label_smoothing: share of the target spread evenly over all classes, in [0, 1)."""
+        super().__init__(index, f)
+        self.head = head
+        self.label_smoothing = label_smoothing
+        self.train_with(optimizer, encoder=(f, head))
+
+    @property
+    def turn(self) -> nn.Module:
+        return self.head
+
+    def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
+        labels = incoming["labels"]
+        scores = read(self.head, encoded)
+        loss = functional.cross_entropy(scores, labels, label_smoothing=self.label_smoothing)
+        return {"cross_entropy": loss}, {"labels": labels}

@@ -1,0 +1,111 @@
+"""What a method of training is: one object per network answers every question about it."""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from alray.errors import SpecError
+from alray.nn.component import Component
+from alray.nn.encoder import Encoder, EncoderFacts
+from alray.nn.shape import Shape
+from alray.spec.method import MethodSection
+from alray.spec.own_code import OwnCode
+from alray.user_code import FAULTS_OF_USER_CODE
+
+MakePart = Callable[[str, Callable[[], nn.Module]], nn.Module]
+"""`make(name, build)`: a part of a component, its initial weights drawn from (seed, component, name)."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a method knows of the network it trains."""
+
+    classes: int
+    num_components: int
+    dtype: torch.dtype  # of everything that is computed
+    optimizer: Any  # the section of the spec
+
+
+class Method(ABC):
+    """How a network is trained. A subclass builds the components and says what travels between them.
+
+    Subclass this for a method of your own: `method: {kind: "python:my_method.Mine", width: 64}` calls
+    `Mine(task, width=64)`. Its components are `LocalComponent`s; only `component` must be defined. Where labels do not
+    travel unchanged from component to component, `labels_out` says what does; where routes end before the last
+    component, `ends_route` says so.
+
+    `component(index, ...)` may depend on `task.num_components` only at components where no route ends: an exported
+    route of depth n is built as a network of n components.
+    """
+
+    local_losses: ClassVar[bool] = True
+    """Whether every component learns from its own losses, so that no gradient travels between components."""
+
+    def __init__(self, task: Task) -> None:
+        """A subclass also takes the further keys of the spec's section `method`, by name."""
+        self.task = task
+
+    @abstractmethod
+    def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> Component:
+        """Component `index`, from 0, around its encoder f.
+
+        facts: shapes of f, and how a sequence that it gives is pooled; make: builds every further part.
+        """
+
+    def labels_in(self, index: int) -> dict[str, Shape]:
+        """What component `index` gets of the labels, by name: shapes of one sample. The first gets class numbers."""
+        return class_numbers() if index == 0 else self.labels_out(index - 1)
+
+    def labels_out(self, index: int) -> dict[str, Shape]:
+        """What component `index` passes on with the labels, beside what its encoder gives."""
+        return class_numbers()
+
+    def ends_route(self, index: int) -> bool:
+        """Whether a route of inference ends at component `index`. One must end at the last component."""
+        return index == self.task.num_components - 1
+
+    def route(self, above: int) -> Shape:
+        """What one route brings down, of one sample, to the components below component `above`."""
+        return Shape((self.task.classes,), self.task.dtype)
+
+
+def class_numbers() -> dict[str, Shape]:
+    """The labels as the data gives them: `labels` [N] int64."""
+    return {"labels": Shape((), torch.int64)}
+
+
+def make_method(section: MethodSection, task: Task, load: Callable[[str], Any]) -> Method:
+    """The method of a spec. load: takes a reference `python:package.module.Class` to that class. Raises SpecError."""
+    if not isinstance(section, OwnCode):
+        module, name = section.implementation.split(":")
+        built_in: Method = getattr(importlib.import_module(module), name)(task, **section.fields)
+        return built_in
+    kind = load(section.kind)
+    if not (isinstance(kind, type) and issubclass(kind, Method)):
+        raise SpecError(
+            f"`{section.kind}` is not a subclass of alray.nn.methods.method.Method",
+            key="method.kind",
+            mend="derive it from that class; its docstring says what to define",
+        )
+    try:
+        own = kind(task, **section.fields)
+    except FAULTS_OF_USER_CODE as error:
+        raise SpecError(
+            f"method `{section.kind}` cannot be made: {type(error).__name__}: {error}",
+            key="method",
+            mend="it is called as Class(task, **fields) with the further keys of the section `method`",
+        ) from error
+    if not own.local_losses:
+        raise SpecError(
+            f"method `{section.kind}` has `local_losses = False`, which only alray's own backpropagation may have",
+            key="method.kind",
+            mend="leave it at True, and give every component losses of its own",
+        )
+    return own

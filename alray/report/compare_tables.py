@@ -1,0 +1,99 @@
+"""The tables of a comparison as rows of text, for the terminal and for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from alray.report.compare import Comparison, Group, Spread
+from alray.report.text import NOT_MEASURED, accuracy, number, seconds, share, size, whole
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: the headings, and rows of as many texts. The first column names the row."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def accuracy_table(comparison: Comparison) -> Table:
+    """What each group ran, how it ended, and its accuracy at the chosen evaluations."""
+    head = ("run", "method", "schedule", "seeds", "status", "chosen after", "validation", "test")
+    return Table(
+        head,
+        tuple(
+            (
+                group.label,
+                group.method.replace("_", " "),
+                f"{group.first.figures.schedule}, {group.first.figures.stages}",
+                " ".join(str(run.seed) for run in group.runs),
+                group.status,
+                _chosen_steps(group),
+                shown(group.accuracy("validation"), accuracy),
+                shown(group.accuracy("test"), accuracy),
+            )
+            for group in comparison.groups
+        ),
+    )
+
+
+def depth_table(comparison: Comparison) -> Table:
+    """The accuracy of each route, on the set that `Comparison.split` names."""
+    depths = sorted({depth for group in comparison.groups for depth in group.depths})
+    return Table(
+        ("run", *(f"depth {depth}" for depth in depths)),
+        tuple(
+            (group.label, *(shown(group.accuracy(comparison.split, depth), accuracy) for depth in depths))
+            for group in comparison.groups
+        ),
+    )
+
+
+def bag_table(comparison: Comparison) -> Table:
+    """The test accuracy of the bag of embeddings and of the whole network, for each group that has both."""
+    return Table(
+        ("bag of embeddings", "its test", "whole network"),
+        tuple(
+            (group.label, shown(group.accuracy("test", 1), accuracy), shown(group.accuracy("test"), accuracy))
+            for group in comparison.groups
+            if group.has_bag_of_embeddings
+        ),
+    )
+
+
+def cost_table(comparison: Comparison) -> Table:
+    """Parameters, memory and time of each group."""
+    head = ("run", "effective", "affiliate", "peak memory", "step time", "predicted", "samples/s", "bubble", "duration")
+    return Table(head, tuple(_costs(group) for group in comparison.groups))
+
+
+def _costs(group: Group) -> tuple[str, ...]:
+    return (
+        group.label,
+        number(group.first.effective_parameters),
+        number(group.first.affiliate_parameters),
+        shown(group.spread(lambda run: run.peak_memory_bytes), size),
+        shown(group.spread(lambda run: run.figures.step_time_s), seconds),
+        shown(group.spread(lambda run: run.figures.predicted_step_time_s), seconds),
+        shown(group.spread(lambda run: run.figures.samples_per_s), whole),
+        shown(group.spread(lambda run: run.figures.bubble), share),
+        shown(group.spread(lambda run: run.duration_s), seconds),
+    )
+
+
+def _chosen_steps(group: Group) -> str:
+    """The number of mini-batches before the chosen evaluations, as a range if the runs differ."""
+    steps = sorted({run.chosen.step for run in group.counted if run.chosen})
+    if not steps:
+        return NOT_MEASURED
+    return number(steps[0]) if len(steps) == 1 else f"{number(steps[0])} to {number(steps[-1])}"
+
+
+def shown(value: Spread | None, form: Callable[[float | None], str]) -> str:
+    """The mean; for several runs `mean ± deviation`."""
+    if value is None:
+        return form(None)
+    if value.deviation is None:
+        return form(value.mean)
+    return f"{form(value.mean)} ± {form(value.deviation)}"

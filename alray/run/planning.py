@@ -1,0 +1,262 @@
+"""Planning a run: the costs of its components, its plan, and new plans for other devices or after a failure."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from alray.data.batches import Batch, EvaluationBatches, TrainBatches
+from alray.device import devices
+from alray.errors import PlanError, RunError
+from alray.nn.network import Network
+from alray.plan.costs import Costs
+from alray.plan.make import make_plan
+from alray.plan.plan import Plan
+from alray.plan.shares import first_shares
+from alray.probe.device_speed import SpeedTrial
+from alray.probe.estimate import estimate_costs, given_costs
+from alray.probe.measure import Surroundings, probe_costs
+from alray.run.engines import Engine, StageDevices
+from alray.run.memory import machine_memory_bytes, require_memory, stage_memory_limits
+from alray.run.micro_batches import with_micro_batches
+from alray.schedules.micro_batches import micro_batch_norm_fault
+from alray.schedules.table import SCHEDULES
+from alray.spec.models import Spec
+from alray.stage.workload import Workload
+from alray.user_code import UserCode
+
+_DATA_REPEATS = 10
+_DATA_S = 1.0
+
+Note = Callable[[str], None]
+"""Shows one line to the user."""
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Makes the plans of one run.
+
+    one_process, where a method takes it: the stages take turns in this process (`--inline`). A pipeline of
+    backpropagation is then planned as one stage, which adds up the gradients of its micro-batches.
+    """
+
+    workload: Workload
+
+    @classmethod
+    def open(cls, spec: Spec, code: UserCode, *, note: Note = lambda line: None, trained: bool = False) -> Planner:
+        """Open the workload of a spec (see `Workload.open`) and decide `pipeline.micro_batches: auto`.
+
+        Raises DataError, SpecError or PlanError for everything that can be found wrong without running.
+        """
+        workload = Workload.open(spec, code, trained=trained)
+        num_components = len(workload.network)
+        if spec.pipeline.stages > num_components:
+            raise PlanError(
+                f"{spec.pipeline.stages} stages cannot share {num_components} components: a stage holds at least one",
+                key="pipeline.stages",
+                mend=f"set pipeline.stages to at most {num_components}",
+            )
+        spec = with_micro_batches(spec, workload.network)
+        _require_whole_norms(spec, workload.network)
+        for line in workload.notes:
+            note(line)
+        return cls(replace(workload, spec=spec))
+
+    def costs(self, *, probe: bool, one_process: bool = False) -> Costs:
+        """The costs of the components: given in the spec, else measured here if `probe`, else estimated.
+
+        Raises PlanError if `probe` and a component is larger than this machine's memory.
+        """
+        if probe and self.workload.device.type == "cpu":
+            require_memory(self.workload.network, machine_memory_bytes())
+        given, num_components = self.workload.spec.pipeline.costs, len(self.workload.network)
+        if given is not None:
+            if len(given) != num_components:
+                raise PlanError(
+                    f"pipeline.costs has {len(given)} entries, the model has {num_components} components",
+                    key="pipeline.costs",
+                    mend="give one entry for each component, or null to measure",
+                )
+            return given_costs(self._estimate(), given)
+        if not probe:
+            return self._estimate()
+        surroundings = self.surroundings(one_process=one_process)
+        with devices.settled(surroundings.threads, surroundings.deterministic, surroundings.device):
+            batch, data_s = self._time_data()
+        return replace(probe_costs(self.workload.network, batch, surroundings), data_s=data_s)
+
+    def plan(self, costs: Costs, *, one_process: bool = False) -> Plan:
+        """The plan that the spec asks for."""
+        spec = self.workload.spec
+        if one_process and SCHEDULES[spec.schedule].is_pipeline:
+            return self._plan(costs, 1, "auto", spec.replicas.count, one_process=True)
+        return self._plan(
+            costs, spec.pipeline.stages, spec.pipeline.partition, spec.replicas.count, one_process=one_process
+        )
+
+    def plan_for(self, costs: Costs, stages: int, replicas: int, found: StageDevices | None = None) -> Plan:
+        """The plan for this many stages and replicas, on the devices that the engine found (None: like this machine's).
+
+        Another number of stages gets a new partition. It leaves the weights the same, bit for bit with local losses and
+        up to rounding with backpropagation. Another number of replicas gets new shares and rounds the gradients' sums
+        differently.
+        """
+        pipeline = self.workload.spec.pipeline
+        partition = pipeline.partition if stages == pipeline.stages else "auto"
+        return self._plan(costs, stages, partition, replicas, found=found)
+
+    def fitted(self, plan: Plan, costs: Costs, engine: Engine, note: Note) -> Plan:
+        """The plan for the devices that the engine has for the stages; `plan` itself if they equal this machine's."""
+        found = engine.find_devices(plan, costs, self._speed_trial, note)
+        if found is None:
+            return plan
+        if found.stage_speed:
+            speeds = ", ".join(f"{speed:.2f}" for speed in found.stage_speed)
+            note(f"relative to this machine, the devices of the stages have speeds of {speeds}")
+        return self.plan_for(costs, plan.stages, plan.replicas, found)
+
+    def replanned(self, before: Plan, costs: Costs, engine: Engine, note: Note) -> Plan:
+        """The plan after a failure, with fewer replicas or stages if nodes are gone. Raises RunError if all are."""
+        stages, replicas = engine.room(before.stages, before.replicas)
+        if stages == 0:
+            raise RunError(
+                "no node is left that can hold a stage", mend="bring nodes back, then `alray resume` the run"
+            )
+        unchanged = (stages, replicas) == (before.stages, before.replicas)
+        plan = before if unchanged else self.plan_for(costs, stages, replicas)
+        plan = self.fitted(plan, costs, engine, note)
+        if replicas != before.replicas:
+            note(
+                f"there is room for {replicas} of {before.replicas} replicas: "
+                f"they take {list(plan.shares)} samples of each mini-batch from here on"
+            )
+        if stages != before.stages:
+            note(f"there is room for {stages} of {before.stages} stages: partition {list(plan.partition)} from here on")
+        return plan
+
+    def surroundings(self, *, one_process: bool) -> Surroundings:
+        """What else runs on this machine while a component computes, so that the probe can imitate it."""
+        spec, threads = self.workload.spec, self.workload.spec.resources.threads
+        several = not one_process and spec.pipeline.stages > 1
+        cores = self._cores(one_process)
+        stages = 1 if one_process else spec.pipeline.stages * spec.replicas.count
+        return Surroundings(
+            device=self.workload.device,
+            threads=threads,
+            deterministic=spec.run.deterministic,
+            pipeline=several and SCHEDULES[spec.schedule].is_pipeline,
+            micro_batches=spec.micro_batches,
+            others=0 if cores is None else max(0, min(stages, cores // threads) - 1),
+        )
+
+    def _time_data(self) -> tuple[Batch, float]:
+        """The first mini-batch, and the seconds it takes to prepare one (0 if loader workers prepare them)."""
+        times: list[float] = []
+        spec = self.workload.spec
+        with TrainBatches(
+            self.workload.data,
+            seed=spec.seed,
+            start_step=0,
+            end_step=_DATA_REPEATS,
+            workers=0,
+            shares=sorted(self._shares(spec.replicas.count), reverse=True),
+        ) as batches:
+            first = next(batches)
+            began = time.perf_counter()
+            while len(times) < _DATA_REPEATS - 1 and time.perf_counter() - began < _DATA_S:
+                started = time.perf_counter()
+                next(batches)
+                times.append(time.perf_counter() - started)
+        return first, 0.0 if spec.data.workers else median(times)
+
+    def _estimate(self) -> Costs:
+        return estimate_costs(
+            self.workload.network,
+            batch_size=max(self._shares(self.workload.spec.replicas.count)),
+            device=self.workload.device,
+            threads=self.workload.spec.resources.threads,
+        )
+
+    def _speed_trial(self) -> SpeedTrial:
+        """Measures the components on another device, with the mini-batch that they were measured with here."""
+        workload = self.workload
+        batch, _ = self._time_data()
+        return SpeedTrial(
+            workload.spec,
+            workload.facts.sample,
+            workload.facts.classes,
+            workload.code.root,
+            workload.code.allow_elsewhere,
+            batch,
+            stage=0,
+        )
+
+    def _plan(
+        self,
+        costs: Costs,
+        stages: int,
+        partition: str | Sequence[int],
+        replicas: int,
+        *,
+        one_process: bool = False,
+        found: StageDevices | None = None,
+    ) -> Plan:
+        spec, found = self.workload.spec, found or StageDevices()
+        return make_plan(
+            method=spec.method.kind,
+            schedule=spec.schedule,
+            stages=stages,
+            replicas=replicas,
+            partition=partition,
+            in_flight=spec.pipeline.in_flight,
+            costs=costs,
+            cores=found.cores or self._cores(one_process),
+            stage_speed=() if one_process else self._speeds(stages, found),
+            steps_per_epoch=self.workload.facts.steps_per_epoch,
+            total_steps=self.workload.total_steps,
+            evaluation_batches=self._evaluation_batches(),
+            micro_batches=spec.micro_batches,
+            virtual_stages=spec.virtual_stages,
+            shares=self._shares(replicas),
+            memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device),
+        )
+
+    def _speeds(self, stages: int, found: StageDevices) -> tuple[float, ...]:
+        given = self.workload.spec.resources.stage_speed
+        if given == "auto":
+            return found.stage_speed
+        return given if len(given) == stages else ()
+
+    def _shares(self, replicas: int) -> tuple[int, ...]:
+        """Samples of the first mini-batch for each replica."""
+        spec = self.workload.spec
+        given = spec.replicas.shares if replicas == spec.replicas.count else None
+        return first_shares(replicas, spec.data.batch_size, given)
+
+    def _cores(self, one_process: bool) -> int | None:
+        """Processors that the stages share; None if each stage has a device of its own."""
+        if one_process:
+            return self.workload.spec.resources.threads
+        return len(os.sched_getaffinity(0)) if self.workload.device.type == "cpu" else None
+
+    def _evaluation_batches(self) -> int:
+        data = self.workload.data
+        splits = [split for split in ("validation", "test") if data.splits.get(split) is not None]
+        return sum(len(EvaluationBatches(data, split)) for split in splits)
+
+
+def _require_whole_norms(spec: Spec, network: Network) -> None:
+    """Raise PlanError if batch normalisation in a user's own block would see micro-batches instead of mini-batches.
+
+    The spec's checks know the built-in blocks only.
+    """
+    cut = SCHEDULES[spec.schedule].is_pipeline and spec.micro_batches > 1
+    if not cut or spec.pipeline.micro_batch_norm == "accept":
+        return
+    for index, encoder in enumerate(network.encoders):
+        if encoder.normalises_batches:
+            message, mend = micro_batch_norm_fault(f"block `{encoder.name}`", spec.micro_batches)
+            raise PlanError(message, mend=mend, key=f"model.components[{index}]")

@@ -1,0 +1,61 @@
+"""Micro-batches and virtual stages: how many there may be, and what is said where there cannot be so many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+PER_STAGE = 2
+"""Micro-batches per stage where the spec names no number."""
+MOST_MICRO_BATCHES = 65_536
+"""A program holds the number of a micro-batch in 16 bits."""
+MOST_VIRTUAL_STAGES = 256
+"""A program holds the number of a virtual stage in 8 bits."""
+
+Fault = tuple[str, str]
+"""What is wrong, and how to mend it."""
+Demand = Callable[[int, int], Fault | None]
+"""Of stages and micro-batches: why a schedule cannot run so many micro-batches; None where it can."""
+
+
+def any_number(stages: int, micro_batches: int) -> Fault | None:
+    """The demand of a schedule that runs any number of micro-batches."""
+    return None
+
+
+def whole_rounds(schedule: str) -> Demand:
+    """The demand of a schedule whose micro-batches go in rounds of at least one per stage, all of the same size."""
+
+    def demand(stages: int, micro_batches: int) -> Fault | None:
+        rounds = max(1, micro_batches // stages)
+        if micro_batches % rounds == 0:
+            return None
+        return (
+            f"`{schedule}` goes in rounds of one micro-batch per stage: {micro_batches} cannot be shared "
+            f"evenly by {rounds} rounds",
+            f"use a multiple of the {stages} stages, such as {stages * rounds} or {stages * (rounds + 1)}",
+        )
+
+    return demand
+
+
+def batch_size_fault(batch_size: int, micro_batches: int) -> Fault | None:
+    """Why a mini-batch cannot be cut into equal micro-batches; None where it can."""
+    if batch_size % micro_batches == 0:
+        return None
+    return (
+        f"a mini-batch of {batch_size} samples cannot be cut into {micro_batches} equal micro-batches",
+        f"use a divisor of {batch_size}, or another data.batch_size",
+    )
+
+
+def micro_batch_norm_fault(component: str, micro_batches: int) -> Fault:
+    """Why a component with batch normalisation is refused where mini-batches are cut.
+
+    component: its name in messages. The spec knows which built-in blocks have batch normalisation. Whether a user's
+    own class has it is known once the network is built; the run then raises the same fault.
+    """
+    return (
+        f"{component} has batch normalisation: each of the {micro_batches} micro-batches would be normalised "
+        "by itself, so the network is not the one that whole mini-batches train",
+        "set pipeline.micro_batch_norm to accept, or choose the schedule naive",
+    )

@@ -1,0 +1,52 @@
+"""1f1b: from the first gradient on, each stage takes turns: one backward, one forward.
+
+Four micro-batches on three stages with F = 1 s and B = 2 s; updates and messages take no time:
+
+    stage 0   FFF....BBFBB.BB.BB
+    stage 1   .FF..BBFBBFBB.BB..
+    stage 2   ..FBBFBBFBBFBB....
+
+It takes as long as gpipe, but stage s of S never holds the activations of more than S - s micro-batches. Narayanan et
+al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019, with a flush after each mini-batch.
+"""
+
+from __future__ import annotations
+
+from alray.schedules.micro_batches import Fault
+from alray.schedules.pipeline import IDLE, way_bound, with_messages
+from alray.schedules.schedule import Computation, Schedule
+
+
+def order(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> list[Computation]:
+    """Forwards until the first gradient can arrive; from then on a backward and a forward in turns."""
+    ahead = min(micro_batches, stages - stage)
+    listed: list[Computation] = [("F", stage, number) for number in range(ahead)]
+    for number in range(micro_batches):
+        listed.append(("B", stage, number))
+        if number + ahead < micro_batches:
+            listed.append(("F", stage, number + ahead))
+    return listed
+
+
+def demand(stages: int, micro_batches: int) -> Fault | None:
+    """At least one micro-batch per stage."""
+    if micro_batches >= stages:
+        return None
+    return (
+        f"`1f1b` needs at least as many micro-batches as stages, got {micro_batches} for {stages}",
+        f"use {stages} or more, or fewer stages",
+    )
+
+
+SCHEDULE = Schedule(
+    name="1f1b",
+    methods="backpropagation",
+    actions=with_messages(order),
+    bound=way_bound(),
+    formula="max(f_0+b_0+..+f_s-1+b_s-1+F_s+B_s)+U",
+    cut_cost=None,
+    limited_by=IDLE,
+    default_on=("several stages",),
+    torch_class="Schedule1F1B",
+    demand=demand,
+)

@@ -1,0 +1,36 @@
+"""parallel_backward: all forwards and losses, a barrier, all backwards at once, a barrier.
+
+Two mini-batches on three stages with F = L = B = U = 1 s and messages that take no time:
+
+    stage 0   FL..BUFL..BU
+    stage 1   .FL.BU.FL.BU
+    stage 2   ..FLBU..FLBU
+
+Published as the `ALM` mode of Associated Learning.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from alray.schedules.durations import Durations
+from alray.schedules.local import in_order
+from alray.schedules.schedule import Schedule
+
+
+def bound(durations: Durations, stages: int, micro_batches: int) -> float:
+    """The latest stage to reach the first barrier, then the slowest backward with its update."""
+    arrival = accumulate(durations.forward_s)
+    first_barrier = max(come + label for come, label in zip(arrival, durations.labels_s, strict=True))
+    return first_barrier + max(durations.after_labels_s)
+
+
+SCHEDULE = Schedule(
+    name="parallel_backward",
+    methods="local losses",
+    actions=in_order("R F S R.1 L S.1 W B U W.1"),
+    bound=bound,
+    formula="max(F_0+..+F_s+L_s)+max(B-L)",
+    cut_cost=None,
+    limited_by="forwards follow each other ({forwards}), then {slowest_backward}",
+)

@@ -1,0 +1,106 @@
+"""What the pipelines of backpropagation share.
+
+Forwards go up, gradients come down, and all micro-batches of a mini-batch end in one update.
+
+torch.distributed.pipelining runs them; the order of a stage's computations is the one its class makes, and a test
+compares the two. torch adds up the gradients of all micro-batches before the update, so each virtual stage has one U,
+at the end of its stage's list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from alray.schedules.actions import Action
+from alray.schedules.durations import Durations
+from alray.schedules.schedule import Actions, Bound, Computation
+
+Order = Callable[[int, int, int, int], Iterable[Computation]]
+"""Of stage, stages, micro-batches and virtual stages: the computations of one mini-batch without its updates."""
+
+
+def with_messages(order: Order) -> Actions:
+    """The actions of a schedule from the order of its computations.
+
+    A receive comes right before the computation that needs it, a send right after the computation that made it. A
+    stage alone needs no messages: each micro-batch goes through all virtual stages and back before the next one.
+    """
+
+    def actions(
+        stage: int, stages: int, batch: int, micro_batches: int = 1, virtual_stages: int = 1
+    ) -> tuple[Action, ...]:
+        if stages == 1:
+            listed = [Action(own, kind, batch, part) for kind, own, part in _alone(micro_batches, virtual_stages)]
+            return (*listed, *(Action(own, "U", batch) for own in range(virtual_stages)))
+        last = stages * virtual_stages - 1
+        listed = []
+        for kind, own, part in order(stage, stages, micro_batches, virtual_stages):
+            down = kind != "F"
+            source, goal = (last, 0) if down else (0, last)
+            if own != source and kind != "G":
+                listed.append(Action(own, "R", batch, part, down))
+            listed.append(Action(own, kind, batch, part))
+            if own != goal and kind != "G":
+                listed.append(Action(own, "S", batch, part, down))
+        return (*listed, *(Action(own, "U", batch) for own in range(stage, last + 1, stages)))
+
+    return actions
+
+
+def _alone(micro_batches: int, virtual_stages: int) -> Iterable[Computation]:
+    for part in range(micro_batches):
+        for own in range(virtual_stages):
+            yield "F", own, part
+        for own in reversed(range(virtual_stages)):
+            yield "B", own, part
+
+
+def two_phases_bound(durations: Durations, stages: int, micro_batches: int) -> float:
+    """The bound where all forwards come before all backwards.
+
+    Each phase is a flow shop: one micro-batch passes all stages, the others follow at the pace of the slowest stage.
+    The way back ends in the update of stage 0. Stage r cannot begin the next mini-batch before its own update either,
+    so the bound is the largest over the pipelines that begin at a stage r.
+    """
+    forward, backward = durations.forward_s, durations.backward_s
+    update = [sum(durations.update_s[stage::stages]) for stage in range(stages)]
+    return max(
+        sum(forward[first:])
+        + sum(backward[first:])
+        + (micro_batches - 1) * (max(forward[first:]) + max(backward[first:]))
+        + update[first]
+        for first in range(stages)
+    )
+
+
+def way_bound(*, split_backward: bool = False) -> Bound:
+    """The bound where forwards and backwards take turns.
+
+    One micro-batch goes up to stage s, stage s does all its work, and the last micro-batch comes back down; with
+    virtual stages the way leads through the first one of each stage. As in `two_phases_bound` the way may begin and end
+    at any stage r. split_backward: only I, the gradient of the input, is on the way; G is not. Then F + I + G + U of
+    one stage may be longer than the way.
+    """
+
+    def bound(durations: Durations, stages: int, micro_batches: int) -> float:
+        split = split_backward and stages > 1
+        down = durations.input_gradient_s if split else durations.backward_s
+        update = [sum(durations.update_s[stage::stages]) for stage in range(stages)]
+        way = [up + back for up, back in zip(durations.forward_s, down, strict=True)]
+        work = [micro_batches * sum(way[stage::stages]) for stage in range(stages)]
+        rest = durations.weight_gradient_s if split else [0.0] * len(way)
+        longest = 0.0
+        for first in range(stages):
+            own = work[first] + micro_batches * sum(rest[first::stages]) + update[first]
+            longest = max(longest, own)
+            passed = 0.0
+            for stage in range(first, stages):
+                longest = max(longest, passed + work[stage] + rest[first] + update[first])
+                passed += way[stage]
+        return longest
+
+    return bound
+
+
+IDLE = "with {micro_batches} the stages idle for {idle} of the step, and {slowest}"
+"""What limits the step of a pipeline with micro-batches."""

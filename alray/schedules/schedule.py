@@ -1,0 +1,205 @@
+"""What a schedule is: a value that answers every question about it.
+
+To add a schedule, write a file that makes one `Schedule`, and add it to the table in `alray.schedules.table`. The spec,
+the plan, the stages and the reports ask that value; none of them knows a schedule by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from alray.errors import PlanError
+from alray.schedules.actions import COMPUTE, Action, ActionKind
+from alray.schedules.durations import Durations
+from alray.schedules.micro_batches import (
+    MOST_MICRO_BATCHES,
+    MOST_VIRTUAL_STAGES,
+    PER_STAGE,
+    Demand,
+    Fault,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float64]
+    """[n + 1, n + 1]; [i, j] with i < j holds the value of components i to j - 1 together."""
+    CutCost = Callable[[Matrix, Matrix], Matrix]
+
+Methods = Literal["local losses", "backpropagation"]
+Bound = Callable[[Durations, int, int], float]
+Computation = tuple[ActionKind, int, int]
+"""Kind, virtual stage, micro-batch."""
+
+
+class Actions(Protocol):
+    """The actions of one mini-batch on one stage, in order."""
+
+    def __call__(
+        self, stage: int, stages: int, batch: int, micro_batches: int, virtual_stages: int
+    ) -> tuple[Action, ...]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """One schedule of the pipeline. Raises ValueError where a part is missing or two parts contradict each other."""
+
+    name: str
+    """As `pipeline.schedule` names it."""
+    methods: Methods
+    """The methods that can run in it: those with local losses, or backpropagation."""
+    actions: Actions
+    """The actions of one mini-batch on one stage."""
+    bound: Bound
+    """Of durations, stages and micro-batches: seconds that no step in steady state can be below."""
+    formula: str
+    """The bound as text. F, L, B and U are the seconds of a stage's actions for one mini-batch; B here includes L and
+    U in schedules of local losses. f and b are those of one micro-batch, M the number of micro-batches."""
+    cut_cost: CutCost | None
+    """From the forward seconds and the L + B + U seconds of every run of components: what the run costs as a stage. The
+    cut whose most expensive stage is cheapest has the smallest bound. This holds on devices of one speed, and in a
+    schedule without barriers on all devices. None: the best cut has to be found by simulation."""
+    limited_by: str
+    """One sentence: what limits the step. `alray.plan.limits` fills in its fields."""
+    default_on: tuple[Literal["one stage", "several stages"], ...] = ()
+    """Where `pipeline.schedule: auto` means this schedule."""
+    one_stage: bool = False
+    """Whether it runs on one stage only."""
+    torch_class: str | None = None
+    """Name of the class in torch.distributed.pipelining.schedules that runs it, for pipelines of backpropagation."""
+    demand: Demand | None = None
+    """What it demands of the number of micro-batches. None: it does not cut mini-batches."""
+    fewest_virtual_stages: int | None = None
+    """Fewest virtual stages on each stage, and their number by default. None: it has no virtual stages."""
+
+    def __post_init__(self) -> None:
+        for part in fields(self):
+            if part.name in ("name", "methods", "actions", "bound", "formula", "limited_by") and not getattr(
+                self, part.name
+            ):
+                raise ValueError(f"the schedule `{self.name}` has no {part.name}")
+        if self.is_pipeline != (self.torch_class is not None):
+            raise ValueError(f"the schedule `{self.name}` needs a torch_class if it is a pipeline, and only then")
+        if not self.is_pipeline and (self.cuts_mini_batches or self.has_virtual_stages):
+            raise ValueError(f"the schedule `{self.name}` is no pipeline, so it has no micro-batches or virtual stages")
+
+    @property
+    def local_losses(self) -> bool:
+        """Whether it is for methods with local losses, where nothing travels backwards."""
+        return self.methods == "local losses"
+
+    @property
+    def is_pipeline(self) -> bool:
+        """Whether gradients travel between stages."""
+        return not self.local_losses and not self.one_stage
+
+    @property
+    def cuts_mini_batches(self) -> bool:
+        """Whether it cuts mini-batches into micro-batches."""
+        return self.demand is not None
+
+    @property
+    def has_virtual_stages(self) -> bool:
+        """Whether a stage may hold several virtual stages: runs of components that do not follow each other."""
+        return self.fewest_virtual_stages is not None
+
+    @property
+    def default_virtual_stages(self) -> int:
+        """Virtual stages of each stage where the spec names no number."""
+        return self.fewest_virtual_stages or 1
+
+    def default_micro_batches(self, stages: int) -> int:
+        """Micro-batches of one mini-batch where the spec names no number."""
+        return PER_STAGE * stages if self.cuts_mini_batches else 1
+
+    def kinds(self, stages: int) -> frozenset[ActionKind]:
+        """The kinds of its actions on so many stages."""
+        return _kinds(self, stages)
+
+    def has_barrier(self, stages: int) -> bool:
+        """Whether stages wait for each other at a barrier."""
+        return "W" in self.kinds(stages)
+
+    def computations(
+        self, stage: int, stages: int, micro_batches: int = 1, virtual_stages: int = 1
+    ) -> list[Computation]:
+        """The forwards and backwards of one mini-batch on one stage, in order."""
+        return [
+            (action.kind, action.stage, action.part)
+            for action in self.actions(stage, stages, 0, micro_batches, virtual_stages)
+            if action.kind in ("F", "B", "I", "G")
+        ]
+
+    def computing_s(self, durations: Durations, stages: int, micro_batches: int) -> list[float]:
+        """Seconds that each stage computes for one mini-batch, over all its micro-batches and virtual stages."""
+        kinds = self.kinds(stages)
+        total = [0.0] * len(durations.forward_s)
+        for kind, seconds in durations.computations.items():
+            if kind in kinds and kind in COMPUTE and len(seconds):
+                times = 1 if kind == "U" else micro_batches
+                total = [before + times * own for before, own in zip(total, seconds, strict=True)]
+        return [sum(total[stage::stages]) for stage in range(stages)]
+
+    def micro_batches_fault(self, stages: int, micro_batches: int) -> Fault | None:
+        """Why it cannot run so many micro-batches on so many stages; None where it can."""
+        if self.demand is None:
+            if micro_batches == 1:
+                return None
+            return f"`{self.name}` does not cut mini-batches, got {micro_batches}", "leave it out"
+        if not 1 <= micro_batches <= MOST_MICRO_BATCHES:
+            return f"{micro_batches} micro-batches", f"use 1 to {MOST_MICRO_BATCHES}"
+        return self.demand(stages, micro_batches)
+
+    def virtual_stages_fault(self, virtual_stages: int) -> Fault | None:
+        """Why it cannot have so many virtual stages on each stage; None where it can."""
+        if self.fewest_virtual_stages is None:
+            if virtual_stages == 1:
+                return None
+            return (
+                f"`{self.name}` has one virtual stage on each stage, got {virtual_stages}",
+                "leave it out, or choose a schedule with virtual stages",
+            )
+        fewest = self.fewest_virtual_stages
+        if not fewest <= virtual_stages <= MOST_VIRTUAL_STAGES:
+            return (
+                f"`{self.name}` has {fewest} to {MOST_VIRTUAL_STAGES} virtual stages per stage, got {virtual_stages}",
+                "use a number in that range, or choose another schedule",
+            )
+        return None
+
+    def check(self, stages: int, micro_batches: int, virtual_stages: int) -> None:
+        """Raises PlanError where it cannot run on so many stages, or with so many micro-batches or virtual stages."""
+        if self.one_stage and stages != 1:
+            raise PlanError(
+                f"schedule `{self.name}` runs on one stage, not on {stages}",
+                mend="set pipeline.stages to 1 or choose another schedule",
+                key="pipeline.schedule",
+            )
+        faults = {
+            "micro_batches": self.micro_batches_fault(stages, micro_batches),
+            "virtual_stages": self.virtual_stages_fault(virtual_stages),
+        }
+        for key, fault in faults.items():
+            if fault is not None:
+                raise PlanError(fault[0], mend=fault[1], key=f"pipeline.{key}")
+
+    def possible_micro_batches(self, stages: int, batch_size: int) -> list[int]:
+        """The numbers of micro-batches that `pipeline.micro_batches: auto` chooses from, the smallest first.
+
+        There is at least one micro-batch per stage, so that every stage has something to do.
+        """
+        return [
+            number
+            for number in range(stages, min(batch_size, MOST_MICRO_BATCHES) + 1)
+            if batch_size % number == 0 and self.micro_batches_fault(stages, number) is None
+        ]
+
+
+@cache
+def _kinds(schedule: Schedule, stages: int) -> frozenset[ActionKind]:
+    parts = schedule.default_micro_batches(stages), schedule.default_virtual_stages
+    return frozenset(action.kind for stage in {0, stages - 1} for action in schedule.actions(stage, stages, 0, *parts))

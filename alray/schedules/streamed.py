@@ -1,0 +1,33 @@
+"""streamed: no barrier. The pipeline fills once per run; then every stage is always busy.
+
+Two mini-batches on three stages with F = L = B = U = 1 s and messages that take no time:
+
+    stage 0   FLBUFLBU..
+    stage 1   .FLBUFLBU.
+    stage 2   ..FLBUFLBU
+
+Samples go up first, so the next stage can begin; labels follow once the label chain has computed them.
+"""
+
+from __future__ import annotations
+
+from alray.schedules.durations import Durations
+from alray.schedules.local import in_order
+from alray.schedules.schedule import Schedule
+
+
+def bound(durations: Durations, stages: int, micro_batches: int) -> float:
+    """The slowest stage."""
+    return max(f + b for f, b in zip(durations.forward_s, durations.after_forward_s, strict=True))
+
+
+SCHEDULE = Schedule(
+    name="streamed",
+    methods="local losses",
+    actions=in_order("R F S R.1 L S.1 B U"),
+    bound=bound,
+    formula="max(F+B)",
+    cut_cost=lambda forward, backward: forward + backward,
+    limited_by="{slowest}",
+    default_on=("one stage", "several stages"),
+)

@@ -1,0 +1,70 @@
+"""The table of all schedules."""
+
+from __future__ import annotations
+
+from alray.errors import PlanError
+from alray.schedules import (
+    gpipe,
+    interleaved_1f1b,
+    naive,
+    one_f_one_b,
+    overlapped,
+    parallel_backward,
+    sequential,
+    single,
+    streamed,
+    zero_bubble,
+)
+from alray.schedules.schedule import Schedule
+
+
+def table(*schedules: Schedule) -> dict[str, Schedule]:
+    """The schedules by name.
+
+    Raises ValueError unless names differ and `auto` means one schedule for each family of methods, on one stage and on
+    several.
+    """
+    names = {schedule.name: schedule for schedule in schedules}
+    if len(names) < len(schedules):
+        raise ValueError("two schedules have the same name")
+    for methods in ("local losses", "backpropagation"):
+        for where in ("one stage", "several stages"):
+            own = [each.name for each in schedules if each.methods == methods and where in each.default_on]
+            if len(own) != 1:
+                raise ValueError(f"`auto` must mean one schedule for {methods} on {where}, not {own}")
+    return names
+
+
+SCHEDULES: dict[str, Schedule] = table(
+    streamed.SCHEDULE,
+    sequential.SCHEDULE,
+    parallel_backward.SCHEDULE,
+    overlapped.SCHEDULE,
+    single.SCHEDULE,
+    naive.SCHEDULE,
+    gpipe.SCHEDULE,
+    one_f_one_b.SCHEDULE,
+    interleaved_1f1b.SCHEDULE,
+    zero_bubble.SCHEDULE,
+)
+"""Every schedule by its name."""
+
+
+def schedule_named(name: str) -> Schedule:
+    """The schedule of this name. Raises PlanError where there is none."""
+    if name not in SCHEDULES:
+        raise PlanError(
+            f"unknown schedule `{name}`", mend=f"choose one of {', '.join(SCHEDULES)}", key="pipeline.schedule"
+        )
+    return SCHEDULES[name]
+
+
+def schedules_for(*, local_losses: bool) -> tuple[Schedule, ...]:
+    """The schedules of one family of methods."""
+    return tuple(schedule for schedule in SCHEDULES.values() if schedule.local_losses == local_losses)
+
+
+def default_schedule(*, local_losses: bool, stages: int) -> Schedule:
+    """What `pipeline.schedule: auto` means."""
+    where = "one stage" if stages == 1 else "several stages"
+    return next(each for each in schedules_for(local_losses=local_losses) if where in each.default_on)

@@ -1,0 +1,241 @@
+"""From an assignment to a loop that runs: components, stage, replication, cuts. The same for every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from alray.data.batches import Batch
+from alray.data.dataset import Data
+from alray.device.memory_used import peak_memory_bytes
+from alray.nn.component import Component, LocalComponent
+from alray.nn.encoder import Tensors
+from alray.nn.methods.backpropagation import BackpropagationComponent
+from alray.nn.network import Network
+from alray.nn.replica_norm import ReplicaSums, share_norms
+from alray.schedules.actions import Action
+from alray.stage.assignment import Assignment
+from alray.stage.checkpoint import load_component, load_replica_state
+from alray.stage.clock import Clock
+from alray.stage.cuts import Cuts
+from alray.stage.disturbance import Slowdown
+from alray.stage.leader import Control
+from alray.stage.loop import StageLoop
+from alray.stage.ports import Ports
+from alray.stage.profiler import Profiler
+from alray.stage.reduction import ReducedReplication
+from alray.stage.replication import Alone, Replication
+from alray.stage.stages.backpropagation import BackpropagationStage
+from alray.stage.stages.local_losses import LocalLossStage
+from alray.stage.stages.stage import ActionStage, Stage
+from alray.stage.telemetry import Telemetry
+from alray.stage.workload import network_of, open_training_data
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """How a stage reaches the same stage of the other replicas."""
+
+    group: dist.ProcessGroup
+    """One rank for each replica, for gradients alone."""
+    store: dist.Store
+    """The store of all stages of all replicas."""
+    timeout_s: float
+    in_turns: bool = False
+    """Whether all replicas share this thread."""
+    norms: ReplicaSums | None = None
+    """Sums for batch normalisation over all replicas, where the spec asks for it."""
+
+
+def network_for(assignment: Assignment) -> Network:
+    """The network of the run, without its weights."""
+    trained = assignment.start.folder is not None
+    return network_of(assignment.spec, assignment.data, assignment.user_code, trained=trained)
+
+
+def load_code(assignment: Assignment) -> None:
+    """Import what only some stages need, before the memory of this one is measured."""
+    if assignment.pipelined:
+        import alray.stage.stages.pipelined
+    if assignment.data_parallel:
+        import alray.stage.stages.data_parallel  # noqa: F401
+
+
+def assemble_loop(
+    assignment: Assignment,
+    *,
+    network: Network,
+    device: torch.device,
+    ports: Ports,
+    clock: Clock,
+    control: Control,
+    emit: Callable[[Telemetry], None],
+    replicas: Replicas | None = None,
+    profiler: Profiler | None = None,
+    baseline_bytes: int | None = None,
+) -> StageLoop:
+    """The loop of one stage, with the weights of the checkpoint that the run starts from.
+
+    A pipelined stage needs the default process group of its replica, and a data-parallel one that of all replicas.
+    emit: takes what the driver is to hear, from this thread and from the one that writes checkpoints. replicas: None
+    where there is one replica. baseline_bytes: memory that this process held before; None where the process is not
+    this stage's alone, so that its memory is not measured.
+    """
+    components = _components(assignment, network, device, replicas)
+    replication = _replication(assignment, components, replicas)
+    stage = _stage(assignment, components, replication, network=network, device=device, ports=ports)
+
+    def inputs(batch: Batch) -> Tensors:
+        return batch.inputs(device, network.dtype)
+
+    def open_data() -> Data:
+        return open_training_data(assignment.spec, assignment.user_code)
+
+    cuts = Cuts(
+        assignment,
+        stage=stage,
+        ports=ports,
+        clock=clock,
+        replication=replication,
+        control=control,
+        emit=emit,
+        inputs=inputs,
+    )
+    return StageLoop(
+        assignment,
+        stage=stage,
+        ports=ports,
+        cuts=cuts,
+        clock=clock,
+        replication=replication,
+        emit=emit,
+        inputs=inputs,
+        open_data=open_data,
+        peak_memory_bytes=lambda: None if baseline_bytes is None else peak_memory_bytes(device, baseline_bytes),
+        profiler=profiler,
+    )
+
+
+def clock_for(assignment: Assignment) -> Clock:
+    """The clock of a stage."""
+    return Clock(
+        started_wall_s=assignment.started_wall_s, start_step=assignment.start.step, profiled=assignment.profile
+    )
+
+
+def _components(
+    assignment: Assignment, network: Network, device: torch.device, replicas: Replicas | None
+) -> list[Component]:
+    """The stage's components, loaded from the checkpoint that the run starts from."""
+    own = assignment.plan.stage_plans[assignment.stage].components
+    components = [network.component(index, device) for index in own]
+    if assignment.start.folder is not None:
+        hashes = dict(assignment.start.hashes)
+        for component in components:
+            load_component(component, assignment.start.folder, hashes)
+    if replicas is not None and replicas.norms is not None:
+        for component in components:
+            share_norms(component, replicas.norms)
+    return components
+
+
+def _replication(assignment: Assignment, components: list[Component], replicas: Replicas | None) -> Replication:
+    """The stage among the same stage of all replicas, its state loaded from the checkpoint that the run starts from.
+
+    A checkpoint of fewer replicas has no state for some: those begin anew.
+    """
+    spec, plan, start = assignment.spec, assignment.plan, assignment.start
+    if replicas is None:
+        return Alone(spec.data.batch_size)
+    if assignment.data_parallel:
+        from alray.stage.stages.data_parallel import DataParallelReplication
+
+        return DataParallelReplication(
+            spec, plan, replica=assignment.replica, shares=assignment.shares, store=replicas.store
+        )
+    replication = ReducedReplication(
+        spec,
+        plan,
+        stage=assignment.stage,
+        replica=assignment.replica,
+        shares=assignment.shares,
+        components=components,
+        group=replicas.group,
+        store=replicas.store,
+        in_turns=replicas.in_turns,
+        timeout_s=replicas.timeout_s,
+    )
+    if start.folder is not None:
+        for component in components:
+            state = load_replica_state(component.index, assignment.replica, start.folder, dict(start.hashes))
+            if state:
+                replication.load_state_dict(component.index, state)
+    return replication
+
+
+def _stage(
+    assignment: Assignment,
+    components: list[Component],
+    replication: Replication,
+    *,
+    network: Network,
+    device: torch.device,
+    ports: Ports,
+) -> Stage:
+    spec, plan = assignment.spec, assignment.plan
+    slowdown = None
+    if spec.replicas.disturbance is not None:
+        slowdown = Slowdown(spec, assignment.replica, steps_per_epoch=assignment.data.steps_per_epoch)
+    if assignment.pipelined:
+        from alray.stage.stages.pipelined import PipelinedStage
+
+        return PipelinedStage(
+            plan,
+            assignment.stage,
+            chain_of(components),
+            replication,
+            slowdown,
+            network=network,
+            device=device,
+            batch_size=assignment.shares[assignment.replica],
+            wires=ports.wires,
+        )
+    actions = plan.actions(assignment.stage)
+    if assignment.data_parallel:
+        from alray.stage.stages.data_parallel import DataParallelReplication, DataParallelStage
+
+        assert isinstance(replication, DataParallelReplication)
+        return DataParallelStage(chain_of(components), actions, replication, slowdown)
+    return stage_of(components, actions, replication, slowdown, micro_batches=plan.micro_batches)
+
+
+def stage_of(
+    components: Sequence[Component],
+    actions: Sequence[Action] = (),
+    replication: Replication | None = None,
+    slowdown: Slowdown | None = None,
+    *,
+    micro_batches: int = 1,
+) -> ActionStage:
+    """The stage that trains these components by a list of actions. Without a list it serves for inference."""
+    replication = replication or Alone()
+    local = [component for component in components if isinstance(component, LocalComponent)]
+    if len(local) == len(components):
+        return LocalLossStage(local, actions, replication, slowdown)
+    return BackpropagationStage(
+        chain_of(components),
+        actions,
+        replication,
+        slowdown,
+        micro_batches=micro_batches,
+    )
+
+
+def chain_of(components: Sequence[Component]) -> list[BackpropagationComponent]:
+    """The same components, known to train by backpropagation."""
+    chain = [component for component in components if isinstance(component, BackpropagationComponent)]
+    assert len(chain) == len(components), "components of one method only"
+    return chain

@@ -1,0 +1,129 @@
+"""Cuts: what all stages do between two mini-batches - evaluate, write a checkpoint, stop.
+
+Stage 0 decides them (`alray.stage.leader`) and sends them up after a mini-batch, so that every stage cuts at the same
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from alray.channel.edge import Waiting
+from alray.channel.message import CutFlag, Message, MessageKind
+from alray.data.batches import Batch
+from alray.data.dataset import Data
+from alray.nn.encoder import Tensors
+from alray.records import DepthAccuracy, EvaluationRecord
+from alray.stage.assignment import Assignment
+from alray.stage.checkpoint import CheckpointWriter
+from alray.stage.clock import Clock
+from alray.stage.evaluation import Evaluator
+from alray.stage.inference import Inference
+from alray.stage.leader import Control, Leader
+from alray.stage.ports import Ports
+from alray.stage.replication import Replication
+from alray.stage.stages.stage import Stage
+from alray.stage.telemetry import Telemetry
+
+
+class Cuts:
+    """One stage's part of every cut. Replica 0 decides and evaluates; every replica writes what it alone keeps."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        *,
+        stage: Stage,
+        ports: Ports,
+        clock: Clock,
+        replication: Replication,
+        control: Control,
+        emit: Callable[[Telemetry], None],
+        inputs: Callable[[Batch], Tensors],
+    ) -> None:
+        """emit: takes what the driver is to hear; inputs: an evaluation batch as the first component takes it."""
+        self._assignment, self._stage = assignment, stage
+        self._ports, self._clock, self._replication = ports, clock, replication
+        self._emit, self._inputs = emit, inputs
+        self._leader = Leader(
+            assignment.spec.run,
+            total_steps=assignment.total_steps,
+            steps_per_epoch=assignment.data.steps_per_epoch,
+            control=control,
+        )
+        self._writer = CheckpointWriter(assignment.checkpoints, emit, replication)
+
+    def decided(self, step: int) -> Waiting[int]:
+        """Flags of the cut after mini-batch `step`, on stage 0. Call it before that mini-batch, and run it after."""
+        return self._replication.decided(f"cut {step}", lambda: self._leader.cut_after(step))
+
+    def lead(self, flags: int, data: Data, step: int) -> Waiting[bool]:
+        """On stage 0: make the cut with these flags after mini-batch `step`. Returns whether the run stops here."""
+        if not flags:
+            return False
+        evaluator = None
+        if flags & CutFlag.EVALUATE and self._assignment.replica == 0:
+            evaluator = Evaluator(data, self._leader.splits(flags), depths=self._assignment.plan.costs.depths)
+        cut = Message(MessageKind.CUT, step, flags=flags, count=len(evaluator) if evaluator else 0)
+        evaluation = yield from self._make(cut, evaluator)
+        if flags & CutFlag.STOP:
+            return True
+        if not (flags & CutFlag.EVALUATE and self._leader.stops_early):
+            return False
+        reached = evaluation is not None and self._leader.reached(evaluation)
+        if (yield from self._replication.decided(f"reached {step}", lambda: int(reached))):
+            everything = CutFlag.EVALUATE | CutFlag.CHECKPOINT | CutFlag.STOP
+            return (yield from self.lead(everything, data, step))
+        return False
+
+    def follow(self, message: Message) -> Waiting[bool]:
+        """On every other stage: do what stage 0 decided. Returns whether the run stops here."""
+        yield from self._make(message, None)
+        return bool(message.flags & CutFlag.STOP)
+
+    def finish(self) -> None:
+        """Wait for the checkpoint that is still being written."""
+        self._writer.finish()
+
+    def _make(self, cut: Message, evaluator: Evaluator | None) -> Waiting[EvaluationRecord | None]:
+        """Send the cut on, then do this stage's part of it."""
+        if self._ports.to_above is not None:
+            yield from self._ports.to_above.send(Message(MessageKind.CUT, cut.step, flags=cut.flags, count=cut.count))
+        record = None
+        if cut.flags & CutFlag.EVALUATE:
+            with self._clock.pause("evaluation"):
+                record = yield from self._evaluate(cut, evaluator)
+        if cut.flags & CutFlag.CHECKPOINT:
+            with self._clock.pause("checkpoint"):
+                self._writer.write(self._stage.components, cut.step, final=bool(cut.flags & CutFlag.STOP))
+        return record
+
+    def _evaluate(self, cut: Message, evaluator: Evaluator | None) -> Waiting[EvaluationRecord | None]:
+        """This stage's part of the evaluation; stage 0, which has the evaluator, returns the record."""
+        began_s = self._clock.now_s()
+        inference = Inference(
+            self._assignment.stage,
+            self._assignment.plan.stages,
+            ports=self._ports,
+            clock=self._clock,
+            evaluator=evaluator,
+            inputs=self._inputs,
+            step=cut.step,
+            count=cut.count,
+        )
+        yield from inference.run(self._stage)
+        if evaluator is None:
+            return None
+        per_depth = evaluator.accuracies()
+        whole = per_depth[-1] if per_depth else DepthAccuracy(depth=len(self._assignment.plan.costs.components))
+        record = EvaluationRecord(
+            time_s=self._clock.now_s(),
+            **self._assignment.position(cut.step),
+            train=whole.train,
+            validation=whole.validation,
+            test=whole.test,
+            per_depth=per_depth,
+            duration_s=self._clock.now_s() - began_s,
+        )
+        self._emit(record)
+        return record

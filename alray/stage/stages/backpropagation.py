@@ -1,0 +1,181 @@
+"""Backpropagation through all components of a network on one device."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import torch
+
+from alray.nn.component import Component
+from alray.nn.encoder import Tensors, in_default_strides
+from alray.nn.methods.backpropagation import BackpropagationComponent
+from alray.schedules.actions import Action
+from alray.stage.disturbance import Slowdown
+from alray.stage.replication import Replication
+from alray.stage.stages.stage import ActionStage, MiniBatch
+
+
+class WholeNetworkStage(ActionStage, ABC):
+    """All components of a network that is trained by backpropagation, on one device."""
+
+    def __init__(
+        self,
+        components: Sequence[BackpropagationComponent],
+        actions: Sequence[Action],
+        replication: Replication,
+        slowdown: Slowdown | None = None,
+    ) -> None:
+        super().__init__(components, actions, replication, slowdown)
+        self._chain = list(components)
+        self._pending: torch.Tensor | None = None  # the loss between F and B
+
+    def update(self, lr: float, label_lr: float) -> None:
+        step_optimizers(self._chain, lr)
+
+    @torch.no_grad()
+    def infer_up(self, incoming: Tensors, step: int, batch: int) -> tuple[Tensors, list[torch.Tensor]]:
+        """Backpropagation has one route: the whole network."""
+        return incoming, [class_scores(self._chain, incoming, step, "evaluation", batch)]
+
+    @torch.no_grad()
+    def infer_down(self, routes: list[torch.Tensor]) -> list[torch.Tensor]:
+        return routes
+
+
+class BackpropagationStage(WholeNetworkStage):
+    """One loss at the end of the network, whose gradient goes back through every component.
+
+    With micro-batches, each goes forward and back in turn and the gradients add up to those of the mini-batch: what a
+    pipeline computes, in one process.
+    """
+
+    def __init__(
+        self,
+        components: Sequence[BackpropagationComponent],
+        actions: Sequence[Action],
+        replication: Replication,
+        slowdown: Slowdown | None = None,
+        *,
+        micro_batches: int = 1,
+    ) -> None:
+        super().__init__(components, actions, replication, slowdown)
+        self._micro_batches = micro_batches
+        self._losses: list[torch.Tensor] = []
+        self._gradients_ready: GradientsReady | None = None
+        self._samples = 0  # of the mini-batch under way
+        if self._averages_in_backward:
+            self._gradients_ready = GradientsReady(self._chain, self._start_averaging)
+
+    def _start_averaging(self, component: Component) -> None:
+        self._replication.start(component, self._samples)
+
+    def forward(self, batch: MiniBatch, micro_batch: int = 0) -> None:
+        part = {name: value.chunk(self._micro_batches)[micro_batch] for name, value in batch.incoming.items()}
+        scores = class_scores(self._chain, part, *draw_purpose(batch.step, micro_batch, self._micro_batches))
+        self._pending = self._chain[-1].loss(scores, part["labels"])
+
+    def backward(self, batch: MiniBatch) -> Mapping[int, Tensors]:
+        """B of the micro-batch that was last forwarded. The last one returns the mean loss of the mini-batch."""
+        assert self._pending is not None, "B before F"
+        loss, self._pending = self._pending, None
+        if not self._losses:
+            zero_gradients(self._chain)
+        self._losses.append(loss.detach())
+        self._samples = batch.samples
+        ready = self._gradients_ready
+        if ready is not None and self._micro_batches == 1 and torch.isfinite(loss):
+            ready.begin()
+        loss.backward()
+        if len(self._losses) < self._micro_batches:
+            return {}
+        if self._micro_batches > 1:
+            for component in self._chain:
+                for parameter in component.parameters():
+                    if parameter.grad is not None:
+                        parameter.grad.div_(self._micro_batches)
+        if ready is not None and all(map(torch.isfinite, self._losses)):
+            ready.finish()
+        mean, self._losses = torch.stack(self._losses).mean(), []
+        return {self._chain[-1].index: {"cross_entropy": mean}}
+
+
+class GradientsReady:
+    """Calls back with each component as soon as a backward pass has completed its gradients, the last one first.
+
+    The order is the same on every replica, even where a parameter has a gradient on one replica and none on another: a
+    component waits for all above it, and components that miss a gradient come at the end.
+    """
+
+    def __init__(self, components: Sequence[Component], ready: Callable[[Component], None]) -> None:
+        """Watch the components' parameters from here on."""
+        self._components, self._ready = list(components), ready
+        self._trainable = [sum(each.requires_grad for each in component.parameters()) for component in components]
+        self._missing: list[int] = []  # gradients still to come, by component; empty outside a watched pass
+        self._called = 0
+        for place, component in enumerate(components):
+            for parameter in component.parameters():
+                if parameter.requires_grad:
+                    parameter.register_post_accumulate_grad_hook(partial(self._came, place))
+
+    def begin(self) -> None:
+        """Call before a backward pass that completes the gradients of a mini-batch."""
+        self._missing = list(self._trainable)
+        self._call(complete=True)  # components without parameters, where no other is above them
+
+    def finish(self) -> None:
+        """Call after it: the components that are left are ready. After a pass that was not watched, all are."""
+        self._call(complete=False)
+        self._missing, self._called = [], 0
+
+    def _came(self, place: int, _: torch.Tensor) -> None:
+        if self._missing:
+            self._missing[place] -= 1
+            self._call(complete=True)
+
+    def _call(self, *, complete: bool) -> None:
+        while self._called < len(self._components):
+            place = len(self._components) - 1 - self._called
+            if complete and self._missing[place] > 0:
+                return
+            self._called += 1
+            self._ready(self._components[place])
+
+
+def draw_purpose(step: int, micro_batch: int, micro_batches: int) -> tuple[str | int, ...]:
+    """What a micro-batch's random numbers are drawn from, besides seed and component.
+
+    It is the same in every pipeline, and without micro-batches the same as on one device.
+    """
+    return (step,) if micro_batches == 1 else (step, "micro_batch", micro_batch)
+
+
+def through(components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int) -> Tensors:
+    """Run the encoders of these components, with outputs in default strides."""
+    for component in components:
+        incoming = in_default_strides(component.f.run(incoming, *purpose))
+    return incoming
+
+
+def class_scores(
+    components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int
+) -> torch.Tensor:
+    """Class scores `[N, classes]`. The last of these components is the network's last."""
+    head = components[-1].head
+    assert head is not None, "the last component holds the head"
+    outgoing = through(components, incoming, *purpose)
+    scores: torch.Tensor = head(outgoing["s"], outgoing.get("mask"))
+    return scores
+
+
+def zero_gradients(components: Sequence[Component]) -> None:
+    for component in components:
+        for optimizer in component.optimizers().values():
+            optimizer.zero_grad()
+
+
+def step_optimizers(components: Sequence[Component], lr: float) -> None:
+    for component in components:
+        for optimizer in component.optimizers().values():
+            optimizer.step(lr)

@@ -1,0 +1,79 @@
+"""A stage of components with local losses: nothing travels backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from alray.nn.component import LocalComponent
+from alray.nn.encoder import Tensors
+from alray.schedules.actions import Action
+from alray.stage.disturbance import Slowdown
+from alray.stage.replication import Replication
+from alray.stage.stages.stage import ActionStage, MiniBatch
+
+
+class LocalLossStage(ActionStage):
+    """Every component trains by its own losses; what it passes on is computed before its own update."""
+
+    def __init__(
+        self,
+        components: Sequence[LocalComponent],
+        actions: Sequence[Action],
+        replication: Replication,
+        slowdown: Slowdown | None = None,
+    ) -> None:
+        super().__init__(components, actions, replication, slowdown)
+        self._local = list(components)
+
+    def forward(self, batch: MiniBatch, micro_batch: int = 0) -> None:
+        tensors = batch.incoming
+        for component in self._local:
+            tensors = component.encoder_step(tensors, batch.step)
+        batch.outgoing.update(tensors)
+
+    def label(self, batch: MiniBatch) -> None:
+        tensors = batch.incoming
+        for component in self._local:
+            tensors = component.label_step(tensors)
+        batch.outgoing.update(tensors)
+
+    def backward(self, batch: MiniBatch) -> Mapping[int, Tensors]:
+        losses = {}
+        for component in self._local:
+            own = losses[component.index] = component.backward_step()
+            if self._averages_in_backward and all(map(torch.isfinite, own.values())):
+                self._replication.start(component, batch.samples)
+        return losses
+
+    def update(self, lr: float, label_lr: float) -> None:
+        for component in self._local:
+            component.update_step(lr, label_lr)
+
+    @torch.no_grad()
+    def infer_up(self, incoming: Tensors, step: int, batch: int) -> tuple[Tensors, list[torch.Tensor]]:
+        """The list holds, for each route that turns here, its code decoded down to this stage's first component."""
+        routes: list[torch.Tensor] = []
+        for place, component in enumerate(self._local):
+            incoming = component.infer(incoming, step, "evaluation", batch)
+            if not component.ends_route:
+                continue
+            t = component.code(incoming)
+            for below in reversed(self._local[: place + 1]):
+                t = below.decode(t)
+            routes.append(t)
+        return incoming, routes
+
+    @torch.no_grad()
+    def infer_down(self, routes: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Decode each route by itself, in the batch's own shape.
+
+        Stacked routes would change the bits of a matrix product, and now and then an accuracy.
+        """
+        decoded = []
+        for t in routes:
+            for component in reversed(self._local):
+                t = component.decode(t)
+            decoded.append(t)
+        return decoded

@@ -1,0 +1,111 @@
+"""What a spec trains: its data, opened, and its network, with every shape known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from alray.data.dataset import Data, open_data
+from alray.device import devices
+from alray.nn.network import Network
+from alray.nn.shape import Shape
+from alray.schedules.table import SCHEDULES
+from alray.spec.models import Spec
+from alray.user_code import UserCode
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """The facts about the data that every stage needs. Only stage 0 opens the data itself."""
+
+    sample: Shape
+    classes: int
+    steps_per_epoch: int
+    samples_per_epoch: int
+
+    @classmethod
+    def of(cls, data: Data) -> DataFacts:
+        whole = data.steps_per_epoch * data.batch_size
+        return cls(
+            sample=Shape(data.sample_shape, data.sample_dtype, words=data.words),
+            classes=data.num_classes,
+            steps_per_epoch=data.steps_per_epoch,
+            samples_per_epoch=whole if data.last_batch == "drop" else data.num_train,
+        )
+
+    def samples(self, step: int, batch_size: int) -> int:
+        """Number of samples seen after `step` mini-batches."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        return epoch * self.samples_per_epoch + position * batch_size
+
+    def steps(self, samples: int, batch_size: int) -> int:
+        """Number of mini-batches needed to see this many samples."""
+        epochs, rest = divmod(samples, self.samples_per_epoch)
+        return epochs * self.steps_per_epoch + -(-rest // batch_size)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A spec with its data and its network. It does not say which device runs what."""
+
+    spec: Spec
+    code: UserCode
+    data: Data
+    facts: DataFacts
+    network: Network
+
+    @classmethod
+    def open(cls, spec: Spec, code: UserCode, *, trained: bool = False) -> Workload:
+        """Open the data and compute the shapes of the network.
+
+        code: loads the user's own classes. trained: the weights will come from a checkpoint, so initial values that a
+        spec takes from files are not read. Raises DataError or SpecError.
+        """
+        devices.pick(spec.resources.resolved_device)
+        data = open_training_data(spec, code)
+        facts = DataFacts.of(data)
+        return cls(spec, code, data, facts, network_of(spec, facts, code, trained=trained))
+
+    @cached_property
+    def device(self) -> torch.device:
+        """The device of this process."""
+        return devices.pick(self.spec.resources.resolved_device)
+
+    @property
+    def total_steps(self) -> int:
+        """Length of the run in mini-batches."""
+        run = self.spec.run
+        if run.steps is not None:
+            return run.steps
+        if run.epochs is not None:
+            return run.epochs * self.facts.steps_per_epoch
+        assert run.samples is not None, "a spec gives one of epochs, steps, samples"
+        return self.facts.steps(run.samples, self.spec.data.batch_size)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know before this runs, one sentence each."""
+        replicas = self.spec.replicas
+        normalises = any(encoder.normalises_batches for encoder in self.network.encoders)
+        if replicas.count > 1 and normalises and not replicas.sync_batch_norm:
+            return (
+                "batch normalisation computes its statistics on each replica's share of the mini-batch: "
+                f"{replicas.count} replicas do not train exactly what one process would train; "
+                "replicas.sync_batch_norm=true computes them over all replicas",
+            )
+        return ()
+
+
+def open_training_data(spec: Spec, load: Callable[[str], Any]) -> Data:
+    """Open the data of a run. In a pipeline of backpropagation every text is padded to the same width, because the
+    stages fix the shapes of their messages before the run."""
+    return open_data(spec.data, seed=spec.seed, load=load, fixed_length=SCHEDULES[spec.schedule].is_pipeline)
+
+
+def network_of(spec: Spec, data: DataFacts, load: Callable[[str], Any], *, trained: bool = False) -> Network:
+    """The network of a spec on this data, not built yet. trained: as for `Workload.open`."""
+    return Network(spec, sample=data.sample, classes=data.classes, load=load, trained=trained)

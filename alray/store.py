@@ -1,0 +1,152 @@
+"""Where run folders live: making one, and the manifests of its checkpoints. Run folders are on a local disk."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from alray.errors import CheckpointError, RequestError
+from alray.records import write_json
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class ComponentFile:
+    """One file of a checkpoint. `file` is relative to the checkpoint's folder."""
+
+    file: str
+    sha256: str
+    bytes: int
+
+
+def step_folder(step: int) -> str:
+    """Name of the folder that holds the checkpoint after `step` mini-batches."""
+    return f"step-{step:08d}"
+
+
+def checkpoint_folder(run_dir: Path, step: int) -> Path:
+    """The folder that holds the checkpoint after `step` mini-batches."""
+    return run_dir / "checkpoints" / step_folder(step)
+
+
+def make_run_dir(name: str, run_dir: Path | None) -> Path:
+    """Make the folder `run_dir`, or `runs/<name>-<time>` for None; return its absolute path.
+
+    Raises RequestError if `run_dir` exists and is not empty, or if the folder cannot be made.
+    """
+    if run_dir is None:
+        run_dir = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        number = 1
+        while run_dir.exists():
+            number += 1
+            run_dir = run_dir.with_name(f"{run_dir.name.rsplit('_', 1)[0]}_{number}")
+    elif run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
+        raise RequestError(
+            "the run folder is not empty",
+            file=str(run_dir),
+            mend="choose another --run-dir, or go on with `alray resume`",
+        )
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(
+            f"the run folder cannot be made: {error.strerror}", file=str(run_dir), mend="choose another --run-dir"
+        ) from error
+    return run_dir.resolve()
+
+
+def mark(run_dir: Path) -> str:
+    """Write a new token to the file `.run` and return it. A stage reads it to check that its node sees this folder."""
+    token = f"alray-{secrets.token_hex(6)}"
+    (run_dir / ".run").write_text(token)
+    return token
+
+
+def write_manifest(
+    run_dir: Path,
+    *,
+    step: int,
+    epoch: float,
+    samples: int,
+    partition: Sequence[int],
+    files: Sequence[ComponentFile],
+    environment: dict[str, Any],
+    shares: Sequence[int] = (),
+) -> Path:
+    """Write the manifest of the checkpoint after `step` mini-batches, which completes it; return its folder.
+
+    shares: samples of the next mini-batch for each replica; empty if the shares do not change during the run.
+    """
+    folder = checkpoint_folder(run_dir, step)
+    write_json(
+        folder / MANIFEST,
+        {
+            "version": 1,
+            "step": step,
+            "epoch": epoch,
+            "samples": samples,
+            "partition": list(partition),
+            "environment": environment,
+            **({"shares": list(shares)} if shares else {}),
+            "files": [
+                {"file": entry.file, "sha256": entry.sha256, "bytes": entry.bytes}
+                for entry in sorted(files, key=lambda entry: entry.file)
+            ],
+        },
+    )
+    return folder
+
+
+def manifests(run_dir: Path) -> list[dict[str, Any]]:
+    """Manifests of all complete checkpoints, oldest first. Raises CheckpointError if one is damaged."""
+    found = []
+    for path in sorted((run_dir / "checkpoints").glob(f"step-*/{MANIFEST}")):
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+            found.append({**manifest, "step": int(manifest["step"]), "files": list(manifest["files"])})
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"this manifest is damaged: {error}",
+                file=str(path),
+                mend=f"delete the folder {path.parent.name} to use the checkpoint before it",
+            ) from error
+    return sorted(found, key=lambda manifest: int(manifest["step"]))
+
+
+def latest_manifest(run_dir: Path) -> dict[str, Any] | None:
+    """The manifest of the newest complete checkpoint; None if there is none yet."""
+    complete = manifests(run_dir)
+    return complete[-1] if complete else None
+
+
+def prune(run_dir: Path, keep: int) -> None:
+    """Keep the newest `keep` complete checkpoints. Delete older ones, and incomplete ones that came before the newest.
+
+    A manifest goes before its folder, so that no manifest describes files that are gone.
+    """
+    complete = manifests(run_dir)
+    newest = complete[-1]["step"] if complete else 0
+    kept = {step_folder(manifest["step"]) for manifest in complete[-keep:]}
+    for folder in (run_dir / "checkpoints").glob("step-*"):
+        step = int(folder.name.removeprefix("step-"))
+        if folder.name not in kept and step < newest:
+            (folder / MANIFEST).unlink(missing_ok=True)
+            shutil.rmtree(folder)
+
+
+def require_run_dir(run_dir: Path) -> Path:
+    """The folder's absolute path. Raises CheckpointError if no run made this folder."""
+    if not (run_dir / "spec.yaml").is_file():
+        raise CheckpointError(
+            "this is not a run folder: it has no spec.yaml",
+            file=str(run_dir),
+            mend="name a folder that `alray run` made, such as runs/<name>-<time>",
+        )
+    return run_dir.resolve()

@@ -1,0 +1,94 @@
+"""A method of one's own, as the documentation shows it, keeps the promises of local losses."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from alray.errors import SpecError
+from alray.orchestrate import evaluate_run
+from alray.trained.export import export_route
+from alray.trained.exported import ExportedRoute
+from alray.trained.network import TrainedNetwork
+
+from .conftest import Workshop
+from .test_same_bits import same
+
+METHOD = "method={kind: 'python:one_hot.OneHot', pool: 4}"
+PAGE = Path(__file__).parents[2] / "docs" / "writing_a_spec.md"
+HINTED = """
+
+class Hinted(OneHot):
+    '''Sends the class scores along, under a name of its own; the loss below adds what it is told.'''
+
+    def component(self, index, f, facts, make):
+        return HintedComponent(index, f, make("head", lambda: self.head(facts)), self.task)
+
+    def labels_out(self, index):
+        return super().labels_out(index) | {"a_hint_of_scores": self.route(index)}
+
+
+class HintedComponent(OneHotComponent):
+    def local_losses(self, encoded, incoming):
+        losses, passed_on = super().local_losses(encoded, incoming)
+        scores = read(self.head, encoded)
+        hint = incoming.get("a_hint_of_scores")
+        if hint is not None:
+            losses["hinted"] = functional.mse_loss(scores, hint)
+        return losses, passed_on | {"a_hint_of_scores": scores.detach().contiguous()}
+"""
+
+
+@pytest.fixture
+def own(workshop: Workshop) -> Workshop:
+    """A workshop with the documentation's example beside its spec."""
+    (text,) = re.findall(r"`one_hot\.py`:\n\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (workshop.folder / "one_hot.py").write_text(text + HINTED, encoding="utf-8")
+    return workshop
+
+
+@pytest.mark.parametrize("method", [METHOD, METHOD.replace("OneHot", "Hinted")], ids=["OneHot", "Hinted"])
+def test_the_same_bits_on_two_stages_as_on_one_and_after_a_resume(own: Workshop, method: str) -> None:
+    one = own.run(method, "pipeline.stages=1", "pipeline.schedule=sequential", name="one")
+    two = own.run(method, "pipeline.partition=[1,3]", name="two")
+    same(two, one)
+    own.run(method, "pipeline.partition=[2,2]", "run.epochs=1", name="resumed")
+    same(own.resume("run.epochs=3", "pipeline.partition=[1,1,2]", name="resumed"), one)
+
+
+def test_what_a_run_leaves_behind(own: Workshop) -> None:
+    """Its losses, an accuracy for every depth, and a copy of the code, from which it is evaluated and exported."""
+    finished = own.run(METHOD, "run.epochs=1")
+    folder = own.folder / "run"
+    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    losses = next(record["losses"] for record in records if record["kind"] == "step")
+    assert {tuple(of_component) for of_component in losses.values()} == {("squared_error",)}
+    assert [entry.depth for entry in finished.summary.accuracy_per_depth] == [1, 2, 3, 4]
+    (own.folder / "one_hot.py").unlink()
+    accuracies = evaluate_run(folder, depth=None, allow_code=False).accuracies
+    assert [(entry.depth, entry.test) for entry in accuracies] == [
+        (entry.depth, entry.test) for entry in finished.summary.accuracy_per_depth
+    ]
+    trained = TrainedNetwork(folder, allow_code=False)
+    exported = export_route(trained, 2, "safetensors", folder / "code" / "route.safetensors")
+    loaded = ExportedRoute(Path(exported.file), allow_code=False)
+    assert list(loaded.route.state_dict()) == list(trained.route(2).state_dict())
+
+
+@pytest.mark.parametrize(
+    ("method", "key"),
+    [
+        ("{kind: 'python:own_blocks.Dropped'}", "method.kind"),
+        ("{kind: 'python:one_hot.OneHot'}", "method"),
+        ("{kind: 'python:one_hot.OneHot', pool: 4, typo: 1}", "method"),
+        ("{kind: 'python:one_hot.OneHot', pool: many}", "method"),
+    ],
+    ids=["no method", "a field too few", "a field too many", "a part that cannot be built"],
+)
+def test_what_is_wrong_with_it_is_told(own: Workshop, method: str, key: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        own.run(f"method={method}")
+    assert caught.value.problems[0].key == key

@@ -1,0 +1,108 @@
+"""What a method says of itself is what its components do: edges, labels, routes; and what it may not say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from alray.errors import SpecError
+from alray.nn.component import LocalComponent
+from alray.nn.shape import Shape
+from alray.spec.method import BUILT_IN, METHODS
+
+THREE = "model.components=[{block: vgg, channels: [4], repeat: 2}, {block: mlp, widths: [7]}]"
+LOCAL = [kind for kind in BUILT_IN if METHODS[kind].local_losses]
+LABELS = {"labels": Shape((), torch.int64)}
+OWN = """\
+from alray.nn.methods.contrastive import SupervisedContrastive
+from alray.nn.methods.backpropagation import Backpropagation
+
+
+class Everywhere(SupervisedContrastive):
+    def __init__(self, task):
+        super().__init__(task, projection_dim=3, temperature=0.1, debiased=False, head="auto", label_smoothing=0.0)
+
+    def component(self, index, f, facts, make):
+        component = super().component(self.task.num_components - 1, f, facts, make)
+        component.index = index
+        return component
+
+
+class Gradients(Backpropagation):
+    def __init__(self, task):
+        super().__init__(task, head="auto", label_smoothing=0.0)
+"""
+
+
+def shapes(tensors: dict[str, torch.Tensor]) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    return {name: (tuple(tensor.shape[1:]), tensor.dtype) for name, tensor in tensors.items()}
+
+
+def told(edge: dict[str, Shape]) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    return {name: (tuple(shape), shape.dtype) for name, shape in edge.items()}
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("kind", LOCAL)
+def test_what_travels_is_what_the_method_says(make_network: Callable[..., Any], kind: str, precision: str) -> None:
+    network = make_network(f"method={kind}", THREE, f"run.precision={precision}")
+    incoming = {"s": torch.randn(6, 2, 8, 8, dtype=network.dtype), "labels": torch.arange(6) % 4}
+    components = [network.component(index, "cpu") for index in range(3)]
+    for index, component in enumerate(components):
+        assert told(network.labels(index)) == shapes({name: incoming[name] for name in network.labels(index)})
+        assert shapes(network.training_input(index, 6, "cpu")) == shapes(incoming)
+        incoming = component.forward_step(incoming, 1)
+        assert next(iter(incoming)) == "s" and shapes(incoming) == told(network.edge(index))
+    outgoing = {"s": torch.randn(6, 2, 8, 8, dtype=network.dtype)}
+    for index, component in enumerate(components):
+        outgoing = component.eval().infer(outgoing, 0)
+        if not network.ends_route(index):
+            continue
+        route = component.code(outgoing)
+        for below in range(index, -1, -1):
+            assert route.shape[1:] == network.route_shape(below + 1)
+            route = components[below].decode(route)
+        assert route.shape == (6, 4) and network.route_shape(0) == (4,)
+
+
+@pytest.mark.parametrize("kind", BUILT_IN)
+def test_routes_end_where_the_method_says(make_network: Callable[..., Any], kind: str) -> None:
+    network = make_network(f"method={kind}", THREE)
+    turns = [network.component(index, "cpu").turn is not None for index in range(3)]
+    assert turns == [network.ends_route(index) for index in range(3)] and turns[-1]
+    assert network.depths == tuple(index + 1 for index, turn in enumerate(turns) if turn)
+    assert [network.num_routes(above) for above in range(4)] == [sum(turns[above:]) for above in range(4)]
+
+
+def test_edges_by_hand(make_network: Callable[..., Any]) -> None:
+    """Maps of 4 x 8 x 8 and 7 values go up, with a code of 5 values, with the labels or with nothing else."""
+    maps, code = Shape((4, 8, 8)), Shape((5,))
+    al, scpl, bp = (
+        make_network(method, THREE)
+        for method in ("method.label_dim=5", "method=supervised_contrastive", "method=backpropagation")
+    )
+    assert al.edge(0) == {"s": maps, "t": code} and al.labels(0) == LABELS and al.labels(2) == {"t": code}
+    assert scpl.edge(0) == {"s": maps} | LABELS and scpl.labels(2) == LABELS
+    assert bp.edge(0) == {"s": maps} and bp.labels(0) == {} and bp.labels(2) == LABELS
+    assert [al.route_shape(above) for above in range(3)] == [(4,), (5,), (5,)]
+    assert [bp.route_shape(above) for above in range(3)] == [(4,)] * 3
+
+
+@pytest.mark.parametrize("kind", LOCAL)
+def test_components_with_local_losses_are_of_one_kind(make_network: Callable[..., Any], kind: str) -> None:
+    network = make_network(f"method={kind}", THREE)
+    assert all(isinstance(network.component(index, "meta"), LocalComponent) for index in range(3))
+
+
+def test_a_route_where_the_method_says_there_is_none_is_refused(make_network: Callable[..., Any]) -> None:
+    network = make_network("method={kind: 'python:own_blocks.Everywhere'}", THREE, code=OWN)
+    with pytest.raises(SpecError, match="gave no fitting component 0"):
+        network.component(0, "cpu")
+
+
+def test_a_method_of_one_s_own_has_local_losses(make_network: Callable[..., Any]) -> None:
+    with pytest.raises(SpecError, match="local_losses = False"):
+        make_network("method={kind: 'python:own_blocks.Gradients'}", THREE, code=OWN)

@@ -1,0 +1,139 @@
+"""Actions print and parse; schedules are the hand-made lists of tests/golden/actions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alray.errors import PlanError
+from alray.plan.program import Program
+from alray.schedules.actions import KINDS, Action, parse, parse_program, print_program
+from alray.schedules.evaluation import evaluation_actions
+from alray.schedules.schedule import Schedule
+from alray.schedules.table import SCHEDULES
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "actions"
+FILES = sorted(GOLDEN.glob("*.txt"))
+
+numbers = st.integers(0, 10**6)
+messages = st.builds(Action, numbers, st.sampled_from("SR"), numbers, st.integers(0, 99), st.booleans())
+others = st.builds(Action, numbers, st.sampled_from([k for k in KINDS if k not in "SR"]), numbers, st.integers(0, 99))
+
+
+@given(messages | others)
+def test_an_action_comes_back_from_its_text(action: Action) -> None:
+    assert parse(str(action)) == action
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("2F0", Action(2, "F", 0)),
+        ("12U345", Action(12, "U", 345)),
+        ("2W0.1", Action(2, "W", 0, part=1)),
+        ("1S0v", Action(1, "S", 0, down=True)),
+        ("1S0.1", Action(1, "S", 0, part=1)),
+        ("3L2", Action(3, "L", 2)),
+        ("0R7.2v", Action(0, "R", 7, part=2, down=True)),
+        ("2F0.3", Action(2, "F", 0, part=3)),
+        ("5I1.12", Action(5, "I", 1, part=12)),
+        ("0G0", Action(0, "G", 0)),
+    ],
+)
+def test_texts(text: str, action: Action) -> None:
+    assert parse(text) == action
+    assert str(action) == text
+
+
+@pytest.mark.parametrize("text", ["", "F0", "2F", "2X0", "2f0", "02F0", "2F00", "2F0.0", "2F0v", "2F0 ", "-1F0", "٢F0"])
+def test_what_is_not_an_action_is_refused(text: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        parse(text)
+    assert str(caught.value) == (
+        f"`{text}` is not an action; write stage, kind and batch, as in `2F0`; the kinds are F L B U S R E D W I G, "
+        "and only S and R go down (`1S0v`)"
+    )
+
+
+def test_peers() -> None:
+    assert [parse(text).peer for text in ("2S0", "2R0", "2S0v", "2R0v")] == [3, 1, 1, 3]
+    with pytest.raises(ValueError, match="2F0 has no peer"):
+        _ = parse("2F0").peer
+
+
+def test_program_errors_name_file_and_line() -> None:
+    with pytest.raises(PlanError) as caught:
+        parse_program("# two stages\n0F0 0S0\n\n1R0 1Q0\n", file="x.txt")
+    assert str(caught.value).startswith("x.txt:4: `1Q0` is not an action;")
+    with pytest.raises(PlanError) as caught:
+        parse_program("0F0\n0F1\n", file="x.txt")
+    assert str(caught.value) == "x.txt:2: `0F1` stands in the list of stage 1; give each stage one line, stage 0 first"
+
+
+def test_a_stage_lists_its_virtual_stages() -> None:
+    assert parse_program("0F0 2F0\n1F0 3F0\n")[1] == (Action(1, "F", 0), Action(3, "F", 0))
+    with pytest.raises(PlanError, match="`2F0` stands in the list of stage 1"):
+        parse_program("0F0\n1F0 2F0\n")
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_golden_actions_come_back_from_their_text(path: Path) -> None:
+    text = "".join(line for line in path.read_text().splitlines(keepends=True) if not line.startswith("#"))
+    assert print_program(parse_program(text)) == text
+
+
+def listed(
+    schedule: Schedule, stages: int, batches: int, micro_batches: int, virtual_stages: int
+) -> tuple[tuple[Action, ...], ...]:
+    return tuple(
+        tuple(
+            action
+            for batch in range(batches)
+            for action in schedule.actions(stage, stages, batch, micro_batches, virtual_stages)
+        )
+        for stage in range(stages)
+    )
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_golden_actions(path: Path) -> None:
+    golden = parse_program(path.read_text(), file=str(path))
+    schedule, _, counts = path.stem.rpartition("-")
+    stages, virtual_stages = (int(count) for count in (*counts.split("x"), "1")[:2])
+    if schedule == "evaluation":
+        made = tuple(evaluation_actions(stage, stages, 3) for stage in range(stages))
+    else:
+        parts = SCHEDULES[schedule].default_micro_batches(stages)
+        made = listed(SCHEDULES[schedule], stages, 3 if parts == 1 else 1, parts, virtual_stages)
+    assert print_program(made) == print_program(golden)
+
+
+def test_every_schedule_has_golden_actions() -> None:
+    expected = {f"evaluation-{stages}" for stages in (1, 2, 3, 4, 8)} | {"zero_bubble-2x2", "zero_bubble-4x2"}
+    for name, schedule in SCHEDULES.items():
+        virtual = f"x{schedule.default_virtual_stages}" if schedule.default_virtual_stages > 1 else ""
+        expected |= {f"{name}-{stages}{virtual}" for stages in ((1,) if schedule.one_stage else (1, 2, 3, 4, 8))}
+    assert {path.stem for path in FILES} == expected
+
+
+@pytest.mark.parametrize("schedule", [schedule for schedule in SCHEDULES.values() if not schedule.one_stage])
+def test_columns_hold_the_same_actions(schedule: Schedule) -> None:
+    parts, virtual = schedule.default_micro_batches(4), schedule.default_virtual_stages
+    made = Program.of_schedule(schedule.name, 4, 5, micro_batches=parts, virtual_stages=virtual)
+    assert made.virtual_stages == virtual
+    assert tuple(made.actions(stage) for stage in range(4)) == listed(schedule, 4, 5, parts, virtual)
+
+
+def test_columns_hold_messages_that_go_down() -> None:
+    lists = [evaluation_actions(stage, 3, 4) for stage in range(3)]
+    assert [Program.of_evaluation(3, 4).actions(stage) for stage in range(3)] == lists
+
+
+def test_unknown_schedule_and_single_on_two_stages() -> None:
+    with pytest.raises(PlanError, match="unknown schedule `gpip`; choose one of streamed, sequential"):
+        Program.of_schedule("gpip", 1, 1)
+    with pytest.raises(PlanError, match="schedule `single` runs on one stage, not on 2"):
+        Program.of_schedule("single", 2, 1)
