@@ -89,7 +89,7 @@ class Resumed:
             notes.append(f"the weights will not be bit-equal to those of an unbroken run: {'; '.join(changed)}")
         layout = _layout(self.before, self.manifest["partition"])
         new_layout = _layout(self.spec, plan.partition)
-        if self.spec.method.kind == "backpropagation" and layout != new_layout and not on_cpu:
+        if not self.spec.method.local_losses and layout != new_layout and not on_cpu:
             notes.append(
                 "the weights will equal those of an unbroken run up to rounding; tests hold the same bits on a CPU "
                 f"only: backpropagation ran on {layout}, and goes on with {new_layout}"
