@@ -1,15 +1,17 @@
 """The four families by each method on laptop data, over several seeds; docs/accuracy.md.
 
-    python -m benchmarks.accuracy [--only NAME] [--seeds N] [--folder DIR] [--jobs N]
+    python -m benchmarks.accuracy [--only NAME] [--method KIND] [--seeds N] [--folder DIR] [--jobs N]
 
 Trains every spec of specs/laptop that `accuracy_page` names by every method of alray, each on one stage in a process of
-its own. Then it writes benchmarks/results/accuracy.json and the page from the run folders that exist. Finished runs of
-the same spec are not repeated, so the command can be stopped and given again. With `--seeds 0` nothing is run.
+its own. Then it adds the figures of the run folders that exist to benchmarks/results/accuracy.json, and writes the page.
+Finished runs of the same spec are not repeated, so the command can be stopped and given again. With `--seeds 0` nothing
+is run.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -24,7 +26,7 @@ from alray.records import Summary
 from alray.report.compare import ComparedRun
 from alray.spec.loading import dump_spec, load_spec
 from benchmarks.accuracy_page import METHODS, NETWORKS, write_page
-from benchmarks.runs import write_results
+from benchmarks.runs import RESULTS, write_results
 
 ROOT = Path(__file__).parents[1]
 SPECS = ROOT / "specs" / "laptop"
@@ -90,20 +92,28 @@ class Trial:
         return self.is_done
 
 
-def trials(folder: Path, networks: Iterable[str], seeds: int, overrides: Sequence[str] = ()) -> list[Trial]:
+def trials(
+    folder: Path,
+    networks: Iterable[str],
+    seeds: int,
+    overrides: Sequence[str] = (),
+    methods: Sequence[str] = tuple(METHODS),
+) -> list[Trial]:
     """All runs, the methods of one network and seed one after another."""
     return [
         Trial(network, method, seed, folder, tuple(overrides))
         for network in networks
         for seed in range(seeds)
-        for method in METHODS
+        for method in methods
     ]
 
 
-def figures(folder: Path) -> dict[str, Any]:
-    """What the finished runs below `folder` reached, by network, method and seed: shares of 0..1 at the evaluation
-    that validation chose, of the whole network and of the route of each depth."""
-    found: dict[str, Any] = {}
+def figures(folder: Path, known: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Accuracies of the finished runs below `folder`, by network, method and seed, added to those `known` before.
+
+    They are shares of 0..1 at the evaluation that validation chose: of the whole network, and of the route of each depth.
+    """
+    found: dict[str, Any] = known or {}
     for network in NETWORKS:
         for method in METHODS:
             for run_dir in sorted(folder.glob(f"{network}-{method}-*/")):
@@ -124,14 +134,17 @@ def figures(folder: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=NETWORKS, metavar="NAME", help="run this spec's runs alone")
+    parser.add_argument("--method", action="append", choices=METHODS, metavar="KIND", help="run this method alone")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N - 1 (default 3)")
     parser.add_argument("--folder", type=Path, default=FOLDER, metavar="DIR", help="of the run folders")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="runs at a time (default 2)")
     given = parser.parse_args()
-    wanted = trials(given.folder, given.only or NETWORKS, given.seeds)
+    wanted = trials(given.folder, given.only or NETWORKS, given.seeds, methods=given.method or tuple(METHODS))
     with ThreadPoolExecutor(given.jobs) as pool:
         done = list(pool.map(Trial.run, wanted))
-    write_results("accuracy", figures(given.folder))
+    results = RESULTS / "accuracy.json"
+    known = json.loads(results.read_text(encoding="utf-8")) if results.exists() else None
+    write_results("accuracy", figures(given.folder, known))
     write_page()
     if not all(done):
         raise SystemExit(f"{done.count(False)} of {len(done)} runs are not done")
