@@ -3,9 +3,9 @@
     python -m benchmarks.accuracy [--only NAME] [--method KIND] [--seeds N] [--folder DIR] [--jobs N]
 
 Trains every spec of specs/laptop that `accuracy_page` names by every method of alray, each on one stage in a process of
-its own. Then it adds the figures of the run folders that exist to benchmarks/results/accuracy.json, and writes the page.
-Finished runs of the same spec are not repeated, so the command can be stopped and given again. With `--seeds 0` nothing
-is run.
+its own. Then it adds the figures of the run folders that exist to benchmarks/results/accuracy.json, and writes the
+page. Finished runs of the same spec are not repeated, so the command can be stopped and given again. With `--seeds 0`
+nothing is run.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def trials(
 def figures(folder: Path, known: dict[str, Any] | None = None) -> dict[str, Any]:
     """Accuracies of the finished runs below `folder`, by network, method and seed, added to those `known` before.
 
-    They are shares of 0..1 at the evaluation that validation chose: of the whole network, and of the route of each depth.
+    They are shares of 0..1 at the evaluation that validation chose, of the whole network and of the route of each
+    depth.
     """
     found: dict[str, Any] = known or {}
     for network in NETWORKS:
