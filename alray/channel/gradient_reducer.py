@@ -39,7 +39,6 @@ class GradientReducer:
         """
         self.communication_s = 0.0
         """Seconds that the communication thread spent compressing, sending and waiting for peers."""
-        self.waited_s = 0.0
         """Seconds spent in `wait`: the communication time that computation did not hide."""
         self._layout, self._over, self._compression, self._thread = layout, over, compression, thread
         self._flat = layout.zeros()
@@ -100,13 +99,11 @@ class GradientReducer:
         """
         if self._under_way is None:
             raise ChannelError("no gradients are being averaged", mend="call `start` before `wait`")
-        began = time.perf_counter()
         try:
             self._under_way.result()
         finally:
             self._under_way = None
             targets, self._targets = self._targets, ()
-            self.waited_s += time.perf_counter() - began
         with torch.no_grad():
             return [
                 view.clone() if target is None else target.copy_(view)

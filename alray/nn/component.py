@@ -204,11 +204,6 @@ class LocalComponent(Component):
         self._losses, passed_on = self.local_losses(encoded, incoming)
         return passed_on
 
-    def forward_step(self, incoming: Tensors, step: int) -> Tensors:
-        """F and L; returns everything the next component gets."""
-        passed_on = self.encoder_step(incoming, step)
-        return passed_on | self.label_step(incoming)
-
     def backward_step(self) -> Tensors:
         """B, after L: the gradients of the local losses. Returns the losses by name, detached scalars."""
         assert self._losses is not None, "B before L"

@@ -7,8 +7,8 @@
     2W0.1    stage 2 waits at the second barrier of mini-batch 0
     2F0.3    stage 2, forward, mini-batch 0, micro-batch 3
 
-The number after the dot is the part; part 0 is not printed. A program holds the list of every stage: one line
-per stage, with spaces between the actions. Blank lines are ignored, and so is everything after a `#`.
+The number after the dot is the part; part 0 is not printed. A program holds the list of every
+stage.
 
 With virtual stages an action names the virtual stage, as torch's `pipeline_order` does: stage s of S holds the
 virtual stages s, s + S, s + 2S and so on, so `5F0` belongs to the list of stage 1 of 4. There is still one list
@@ -18,7 +18,6 @@ per stage. Without virtual stages the two numbers are the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -87,31 +86,3 @@ def parse(text: str) -> Action:
         )
     stage, kind, batch, part, down = match.groups()
     return Action(int(stage), cast(ActionKind, kind), int(batch), int(part or 0), bool(down))
-
-
-def parse_program(text: str, *, file: str | None = None) -> tuple[tuple[Action, ...], ...]:
-    """The action lists of all stages, from the text of a file. Raises PlanError with the number of the line."""
-    lines = [(number, line.partition("#")[0].split()) for number, line in enumerate(text.splitlines(), start=1)]
-    lines = [(number, words) for number, words in lines if words]
-    program: list[tuple[Action, ...]] = []
-    for number, words in lines:
-        try:
-            actions = tuple(parse(word) for word in words)
-        except PlanError as error:
-            problem = error.problems[0]
-            raise PlanError(problem.message, mend=problem.mend, file=file, line=number) from None
-        for action in actions:
-            if action.stage % len(lines) != len(program):
-                raise PlanError(
-                    f"`{action}` stands in the list of stage {len(program)}",
-                    mend="give each stage one line, stage 0 first",
-                    file=file,
-                    line=number,
-                )
-        program.append(actions)
-    return tuple(program)
-
-
-def print_program(program: Iterable[Iterable[Action]]) -> str:
-    """The text that `parse_program` reads: one line per stage."""
-    return "".join(" ".join(map(str, actions)) + "\n" for actions in program)

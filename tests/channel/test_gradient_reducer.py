@@ -102,7 +102,7 @@ def test_bytes_and_seconds_are_counted(on_ranks):
             for _ in range(2):
                 averaging.start([torch.ones(300), torch.ones(100)], 0.25)
                 averaging.wait()
-        return averaging.bytes_sent, averaging.communication_s > 0.0 and averaging.waited_s > 0.0
+        return averaging.bytes_sent, averaging.communication_s > 0.0
 
     assert on_ranks(4, work) == [(2 * 2 * 3 * 400, True)] * 4
 

@@ -8,7 +8,7 @@ import torch
 from alray.nn.encoder import default_strides, pass_on, row_major
 from alray.stage.assemble import stage_of
 
-from ..mini_batches import backward, forward
+from ..mini_batches import backward, forward, forward_step
 
 BLOCKS = """\
 import torch
@@ -75,7 +75,7 @@ def test_a_block_that_permutes_passes_on_default_strides(make_network):
     samples = torch.randn(8, 2, 8, 8)
     assert component.f.run({"s": samples}, 1)["s"].stride() == (6, 1, 6, 6)
     labels = torch.zeros(8, dtype=torch.int64)
-    assert component.forward_step({"s": samples, "labels": labels}, 1)["s"].stride() == (6, 1, 1, 1)
+    assert forward_step(component, {"s": samples, "labels": labels}, 1)["s"].stride() == (6, 1, 1, 1)
     assert component.infer({"s": samples}, 1)["s"].stride() == (6, 1, 1, 1)
     assert network.encoders[0].output == (6, 1, 1)
 

@@ -17,6 +17,8 @@ from alray.nn.shape import Shape
 from alray.stage.assemble import stage_of
 from alray.stage.stages.local_losses import LocalLossStage
 
+from ..mini_batches import forward_step
+
 SCPL = "method={kind: supervised_contrastive, projection_dim: 7, temperature: 0.2}"
 THREE = "model.components=[{block: vgg, channels: [4], repeat: 3}]"
 
@@ -93,14 +95,14 @@ def test_the_last_one_learns_by_cross_entropy(make_network):
 
 def test_s_and_the_labels_are_passed_on_as_they_were_before_the_update(make_network):
     component, given = make_network(SCPL).component(0, "cpu"), batch()
-    passed_on = component.forward_step(given, 1)
+    passed_on = forward_step(component, given, 1)
     assert list(passed_on) == ["s", "labels"] and torch.equal(passed_on["labels"], given["labels"])
     assert not passed_on["s"].requires_grad
     kept = passed_on["s"].clone()
     component.backward_step()
     component.update_step(0.1, 0.1)
     assert torch.equal(passed_on["s"], kept)
-    assert not torch.equal(component.forward_step(given, 1)["s"], kept)
+    assert not torch.equal(forward_step(component, given, 1)["s"], kept)
 
 
 def test_an_update_moves_every_part_and_leaves_the_rate_of_label_chains_alone(make_network):
@@ -110,7 +112,7 @@ def test_an_update_moves_every_part_and_leaves_the_rate_of_label_chains_alone(ma
             component = make_network(SCPL).component(index, "cpu")
             before = {name: value.clone() for name, value in component.named_parameters()}
             s = batch()["s"] if index == 0 else torch.randn(8, 4, 8, 8, generator=torch.Generator().manual_seed(1))
-            component.forward_step({"s": s, "labels": batch()["labels"]}, 1)
+            forward_step(component, {"s": s, "labels": batch()["labels"]}, 1)
             component.backward_step()
             component.update_step(0.01, label_lr)
             ends.append(list(component.weights().values()))
@@ -126,7 +128,7 @@ def test_a_component_gives_no_gradient_to_its_neighbours(make_network):
     components = [network.component(index, "cpu") for index in range(3)]
     incoming = batch()
     for component in components:
-        incoming = component.forward_step(incoming, 1)
+        incoming = forward_step(component, incoming, 1)
         assert not any(value.requires_grad for value in incoming.values())
     components[1].backward_step()
     assert all(gradient is not None for gradient in gradients(components[1]))
@@ -137,7 +139,7 @@ def test_a_component_gives_no_gradient_to_its_neighbours(make_network):
 def test_no_two_samples_of_one_class_leave_the_weights_alone(make_network):
     component = make_network(SCPL, "optimizer={kind: sgd, lr: 0.1}").component(0, "cpu")
     before = [parameter.detach().clone() for parameter in component.parameters()]
-    component.forward_step({"s": batch()["s"][:4], "labels": torch.arange(4)}, 1)
+    forward_step(component, {"s": batch()["s"][:4], "labels": torch.arange(4)}, 1)
     losses = component.backward_step()
     component.update_step(0.1, 0.1)
     assert losses["contrastive"].item() == 0.0
@@ -224,7 +226,7 @@ def test_text_goes_with_its_mask_and_states_and_its_padding_is_nothing_to_any_lo
         losses = []
         for index in range(4):
             component = network.component(index, "cpu").eval()  # without dropout
-            incoming = component.forward_step(incoming, 1)
+            incoming = forward_step(component, incoming, 1)
             assert set(incoming) == {"s", "mask", "labels"} | ({"h", "c"} if index in (1, 2) else set())
             (loss,) = component.backward_step().values()
             losses.append(loss)

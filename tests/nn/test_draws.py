@@ -8,6 +8,8 @@ from torch import nn
 
 from alray.nn.encoder import module_draws
 
+from ..mini_batches import forward_step
+
 DROPOUT = """\
 import torch
 from torch import nn
@@ -53,7 +55,7 @@ def test_evaluation_draws_apart_from_training(make_network):
 def test_a_component_that_does_not_draw_leaves_the_global_stream_alone(make_network):
     component = make_network().component(0, "cpu")
     before = torch.random.get_rng_state()
-    component.forward_step({"s": torch.zeros(4, 2, 8, 8), "labels": torch.zeros(4, dtype=torch.int64)}, 1)
+    forward_step(component, {"s": torch.zeros(4, 2, 8, 8), "labels": torch.zeros(4, dtype=torch.int64)}, 1)
     component.backward_step()
     component.update_step(0.1, 0.1)
     assert torch.equal(torch.random.get_rng_state(), before)

@@ -8,6 +8,8 @@ from torch.nn import functional
 
 from alray.nn.route import route_of
 
+from ..mini_batches import forward_step
+
 DGL = "method={kind: decoupled_greedy, label_smoothing: 0.1}"
 THREE = "model.components=[{block: vgg, channels: [4], repeat: 3}]"
 
@@ -39,7 +41,7 @@ def test_gradients_stop_between_components(make_network) -> None:
     components = [network.component(index, "cpu") for index in range(3)]
     incoming = batch()
     for component in components:
-        incoming = component.forward_step(incoming, 1)
+        incoming = forward_step(component, incoming, 1)
         assert set(incoming) == {"s", "labels"} and not any(value.requires_grad for value in incoming.values())
     components[1].backward_step()
     assert all(parameter.grad is not None for parameter in components[1].parameters())

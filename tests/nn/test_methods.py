@@ -13,6 +13,8 @@ from alray.nn.component import LocalComponent
 from alray.nn.shape import Shape
 from alray.spec.method import BUILT_IN, METHODS
 
+from ..mini_batches import forward_step
+
 THREE = "model.components=[{block: vgg, channels: [4], repeat: 2}, {block: mlp, widths: [7]}]"
 LOCAL = [kind for kind in BUILT_IN if METHODS[kind].local_losses]
 LABELS = {"labels": Shape((), torch.int64)}
@@ -54,7 +56,7 @@ def test_what_travels_is_what_the_method_says(make_network: Callable[..., Any], 
     for index, component in enumerate(components):
         assert told(network.labels(index)) == shapes({name: incoming[name] for name in network.labels(index)})
         assert shapes(network.training_input(index, 6, "cpu")) == shapes(incoming)
-        incoming = component.forward_step(incoming, 1)
+        incoming = forward_step(component, incoming, 1)
         assert next(iter(incoming)) == "s" and shapes(incoming) == told(network.edge(index))
     outgoing = {"s": torch.randn(6, 2, 8, 8, dtype=network.dtype)}
     for index, component in enumerate(components):

@@ -13,6 +13,8 @@ from torch import nn
 from alray.nn.lars import Lars
 from alray.nn.optimizers import ComponentOptimizer
 
+from ..mini_batches import forward_step
+
 
 def spec(kind: str, **values: Any) -> SimpleNamespace:
     defaults = {"lr": 0.1, "weight_decay": 0.0, "clip_norm": None, "momentum": 0.0, "nesterov": False, "accumulate": 1}
@@ -140,7 +142,7 @@ def test_without_parameters_there_is_nothing_to_do():
 def test_label_lr_is_the_rate_of_the_label_chain_alone(make_network):
     component = make_network("optimizer={kind: sgd, lr: 0.1}").component(0, "cpu")
     before = {name: value.clone() for name, value in component.weights().items()}
-    component.forward_step({"s": torch.randn(4, 2, 8, 8), "labels": torch.arange(4)}, 1)
+    forward_step(component, {"s": torch.randn(4, 2, 8, 8), "labels": torch.arange(4)}, 1)
     component.backward_step()
     component.update_step(0.0, 0.1)
     moved = {
@@ -149,7 +151,7 @@ def test_label_lr_is_the_rate_of_the_label_chain_alone(make_network):
         if not torch.equal(value, before[name.replace("f.body.", "f.")])
     }
     assert moved == {"g", "h"}
-    component.forward_step({"s": torch.randn(4, 2, 8, 8), "labels": torch.arange(4)}, 2)
+    forward_step(component, {"s": torch.randn(4, 2, 8, 8), "labels": torch.arange(4)}, 2)
     component.backward_step()
     labels = {name: value.clone() for name, value in component.weights().items() if name[0] in "gh"}
     component.update_step(0.1, 0.0)

@@ -11,9 +11,10 @@ from alray.plan.memory import held_micro_batches
 from alray.plan.program import Program
 from alray.plan.simulate import simulate
 from alray.plan.timeline import Timeline
-from alray.schedules.actions import parse_program, print_program
 from alray.schedules.durations import Durations
 from alray.schedules.table import SCHEDULES
+
+from ..programs import parse_program, print_program
 
 SHAPES = [("naive", 1), ("gpipe", 1), ("1f1b", 1), ("interleaved_1f1b", 2), ("zero_bubble", 1), ("zero_bubble", 2)]
 

@@ -15,9 +15,11 @@ from alray.errors import PlanError
 from alray.plan.program import Program
 from alray.plan.simulate import simulate
 from alray.plan.timeline import Timeline
-from alray.schedules.actions import Action, parse, parse_program
+from alray.schedules.actions import Action, parse
 from alray.schedules.durations import Durations
 from alray.schedules.table import SCHEDULES
+
+from ..programs import parse_program
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "timelines"
 FILES = sorted(GOLDEN.glob("*.txt"))

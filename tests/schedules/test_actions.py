@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from alray.errors import PlanError
 from alray.plan.program import Program
-from alray.schedules.actions import KINDS, Action, parse, parse_program, print_program
+from alray.schedules.actions import KINDS, Action, parse
 from alray.schedules.evaluation import evaluation_actions
 from alray.schedules.schedule import Schedule
 from alray.schedules.table import SCHEDULES
+
+from ..programs import parse_program, print_program
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "actions"
 FILES = sorted(GOLDEN.glob("*.txt"))
@@ -64,21 +66,6 @@ def test_peers() -> None:
         _ = parse("2F0").peer
 
 
-def test_program_errors_name_file_and_line() -> None:
-    with pytest.raises(PlanError) as caught:
-        parse_program("# two stages\n0F0 0S0\n\n1R0 1Q0\n", file="x.txt")
-    assert str(caught.value).startswith("x.txt:4: `1Q0` is not an action;")
-    with pytest.raises(PlanError) as caught:
-        parse_program("0F0\n0F1\n", file="x.txt")
-    assert str(caught.value) == "x.txt:2: `0F1` stands in the list of stage 1; give each stage one line, stage 0 first"
-
-
-def test_a_stage_lists_its_virtual_stages() -> None:
-    assert parse_program("0F0 2F0\n1F0 3F0\n")[1] == (Action(1, "F", 0), Action(3, "F", 0))
-    with pytest.raises(PlanError, match="`2F0` stands in the list of stage 1"):
-        parse_program("0F0\n1F0 2F0\n")
-
-
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_golden_actions_come_back_from_their_text(path: Path) -> None:
     text = "".join(line for line in path.read_text().splitlines(keepends=True) if not line.startswith("#"))
@@ -100,7 +87,7 @@ def listed(
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_golden_actions(path: Path) -> None:
-    golden = parse_program(path.read_text(), file=str(path))
+    golden = parse_program(path.read_text())
     schedule, _, counts = path.stem.rpartition("-")
     stages, virtual_stages = (int(count) for count in (*counts.split("x"), "1")[:2])
     if schedule == "evaluation":

@@ -25,6 +25,8 @@ from alray.stage.telemetry import CheckpointPart
 from alray.stage.weights_hash import weights_sha256
 from alray.store import step_folder
 
+from ..mini_batches import forward_step
+
 OPTIMIZERS = [
     "optimizer={kind: adam, lr: 0.01}",
     "optimizer={kind: adamw, lr: 0.01}",
@@ -50,7 +52,7 @@ def train(component: Component, *steps: int) -> None:
     for step in steps:
         numbers = torch.Generator().manual_seed(step)
         s, labels = torch.randn(8, 2, 8, 8, generator=numbers), torch.randint(0, 4, (8,), generator=numbers)
-        component.forward_step({"s": s, "labels": labels}, step)
+        forward_step(component, {"s": s, "labels": labels}, step)
         component.backward_step()
         component.update_step(0.01, 0.02)
 

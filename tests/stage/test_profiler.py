@@ -12,12 +12,13 @@ import pytest
 import torch
 
 from alray.nn.component import LocalComponent
-from alray.schedules.actions import parse_program
 from alray.stage.assemble import stage_of
 from alray.stage.clock import Clock
 from alray.stage.ports import Ports
 from alray.stage.profiler import Profiler, profiling
 from alray.stage.stages.stage import ActionStage, MiniBatch
+
+from ..programs import parse_program
 
 CPU = torch.device("cpu")
 DAY_US = 86_400e6
@@ -136,7 +137,7 @@ def test_a_failing_mini_batch_leaves_nothing_behind_and_what_was_recorded(
         train(stage, clock, 1, samples())
         train(stage, clock, 2, {"s": torch.zeros(8, 3), "labels": torch.zeros(8)})
     assert "0U0" in {name for name, *_ in named(tmp_path / "t.json")}
-    assert "measure" not in vars(clock) and "forward_step" not in vars(stage.components[0])
+    assert "measure" not in vars(clock) and "encoder_step" not in vars(stage.components[0])
 
 
 def test_stages_of_one_process_are_recorded_until_the_last_has_ended(
