@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from alray.errors import SpecError
-from alray.orchestrate import evaluate_run
 from alray.trained.export import export_route
 from alray.trained.exported import ExportedRoute
 from alray.trained.network import TrainedNetwork
+from alray.trained.requests import evaluate_run
 
 from .conftest import Workshop
 from .test_same_bits import same
