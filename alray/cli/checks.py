@@ -28,7 +28,7 @@ _GLOO_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """The result of a check. A warning or a fault may have a `mend`: what the user can do about it."""
 
     name: str
@@ -44,7 +44,7 @@ class Finding:
         return asdict(self)
 
 
-def findings() -> Iterator[Finding]:
+def findings() -> Iterator[CheckResult]:
     """Run every check. A check that needs torch is left out if torch is not installed."""
     yield python()
     torch = library("torch", _OLDEST["torch"])
@@ -63,15 +63,15 @@ def findings() -> Iterator[Finding]:
     yield run_folder(Path("runs"))
 
 
-def python() -> Finding:
+def python() -> CheckResult:
     """The version of Python."""
     if sys.version_info < _OLDEST_PYTHON:
         wanted = ".".join(map(str, _OLDEST_PYTHON))
-        return Finding("python", "fault", platform.python_version(), f"install Python {wanted} or newer")
-    return Finding("python", "ok", platform.python_version())
+        return CheckResult("python", "fault", platform.python_version(), f"install Python {wanted} or newer")
+    return CheckResult("python", "ok", platform.python_version())
 
 
-def library(name: str, least: tuple[int, int]) -> Finding:
+def library(name: str, least: tuple[int, int]) -> CheckResult:
     """The version of an installed library, found without importing it.
 
     least: major and minor version of the oldest that will do.
@@ -81,14 +81,14 @@ def library(name: str, least: tuple[int, int]) -> Finding:
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return Finding(name, "fault", "not installed", mend)
+        return CheckResult(name, "fault", "not installed", mend)
     number = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if number < least:
-        return Finding(name, "fault", f"{version} is older than {oldest}", mend)
-    return Finding(name, "ok", version)
+        return CheckResult(name, "fault", f"{version} is older than {oldest}", mend)
+    return CheckResult(name, "ok", version)
 
 
-def torchvision_fits(found: Finding) -> Finding:
+def torchvision_fits(found: CheckResult) -> CheckResult:
     """Whether the operators of torchvision work with this torch. Importing or calling them fails if they do not."""
     import torch
 
@@ -98,55 +98,55 @@ def torchvision_fits(found: Finding) -> Finding:
         nms(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.tensor([1.0]), 0.5)
     except (ImportError, RuntimeError, AttributeError) as error:
         # A symbol, an operator or a name that this torch does not have.
-        return Finding(
+        return CheckResult(
             "torchvision",
             "fault",
             f"{found.message} does not fit torch {torch.__version__}: {str(error).splitlines()[0]}",
             "install torch and torchvision together, from the same place",
         )
-    return Finding("torchvision", "ok", f"{found.message}, fits torch {torch.__version__}")
+    return CheckResult("torchvision", "ok", f"{found.message}, fits torch {torch.__version__}")
 
 
-def processors() -> Finding:
+def processors() -> CheckResult:
     """The processors this process may use."""
     cores = len(os.sched_getaffinity(0))
     if cores == 1:
-        return Finding(
+        return CheckResult(
             "processors", "warning", "1: the stages take turns on it", "use a machine with one processor for each stage"
         )
-    return Finding("processors", "ok", f"{cores}")
+    return CheckResult("processors", "ok", f"{cores}")
 
 
-def memory() -> Finding:
+def memory() -> CheckResult:
     """The memory this process may use."""
-    return Finding("memory", "ok", size(machine_memory_bytes()))
+    return CheckResult("memory", "ok", size(machine_memory_bytes()))
 
 
-def shared_memory() -> Finding:
+def shared_memory() -> CheckResult:
     """The shared memory of Ray's object store. alray sends no tensors through it, so a small one only slows Ray."""
     if not _SHARED.is_dir():
-        return Finding("shared memory", "warning", f"there is no {_SHARED}, so Ray's object store uses the disk")
+        return CheckResult("shared memory", "warning", f"there is no {_SHARED}, so Ray's object store uses the disk")
     total = shutil.disk_usage(_SHARED).total
     wanted = _RAYS_SHARE * machine_memory_bytes()
     if total < wanted:
-        return Finding(
+        return CheckResult(
             "shared memory",
             "warning",
             f"{_SHARED} has {size(total)}, but Ray's object store needs {size(wanted)}; it will spill to the disk",
             f"start the container with --shm-size={wanted / 1e9:.1f}gb; alray's own tensors do not use this memory",
         )
-    return Finding("shared memory", "ok", f"{_SHARED} has {size(total)}")
+    return CheckResult("shared memory", "ok", f"{_SHARED} has {size(total)}")
 
 
-def gpus() -> Finding:
+def gpus() -> CheckResult:
     """The GPUs that torch can use."""
     import torch
 
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    return Finding("gpus", "ok", ", ".join(names) if names else "none: the stages compute on processors")
+    return CheckResult("gpus", "ok", ", ".join(names) if names else "none: the stages compute on processors")
 
 
-def network() -> Finding:
+def network() -> CheckResult:
     """Whether two stages on this machine can open a channel: two gloo ranks exchange tensors over loopback."""
     import torch
     import torch.distributed as dist
@@ -163,25 +163,25 @@ def network() -> Finding:
         with _loopback(), ThreadPoolExecutor(max_workers=2) as threads:
             sent, received = threads.map(rank, (0, 1))
     except RuntimeError as error:
-        return Finding(
+        return CheckResult(
             "network",
             "fault",
             f"two gloo ranks cannot connect over the loopback interface: {str(error).splitlines()[0]}",
             "bring up the interface `lo` and allow connections to 127.0.0.1; until then run with --inline",
         )
     if not torch.equal(sent, received):
-        return Finding("network", "fault", "gloo changed a tensor in transit", "reinstall torch")
-    return Finding("network", "ok", "two gloo ranks connected over the loopback interface")
+        return CheckResult("network", "fault", "gloo changed a tensor in transit", "reinstall torch")
+    return CheckResult("network", "ok", "two gloo ranks connected over the loopback interface")
 
 
-def run_folder(folder: Path) -> Finding:
+def run_folder(folder: Path) -> CheckResult:
     """Whether run folders can be written to `folder`, their default place."""
     holder = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
     try:
         with tempfile.NamedTemporaryFile(dir=holder, prefix=".alray-"):
             pass
     except OSError as error:
-        return Finding(
+        return CheckResult(
             "run folder",
             "fault",
             f"{holder} cannot be written: {error.strerror}",
@@ -189,10 +189,10 @@ def run_folder(folder: Path) -> Finding:
         )
     free = shutil.disk_usage(holder).free
     if free < _LEAST_FREE_BYTES:
-        return Finding(
+        return CheckResult(
             "run folder", "warning", f"{holder} has only {size(free)} left", "free some space, or use --run-dir"
         )
-    return Finding("run folder", "ok", f"{holder} can be written; {size(free)} left")
+    return CheckResult("run folder", "ok", f"{holder} can be written; {size(free)} left")
 
 
 @contextmanager

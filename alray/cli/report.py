@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from alray.cli.terminal import Json, RunFolder, shown, terminal, writing
+from alray.cli.terminal import Json, RunDir, shown, terminal, writing
 
 _PAGE = "compare.html"
 
 
-def report(run_dir: RunFolder, *, json: Json = False) -> None:
+def report(run_dir: RunDir, *, json: Json = False) -> None:
     """Write the report of a run again and print its single step.
 
     Reads the records of the run, which may still be going on.

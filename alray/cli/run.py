@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.cli.terminal import INTERRUPTED, AllowCode, Json, Overrides, RunFolder, SpecFile, Terminal, terminal
+from alray.cli.terminal import INTERRUPTED, AllowCode, Json, Overrides, RunDir, SpecFile, Terminal, terminal
 from alray.errors import RequestError
 from alray.spec.step_ranges import parse_steps
 
@@ -64,7 +64,7 @@ def run(
 
 
 def resume(
-    run_dir: RunFolder,
+    run_dir: RunDir,
     overrides: Overrides = None,
     *,
     inline: Inline = False,

@@ -31,7 +31,7 @@ Overrides = Annotated[
     ),
 ]
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
+RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
 
 AllowCode = Annotated[
     bool, typer.Option("--allow-code", help="Also load `python:` code from outside the folder of the spec.")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from alray.cli.terminal import AllowCode, Json, RunFolder, shown, terminal
+from alray.cli.terminal import AllowCode, Json, RunDir, shown, terminal
 from alray.errors import RequestError
 
 _ALL = "all"
@@ -20,7 +20,7 @@ Depth = Annotated[
 
 
 def evaluate(
-    run_dir: RunFolder,
+    run_dir: RunDir,
     *,
     depth: Annotated[
         str, typer.Option(metavar="L|all", help="The depth of the route to evaluate; 1 is the first component alone.")
@@ -94,7 +94,7 @@ def predict(
 
 
 def export(
-    run_dir: RunFolder,
+    run_dir: RunDir,
     *,
     format: Annotated[
         str,

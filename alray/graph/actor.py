@@ -18,7 +18,7 @@ from alray.device.memory_used import memory_baseline
 from alray.errors import PlanError
 from alray.graph.graph import Outbox, status_of
 from alray.graph.rendezvous import Meeting, host_store, join, join_replicas, ports_of, replica_sums
-from alray.stage.assemble import Replicas, assemble_loop, clock_for, load_code, network_for
+from alray.stage.assemble import ReplicaPeers, assemble_loop, clock_for, load_code, network_for
 from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
 from alray.stage.loop import StageLoop
@@ -115,7 +115,7 @@ class StageActor:
         if joined_replicas is not None:
             group, store = joined_replicas
             norms = replica_sums(store, assignment, timeout_s) if assignment.shares_norms else None
-            replicas = Replicas(group, store, timeout_s, norms=norms)
+            replicas = ReplicaPeers(group, store, timeout_s, norms=norms)
         with profiling(assignment.profile, assignment.trace, stages=1, device=device) as profiler:
             self._loop = assemble_loop(
                 assignment,

@@ -17,7 +17,7 @@ from alray.device.memory_used import memory_baseline
 from alray.errors import RunError
 from alray.graph.graph import Graph, Outbox, status_of
 from alray.graph.rendezvous import replica_group
-from alray.stage.assemble import Replicas, assemble_loop, clock_for, network_for
+from alray.stage.assemble import ReplicaPeers, assemble_loop, clock_for, network_for
 from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
 from alray.stage.loop import StageLoop
@@ -107,7 +107,7 @@ class InlineGraph(Graph):
                     clock=clock_for(assignment),
                     control=self._control,
                     emit=self._outboxes[place].put,
-                    replicas=Replicas(groups[place], store, _GROUP_S, in_turns=True) if groups else None,
+                    replicas=ReplicaPeers(groups[place], store, _GROUP_S, in_turns=True) if groups else None,
                     profiler=profiler,
                     # Memory is measured where the process is one stage's alone.
                     baseline_bytes=memory_baseline(device) if alone else None,

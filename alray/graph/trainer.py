@@ -25,7 +25,7 @@ from alray.stage.telemetry import StageStatus
 STORAGE = "ray-train"
 """Subfolder of the run folder that holds Ray Train's own state while it runs."""
 
-Order = Literal["go_on", "stop", "end"]
+Instruction = Literal["go_on", "stop", "end"]
 """What the driver orders: `stop` ends after this mini-batch and a checkpoint, `end` ends at once."""
 
 _TELL_S = 0.2
@@ -75,7 +75,7 @@ class TrainerActor:
         self._lock = Lock()
         self._heard = Heard()
         self._heard_at: dict[int, float] = {}
-        self._order: Order = "go_on"
+        self._order: Instruction = "go_on"
 
     def fit(self, assignments: Sequence[Assignment], run_token: str) -> None:
         """Train until the trainer ends or fails."""
@@ -111,7 +111,7 @@ class TrainerActor:
             ),
         )
 
-    def tell(self, status: StageStatus, place: Whereabouts) -> Order:
+    def tell(self, status: StageStatus, place: Whereabouts) -> Instruction:
         """Called by a worker with its status; returns the order for it."""
         with self._lock:
             before = self._heard.statuses.get(status.replica)
@@ -135,7 +135,7 @@ class TrainerActor:
             self._heard.statuses = {replica: replace(status, reports=()) for replica, status in heard.statuses.items()}
         return heard
 
-    def give(self, order: Order) -> None:
+    def give(self, order: Instruction) -> None:
         """Give all workers this order."""
         self._order = order
 
@@ -154,7 +154,7 @@ def train_worker(config: dict[str, Any]) -> None:
     actor.start(_meeting(actor, context, place))
     while True:
         status = actor.poll()
-        order: Order = ray.get(config["trainer"].tell.remote(status, place))
+        order: Instruction = ray.get(config["trainer"].tell.remote(status, place))
         if order == "end":
             raise RunError("the run was ended")
         if order == "stop":

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from alray.errors import PlanError
 from alray.plan.program import Codes, Program, chunks, messages, parts, sort_of, sorts
 
-Places = NDArray[np.int64]
+Positions = NDArray[np.int64]
 
 NOTHING = -1  # the action starts when the one before it ends
 FIRST_BARRIER = -2  # barrier n of the program is FIRST_BARRIER - n
@@ -26,8 +26,8 @@ class Dependencies:
     the action whose end action i waits for, NOTHING, or a barrier.
     """
 
-    on: Places
-    offsets: Places
+    on: Positions
+    offsets: Positions
 
 
 def find_dependencies(program: Program, in_flight: int) -> Dependencies:
@@ -64,13 +64,13 @@ def find_dependencies(program: Program, in_flight: int) -> Dependencies:
     return Dependencies(on, offsets)
 
 
-def _first_parts(codes: Codes, places: Places) -> Places:
+def _first_parts(codes: Codes, places: Positions) -> Positions:
     """Those of the messages at `places` that begin a mini-batch on their edge."""
-    first: Places = places[parts(codes[places]) == 0]
+    first: Positions = places[parts(codes[places]) == 0]
     return first
 
 
-def _places(codes: Codes, sort: int, virtual_stage: int, program: Program) -> Places:
+def _places(codes: Codes, sort: int, virtual_stage: int, program: Program) -> Positions:
     """The indices in a stage's list of the actions of one sort of one of its virtual stages."""
     found = sorts(codes) == sort
     if program.virtual_stages > 1:
@@ -94,7 +94,7 @@ def _check_edges(program: Program, stage: int, virtual: int) -> None:
         )
 
 
-def _check_messages(program: Program, stage: int, sends: Places, peer: int, receives: Places) -> None:
+def _check_messages(program: Program, stage: int, sends: Positions, peer: int, receives: Positions) -> None:
     """Raises PlanError unless the messages of an edge are received in the order in which they are sent, each once."""
     sent = messages(program.codes[stage][sends])
     received = messages(program.codes[peer][receives])

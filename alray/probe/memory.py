@@ -94,10 +94,10 @@ def _count(network: Network, index: int, samples: int, device: torch.device) -> 
     is extended to the full length.
     """
     component = network.component(index, "meta")
-    link = network.encoders[index]
+    encoder = network.encoders[index]
     recurrent = any(isinstance(module, nn.RNNBase) for module in component.modules())
-    by_places = recurrent and ("mask" in link.takes_along or device.type == "meta")
-    places = link.input[0]
+    by_places = recurrent and ("mask" in encoder.takes_along or device.type == "meta")
+    places = encoder.input[0]
     if not by_places or places <= _LENGTHS[1]:
         return _count_at(network, index, samples, device, None)
     short, longer = (_count_at(network, index, samples, device, length) for length in _LENGTHS)

@@ -20,7 +20,7 @@ from alray.report.single_step import SingleStep, single_step
 from alray.report.summary import Figures, figures_of
 from alray.spec.yaml_text import read_yaml
 
-Split = Literal["validation", "test"]
+ComparedSplit = Literal["validation", "test"]
 
 _FIRST = ("name", "method.kind", "pipeline.schedule", "pipeline.stages")
 """Keys of a spec that labels use before any other key."""
@@ -102,7 +102,7 @@ class ComparedRun:
         """The highest peak of any stage."""
         return max((peak for peak in self.figures.peak_memory_bytes if peak is not None), default=None)
 
-    def accuracy(self, split: Split, depth: int | None = None) -> float | None:
+    def accuracy(self, split: ComparedSplit, depth: int | None = None) -> float | None:
         """The accuracy at the `chosen` evaluation: of the whole network, or of the route of this depth."""
         record = self.chosen
         if record is None:
@@ -170,7 +170,7 @@ class Group:
         """The spread of a figure over the runs that have it; None if no run has it."""
         return spread(figure(run) for run in self.counted)
 
-    def accuracy(self, split: Split, depth: int | None = None) -> Spread | None:
+    def accuracy(self, split: ComparedSplit, depth: int | None = None) -> Spread | None:
         return self.spread(lambda run: run.accuracy(split, depth))
 
     @property
@@ -246,7 +246,7 @@ class Comparison:
         return found
 
     @property
-    def split(self) -> Split:
+    def split(self) -> ComparedSplit:
         """The set to show where there is room for only one: test if every evaluated run has it, else validation."""
         evaluated = [run.chosen for group in self.groups for run in group.counted if run.chosen]
         return "test" if all(record.test is not None for record in evaluated) else "validation"

@@ -8,7 +8,7 @@ from statistics import fmean
 from alray import __version__
 from alray.records import EvaluationRecord
 from alray.report.charts import Curve, line_chart
-from alray.report.compare import ComparedRun, Comparison, Group, Split
+from alray.report.compare import ComparedRun, ComparedSplit, Comparison, Group
 from alray.report.compare_tables import accuracy_table, bag_table, cost_table, depth_table
 from alray.report.html import render
 from alray.report.single_step import HEAD, rows_of
@@ -87,7 +87,7 @@ def depth_curves(comparison: Comparison) -> list[Curve]:
     return [curve for curve in curves if curve.points]
 
 
-def curve_split(comparison: Comparison) -> Split:
+def curve_split(comparison: Comparison) -> ComparedSplit:
     """The set of the training curves: validation, by which evaluations are chosen; test if a run has no validation."""
     runs = [run for group in comparison.groups for run in group.counted]
     return "validation" if all(run.figures.best is not None for run in runs if run.evaluations) else "test"
@@ -117,7 +117,7 @@ def _same_steps(runs: Sequence[ComparedRun]) -> list[list[EvaluationRecord]]:
     return [[records[step] for records in of_run] for step in sorted(shared)]
 
 
-def _at_depth_1(record: EvaluationRecord, split: Split) -> float | None:
+def _at_depth_1(record: EvaluationRecord, split: ComparedSplit) -> float | None:
     value: float | None = next((getattr(entry, split) for entry in record.per_depth if entry.depth == 1), None)
     return value
 

@@ -36,7 +36,7 @@ from alray.stage.workload import network_of, open_training_data
 
 
 @dataclass(frozen=True)
-class Replicas:
+class ReplicaPeers:
     """How a stage reaches the same stage of the other replicas."""
 
     group: dist.ProcessGroup
@@ -73,7 +73,7 @@ def assemble_loop(
     clock: Clock,
     control: Control,
     emit: Callable[[Telemetry], None],
-    replicas: Replicas | None = None,
+    replicas: ReplicaPeers | None = None,
     profiler: Profiler | None = None,
     baseline_bytes: int | None = None,
 ) -> StageLoop:
@@ -127,7 +127,7 @@ def clock_for(assignment: Assignment) -> Clock:
 
 
 def _components(
-    assignment: Assignment, network: Network, device: torch.device, replicas: Replicas | None
+    assignment: Assignment, network: Network, device: torch.device, replicas: ReplicaPeers | None
 ) -> list[Component]:
     """The stage's components, loaded from the checkpoint that the run starts from."""
     own = assignment.plan.stage_plans[assignment.stage].components
@@ -142,7 +142,7 @@ def _components(
     return components
 
 
-def _replication(assignment: Assignment, components: list[Component], replicas: Replicas | None) -> Replication:
+def _replication(assignment: Assignment, components: list[Component], replicas: ReplicaPeers | None) -> Replication:
     """The stage among the same stage of all replicas, its state loaded from the checkpoint that the run starts from.
 
     A checkpoint of fewer replicas has no state for some: those begin anew.

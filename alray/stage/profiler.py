@@ -119,11 +119,11 @@ def named_ranges(components: Sequence[Component], clock: Clock) -> Iterator[None
         yield
 
 
-Method = Callable[..., Any]
+Function = Callable[..., Any]
 
 
 @contextmanager
-def _replaced(owner: object, name: str, wrap: Callable[[Method], Method]) -> Iterator[None]:
+def _replaced(owner: object, name: str, wrap: Callable[[Function], Function]) -> Iterator[None]:
     """Wrap a method of this one object while inside."""
     setattr(owner, name, wrap(getattr(owner, name)))
     try:
@@ -132,14 +132,14 @@ def _replaced(owner: object, name: str, wrap: Callable[[Method], Method]) -> Ite
         delattr(owner, name)
 
 
-def _wrapper(part: ProfiledPart, backward: _BackwardRanges) -> Callable[[Method], Method]:
+def _wrapper(part: ProfiledPart, backward: _BackwardRanges) -> Callable[[Function], Function]:
     if part.output is None:
         return _ranged(f"{part.action} {part.of}")
     return _followed_back(part, part.output, backward)
 
 
-def _ranged(name: str) -> Callable[[Method], Method]:
-    def wrap(method: Method) -> Method:
+def _ranged(name: str) -> Callable[[Function], Function]:
+    def wrap(method: Function) -> Function:
         def call(*arguments: Any, **named: Any) -> Any:
             with record_function(name):
                 return method(*arguments, **named)
@@ -151,10 +151,10 @@ def _ranged(name: str) -> Callable[[Method], Method]:
 
 def _followed_back(
     part: ProfiledPart, output_of: Callable[[Any], torch.Tensor], backward: _BackwardRanges
-) -> Callable[[Method], Method]:
+) -> Callable[[Function], Function]:
     """A forward range; its backward range begins when the gradient of its output is known."""
 
-    def wrap(method: Method) -> Method:
+    def wrap(method: Function) -> Function:
         def call(*arguments: Any, **named: Any) -> Any:
             with record_function(f"{part.action} {part.of}"):
                 result = method(*arguments, **named)
@@ -168,7 +168,7 @@ def _followed_back(
     return wrap
 
 
-def _measured(measure: Method, backward: _BackwardRanges) -> Method:
+def _measured(measure: Function, backward: _BackwardRanges) -> Function:
     @contextmanager
     def within(kind: str, text: str, step: int) -> Iterator[None]:
         with measure(kind, text, step):

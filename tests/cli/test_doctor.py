@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from alray.cli import checks
-from alray.cli.checks import Finding
+from alray.cli.checks import CheckResult
 
 
 class Disk(NamedTuple):
@@ -30,7 +30,10 @@ def test_this_machine_can_run_alray(alray: Callable[..., Any], spec: Path) -> No
 
 
 def test_a_fault_is_told_with_its_mend(alray: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [Finding("python", "ok", "3.11.7"), Finding("ray", "fault", "not installed", "install ray 2.60 or newer")]
+    found = [
+        CheckResult("python", "ok", "3.11.7"),
+        CheckResult("ray", "fault", "not installed", "install ray 2.60 or newer"),
+    ]
     monkeypatch.setattr(checks, "findings", lambda: iter(found))
     said = alray("doctor")
     assert said.code == 1
@@ -43,7 +46,7 @@ def test_a_fault_is_told_with_its_mend(alray: Callable[..., Any], monkeypatch: p
 
 def test_libraries_that_are_too_old_or_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks.metadata, "version", {"torch": "2.9.1", "ray": "3.0rc1"}.__getitem__)
-    assert checks.library("torch", (2, 13)) == Finding(
+    assert checks.library("torch", (2, 13)) == CheckResult(
         "torch", "fault", "2.9.1 is older than 2.13", "install torch 2.13 or newer"
     )
     assert checks.library("ray", (2, 60)).state == "ok"
@@ -58,7 +61,7 @@ def test_operators_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("operator torchvision::nms does not exist\nand more")
 
     monkeypatch.setattr(ops, "nms", nms)
-    found = checks.torchvision_fits(Finding("torchvision", "ok", "0.29"))
+    found = checks.torchvision_fits(CheckResult("torchvision", "ok", "0.29"))
     assert found.state == "fault"
     assert found.message.endswith(": operator torchvision::nms does not exist")
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from alray.plan.plan import Plan
+from alray.schedules.table import schedules_for
 
 from .conftest import COUNTED
 
@@ -61,7 +62,7 @@ def test_the_schedule_is_drawn_into_a_file(alray: Callable[..., Any], spec: Path
 def test_schedules_and_stages_are_compared(alray: Callable[..., Any], spec: Path) -> None:
     rows = alray("plan", spec, COUNTED, "--compare", "--json").json["comparisons"]
     ways = {(row["schedule"], row["stages"]) for row in rows}
-    several = ("streamed", "overlapped", "parallel_backward", "sequential")
+    several = [schedule.name for schedule in schedules_for(local_losses=True)]
     assert ways == {("streamed", 1)} | {(schedule, stages) for schedule in several for stages in (2, 3)}
     steps = [round(row["predicted_step_time_s"], 9) for row in rows]
     assert steps == sorted(steps)

@@ -80,16 +80,16 @@ class _BackpropagationExercise(Exercise):
 
     def __init__(self, component: BackpropagationComponent, incoming: Tensors) -> None:
         super().__init__(component)
-        self._link, self._incoming = component, incoming
+        self._component, self._incoming = component, incoming
 
     def forward(self) -> None:
         s = self._incoming["s"].detach()
-        if s.is_floating_point() and self._link.index > 0:
+        if s.is_floating_point() and self._component.index > 0:
             s.requires_grad_()  # the gradient for the component below is part of the cost
-        outgoing = in_default_strides(self._link.f.run({**self._incoming, "s": s}, 0))
+        outgoing = in_default_strides(self._component.f.run({**self._incoming, "s": s}, 0))
         self.input, self.output, self.passed_on = s, outgoing["s"], stopped(outgoing)
-        if self._link.head is not None:
-            self.output = self._link.loss(read(self._link.head, outgoing), self._incoming["labels"])
+        if self._component.head is not None:
+            self.output = self._component.loss(read(self._component.head, outgoing), self._incoming["labels"])
 
     def label(self) -> None:
         """Nothing: the only loss belongs to F of the last component."""
@@ -97,7 +97,7 @@ class _BackpropagationExercise(Exercise):
     def backward(self, *, add: bool = False) -> None:
         assert self.output is not None, "B before F"
         if not add:
-            for optimizer in self._link.optimizers().values():
+            for optimizer in self._component.optimizers().values():
                 optimizer.zero_grad()
         output = self.output
         # In a chain only the next component holds the output, for as long as it needs it.
@@ -108,7 +108,7 @@ class _BackpropagationExercise(Exercise):
             torch.autograd.backward((edge,), (torch.ones(shape, dtype=dtype, device=device),))
 
     def _infer(self) -> None:
-        self._link.f.run(self._incoming, 0)
+        self._component.f.run(self._incoming, 0)
 
     def route(self) -> None:
         """Nothing: the class scores pass unchanged."""
