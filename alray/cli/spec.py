@@ -14,6 +14,7 @@ from alray.report.text import counted
 
 if TYPE_CHECKING:
     from alray.spec.models import Spec
+    from alray.spec.study.loading import LoadedStudy
 
 
 def validate(
@@ -21,24 +22,25 @@ def validate(
     *,
     json: Json = False,
 ) -> None:
-    """Check spec files and list every problem in them."""
+    """Check specs and studies and list every problem in them."""
     with terminal(as_json=json) as streams:
         from alray.spec.loading import load_spec
+        from alray.spec.study.loading import is_study, load_study
 
         good: list[dict[str, Any]] = []
         problems: list[Problem] = []
         for path in specs:
             try:
-                said = _described(path, load_spec(path).spec)
+                if is_study(path):
+                    said, text = _described_study(path, load_study(path))
+                else:
+                    said, text = _described(path, load_spec(path).spec)
             except SpecError as error:
                 problems += error.problems
                 continue
             good.append(said)
             if not json:
-                streams.say(
-                    f"{path}: ok ({said['method']}, {said['schedule']}, {counted(said['components'], 'component')}, "
-                    f"{counted(said['stages'], 'stage')})"
-                )
+                streams.say(f"{path}: ok ({text})")
         if problems:
             raise RequestError.of(tuple(problems))
         if json:
@@ -52,7 +54,7 @@ def schema(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Print the JSON Schema of a spec.
+    """Print the JSON Schema of specs and studies.
 
     The output is JSON with and without --json.
     """
@@ -101,11 +103,23 @@ def _written(file: Path, text: str) -> bool:
     return True
 
 
-def _described(path: Path, spec: Spec) -> dict[str, Any]:
-    return {
+def _described(path: Path, spec: Spec) -> tuple[dict[str, Any], str]:
+    """What a spec is, as an object and in words."""
+    components, stages = spec.model.num_components, spec.pipeline.stages
+    said = {
         "file": str(path),
         "method": spec.method.kind,
         "schedule": spec.schedule,
-        "components": spec.model.num_components,
-        "stages": spec.pipeline.stages,
+        "components": components,
+        "stages": stages,
     }
+    return said, ", ".join(
+        [spec.method.kind, spec.schedule, counted(components, "component"), counted(stages, "stage")]
+    )
+
+
+def _described_study(path: Path, loaded: LoadedStudy) -> tuple[dict[str, Any], str]:
+    """What a study is, as an object and in words."""
+    points, trials = len(loaded.points), len(loaded.trials)
+    said = {"file": str(path), "study": loaded.study.study, "points": points, "trials": trials}
+    return said, f"a study of {counted(points, 'point')} and {counted(trials, 'trial')}"

@@ -52,9 +52,12 @@ class Spot:
         return key in self.section.model_fields or self.section.model_config.get("extra") == "allow"
 
 
-def spot(location: tuple[str | int, ...]) -> Spot:
-    """Return the place of a pydantic error's location, which may contain the tags of unions."""
-    annotation: Any = Spec
+def spot(location: tuple[str | int, ...], root: type[Section] = Spec) -> Spot:
+    """Return the place of a pydantic error's location, which may contain the tags of unions.
+
+    root: the model of the whole document.
+    """
+    annotation: Any = root
     description: str | None = None
     path: list[str | int] = []
     for part in location:
@@ -81,15 +84,18 @@ def spot(location: tuple[str | int, ...]) -> Spot:
     )
 
 
-def spot_of(document: Any, path: Path) -> Spot:
-    """Return the place of `path` in an unchecked document. Its `kind`, `source` and `block` select the models."""
+def spot_of(document: Any, path: Path, root: type[Section] = Spec) -> Spot:
+    """Return the place of `path` in an unchecked document. Its `kind`, `source` and `block` select the models.
+
+    root: the model of the whole document.
+    """
     location: list[str | int] = []
     value = document
     for part in path:
-        tag = _tag(spot(tuple(location)), value)
+        tag = _tag(spot(tuple(location), root), value)
         location += [part] if tag is None else [tag, part]
         value = _child(value, part)
-    here = spot(tuple(location))
+    here = spot(tuple(location), root)
     tag = _tag(here, value)
     return here if tag is None else replace(here, section=here.members[tag])
 

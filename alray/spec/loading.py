@@ -35,8 +35,15 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> LoadedSpec:
     SpecError with as many problems as can be found at once, each with file, line, key and mend.
     """
     file = Path(path)
-    document, places = read_yaml(_text(file), str(path))
-    document = _run_spec(document, places)
+    document, places = read_document(path)
+    if "study" in document:
+        raise SpecError(
+            "this is a study, not the spec of one run",
+            mend="run it with `alray study`",
+            file=str(path),
+            line=places.of(("study",)).line,
+            key="study",
+        )
     applied = apply_overrides(document, overrides, places)
     problems = applied.problems
     try:
@@ -78,7 +85,9 @@ def _text(file: Path) -> str:
         raise SpecError("this is not UTF-8 text", mend="give a spec file", file=str(file), line=line) from error
 
 
-def _run_spec(document: Any, places: Places) -> dict[str, Any]:
+def read_document(path: str | Path) -> tuple[dict[str, Any], Places]:
+    """The keys of a spec file as they are written, and their places. Raises SpecError if the file has none."""
+    document, places = read_yaml(_text(Path(path)), str(path))
     file = places.file
     mend = "write an example spec with `alray init`"
     if document is None:
@@ -90,12 +99,4 @@ def _run_spec(document: Any, places: Places) -> dict[str, Any]:
             file=file,
             line=1,
         )
-    if "study" in document:
-        raise SpecError(
-            "this is a study, not the spec of one run",
-            mend="studies need `alray study`, which this version does not have",
-            file=file,
-            line=places.of(("study",)).line,
-            key="study",
-        )
-    return document
+    return document, places

@@ -10,9 +10,10 @@ from pydantic_core import ErrorDetails
 
 from alray.errors import Problem
 from alray.spec.grammar import Spot, spot
+from alray.spec.models import Spec
 from alray.spec.own_code import PREFIX
 from alray.spec.places import COMMAND_LINE, Path, Places, key_text
-from alray.spec.section import PLAIN, counted, describe, listed
+from alray.spec.section import PLAIN, Section, counted, describe, listed
 
 _SIMILARITY = 0.7  # of two words, to suggest one for the other: `channels` for `chanels`, but not `cpu` for `gpu`
 
@@ -26,13 +27,16 @@ def problem(places: Places, path: Path, message: str, mend: str | None = None) -
     return Problem(message, mend, place.file, place.line, key_text(path) or None)
 
 
-def problems_of(errors: Iterable[ErrorDetails], places: Places) -> list[Problem]:
-    """Return the problems for the errors of a validation, in the order of the values in the file."""
+def problems_of(errors: Iterable[ErrorDetails], places: Places, root: type[Section] = Spec) -> list[Problem]:
+    """Return the problems for the errors of a validation, in the order of the values in the file.
+
+    root: the model that was validated.
+    """
     told = [error for error in errors if not _is_echo(error)]
-    meant = {_meant(error) for error in told if error["type"] == "extra_forbidden"}
+    meant = {_meant(error, root) for error in told if error["type"] == "extra_forbidden"}
     # A misspelt key is not reported as missing, too.
     told = [error for error in told if error["type"] != "missing" or tuple(error["loc"]) not in meant]
-    found = [_problem(error, places) for error in told]
+    found = [_problem(error, places, root) for error in told]
     return sorted(found, key=lambda one: (one.file == COMMAND_LINE, one.line or 0))
 
 
@@ -41,9 +45,9 @@ def _is_echo(error: ErrorDetails) -> bool:
     return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
 
 
-def _meant(error: ErrorDetails) -> tuple[str | int, ...]:
+def _meant(error: ErrorDetails, root: type[Section]) -> tuple[str | int, ...]:
     *around, word = error["loc"]
-    return (*around, nearest(str(word), spot(tuple(around)).keys) or "")
+    return (*around, nearest(str(word), spot(tuple(around), root).keys) or "")
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -71,17 +75,17 @@ def unknown_word(noun: str, word: str, here: Spot) -> Words:
     return f"unknown {noun} `{word}`", mend
 
 
-def _problem(error: ErrorDetails, places: Places) -> Problem:
+def _problem(error: ErrorDetails, places: Places, root: type[Section]) -> Problem:
     location = tuple(error["loc"])
-    here = spot(location)
+    here = spot(location, root)
     path = here.path
     kind = error["type"]
     if kind == "extra_forbidden":
-        words = unknown_key(str(path[-1]), spot(location[:-1]).keys)
+        words = unknown_key(str(path[-1]), spot(location[:-1], root).keys)
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
         path, words = _tag(error, here)
     elif kind == "missing" and isinstance(path[-1], int):
-        words = f"entry {path[-1]} is missing", _first_sentence(spot(location[:-1]).description)
+        words = f"entry {path[-1]} is missing", _first_sentence(spot(location[:-1], root).description)
         path = path[:-1]
     elif kind == "missing":
         words = "this key is required", _first_sentence(here.description)

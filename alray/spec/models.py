@@ -91,6 +91,7 @@ __all__ = [
     "Duration",
     "Embedding",
     "FixedDisturbance",
+    "FolderName",
     "Fp16",
     "Head",
     "HuggingFace",
@@ -139,10 +140,14 @@ _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 def _folder_name(name: str) -> str:
     if re.fullmatch(_NAME, name) is None:
         raise refusal(
-            f"{describe(name)} cannot name a run folder",
+            f"{describe(name)} cannot name a folder",
             "use up to 100 letters, digits, `.`, `_` and `-`, a letter or digit first",
         )
     return name
+
+
+FolderName = Annotated[str, AfterValidator(_folder_name), WithJsonSchema({"type": "string", "pattern": _NAME})]
+"""A name that a folder can have."""
 
 
 class Spec(Section):
@@ -150,7 +155,7 @@ class Spec(Section):
 
     version: Literal[1] = 1
     """Version of the grammar."""
-    name: Annotated[str, AfterValidator(_folder_name), WithJsonSchema({"type": "string", "pattern": _NAME})]
+    name: FolderName
     """Name of the run: its folder is `runs/<name>-<time>`. Letters, digits, `.`, `_` and `-`."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """All random numbers are drawn from it."""

@@ -10,9 +10,10 @@ from typing import Any
 from alray.errors import Problem, SpecError
 from alray.spec.grammar import spot_of
 from alray.spec.messages import unknown_key
+from alray.spec.models import Spec
 from alray.spec.places import COMMAND_LINE, Path, Places, key_text
 from alray.spec.precedence import set_aside
-from alray.spec.section import describe
+from alray.spec.section import Section, describe
 from alray.spec.yaml_text import read_yaml
 
 
@@ -36,18 +37,27 @@ class Applied:
         self.problems.append(Problem(message, mend, COMMAND_LINE, None, key_text(path) or None))
 
 
-def apply_overrides(document: dict[str, Any], texts: Sequence[str], places: Places) -> Applied:
+def apply_overrides(
+    document: dict[str, Any],
+    texts: Sequence[str],
+    places: Places,
+    *,
+    root: type[Section] = Spec,
+    flat: Sequence[Path] = (),
+) -> Applied:
     """Apply overrides to `document` in order and in place, and record them in `places`.
 
     Overrides that cannot be applied become problems; the others are still applied. A text for a section that has kinds
     (`method=backpropagation`) selects that kind with its defaults. If an override changes a `kind`, `source` or
     `block`, the file's keys that the new kind does not have are removed. If it contradicts another value of the file,
     that value is removed (`alray.spec.precedence`). A note reports each removal.
+
+    root: the model of the document. flat: sections of it whose keys may hold dots.
     """
     applied = Applied()
     done: list[Path] = []
     for text in texts:
-        override = _parse(text, document, applied)
+        override = _parse(text, document, flat, applied)
         if override is None:
             continue
         undone = [path for path in done if path[: len(override.path)] == override.path]
@@ -55,18 +65,21 @@ def apply_overrides(document: dict[str, Any], texts: Sequence[str], places: Plac
             applied.refuse("this override is given twice", "keep one of them", override.path)
         elif undone:
             applied.refuse(f"this would undo the override {key_text(undone[0])}", "give it first", override.path)
-        elif _apply(document, override, places, applied):
+        elif _apply(document, override, places, root, applied):
             done.append(override.path)
     applied.notes += set_aside(document, frozenset(done), places)
     return applied
 
 
-def _parse(text: str, document: dict[str, Any], applied: Applied) -> _Override | None:
+def _parse(text: str, document: dict[str, Any], flat: Sequence[Path], applied: Applied) -> _Override | None:
     key, equals, written = text.partition("=")
     parts = re.sub(r"\[([0-9]+)\]", r".\1", key.strip()).split(".")
     if not equals or not all(parts):
         applied.refuse(f"`{text}` does not have the form key=value", "write, for example, optimizer.lr=3e-4")
         return None
+    for section in flat:
+        if tuple(parts[: len(section)]) == section and len(parts) > len(section):
+            parts[len(section) :] = [".".join(parts[len(section) :])]
     path: Path = ()
     holder: Any = document
     for part in parts:
@@ -90,22 +103,24 @@ def _child(value: Any, part: str | int) -> Any:
     return None
 
 
-def _apply(document: dict[str, Any], override: _Override, places: Places, applied: Applied) -> bool:
-    holder = _holder(document, override.path, places, applied)
+def _apply(
+    document: dict[str, Any], override: _Override, places: Places, root: type[Section], applied: Applied
+) -> bool:
+    holder = _holder(document, override.path, places, root, applied)
     if holder is None:
         return False
     *_, last = override.path
     value = override.value
-    choice = spot_of(document, override.path).choice
+    choice = spot_of(document, override.path, root).choice
     if choice is not None and isinstance(value, str):
         value = {choice.key: value}
-    applied.notes += _drop_lacking(document, holder, override, places)
+    applied.notes += _drop_lacking(document, holder, override, places, root)
     holder[last] = value
     places.override(override.path)
     return True
 
 
-def _holder(document: dict[str, Any], path: Path, places: Places, applied: Applied) -> Any:
+def _holder(document: dict[str, Any], path: Path, places: Places, root: type[Section], applied: Applied) -> Any:
     """Return the section or list that contains the last key of `path`, or record a problem and return None.
 
     Missing sections on the way are created.
@@ -127,7 +142,7 @@ def _holder(document: dict[str, Any], path: Path, places: Places, applied: Appli
         if depth == len(path) - 1:
             return holder
         if isinstance(holder, dict) and holder.get(str(part)) is None:
-            here = spot_of(document, around)
+            here = spot_of(document, around, root)
             if here.section is not None and not here.takes(str(part)):
                 applied.refuse(*unknown_key(str(part), here.keys), (*around, part))
                 return None
@@ -137,14 +152,16 @@ def _holder(document: dict[str, Any], path: Path, places: Places, applied: Appli
     return None
 
 
-def _drop_lacking(document: dict[str, Any], holder: Any, override: _Override, places: Places) -> list[str]:
+def _drop_lacking(
+    document: dict[str, Any], holder: Any, override: _Override, places: Places, root: type[Section]
+) -> list[str]:
     """If the override selects another kind, remove the keys that this kind does not have. Returns notes.
 
     Keys that come from the command line stay.
     """
     *above, key = override.path
     around = tuple(above)
-    here = spot_of(document, around)
+    here = spot_of(document, around, root)
     if here.choice is None or here.choice.key != key or not isinstance(holder, dict):
         return []
     chosen = here.members.get(here.choice({key: override.value}) or "")

@@ -1,15 +1,16 @@
-"""The JSON Schema of a spec, for editors. It is made from the models and their docstrings."""
+"""The JSON Schema of specs and studies, for editors. It is made from the models and their docstrings."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from alray.spec.duration import Duration
 from alray.spec.models import Spec
 from alray.spec.section import Section
+from alray.spec.study.section import Study
 
 
 class _Generator(GenerateJsonSchema):
@@ -24,9 +25,12 @@ class _Generator(GenerateJsonSchema):
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a spec."""
-    schema = Spec.model_json_schema(mode="validation", schema_generator=_Generator)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "alray spec"}
+    """Return the JSON Schema (draft 2020-12) of a file that holds a spec, or a study if it has the key `study`."""
+    _, schema = models_json_schema(
+        [(Spec, "validation"), (Study, "validation")], title="alray spec or study", schema_generator=_Generator
+    )
+    kinds = {"if": {"required": ["study"]}, "then": {"$ref": "#/$defs/Study"}, "else": {"$ref": "#/$defs/Spec"}}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **kinds, **schema}
 
 
 def schema_text() -> str:

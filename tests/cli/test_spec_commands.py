@@ -80,3 +80,12 @@ def test_init_refuses_what_it_cannot_do(alray: Callable[..., Any], spec: Path) -
     assert "`nothing`" in alray("init", "--from", "nothing").err
     refused = alray("init", "nowhere/x.yaml", "--json")
     assert (refused.code, refused.json["errors"][0]["file"]) == (2, "nowhere/x.yaml")
+
+
+def test_validate_knows_studies(alray: Callable[..., Any], spec: Path) -> None:
+    Path("study.yaml").write_text("study: a\nbase: x.yaml\naxes: {pipeline.stages: [1, 2, 3]}\nrepeats: 2\n")
+    assert alray("validate", "study.yaml") == (0, "study.yaml: ok (a study of 3 points and 6 trials)\n", "")
+    said = alray("validate", "study.yaml", spec, "--json").json
+    assert said["specs"][0] == {"file": "study.yaml", "study": "a", "points": 3, "trials": 6}
+    Path("study.yaml").write_text("study: a\nbase: x.yaml\naxes: {pipeline.stages: [1, 4]}\n")
+    assert alray("validate", "study.yaml").err.startswith("study.yaml:3: axes.pipeline.stages[1]: 4 stages, but ")

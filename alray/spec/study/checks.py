@@ -1,0 +1,77 @@
+"""Checks of a study that look at more than one key: each gives the key, what is wrong, and the mend."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+from alray.spec.finding import Finding
+from alray.spec.section import describe
+from alray.spec.study.points import value_text
+from alray.spec.study.section import VARIANT, Study
+
+
+def base_is_a_file(study: Study) -> Iterator[Finding]:
+    """The trials begin with a spec."""
+    if not study.base.is_file():
+        yield ("base",), f"the file {study.base} does not exist", "give a spec, relative to the folder of the study"
+
+
+def axes_are_lists(study: Study) -> Iterator[Finding]:
+    """An axis has values, each of them once. The axis `variant` has named groups of settings."""
+    for axis, values in study.axes.items():
+        if axis == VARIANT:
+            yield from _variants(values)
+        elif not isinstance(values, list):
+            yield ("axes", axis), f"expected a list of values, got {describe(values)}", "write, for example, [1, 2, 4]"
+        elif not values:
+            yield ("axes", axis), "the axis has no values", "give at least one value, or remove the axis"
+        else:
+            texts = [json.dumps(value, sort_keys=True) for value in values]
+            for index, text in enumerate(texts):
+                if text in texts[:index]:
+                    yield ("axes", axis, index), f"{value_text(values[index])} is given twice", "keep one of them"
+
+
+def _variants(variants: object) -> Iterator[Finding]:
+    mend = "write, for example, {streamed: {}, naive: {pipeline.schedule: naive}}"
+    if not isinstance(variants, dict):
+        yield ("axes", VARIANT), f"expected named groups of settings, got {describe(variants)}", mend
+    elif not variants:
+        yield ("axes", VARIANT), "the axis has no values", "give at least one variant, or remove the axis"
+    else:
+        for name, settings in variants.items():
+            if not isinstance(settings, dict):
+                yield ("axes", VARIANT, name), f"expected keys of the base spec, got {describe(settings)}", mend
+            else:
+                for key in settings:
+                    if not all(key.split(".")):
+                        yield ("axes", VARIANT, name, key), "this cannot be a key of a spec", "write optimizer.lr, say"
+
+
+def a_key_is_set_once(study: Study) -> Iterator[Finding]:
+    """What an axis sets is not drawn at random, and what the study itself sets is no axis."""
+    space = study.search.space if study.search is not None else {}
+    for key in space:
+        if key in study.axes:
+            yield ("search", "space", key), "an axis of the study sets this key", "remove one of the two"
+    if "seed" in space:
+        yield ("search", "space", "seed"), "`repeats` sets the seeds of the trials", "remove it"
+    if study.repeats > 1 and "seed" in study.axes:
+        yield ("axes", "seed"), "`repeats` sets the seeds of the trials", "remove one of the two"
+    if study.target is not None and "run.stop_at" in {**study.set, **study.axes, **space}:
+        yield ("target",), "`target` sets run.stop_at, and so does another key", "remove one of the two"
+
+
+def halving_needs_a_search(study: Study) -> Iterator[Finding]:
+    """ASHA compares the trials of one point, which differ only by their search."""
+    if study.trial_scheduler.kind == "asha" and study.search is None:
+        yield ("trial_scheduler",), "`asha` compares the trials of a search, and there is none", "add `search`"
+
+
+CHECKS: tuple[Callable[[Study], Iterator[Finding]], ...] = (
+    base_is_a_file,
+    axes_are_lists,
+    a_key_is_set_once,
+    halving_needs_a_search,
+)

@@ -1,0 +1,204 @@
+"""Loads a study spec: every point of its axes is loaded as the spec of a run before anything runs."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from alray.errors import Problem, SpecError
+from alray.spec.loading import dump_spec, load_spec, read_document
+from alray.spec.messages import problem, problems_of
+from alray.spec.models import Spec
+from alray.spec.overrides import apply_overrides
+from alray.spec.places import COMMAND_LINE, Path, Places, key_text
+from alray.spec.section import counted
+from alray.spec.study.checks import CHECKS
+from alray.spec.study.points import Point, Setting, merged, parts_of, points_of
+from alray.spec.study.section import FLAT, Study
+from alray.spec.study.trials import Trial, settings_at_the_ends, trials_of
+from alray.spec.yaml_text import write_yaml
+
+
+@dataclass(frozen=True)
+class LoadedStudy:
+    """A study, its points with the spec of each, its trials in order, and notes for the user."""
+
+    study: Study
+    file: pathlib.Path
+    points: tuple[Point, ...]
+    specs: tuple[Spec, ...]
+    trials: tuple[Trial, ...]
+    notes: tuple[str, ...]
+
+
+def is_study(path: str | pathlib.Path) -> bool:
+    """Whether a file holds a study. False also where it cannot be read: `load_spec` tells why."""
+    try:
+        document, _ = read_document(path)
+    except SpecError:
+        return False
+    return "study" in document
+
+
+def load_study(path: str | pathlib.Path, overrides: Sequence[str] = ()) -> LoadedStudy:
+    """Read the study at `path`, apply `key=value` overrides of its keys, and check every point as a spec.
+
+    Raises SpecError with as many problems as can be found at once, each with file, line, key and mend.
+    """
+    file = pathlib.Path(path)
+    document, places = read_document(path)
+    if "study" not in document:
+        raise SpecError("this is the spec of one run, not a study", mend="run it with `alray run`", file=str(path))
+    problems = apply_overrides(document, overrides, places, root=Study, flat=FLAT).problems
+    try:
+        study = Study.model_validate(document, context={"directory": file.resolve().parent})
+    except ValidationError as error:
+        problems = [*problems_of(error.errors(include_url=False), places, Study), *problems]
+        rest = _without_wrong_keys(document, error, file)
+        if rest is None:
+            raise SpecError.of(tuple(problems)) from error
+        study = rest
+    wrong: set[Any] = set()
+    for where, message, mend in (finding for check in CHECKS for finding in check(study)):
+        problems.append(problem(places, where, message, mend))
+        wrong |= {where[1]} if where[0] == "axes" and len(where) > 1 else set()
+    loader = _Loader(study, places, wrong)
+    while study.base.is_file():
+        loader.load()
+        problems += [one for one in loader.problems if one not in problems]
+        if not loader.wrong_axes:
+            break
+        wrong |= loader.wrong_axes  # without them the points may show what else is wrong
+        loader = _Loader(study, places, wrong)
+    if problems:
+        raise SpecError.of(tuple(sorted(problems, key=lambda one: (one.file != str(path), one.line or 0))))
+    trials = tuple(trials_of(study, loader.points, [spec.seed for spec in loader.specs]))
+    return LoadedStudy(study, file, tuple(loader.points), tuple(loader.specs), trials, tuple(loader.notes))
+
+
+def _without_wrong_keys(document: dict[str, Any], error: ValidationError, file: pathlib.Path) -> Study | None:
+    """The study without the keys that have an error, so that its points can be checked all the same.
+
+    None if even that is no study.
+    """
+    wrong = {said["loc"][0] for said in error.errors(include_url=False) if said["loc"]}
+    rest = {key: value for key, value in document.items() if key not in wrong or key == "base"}
+    try:
+        return Study.model_validate({"study": "unnamed", **rest}, context={"directory": file.resolve().parent})
+    except ValidationError:
+        return None
+
+
+def dump_study(study: Study) -> str:
+    """The study as YAML text with all keys. `load_study` reads an equal study from it."""
+    return write_yaml(study.model_dump(mode="json"))
+
+
+@dataclass
+class _Found:
+    """A problem of a spec, the setting that it is about, and the points that have it."""
+
+    problem: Problem
+    setting: Setting | None
+    points: list[Point] = field(default_factory=list)
+
+
+class _Loader:
+    """Loads the spec of every point, and of every end of the search there."""
+
+    def __init__(self, study: Study, places: Places, without: set[Any]) -> None:
+        """without: axes to leave out."""
+        axes = {axis: values for axis, values in study.axes.items() if axis not in without}
+        self._study, self._places = study.model_copy(update={"axes": axes}), places
+        self._found: dict[tuple[object, ...], _Found] = {}
+        self.points: list[Point] = []
+        self.specs: list[Spec] = []
+        self.notes: dict[str, None] = {}
+        self.problems: list[Problem] = []
+        self.wrong_axes: set[Any] = set()
+        """Axes that no point can have."""
+
+    def load(self) -> None:
+        for point in points_of(self._study):
+            self.points.append(point)
+            spec = self._spec(point, point.settings)
+            if spec is None:
+                continue
+            self.specs.append(spec)
+            for drawn in settings_at_the_ends(self._study.search) if self._study.search is not None else ():
+                self._spec(point, merged(point.settings, drawn))
+        self.problems = [self._told(found) for found in self._found.values()]
+        if not self.problems:
+            self.problems = list(self._equal_points())
+
+    def _spec(self, point: Point, settings: Iterable[Setting]) -> Spec | None:
+        settings = tuple(settings)
+        try:
+            loaded = load_spec(self._study.base, [setting.override for setting in settings])
+        except SpecError as error:
+            for said in error.problems:
+                self._find(said, point, settings)
+            return None
+        if loaded.spec.replicas.engine == "ray_train":
+            message = "a trial runs in a placement group of its own, where the workers of `ray_train` have no room"
+            mend = "set replicas.engine to graph"
+            self._find(Problem(message, mend, COMMAND_LINE, key="replicas.engine"), point, settings)
+        self.notes |= dict.fromkeys(loaded.notes)
+        return loaded.spec
+
+    def _find(self, said: Problem, point: Point, settings: Sequence[Setting]) -> None:
+        setting = _nearest(said, settings) if said.file == COMMAND_LINE else None
+        found = self._found.setdefault((said, setting and _group(setting)), _Found(said, setting))
+        if point not in found.points:
+            found.points.append(point)
+
+    def _told(self, found: _Found) -> Problem:
+        """The problem with its place in the study, and with a point unless the place says which points have it."""
+        said, setting = found.problem, found.setting
+        key, file, line = said.key, said.file, said.line
+        source: Path | None = ("base",) if file == COMMAND_LINE and setting is None else None
+        everywhere = len(found.points) == len(self.points)
+        if setting is not None:
+            alike = [point for point in self.points if _group(setting) in map(_group, point.settings)]
+            same = [point for point in self.points if setting.source in [one.source for one in point.settings]]
+            everywhere = everywhere or found.points in (alike, same)
+            source = setting.source
+            if found.points == alike:
+                source = _group(setting)
+                self.wrong_axes |= {setting.key} & set(self._study.axes)
+        message = said.message
+        if source is not None:
+            if key is not None and (setting is None or parts_of(key) != setting.path):
+                message = f"{key}: {message}"
+            place = self._places.of(source)
+            key, file, line = key_text(source), place.file, place.line
+        if not everywhere:
+            others = f", the first of {counted(len(found.points), 'point')}" if len(found.points) > 1 else ""
+            message += f" (at {found.points[0].label}{others})"
+        return Problem(message, said.mend, file, line, key)
+
+    def _equal_points(self) -> Iterable[Problem]:
+        seen: dict[str, Point] = {}
+        for point, spec in zip(self.points, self.specs, strict=True):
+            other = seen.setdefault(dump_spec(spec), point)
+            if other is not point:
+                message = f"the points `{other.label}` and `{point.label}` are the same run"
+                yield problem(self._places, ("axes",), message, "a later axis replaces what an earlier one sets")
+
+
+def _group(setting: Setting) -> Path:
+    """The place in the study of a setting; of a value in a list, the whole axis."""
+    source = setting.source
+    return source[:2] if len(source) == 3 and source[0] == "axes" else source
+
+
+def _nearest(said: Problem, settings: Sequence[Setting]) -> Setting | None:
+    """The setting that a problem of the spec is about: the innermost one around its key, else one below it."""
+    path = parts_of(said.key or "")
+    around = [setting for setting in settings if path[: len(setting.path)] == setting.path]
+    below = [setting for setting in settings if setting.path[: len(path)] == path and path]
+    return max(around, key=lambda setting: len(setting.path), default=below[-1] if below else None)

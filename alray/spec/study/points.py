@@ -1,0 +1,88 @@
+"""The points of a study: every combination of the values of its axes, each with its settings of the base spec."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from alray.spec.places import Path
+from alray.spec.study.section import VARIANT, Study
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A key of the base spec with its value, and the place in the study that sets it."""
+
+    key: str
+    value: Any
+    source: Path
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The parts of the key."""
+        return parts_of(self.key)
+
+    @property
+    def override(self) -> str:
+        """The setting as `alray run` takes it: `optimizer.lr=0.001`."""
+        return f"{self.key}={json.dumps(self.value, ensure_ascii=False)}"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination. values: axis -> value, for a variant its name."""
+
+    number: int
+    values: Mapping[str, Any]
+    settings: tuple[Setting, ...]
+
+    @property
+    def label(self) -> str:
+        """The values in one line; empty for a study without axes."""
+        return ", ".join(f"{axis}={value_text(value)}" for axis, value in self.values.items())
+
+
+def parts_of(key: str) -> tuple[str, ...]:
+    """The parts of a key, as an override or a message writes it: `model.components[1].repeat`."""
+    return tuple(re.findall(r"[^.\[\]]+", key))
+
+
+def value_text(value: Any) -> str:
+    """A value in one short line."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def points_of(study: Study) -> Iterator[Point]:
+    """Every combination of the values of the axes. The last axis changes fastest."""
+    fixed = [Setting(key, value, ("set", key)) for key, value in study.set.items()]
+    if study.target is not None:
+        bound = {"metric": "validation_accuracy", "above": study.target.accuracy}
+        fixed.append(Setting("run.stop_at", bound, ("target",)))
+    axes = [list(_values(axis, values)) for axis, values in study.axes.items()]
+    for number, chosen in enumerate(itertools.product(*axes)):
+        values = dict(zip(study.axes, (value for value, _ in chosen), strict=True))
+        yield Point(number, values, merged(fixed, itertools.chain(*(settings for _, settings in chosen))))
+
+
+def merged(*layers: Iterable[Setting]) -> tuple[Setting, ...]:
+    """The settings in order. A later one replaces earlier ones of the same key and of keys below it."""
+    kept: list[Setting] = []
+    for setting in itertools.chain(*layers):
+        depth = len(setting.path)
+        kept = [old for old in kept if old.path[:depth] != setting.path]
+        kept.append(setting)
+    return tuple(kept)
+
+
+def _values(axis: str, values: Any) -> Iterator[tuple[Any, tuple[Setting, ...]]]:
+    """Each value of an axis, with its settings."""
+    if axis == VARIANT:
+        for name, settings in values.items():
+            yield name, tuple(Setting(key, value, ("axes", axis, name, key)) for key, value in settings.items())
+    else:
+        for index, value in enumerate(values):
+            yield value, (Setting(axis, value, ("axes", axis, index)),)

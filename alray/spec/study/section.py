@@ -1,0 +1,115 @@
+"""A study spec as one typed value. Attributes are named exactly as the YAML keys."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+
+from alray.spec.choice import Choice
+from alray.spec.models import FolderName
+from alray.spec.section import PositiveInt, Section, SpecPath, listed, refusal
+from alray.spec.study.space import Distribution
+
+VARIANT = "variant"
+"""The axis whose values are named groups of settings."""
+
+FLAT = (("set",), ("axes",), ("search", "space"))
+"""Sections whose keys are keys of the base spec: there `run.epochs` is one key."""
+
+_SETTINGS = {"type": "object", "description": "Keys of the base spec, such as `run.epochs`, and their values."}
+_AXES = {
+    "type": "object",
+    "properties": {VARIANT: {"type": "object", "minProperties": 1, "additionalProperties": _SETTINGS}},
+    "additionalProperties": {"type": "array", "minItems": 1},
+}
+
+
+class Search(Section):
+    """A random search, made anew at every point of the axes."""
+
+    trials: PositiveInt
+    """Number of settings that are drawn at every point."""
+    space: Annotated[dict[str, Distribution], Field(min_length=1)]
+    """Keys of the base spec, each with the distribution that its value is drawn from."""
+
+
+class Target(Section):
+    """What the trials are to reach. A trial ends at the first evaluation that reaches it."""
+
+    metric: Literal["validation_accuracy", "validation_error"]
+    """Metric that is compared with the bound, in 0..1. The error is 1 - accuracy."""
+    above: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Bound of `validation_accuracy`: the target is reached if the accuracy is at least this value."""
+    below: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Bound of `validation_error`: the target is reached if the error is at most this value."""
+
+    @model_validator(mode="after")
+    def _bound_suits_metric(self) -> Target:
+        wanted, other = ("below", "above") if self.metric == "validation_error" else ("above", "below")
+        if getattr(self, wanted) is None or getattr(self, other) is not None:
+            raise refusal(f"`{self.metric}` needs the bound `{wanted}`, and no other", f"write {wanted}: and a value")
+        return self
+
+    @property
+    def accuracy(self) -> float:
+        """The smallest validation accuracy, in 0..1, that reaches the target."""
+        return self.above if self.above is not None else 1.0 - (self.below or 0.0)
+
+
+class Fifo(Section):
+    """Every trial runs to its end, in order."""
+
+    kind: Literal["fifo"] = "fifo"
+    """`fifo`."""
+
+
+class Asha(Section):
+    """Asynchronous successive halving (Li et al. 2020): bad trials of a search are stopped early.
+
+    Trials are compared with those of the same point, by validation accuracy after the same number of samples.
+    """
+
+    kind: Literal["asha"]
+    """`asha`."""
+    grace_samples: PositiveInt
+    """Samples that every trial sees before it may be stopped."""
+    reduction_factor: Annotated[float, Field(gt=1)] = 4.0
+    """One in this many trials goes on at each comparison; the next is after this many times the samples. Default: 4."""
+
+
+TrialScheduler = Annotated[
+    Annotated[Fifo, Tag("fifo")] | Annotated[Asha, Tag("asha")],
+    Discriminator(Choice("kind", default="fifo")),
+]
+
+
+def _has_keys(settings: dict[str, Any]) -> dict[str, Any]:
+    wrong = [key for key in settings if not all(key.split("."))]
+    if wrong:
+        raise refusal(f"{listed(wrong, 'and')} cannot be a key of a spec", "write, for example, optimizer.lr")
+    return settings
+
+
+class Study(Section):
+    """Many runs of one spec with other values: the axes make points, and every point has its trials."""
+
+    study: FolderName
+    """Name of the study: its folder is `studies/<name>-<time>`. Letters, digits, `.`, `_` and `-`."""
+    base: SpecPath
+    """The spec of one run that all trials begin with. A relative path is taken from the folder of the study."""
+    set: Annotated[dict[str, Any], AfterValidator(_has_keys), WithJsonSchema(_SETTINGS)] = Field(default_factory=dict)
+    """Keys of the base spec that have another value in every trial."""
+    axes: Annotated[dict[str, Any], AfterValidator(_has_keys), WithJsonSchema(_AXES)] = Field(default_factory=dict)
+    """Keys of the base spec, each with a list of values, and `variant` with named groups of settings. Every
+    combination is a point of the study."""
+    repeats: PositiveInt = 1
+    """Number of seeds of every trial: the seed of the spec and those after it. Default: 1."""
+    search: Search | None = None
+    """Values that are drawn at random. null: none."""
+    target: Target | None = None
+    """What the trials are to reach. null: every trial runs to its end."""
+    trial_scheduler: TrialScheduler = Fifo()
+    """Which trials go on."""
+    max_concurrent: PositiveInt | None = None
+    """Largest number of trials at once. 1 for timings. null: as many as the machine has room for."""

@@ -1,0 +1,200 @@
+"""Study specs: their points and trials, what is drawn, and what is told of a wrong one before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alray.errors import SpecError
+from alray.spec.study.loading import dump_study, is_study, load_study
+from alray.spec.study.section import Study
+from alray.spec.study.space import Distribution
+
+STUDY = """\
+study: scaling
+base: base.yaml
+set: {run.epochs: 2}
+axes:
+  pipeline.stages: [1, 2]
+  variant:
+    streamed: {}
+    naive: {method: {kind: backpropagation}, pipeline.schedule: naive}
+repeats: 2
+"""
+SEARCH = "search: {trials: 3, space: {optimizer.lr: {loguniform: [1e-4, 1]}, data.batch_size: {integers: [8, 32]}}}\n"
+
+
+@pytest.fixture
+def load(write: Callable[[str], Path], small: str) -> Callable[..., Any]:
+    """Loads the text of a study, whose base is the small spec of this folder."""
+
+    def load_text(text: str, *overrides: str) -> Any:
+        path = write(text)
+        Path("base.yaml").write_text(small, encoding="utf-8")
+        return load_study(path, overrides)
+
+    return load_text
+
+
+@pytest.fixture
+def said(load: Callable[..., Any]) -> Callable[..., list[str]]:
+    """What loading a text complains of, one line a problem."""
+
+    def complaints(text: str, *overrides: str) -> list[str]:
+        with pytest.raises(SpecError) as caught:
+            load(text, *overrides)
+        return str(caught.value).replace(f"{Path.cwd()}/", "").split("\n")
+
+    return complaints
+
+
+def test_every_combination_is_a_point_and_every_seed_a_trial(load: Callable[..., Any]) -> None:
+    loaded = load(STUDY)
+    assert [point.label for point in loaded.points] == [
+        "pipeline.stages=1, variant=streamed",
+        "pipeline.stages=1, variant=naive",
+        "pipeline.stages=2, variant=streamed",
+        "pipeline.stages=2, variant=naive",
+    ]
+    assert [(spec.pipeline.stages, spec.schedule, spec.run.epochs) for spec in loaded.specs] == [
+        (1, "streamed", 2),
+        (1, "naive", 2),
+        (2, "streamed", 2),
+        (2, "naive", 2),
+    ]
+    assert [(trial.number, trial.point.number, trial.seed) for trial in loaded.trials[:3]] == [
+        (0, 0, 0),
+        (1, 0, 1),
+        (2, 1, 0),
+    ]
+    assert loaded.trials[3].overrides == (
+        "run.epochs=2",
+        "pipeline.stages=1",
+        'method={"kind": "backpropagation"}',
+        'pipeline.schedule="naive"',
+        "seed=1",
+    )
+
+
+def test_a_dumped_study_is_the_same_one(load: Callable[..., Any]) -> None:
+    loaded = load(STUDY + SEARCH + "target: {metric: validation_error, below: 0.1}\n")
+    Path("copy.yaml").write_text(dump_study(loaded.study), encoding="utf-8")
+    again = load_study("copy.yaml")
+    assert again.study == loaded.study
+    assert again.trials == loaded.trials
+    assert again.specs == loaded.specs
+    assert loaded.specs[0].run.stop_at.above == 0.9
+
+
+def test_keys_of_a_study_are_overridden(load: Callable[..., Any]) -> None:
+    loaded = load(STUDY, "repeats=1", "set.run.epochs=3", "axes.pipeline.stages=[2]", "max_concurrent=1")
+    assert [spec.run.epochs for spec in loaded.specs] == [3, 3]
+    assert len(loaded.trials) == 2
+
+
+def test_a_search_is_drawn_anew_at_every_point_and_is_the_same_at_every_start(load: Callable[..., Any]) -> None:
+    trials = load(STUDY + SEARCH).trials
+    assert trials == load(STUDY + SEARCH).trials
+    assert len(trials) == 4 * 3 * 2
+    rates = [trial.values["optimizer.lr"] for trial in trials]
+    assert rates[::2] == rates[1::2]  # the seeds of one setting
+    assert len(set(rates)) == 4 * 3
+    more = load(STUDY + SEARCH.replace("trials: 3", "trials: 5")).trials
+    assert [trial.values for trial in more if trial.index < 3] == [trial.values for trial in trials]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "values"),
+    [
+        ({"choice": ["a", "b"]}, ["a", "b", "b"]),
+        ({"uniform": [2, 4]}, [2, 3, pytest.approx(4)]),
+        ({"loguniform": [1e-4, 1.0]}, [pytest.approx(1e-4), pytest.approx(1e-2), pytest.approx(1.0)]),
+        ({"one_minus_loguniform": [0.0, 0.99]}, [0.0, pytest.approx(0.9), pytest.approx(0.99)]),
+        ({"integers": [1, 4]}, [1, 3, 4]),
+    ],
+)
+def test_the_value_at_a_share_of_a_distribution(distribution: dict[str, Any], values: list[Any]) -> None:
+    made = Distribution.model_validate(distribution)
+    assert [made.at(share) for share in (0.0, 0.5, 1 - 1e-12)] == values
+
+
+def test_all_that_is_wrong_is_told_at_once(said: Callable[..., list[str]]) -> None:
+    text = STUDY.replace("[1, 2]", "[1, 3]").replace("repeats: 2", "search: {trials: 5}")
+    text = text.replace("  variant", "  optimizer.lrr: [1]\n  seed: []\n  variant")
+    assert said(text) == [
+        "x.yaml:5: axes.pipeline.stages[1]: 3 stages, but the model has only 2 components; "
+        "give at most 2: a stage holds at least one component",
+        "x.yaml:6: axes.optimizer.lrr: unknown key; did you mean `lr`?",
+        "x.yaml:7: axes.seed: the axis has no values; give at least one value, or remove the axis",
+        "x.yaml:11: search.space: this key is required; it is: keys of the base spec, each with the distribution "
+        "that its value is drawn from",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("schedule: naive", "schedule: 1f1b, pipeline.micro_batches: 1, pipeline.micro_batch_norm: accept",
+         "x.yaml:8: axes.variant.naive.pipeline.micro_batches: `1f1b` needs at least as many micro-batches as stages, "
+         "got 1 for 2 (at pipeline.stages=2, variant=naive); use 2 or more, or fewer stages"),
+        ("naive: {method", "naive: {pipeline.stages: 2, method", None),
+        ("base.yaml", "nothing.yaml", "x.yaml:2: base: the file nothing.yaml does not exist; give a spec, relative "
+         "to the folder of the study"),
+        ("[1, 2]", "[1, 1]", "x.yaml:5: axes.pipeline.stages[1]: 1 is given twice; keep one of them"),
+        ("[1, 2]", "2", "x.yaml:5: axes.pipeline.stages: expected a list of values, got 2; write, for example, "
+         "[1, 2, 4]"),
+        ("streamed: {}", "streamed: 3", "x.yaml:7: axes.variant.streamed: expected keys of the base spec, got 3; "
+         "write, for example, {streamed: {}, naive: {pipeline.schedule: naive}}"),
+        ("repeats: 2", "repeats: 0", "x.yaml:9: repeats: must be at least 1, got 0"),
+        ("repeats", "repeat", "x.yaml:9: repeat: unknown key; did you mean `repeats`?"),
+        ("run.epochs", "run.epocs", "x.yaml:3: set.run.epocs: unknown key; did you mean `epochs`?"),
+        ("run.epochs: 2", "replicas: {count: 2, engine: ray_train}", None),
+    ],
+)  # fmt: skip
+def test_a_wrong_study_is_refused_where_it_is_wrong(
+    said: Callable[..., list[str]], old: str, new: str, message: str | None
+) -> None:
+    lines = said(STUDY.replace(old, new))
+    assert message is None or lines == [message]
+    assert all(line.startswith(("x.yaml:", "base.yaml:")) for line in lines)
+
+
+def test_points_that_are_the_same_run_are_refused(said: Callable[..., list[str]]) -> None:
+    text = STUDY.replace("naive: {", "naive: {pipeline.stages: 2, ")
+    assert said(text) == [
+        "x.yaml:4: axes: the points `pipeline.stages=1, variant=naive` and `pipeline.stages=2, variant=naive` are the "
+        "same run; a later axis replaces what an earlier one sets"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        ("{optimizer.lr: {loguniform: [0, 1]}}", "optimizer.lr: the logarithm of 0 does not exist; begin above 0"),
+        ("{optimizer.lr: {uniform: [2, 1]}}", "optimizer.lr: [2, 1] is empty; give the smallest value, then the "
+         "largest one"),
+        ("{optimizer.lr: {loguniformm: [1, 2]}}", "optimizer.lr.loguniformm: unknown key; did you mean `loguniform`?"),
+        ("{optimizer.lr: {uniform: [-1, 1]}}", "optimizer.lr: must be greater than 0, got -1.0"),
+        ("{data.batch_size: {integers: [0, 8]}}", "data.batch_size: must be at least 1, got 0"),
+        ("{pipeline.stages: {choice: [1, 2]}}", "pipeline.stages: an axis of the study sets this key; remove one of "
+         "the two"),
+    ],
+)  # fmt: skip
+def test_a_wrong_search_is_refused(said: Callable[..., list[str]], space: str, message: str) -> None:
+    lines = said(STUDY + f"search: {{trials: 2, space: {space}}}\n")
+    assert f"x.yaml:10: search.space.{message}" in lines
+
+
+def test_a_spec_is_no_study(load: Callable[..., Any], write: Callable[[str], Path], small: str) -> None:
+    path = write(small)
+    assert not is_study(path)
+    with pytest.raises(SpecError, match="this is the spec of one run, not a study; run it with `alray run`"):
+        load_study(path)
+    assert is_study(write(STUDY))
+
+
+def test_every_key_of_a_study_has_a_docstring() -> None:
+    assert all(field.description for field in Study.model_fields.values())
