@@ -40,6 +40,8 @@ class Options:
     allow_code: bool = False  # load the user's classes from outside the spec's folder too
     profile: tuple[range, ...] = ()  # mini-batches to trace with torch.profiler, counted from 1
     pages: bool = True  # end with the HTML page, timeline and TensorBoard files; `alray report` makes them later
+    in_trial: bool = False  # the stages run in the placement group that this process, a trial of Ray Tune, was given
+    kept_costs: Path | None = None  # a folder that keeps measured costs for other runs of equal components
 
 
 @dataclass(frozen=True)
@@ -111,13 +113,13 @@ def _run(
     (run_dir / "spec.yaml").write_text(dump_spec(as_kept(spec)), encoding="utf-8")
     write_json(run_dir / "environment.json", {**surroundings, "engine": name, "command": sys.argv})
     token = mark(run_dir)
-    costs = planner.costs(probe=True, one_process=inline)
+    costs = planner.costs(probe=True, one_process=inline, kept=options.kept_costs)
     plan = planner.plan(costs, one_process=inline)
     write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s
     with (
         recording(run_dir, workload, surroundings, begun_s, observer.record) as recorder,
-        engine(workload, inline=inline, address=options.address, run_token=token, note=observer.note) as made,
+        engine(workload, token, observer.note, inline=inline, address=options.address, given=options.in_trial) as made,
     ):
         plan = planner.fitted(plan, costs, made, observer.note)
         observer.planned(plan)

@@ -8,7 +8,13 @@ from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, NodeDiedError, RayTaskError, WorkerCrashedError
-from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    get_current_placement_group,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from alray.graph.cluster import Bundle, wait_for_room
@@ -23,23 +29,44 @@ _Kind = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Placement:
-    """A placement group with room for all bundles, and the node that each bundle lies on."""
+    """A placement group with room for all bundles, and the node that each bundle lies on.
+
+    offset: the number of bundles in the group before those of the stages. owned: whether the group was made for them.
+    """
 
     bundles: tuple[Bundle, ...]
     group: PlacementGroup
     nodes: tuple[str, ...]
+    offset: int = 0
+    owned: bool = True
 
     @classmethod
     def of(cls, bundles: Sequence[Bundle], labels: Mapping[str, str]) -> Placement:
         """Wait for room (see `wait_for_room` for what it raises)."""
         group = placement_group(
-            [_ray_bundle(bundle) for bundle in bundles],
+            [ray_bundle(bundle) for bundle in bundles],
             strategy="PACK",
             bundle_label_selector=[dict(labels)] * len(bundles) if labels else None,
         )
         wait_for_room(lambda: group.wait(timeout_seconds=_LOOKING_S), bundles, labels, whose="stages")
-        nodes = placement_group_table(group)["bundles_to_node_id"]
-        return cls(tuple(bundles), group, tuple(nodes[place] for place in range(len(bundles))))
+        return cls(tuple(bundles), group, _nodes_of(group, 0, len(bundles)))
+
+    @classmethod
+    def given(cls, bundles: Sequence[Bundle]) -> Placement:
+        """The last bundles of the placement group that this process runs in; a trial of Ray Tune has one.
+
+        A second group would ask for the same room twice and wait for ever. Ray leaves out the first bundle of the
+        group, that of the process itself, if it is empty, so the bundles of the stages are counted from the end.
+        """
+        group = get_current_placement_group()
+        assert group is not None, "only a process in a placement group is given one"
+        offset = len(group.bundle_specs) - len(bundles)
+        return cls(tuple(bundles), group, _nodes_of(group, offset, len(bundles)), offset, owned=False)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every bundle lies on a node that is alive."""
+        return set(self.nodes) <= {node["NodeID"] for node in ray.nodes() if node["Alive"]}
 
     def options(self, place: int) -> dict[str, Any]:
         """Ray's options for a task or an actor in bundle `place`."""
@@ -49,7 +76,9 @@ class Placement:
             "num_gpus": bundle.get("GPU", 0.0),
             "memory": int(bundle.get("memory", 0)),
             "resources": {name: amount for name, amount in bundle.items() if name not in ("CPU", "GPU", "memory")},
-            "scheduling_strategy": PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=place),
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(
+                self.group, placement_group_bundle_index=self.offset + place
+            ),
         }
 
     @property
@@ -58,8 +87,9 @@ class Placement:
         return sum(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["NodeID"] in self.nodes)
 
     def release(self) -> None:
-        """Give the room back."""
-        remove_placement_group(self.group)
+        """Give the room back, unless the group was given."""
+        if self.owned:
+            remove_placement_group(self.group)
 
     def train_seconds(self, trial: SpeedTrial, stages: int, note: Callable[[str], None]) -> list[float | None]:
         """Seconds that the trial takes in each bundle; None for the device that the costs were measured on.
@@ -94,9 +124,16 @@ class Placement:
         return self.nodes[place], tuple(sorted(set(self.bundles[place]) - {"CPU", "memory"}))
 
 
+def _nodes_of(group: PlacementGroup, first: int, count: int) -> tuple[str, ...]:
+    """The node of each of `count` bundles of a group, from bundle `first` on."""
+    nodes = placement_group_table(group)["bundles_to_node_id"]
+    return tuple(nodes[place] for place in range(first, first + count))
+
+
 def _train_seconds(trial: SpeedTrial) -> float:
     return trial.train_seconds()
 
 
-def _ray_bundle(bundle: Bundle) -> Bundle:
+def ray_bundle(bundle: Bundle) -> Bundle:
+    """A bundle as Ray takes it: without zeros, and not empty."""
     return {name: amount for name, amount in bundle.items() if amount > 0} or {"CPU": 0.001}

@@ -81,8 +81,9 @@ class InlineEngine(Engine):
 class RayEngine(Engine):
     """Runs each stage as an actor on a connected cluster."""
 
-    def __init__(self, workload: Workload, run_token: str) -> None:
-        self._workload, self._run_token = workload, run_token
+    def __init__(self, workload: Workload, run_token: str, *, given: bool = False) -> None:
+        """given: whether the stages run in the placement group that this process was given."""
+        self._workload, self._run_token, self._given = workload, run_token, given
         self._kept: Placement | None = None
 
     def graph(self, plan: Plan) -> Graph:
@@ -91,10 +92,12 @@ class RayEngine(Engine):
         return RayGraph(lambda: self._placement(plan), run_token=self._run_token)
 
     def _placement(self, plan: Plan) -> Placement:
-        """Room for a plan: the placement that `find_devices` kept if it fits this plan, else a new one."""
+        """Room for a plan: the placement given or kept by `find_devices` if it fits this plan, else a new one."""
         from alray.graph.placement import Placement
 
-        bundles = _bundles(self._workload.spec, plan.stages, plan.replicas)
+        bundles = stage_bundles(self._workload.spec, plan.stages, plan.replicas)
+        if self._given:
+            return Placement.given(bundles)
         kept, self._kept = self._kept, None
         if kept is not None and kept.bundles == tuple(bundles):
             return kept
@@ -128,13 +131,18 @@ class RayEngine(Engine):
         from alray.graph.cluster import has_room
 
         spec = self._workload.spec
+        if self._given:  # the group stays as it is, and asks for the same room again if a node is lost
+            from alray.graph.placement import Placement
+
+            whole = Placement.given(stage_bundles(spec, stages, replicas)).is_whole
+            return (stages, replicas) if whole else (0, 0)
         fewer = [(stages, count) for count in range(replicas, 0, -1)]
         none = (0, 0)
         if isinstance(spec.resources.per_stage, dict):
             fewer += [(count, 1) for count in range(stages - 1, 0, -1)]
         else:  # each stage asks for its own resources, so fewer stages would be another request: wait for all of them
             none = (stages, replicas)
-        return next((each for each in fewer if has_room(_bundles(spec, *each), spec.resources.labels)), none)
+        return next((each for each in fewer if has_room(stage_bundles(spec, *each), spec.resources.labels)), none)
 
 
 class TrainEngine(Engine):
@@ -147,7 +155,7 @@ class TrainEngine(Engine):
         from alray.graph.train_graph import TrainGraph
 
         return TrainGraph(
-            _bundles(self._workload.spec, plan.stages, plan.replicas),
+            stage_bundles(self._workload.spec, plan.stages, plan.replicas),
             run_token=self._run_token,
             labels=self._workload.spec.resources.labels,
         )
@@ -157,13 +165,13 @@ class TrainEngine(Engine):
 
         spec = self._workload.spec
         for count in range(replicas, 0, -1):
-            bundles = _bundles(spec, stages, count)
+            bundles = stage_bundles(spec, stages, count)
             if spec.data.batch_size % count == 0 and has_room(bundles, spec.resources.labels):
                 return stages, count
         return 0, 0
 
 
-def _bundles(spec: Spec, stages: int, replicas: int) -> list[Bundle]:
+def stage_bundles(spec: Spec, stages: int, replicas: int) -> list[Bundle]:
     """What each stage asks of Ray, replica by replica."""
     return spec.resources.bundles(stages) * replicas
 
@@ -193,9 +201,18 @@ def engine_name(spec: Spec, *, inline: bool) -> EngineName:
 
 @contextmanager
 def engine(
-    workload: Workload, *, inline: bool, address: str | None, run_token: str, note: Callable[[str], None]
+    workload: Workload,
+    run_token: str,
+    note: Callable[[str], None],
+    *,
+    inline: bool,
+    address: str | None = None,
+    given: bool = False,
 ) -> Iterator[Engine]:
-    """The engine for a workload. With Ray, the connection to the cluster ends with the block."""
+    """The engine for a workload. With Ray, the connection to the cluster ends with the block.
+
+    given: this process is connected already, and the stages run in the placement group that it was given.
+    """
     spec = workload.spec
     if inline:
         if SCHEDULES[spec.schedule].is_pipeline and spec.pipeline.stages > 1:
@@ -205,9 +222,12 @@ def engine(
             )
         yield InlineEngine()
         return
+    if given:
+        yield RayEngine(workload, run_token, given=True)
+        return
     from alray.graph.cluster import connect
 
-    bundles = _bundles(spec, spec.pipeline.stages, spec.replicas.count)
+    bundles = stage_bundles(spec, spec.pipeline.stages, spec.replicas.count)
     with connect(address, bundles, spec.resources.labels) as warnings:
         for warning in warnings:
             note(warning)

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 
 from alray.data.batches import Batch, EvaluationBatches, TrainBatches
@@ -20,6 +21,7 @@ from alray.probe.device_speed import SpeedTrial
 from alray.probe.estimate import estimate_costs, given_costs
 from alray.probe.measure import Surroundings, probe_costs
 from alray.run.engines import Engine, StageDevices
+from alray.run.kept_costs import kept_costs
 from alray.run.memory import machine_memory_bytes, require_memory, stage_memory_limits
 from alray.run.micro_batches import with_micro_batches
 from alray.schedules.micro_batches import micro_batch_norm_fault
@@ -65,8 +67,10 @@ class Planner:
             note(line)
         return cls(replace(workload, spec=spec))
 
-    def costs(self, *, probe: bool, one_process: bool = False) -> Costs:
+    def costs(self, *, probe: bool, one_process: bool = False, kept: Path | None = None) -> Costs:
         """The costs of the components: given in the spec, else measured here if `probe`, else estimated.
+
+        kept: a folder that keeps measured costs for other runs of equal components.
 
         Raises PlanError if `probe` and a component is larger than this machine's memory.
         """
@@ -84,6 +88,11 @@ class Planner:
         if not probe:
             return self._estimate()
         surroundings = self.surroundings(one_process=one_process)
+        if kept is not None:
+            return kept_costs(kept, self.workload.spec, surroundings, lambda: self._measure(surroundings))
+        return self._measure(surroundings)
+
+    def _measure(self, surroundings: Surroundings) -> Costs:
         with devices.settled(surroundings.threads, surroundings.deterministic, surroundings.device):
             batch, data_s = self._time_data()
         return replace(probe_costs(self.workload.network, batch, surroundings), data_s=data_s)
