@@ -17,6 +17,7 @@ from alray.cli.plan import plan
 from alray.cli.report import compare, report
 from alray.cli.run import resume, run
 from alray.cli.spec import init, schema, validate
+from alray.cli.study import study
 from alray.cli.terminal import Terminal
 from alray.cli.trained import evaluate, export, predict
 from alray.errors import Problem
@@ -34,7 +35,21 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _command in (run, plan, validate, schema, init, resume, evaluate, predict, export, report, compare, doctor):
+for _command in (
+    run,
+    plan,
+    study,
+    validate,
+    schema,
+    init,
+    resume,
+    evaluate,
+    predict,
+    export,
+    report,
+    compare,
+    doctor,
+):
     app.command()(_command)
 
 

@@ -50,6 +50,11 @@ def print_comparison(comparison: Comparison, *, stream: TextIO) -> None:
     console.print()
 
 
+def print_table(table: compare_tables.Table, *, stream: TextIO) -> None:
+    """Print one table."""
+    Console(file=stream, highlight=False, width=None if stream.isatty() else _WIDE).print(_table(table))
+
+
 def _table(table: compare_tables.Table) -> Table:
     made = Table(box=None, pad_edge=False)
     for number, heading in enumerate(table.head):

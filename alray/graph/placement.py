@@ -71,14 +71,13 @@ class Placement:
     def options(self, place: int) -> dict[str, Any]:
         """Ray's options for a task or an actor in bundle `place`."""
         bundle = self.bundles[place]
+        strategy = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=self.offset + place)
         return {
             "num_cpus": bundle.get("CPU", 0.0),
             "num_gpus": bundle.get("GPU", 0.0),
             "memory": int(bundle.get("memory", 0)),
             "resources": {name: amount for name, amount in bundle.items() if name not in ("CPU", "GPU", "memory")},
-            "scheduling_strategy": PlacementGroupSchedulingStrategy(
-                self.group, placement_group_bundle_index=self.offset + place
-            ),
+            "scheduling_strategy": strategy,
         }
 
     @property

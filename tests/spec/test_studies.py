@@ -71,6 +71,7 @@ def test_every_combination_is_a_point_and_every_seed_a_trial(load: Callable[...,
         (2, 1, 0),
     ]
     assert loaded.trials[3].overrides == (
+        "run.checkpoint=null",
         "run.epochs=2",
         "pipeline.stages=1",
         'method={"kind": "backpropagation"}',

@@ -58,7 +58,8 @@ def value_text(value: Any) -> str:
 
 def points_of(study: Study) -> Iterator[Point]:
     """Every combination of the values of the axes. The last axis changes fastest."""
-    fixed = [Setting(key, value, ("set", key)) for key, value in study.set.items()]
+    fixed = [Setting("run.checkpoint", None, ("set",))]  # a trial keeps none unless it is asked to
+    fixed += [Setting(key, value, ("set", key)) for key, value in study.set.items()]
     if study.target is not None:
         bound = {"metric": "validation_accuracy", "above": study.target.accuracy}
         fixed.append(Setting("run.stop_at", bound, ("target",)))

@@ -1,0 +1,114 @@
+"""`alray study`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from alray.cli.run import Address
+from alray.cli.terminal import INTERRUPTED, AllowCode, Json, Overrides, Terminal, shown, terminal
+from alray.errors import RequestError
+
+if TYPE_CHECKING:
+    from alray.study.study import Progress
+
+
+def study(
+    spec: Annotated[Path | None, typer.Argument(metavar="SPEC", help="A study spec.", show_default=False)] = None,
+    overrides: Overrides = None,
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the points, what they ask for and how long they would take.")
+    ] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Go on with the study in this folder, instead of SPEC.", show_default=False),
+    ] = None,
+    study_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The study folder, new or empty.  [default: studies/<name>-<time>]"),
+    ] = None,
+    address: Address = None,
+    allow_code: AllowCode = False,
+    json: Json = False,
+) -> None:
+    """Run all trials of a study and write a table of its points.
+
+    Ctrl-C ends the trials that are running. They begin anew with --resume.
+    """
+    with terminal(as_json=json) as streams:
+        if (spec is None) == (resume is None):
+            raise RequestError("give either SPEC or --resume DIR", key="SPEC", mend="name one of them")
+        if resume is not None and (study_dir is not None or overrides or dry_run):
+            raise RequestError(
+                "a study goes on in its folder, as it was begun", key="--resume", mend="give the folder alone"
+            )
+        if spec is not None and dry_run:
+            _dry_run(streams, spec, overrides or [], allow_code)
+            return
+        from alray.study.study import StudyOptions, Watcher, resume_study, run_study
+
+        options = StudyOptions(address, study_dir, allow_code)
+        watcher = Watcher(streams.tell, lambda progress: streams.tell(_progress_line(progress)))
+        if resume is not None:
+            report = resume_study(resume, options, watcher)
+        else:
+            assert spec is not None
+            report = run_study(spec, overrides or [], options, watcher)
+        summary = report.summary
+        if json:
+            streams.answer(summary.model_dump(mode="json"))
+        else:
+            from alray.cli.report_text import print_table
+
+            print_table(report.table, stream=streams.out)
+            streams.say(f"study folder  {shown(summary.study_dir)}\nreport        {shown(str(summary.report))}")
+        if summary.status == "interrupted":
+            streams.tell(f"continue with  alray study --resume {shown(summary.study_dir)}")
+            raise typer.Exit(INTERRUPTED)
+
+
+def _progress_line(progress: Progress) -> str:
+    from alray.report.text import accuracy, seconds
+
+    record = progress.record
+    parts: list[str] = [record.status]
+    if record.reached is not None:
+        parts.append(f"target after {record.reached.step:,} mini-batches")
+    if record.summary is not None and record.summary.best is not None:
+        parts.append(f"validation {accuracy(record.summary.best.validation)}")
+    if record.summary is not None and record.summary.step_time_s is not None:
+        parts.append(f"{seconds(record.summary.step_time_s)} a mini-batch")
+    if record.reason is not None:
+        parts.append(record.reason.splitlines()[0])
+    left = f"; about {seconds(progress.left_s)} left" if progress.ended < progress.trials else ""
+    return f"[{progress.ended}/{progress.trials}] {progress.label}: {', '.join(parts)}{left}"
+
+
+def _dry_run(streams: Terminal, spec: Path, overrides: list[str], allow_code: bool) -> None:
+    from alray.report.text import seconds
+    from alray.spec.study.loading import load_study
+    from alray.study.forecast import forecasts
+
+    loaded = load_study(spec, overrides)
+    found = forecasts(loaded, allow_code=allow_code)
+    if streams.as_json:
+        trials = [{"number": each.number, "label": each.label, "overrides": each.overrides} for each in loaded.trials]
+        streams.answer({"study": loaded.study.study, "points": [asdict(one) for one in found], "trials": trials})
+        return
+    from alray.cli.report_text import print_table
+    from alray.report.compare_tables import Table
+
+    rows = []
+    for one in found:
+        wants = ", ".join(f"{amount:g} {name}" for name, amount in one.resources.items())
+        source = one.source if one.trial_s is None else f"{one.source} costs"
+        rows.append((one.point, str(one.trials), str(one.stages), wants, seconds(one.trial_s), source))
+    print_table(
+        Table(("point", "trials", "stages", "asks for", "a trial", "predicted from"), tuple(rows)), stream=streams.out
+    )
+    known = [one.trial_s * one.trials for one in found if one.trial_s is not None]
+    streams.say(f"{len(loaded.trials)} trials, {seconds(sum(known))} of training one after another, without start-up")

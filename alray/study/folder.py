@@ -1,0 +1,149 @@
+"""The folder of a study: the study, the trials it consists of, and a run folder for each of them."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from alray.errors import CheckpointError, RequestError
+from alray.records import replace_file, write_json
+from alray.spec.loading import dump_spec, read_document
+from alray.spec.study.loading import LoadedStudy, dump_study
+from alray.spec.study.section import Study
+from alray.spec.study.trials import Trial
+from alray.study.records import TrialRecord, read_trial
+
+STUDY, TRIALS, SUMMARY, REPORT = "study.yaml", "trials.json", "study.json", "report.html"
+_ENDED = "trial.json"
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """Where a study keeps what a resume and a report need. A trial has ended once its `trial.json` is there."""
+
+    path: Path
+
+    @classmethod
+    def make(cls, loaded: LoadedStudy, study_dir: Path | None) -> StudyFolder:
+        """Make the folder `study_dir`, or `studies/<name>-<time>` for None. Raises RequestError if it is not empty."""
+        if study_dir is None:
+            study_dir = Path("studies") / f"{loaded.study.study}-{time.strftime('%Y%m%d-%H%M%S')}"
+        if study_dir.exists() and (not study_dir.is_dir() or any(study_dir.iterdir())):
+            raise RequestError(
+                "the study folder is not empty",
+                file=str(study_dir),
+                mend="choose another --study-dir, or go on with `alray study --resume`",
+            )
+        try:
+            (study_dir / "trials").mkdir(parents=True)
+        except OSError as error:
+            raise RequestError(
+                f"the study folder cannot be made: {error.strerror}",
+                file=str(study_dir),
+                mend="choose another --study-dir",
+            ) from error
+        folder = cls(study_dir.resolve())
+        replace_file(folder.path / STUDY, dump_study(loaded.study))
+        write_json(folder.path / TRIALS, _enumerated(loaded))
+        return folder
+
+    @classmethod
+    def open(cls, study_dir: Path) -> StudyFolder:
+        """The folder of a study that was begun. Raises CheckpointError if it is none."""
+        if not (study_dir / STUDY).is_file() or not (study_dir / TRIALS).is_file():
+            raise CheckpointError(
+                f"this is not a study folder: it has no {STUDY} and {TRIALS}",
+                file=str(study_dir),
+                mend="name a folder that `alray study` made, such as studies/<name>-<time>",
+            )
+        return cls(study_dir.resolve())
+
+    def require_same(self, loaded: LoadedStudy) -> None:
+        """Raise RequestError unless the study still has the trials that it began with: its base may have changed."""
+        begun = json.loads((self.path / TRIALS).read_text(encoding="utf-8"))
+        now = _enumerated(loaded)
+        if begun != json.loads(json.dumps(now)):
+            changed = [place for place, entry in enumerate(begun["points"]) if entry not in now["points"]]
+            where = f", at {len(changed)} of {len(begun['points'])} points" if changed else ""
+            raise RequestError(
+                f"the specs of the trials are no longer those that the study began with{where}",
+                file=str(loaded.study.base),
+                mend="restore this file, or begin a new study",
+            )
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Raises RequestError if another process runs this study. The lock ends with the process that holds it."""
+        with (self.path / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RequestError(
+                    "another process runs this study", file=str(self.path), mend="wait until it has ended"
+                ) from error
+            yield
+
+    def trial_dir(self, number: int) -> Path:
+        """The run folder of a trial."""
+        return self.path / "trials" / f"{number:04d}"
+
+    def clear(self, number: int) -> Path:
+        """The run folder of a trial, without what an earlier attempt left."""
+        folder = self.trial_dir(number)
+        if folder.exists():
+            shutil.rmtree(folder)
+        return folder
+
+    def write(self, record: TrialRecord) -> None:
+        """Keep the record of a trial, which has thereby ended."""
+        folder = self.trial_dir(record.number)
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / _ENDED, record.model_dump_json(indent=2) + "\n")
+
+    def record(self, number: int) -> TrialRecord | None:
+        """The record of a trial; None if it has not ended."""
+        path = self.trial_dir(number) / _ENDED
+        return read_trial(path) if path.is_file() else None
+
+    def has_ended(self, number: int) -> bool:
+        return (self.trial_dir(number) / _ENDED).is_file()
+
+    def records(self) -> list[TrialRecord]:
+        """The records of all trials that have ended, in order."""
+        return [read_trial(path) for path in sorted((self.path / "trials").glob(f"*/{_ENDED}"))]
+
+    @property
+    def study(self) -> Study:
+        """The study, as its folder keeps it."""
+        document, _ = read_document(self.path / STUDY)
+        return Study.model_validate(document)
+
+    @property
+    def enumerated(self) -> dict[str, Any]:
+        """What the study consists of, as `trials.json` holds it."""
+        value: dict[str, Any] = json.loads((self.path / TRIALS).read_text(encoding="utf-8"))
+        return value
+
+
+def _enumerated(loaded: LoadedStudy) -> dict[str, Any]:
+    return {
+        "study": loaded.study.study,
+        "base": str(loaded.study.base),
+        "points": [
+            {"values": dict(point.values), "spec_sha256": hashlib.sha256(dump_spec(spec).encode()).hexdigest()}
+            for point, spec in zip(loaded.points, loaded.specs, strict=True)
+        ],
+        "trials": [_described(trial) for trial in loaded.trials],
+    }
+
+
+def _described(trial: Trial) -> dict[str, Any]:
+    return {"number": trial.number, "point": trial.point.number, "overrides": list(trial.overrides)}

@@ -1,0 +1,117 @@
+"""A study from its spec to its report: load, refuse what cannot run, run the trials, report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from alray.errors import PlanError
+from alray.graph.cluster import connect, has_room
+from alray.run.engines import stage_bundles
+from alray.spec.study.loading import LoadedStudy, load_study
+from alray.study.folder import STUDY, StudyFolder
+from alray.study.records import TrialRecord
+from alray.study.report import StudyReport, write_report
+from alray.study.trial import Order, record_of
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """How to run a study; nothing here changes what is computed."""
+
+    address: str | None = None  # the Ray cluster to attach to; None: start one for this study
+    study_dir: Path | None = None  # None: studies/<name>-<time>
+    allow_code: bool = False  # load the user's classes from outside the spec's folder too
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A trial has ended. ended: the number of trials that have. left_s: seconds to the end, at the mean pace so far."""
+
+    record: TrialRecord
+    label: str
+    ended: int
+    trials: int
+    left_s: float
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Shows a study to the user. note: takes a line. progress: is called when a trial has ended."""
+
+    note: Callable[[str], None]
+    progress: Callable[[Progress], None]
+
+
+def run_study(spec_file: Path, overrides: list[str], options: StudyOptions, watcher: Watcher) -> StudyReport:
+    """Run a study from its beginning, in a new study folder."""
+    loaded = load_study(spec_file, overrides)
+    for line in loaded.notes:
+        watcher.note(line)
+    return _run(loaded, lambda: StudyFolder.make(loaded, options.study_dir), options, watcher)
+
+
+def resume_study(study_dir: Path, options: StudyOptions, watcher: Watcher) -> StudyReport:
+    """Run the trials of a study that have not ended; those that failed have."""
+    folder = StudyFolder.open(study_dir)
+    loaded = load_study(folder.path / STUDY)
+    folder.require_same(loaded)
+    return _run(loaded, lambda: folder, options, watcher)
+
+
+def _run(
+    loaded: LoadedStudy, folder_of: Callable[[], StudyFolder], options: StudyOptions, watcher: Watcher
+) -> StudyReport:
+    bundles = [stage_bundles(spec, spec.pipeline.stages, spec.replicas.count) for spec in loaded.specs]
+    largest = max(bundles, key=lambda each: sum(bundle.get("CPU", 0.0) for bundle in each))
+    with connect(options.address, largest) as warnings:
+        for warning in warnings:
+            watcher.note(warning)
+        for point, spec, each in zip(loaded.points, loaded.specs, bundles, strict=True):
+            if not has_room(each, spec.resources.labels):
+                raise PlanError(
+                    f"the cluster can never hold the {len(each)} stages of a trial at {point.label}",
+                    key="resources.per_stage",
+                    mend="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
+                )
+        folder = folder_of()
+        with folder.held():
+            _run_trials(loaded, folder, options, watcher)
+    return write_report(folder)
+
+
+def _run_trials(loaded: LoadedStudy, folder: StudyFolder, options: StudyOptions, watcher: Watcher) -> None:
+    """Run the trials that have not ended."""
+    from alray.study.tuning import run_trials, runs_in_one_process
+
+    trials = {trial.number: trial for trial in loaded.trials}
+    left = [trial for trial in loaded.trials if not folder.has_ended(trial.number)]
+    orders = []
+    for trial in left:
+        spec = loaded.specs[trial.point.number]
+        order = Order(
+            trial,
+            folder,
+            loaded.study.base,
+            one_process=runs_in_one_process(spec),
+            keeps_checkpoints=spec.run.checkpoint is not None,
+            target=loaded.study.target.accuracy if loaded.study.target is not None else None,
+            allow_code=options.allow_code,
+        )
+        orders.append((order, spec))
+    begun_s, done = time.monotonic(), 0
+
+    def ended(number: int, reason: str | None) -> None:
+        nonlocal done
+        record = folder.record(number)
+        if record is None:  # its process ended before it could say how
+            record = record_of(trials[number], "failed", reason or "the process of the trial ended")
+            folder.write(record)
+        done += 1
+        left_s = (time.monotonic() - begun_s) / done * (len(left) - done)
+        watcher.progress(Progress(record, trials[number].label, len(trials) - len(left) + done, len(trials), left_s))
+
+    if orders:
+        run_trials(orders, max_concurrent=loaded.study.max_concurrent, ended=ended)

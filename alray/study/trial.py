@@ -1,0 +1,109 @@
+"""One trial: a run in the process that Ray Tune started for it. Failure and divergence are results, not exceptions."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from alray.errors import AlrayError, NonFiniteLoss
+from alray.orchestrate import Finished, Options, run_spec
+from alray.plan.plan import Plan
+from alray.records import Record, effective, read
+from alray.spec.study.trials import Trial
+from alray.stage.telemetry import StageStatus
+from alray.study.folder import StudyFolder
+from alray.study.outcome import divergence, first_reached
+from alray.study.records import TrialRecord, TrialStatus
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a process needs to know to run a trial.
+
+    one_process: the trial has one stage, which runs in the trial's own process. keeps_checkpoints: they are not deleted
+    at the end. target: the validation accuracy to reach; None: none.
+    """
+
+    trial: Trial
+    folder: StudyFolder
+    base: Path
+    one_process: bool
+    keeps_checkpoints: bool
+    target: float | None
+    allow_code: bool
+
+
+class Unwatched:
+    """The observer of a run that nobody watches, and that nobody interrupts."""
+
+    count = 0
+
+    def statuses(self, statuses: Sequence[StageStatus]) -> None:
+        """Nobody watches."""
+
+    def planned(self, plan: Plan) -> None:
+        """Nobody watches."""
+
+    def record(self, record: Record) -> None:
+        """Nobody watches."""
+
+    def note(self, message: str) -> None:
+        """Nobody watches."""
+
+
+def run_trial(order: Order) -> TrialRecord:
+    """Run a trial to its end and keep its record."""
+    run_dir = order.folder.clear(order.trial.number)
+    options = Options(
+        inline=order.one_process,
+        run_dir=run_dir,
+        allow_code=order.allow_code,
+        pages=False,
+        in_trial=True,
+        kept_costs=order.folder.path / "costs",
+    )
+    nobody = Unwatched()
+    try:
+        finished = run_spec(order.base, list(order.trial.overrides), options, nobody, nobody)
+    except AlrayError as error:
+        record = record_of(order.trial, "failed", str(error))
+    else:
+        record = _ended(order, finished, run_dir)
+    if not order.keeps_checkpoints:
+        shutil.rmtree(run_dir / "checkpoints", ignore_errors=True)
+    order.folder.write(record)
+    return record
+
+
+def record_of(trial: Trial, status: TrialStatus, reason: str | None = None) -> TrialRecord:
+    """The record of a trial without a run."""
+    return TrialRecord(
+        number=trial.number,
+        point=dict(trial.point.values),
+        index=trial.index,
+        values=dict(trial.values),
+        seed=trial.seed,
+        overrides=list(trial.overrides),
+        status=status,
+        reason=reason,
+    )
+
+
+def _ended(order: Order, finished: Finished, run_dir: Path) -> TrialRecord:
+    """The record of a trial whose run has ended."""
+    kept = effective(read(run_dir / "records.jsonl"))
+    reached = first_reached(kept, order.target) if order.target is not None else None
+    status: TrialStatus = "finished" if reached is None else "reached"
+    reason = divergence(kept)
+    if finished.error is not None:
+        status, reason = "failed", str(finished.error)
+        if isinstance(finished.error, NonFiniteLoss):
+            status = "diverged"
+    elif reason is not None and reached is None:
+        status = "diverged"
+    else:
+        reason = None
+    found = {"reached": reached, "summary": finished.summary}
+    return record_of(order.trial, status, reason).model_copy(update=found)
