@@ -34,7 +34,11 @@ OWN_BLOCKS = "own_blocks.py"
 """Where `make_job` and `make_network` put a test's own blocks: `python:own_blocks.Name`."""
 
 RAY_FIXTURES = {"cluster", "local_ray", "own_ray"}
-ON_RAY = ("tests/engine/test_on_ray.py", "tests/engine/test_cluster.py")
+ON_RAY = (
+    "tests/engine/test_on_ray.py",
+    "tests/engine/test_studies_on_ray.py",
+    "tests/engine/test_cluster.py",
+)
 TIMED = (
     "tests/channel/test_host_barrier.py",
     "tests/cli/test_interrupts.py",

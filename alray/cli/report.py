@@ -7,24 +7,34 @@ from typing import Annotated
 
 import typer
 
-from alray.cli.terminal import Json, RunDir, shown, terminal, writing
+from alray.cli.study import print_study
+from alray.cli.terminal import Json, shown, terminal, writing
 
 _PAGE = "compare.html"
 
 
-def report(run_dir: RunDir, *, json: Json = False) -> None:
-    """Write the report of a run again and print its single step.
+def report(
+    folder: Annotated[
+        Path, typer.Argument(metavar="RUN|STUDY", help="A run folder or a study folder.", show_default=False)
+    ],
+    *,
+    json: Json = False,
+) -> None:
+    """Write the report of a run again and print its single step, or that of a study and print its table.
 
-    Reads the records of the run, which may still be going on.
+    Reads the records of the run or of the trials, which may still be going on.
     """
     with terminal(as_json=json) as streams:
+        if (folder / "trials.json").is_file():
+            print_study(folder, streams)
+            return
         from alray.cli.report_text import print_single_step
         from alray.report.folder import read_run
         from alray.report.make import make_report
         from alray.report.single_step import single_step
 
-        path = make_report(run_dir)
-        run = read_run(run_dir)
+        path = make_report(folder)
+        run = read_run(folder)
         step = single_step(run.kept, run.plan)
         if json:
             streams.answer({"report": str(path), "single_step": step.as_json()})

@@ -13,6 +13,7 @@ from alray.cli.terminal import INTERRUPTED, AllowCode, Json, Overrides, Terminal
 from alray.errors import RequestError
 
 if TYPE_CHECKING:
+    from alray.study.report import StudyReport
     from alray.study.study import Progress
 
 
@@ -58,17 +59,29 @@ def study(
         else:
             assert spec is not None
             report = run_study(spec, overrides or [], options, watcher)
-        summary = report.summary
-        if json:
-            streams.answer(summary.model_dump(mode="json"))
-        else:
-            from alray.cli.report_text import print_table
-
-            print_table(report.table, stream=streams.out)
-            streams.say(f"study folder  {shown(summary.study_dir)}\nreport        {shown(str(summary.report))}")
-        if summary.status == "interrupted":
-            streams.tell(f"continue with  alray study --resume {shown(summary.study_dir)}")
+        _show(report, streams)
+        if report.summary.status == "interrupted":
+            streams.tell(f"continue with  alray study --resume {shown(report.summary.study_dir)}")
             raise typer.Exit(INTERRUPTED)
+
+
+def print_study(study_dir: Path, streams: Terminal) -> None:
+    """Write the report of a study again and show it."""
+    from alray.study.folder import StudyFolder
+    from alray.study.report import write_report
+
+    _show(write_report(StudyFolder.open(study_dir)), streams)
+
+
+def _show(report: StudyReport, streams: Terminal) -> None:
+    """Print the table of a study, or with `--json` its summary."""
+    if streams.as_json:
+        streams.answer(report.summary.model_dump(mode="json"))
+        return
+    from alray.cli.report_text import print_table
+
+    print_table(report.table, stream=streams.out)
+    streams.say(f"study folder  {shown(report.summary.study_dir)}\nreport        {shown(str(report.summary.report))}")
 
 
 def _progress_line(progress: Progress) -> str:

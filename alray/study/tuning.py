@@ -7,9 +7,11 @@ the trial's own process. Processes are used again for the next trial of the same
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from typing import Any
 
 from ray import tune
@@ -22,7 +24,6 @@ from alray.spec.models import Spec
 from alray.study.trial import Order, run_trial
 
 _QUIET = {
-    "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "1e9",  # nothing that Tune could save is ever read
@@ -77,7 +78,8 @@ def run_trials(
     def name(trial: Any) -> str:
         return f"{trial.config[_NUMBER]:04d}"
 
-    with tempfile.TemporaryDirectory(prefix="alray-tune-") as storage:
+    # Tune prints on standard output what it does; `ended` tells what matters.
+    with tempfile.TemporaryDirectory(prefix="alray-tune-") as storage, redirect_stdout(io.StringIO()):
         tune.Tuner(
             tune.with_resources(trainable, lambda config: trial_resources(by_number[config[_NUMBER]][1])),
             param_space={_NUMBER: tune.grid_search(sorted(by_number))},

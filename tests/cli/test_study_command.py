@@ -1,0 +1,132 @@
+"""study and the report of a study, without Ray; `tests/engine/test_studies_on_ray.py` runs them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alray.spec.study.loading import load_study
+from alray.study.folder import StudyFolder
+from alray.study.trial import Order, run_trial
+
+STUDY = """\
+study: scaling
+base: x.yaml
+axes: {pipeline.stages: [1, 3]}
+repeats: 2
+"""
+
+
+@pytest.fixture
+def study(spec: Path) -> Path:
+    """A study of the tiny spec, in the current folder."""
+    path = Path("study.yaml")
+    path.write_text(STUDY, encoding="utf-8")
+    return path
+
+
+def in_this_process(folder: StudyFolder, study: Path, *numbers: int, target: float | None = None) -> None:
+    """Run some trials of a study, each inline."""
+    loaded = load_study(study)
+    for number in numbers:
+        order = Order(loaded.trials[number], folder, loaded.study.base, True, False, target, False)
+        run_trial(order)
+
+
+def test_a_dry_run_lists_points_and_predicts(alray: Callable[..., Any], study: Path) -> None:
+    said = alray("study", study, "--dry-run")
+    assert said.code == 0
+    rows = [line.split() for line in said.out.splitlines()]
+    assert (rows[1][:5], rows[1][-2:]) == (["pipeline.stages=1", "2", "1", "1", "CPU"], ["given", "costs"])
+    assert rows[2][:5] == ["pipeline.stages=3", "2", "3", "3", "CPU"]
+    assert rows[3][:2] == ["4", "trials,"]
+    answer = alray("study", study, "repeats=1", "--dry-run", "--json").json
+    assert [trial["label"] for trial in answer["trials"]] == ["pipeline.stages=1, seed=0", "pipeline.stages=3, seed=0"]
+    assert answer["points"][1]["resources"] == {"CPU": 3.0}
+    assert not Path("studies").exists()
+
+
+def test_wrong_requests_are_refused(alray: Callable[..., Any], study: Path, spec: Path) -> None:
+    assert alray("study").code == 2
+    assert alray("study", study, "--resume", "there").code == 2
+    assert alray("study", spec).err == "x.yaml: this is the spec of one run, not a study; run it with `alray run`\n"
+    assert alray("run", study).err == (
+        "study.yaml:1: study: this is a study, not the spec of one run; run it with `alray study`\n"
+    )
+    assert alray("study", study, "repeats=none").err.startswith("command line: repeats: expected an integer")
+    assert alray("study", "--resume", ".").err.startswith(".: this is not a study folder: ")
+    Path("full").mkdir()
+    shutil.copy(spec, "full")
+    assert alray("study", study, "--study-dir", "full", "--dry-run").code == 0
+
+
+def test_trials_are_results_whether_they_succeed_or_fail(
+    alray: Callable[..., Any], study: Path, one_thread: None
+) -> None:
+    loaded = load_study(study)
+    folder = StudyFolder.make(loaded, Path("out"))
+    in_this_process(folder, study, 0, 1, 2)
+    text = Path("x.yaml").read_text()
+    broken = loaded.trials[3]
+    run_trial(Order(broken, folder, Path("nothing.yaml"), True, False, None, False))
+    records = folder.records()
+    assert [record.status for record in records] == ["finished", "finished", "finished", "failed"]
+    assert records[0].summary is not None and records[1].summary is not None
+    assert records[0].summary.seed == 0 and records[1].summary.seed == 1
+    assert records[0].summary.weights_sha256 != records[1].summary.weights_sha256
+    assert records[3].reason is not None and "does not exist" in records[3].reason
+    assert not list(Path("out/trials").glob("*/checkpoints"))
+
+    said = alray("report", "out")
+    assert (said.code, said.err) == (0, "")
+    assert "1 finished, 1 failed" in said.out
+    answer = alray("report", "out", "--json").json
+    assert (answer["status"], answer["trials"], answer["statuses"]) == ("finished", 4, {"finished": 3, "failed": 1})
+    assert {path.name for path in Path("out").iterdir()} >= {"report.html", "study.json", "table.csv"}
+    assert "does not exist" in Path("out/report.html").read_text()
+    assert text == Path("x.yaml").read_text()
+
+
+def test_a_resume_runs_what_has_not_ended_of_the_same_study(
+    alray: Callable[..., Any], study: Path, one_thread: None
+) -> None:
+    loaded = load_study(study)
+    folder = StudyFolder.make(loaded, Path("out"))
+    in_this_process(folder, study, 0)
+    before = folder.record(0)
+    (folder.trial_dir(1) / "logs").mkdir(parents=True)  # it was killed in the middle
+    (folder.trial_dir(1) / "summary.json").write_text("{")
+    in_this_process(folder, study, 1)
+    assert folder.record(0) == before
+    assert folder.record(1) is not None
+    folder.require_same(loaded)
+    Path("x.yaml").write_text(Path("x.yaml").read_text().replace("label_dim: 4", "label_dim: 5"))
+    said = alray("study", "--resume", "out")
+    assert said.code == 2
+    assert "the specs of the trials are no longer those that the study began with, at 2 of 2 points" in said.err
+
+
+def test_a_target_ends_a_trial_and_divergence_is_a_result(study: Path, one_thread: None) -> None:
+    study.write_text(
+        "study: a\nbase: x.yaml\nset: {run.evaluate_every: 1 steps}\n"
+        "axes: {variant: {easy: {}, wild: {optimizer: {kind: sgd, lr: 1e30}, run.stop_at: null}}}\n"
+    )
+    loaded = load_study(study)
+    folder = StudyFolder.make(loaded, Path("out"))
+    in_this_process(folder, study, 0, target=0.0)
+    in_this_process(folder, study, 1)
+    easy, wild = folder.records()
+    assert easy.status == "reached" and easy.reached is not None and easy.reached.step == 1
+    assert wild.status == "diverged" and wild.reason
+
+
+def test_one_process_at_a_time_runs_a_study(study: Path) -> None:
+    folder = StudyFolder.make(load_study(study), Path("out"))
+    with folder.held(), pytest.raises(Exception, match="another process runs this study"), folder.held():
+        pass
+    with folder.held():
+        pass

@@ -1,0 +1,143 @@
+"""Studies on a Ray cluster: trials are graphs, their failures are results, and a killed study goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alray.errors import PlanError
+from alray.study.folder import StudyFolder
+from alray.study.records import TrialRecord
+from alray.study.study import Progress, StudyOptions, Watcher, resume_study, run_study
+
+from .conftest import Workshop
+
+STUDY = """\
+study: tiny
+base: tiny.yaml
+"""
+DYING = '''
+
+class Dying(nn.Module):
+    """Ends its process in the middle of the run."""
+
+    def __init__(self, input, width):
+        super().__init__()
+        self.conv = nn.Conv2d(input[0], width, 1)
+        self.forwards = 0
+
+    def forward(self, s, mask=None):
+        import os, signal
+        self.forwards += 1
+        if self.forwards == 9:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.conv(s)
+'''
+
+
+@pytest.fixture
+def seen() -> list[Progress]:
+    """What a watcher was told."""
+    return []
+
+
+@pytest.fixture
+def watcher(seen: list[Progress]) -> Watcher:
+    return Watcher(lambda line: None, seen.append)
+
+
+def study(workshop: Workshop, text: str) -> Path:
+    """A study of the workshop's spec."""
+    path = workshop.folder / "study.yaml"
+    path.write_text(STUDY + text, encoding="utf-8")
+    return path
+
+
+def left_behind() -> list[Any]:
+    """Stages and placement groups that still exist, a moment after everything has ended."""
+    import ray
+    from ray.util.placement_group import placement_group_table
+
+    deadline = time.monotonic() + 10
+    while True:
+        groups = [group["state"] for group in placement_group_table().values() if group["state"] != "REMOVED"]
+        found = [*ray.util.list_named_actors(all_namespaces=True), *groups]
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(0.2)
+
+
+@pytest.mark.timeout(300)
+def test_trials_of_one_and_of_two_stages_finish_and_fail(
+    workshop: Workshop, local_ray: None, watcher: Watcher, seen: list[Progress]
+) -> None:
+    with (workshop.folder / "own_blocks.py").open("a") as code:
+        code.write(DYING)
+    dying = '{model.components.3.block: "python:own_blocks.Dying"}'
+    path = study(
+        workshop,
+        f"set: {{run.max_failures: 0}}\naxes: {{pipeline.stages: [1, 2], variant: {{fine: {{}}, dying: {dying}}}}}\n",
+    )
+    report = run_study(path, [], StudyOptions(study_dir=workshop.folder / "out"), watcher)
+    records = StudyFolder.open(workshop.folder / "out").records()
+    assert [record.status for record in records] == ["finished", "failed", "finished", "failed"]
+    fine = [record.summary for record in records if record.summary is not None and record.status == "finished"]
+    assert [(one.engine, one.stages) for one in fine] == [("inline", 1), ("ray", 2)]
+    assert fine[0].weights_sha256 == fine[1].weights_sha256
+    assert records[1].reason is not None and records[1].reason.startswith("the process of the trial ended")
+    assert records[3].reason is not None and "died" in records[3].reason
+    assert (report.summary.status, report.summary.statuses) == ("finished", {"finished": 2, "failed": 2})
+    assert sorted(progress.ended for progress in seen) == [1, 2, 3, 4]
+    assert left_behind() == []
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_study_goes_on_to_the_same_records(
+    workshop: Workshop, cluster: Any, local_ray: None, watcher: Watcher, seen: list[Progress]
+) -> None:
+    path = study(workshop, "axes: {pipeline.stages: [1, 2]}\nrepeats: 2\nmax_concurrent: 1\n")
+    out = workshop.folder / "out"
+    program = "from alray.cli.main import main; main()"
+    command = [sys.executable, "-c", program, "study", path, "--study-dir", out, "--address", cluster.address]
+    killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (out / "trials/0001").exists() and time.monotonic() < deadline and killed.poll() is None:
+        time.sleep(0.02)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    before = len(StudyFolder.open(out).records())
+    assert before < 4
+    report = resume_study(out, StudyOptions(), watcher)
+    assert report.summary.status == "finished"
+    assert len(seen) == 4 - before
+    expected = [workshop.run("run.checkpoint=null", f"seed={seed}", name=f"{seed}").summary for seed in (3, 4)]
+    records = StudyFolder.open(out).records()
+    assert [_result(record) for record in records] == [
+        (number, stages, one.seed, one.steps, one.weights_sha256)
+        for number, (stages, one) in enumerate((stages, one) for stages in (1, 2) for one in expected)
+    ]
+    assert left_behind() == []
+
+
+def _result(record: TrialRecord) -> tuple[Any, ...]:
+    assert record.summary is not None
+    stages = record.point["pipeline.stages"]
+    return record.number, stages, record.seed, record.summary.steps, record.summary.weights_sha256
+
+
+def test_a_study_that_can_never_fit_is_refused_before_it_starts(
+    workshop: Workshop, local_ray: None, watcher: Watcher
+) -> None:
+    path = study(workshop, "set: {resources.per_stage: {CPU: 3}}\naxes: {pipeline.stages: [1, 2]}\n")
+    began_s = time.monotonic()
+    with pytest.raises(PlanError, match="can never be placed"):
+        run_study(path, [], StudyOptions(study_dir=workshop.folder / "out"), watcher)
+    assert time.monotonic() - began_s < 5
+    assert not (workshop.folder / "out").exists()

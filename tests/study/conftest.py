@@ -1,0 +1,73 @@
+"""Made-up records of runs and of trials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alray.records import Accuracy, Best, EvaluationRecord, StepRecord, Summary
+from alray.study.records import Reached, TrialRecord
+
+BATCH = 10
+"""Samples in a mini-batch."""
+
+
+def step(number: int, time_s: float, loss: float = 1.0) -> StepRecord:
+    """One mini-batch that was done at this time."""
+    place = {"time_s": time_s, "step": number, "epoch": number / 10, "samples": number * BATCH}
+    return StepRecord(**place, losses={0: {"a": loss / 2, "b": loss / 2}}, lr=0.1)
+
+
+def evaluation(number: int, time_s: float, validation: float | None, duration_s: float = 1.0) -> EvaluationRecord:
+    """An evaluation that ended at this time."""
+    place = {"time_s": time_s, "step": number, "epoch": number / 10, "samples": number * BATCH}
+    return EvaluationRecord(**place, validation=validation, per_depth=[], duration_s=duration_s)
+
+
+def trial(number: int, point: dict[str, Any], **fields: Any) -> TrialRecord:
+    """A trial that came to its end; `steps`: to the target; `validation`: its best accuracy."""
+    steps, validation = fields.pop("steps", None), fields.pop("validation", 0.5)
+    filled = {
+        "index": 0,
+        "values": {},
+        "seed": 0,
+        "overrides": [],
+        "status": "finished" if steps is None else "reached",
+        "reached": None if steps is None else Reached(step=steps, samples=steps * BATCH, training_s=steps / 100),
+        "summary": summary(validation, fields.pop("step_time_s", 0.01)),
+        **fields,
+    }
+    return TrialRecord(number=number, point=point, **filled)
+
+
+def summary(validation: float | None, step_time_s: float | None) -> Summary:
+    return Summary(
+        version="0",
+        name="a",
+        status="finished",
+        run_dir="/nowhere",
+        seed=0,
+        threads=1,
+        method="backpropagation",
+        schedule="single",
+        engine="inline",
+        stages=1,
+        replicas=1,
+        partition=[1],
+        steps=10,
+        epochs=1.0,
+        samples=100,
+        duration_s=2.0,
+        samples_per_s=None if step_time_s is None else BATCH / step_time_s,
+        step_time_s=step_time_s,
+        predicted_step_time_s=0.01,
+        bubble=0.0,
+        predicted_bubble=0.0,
+        accuracy=Accuracy(validation=validation, test=0.4),
+        best=None if validation is None else Best(step=10, validation=validation, test=validation / 2),
+        accuracy_per_depth=[],
+        weights_sha256="0",
+        parameters=3,
+        peak_memory_bytes=[None],
+        bytes_sent={},
+        failures=[],
+    )
