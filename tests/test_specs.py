@@ -1,4 +1,4 @@
-"""Every spec that is committed loads, can be planned and simulated, and says how it is run."""
+"""Every spec that is committed loads, can be planned and simulated, and says how it is run; every study loads."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 
 from alray.plan.predict import predicted_timeline
 from alray.run.planning import Planner
+from alray.spec.study.loading import is_study, load_study
+from alray.study.forecast import forecasts
 from alray.user_code import UserCode
 
 from .stand_ins import Overrides, on_stand_in
@@ -17,14 +19,17 @@ from .stand_ins import Overrides, on_stand_in
 ROOT = Path(__file__).parents[1]
 FILES = sorted(file for folder in ("specs", "benchmarks") for file in (ROOT / folder).rglob("*.yaml"))
 NAMES = [file.relative_to(ROOT).as_posix() for file in FILES]
+STUDIES = [name for name in NAMES if is_study(ROOT / name)]
+SPECS = [name for name in NAMES if name not in STUDIES]
 NUM_BATCHES = 8
 
 
 def test_there_are_specs() -> None:
-    assert {"specs/quickstart.yaml", "benchmarks/balanced.yaml"} <= set(NAMES)
+    assert {"specs/quickstart.yaml", "benchmarks/balanced.yaml"} <= set(SPECS)
+    assert "specs/studies/laptop/strong_scaling.yaml" in STUDIES
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SPECS)
 def test_it_is_planned_and_simulated(name: str, stand_ins: Mapping[str, Overrides], one_thread: None) -> None:
     loaded = on_stand_in(ROOT / name, stand_ins)
     planner = Planner.open(loaded.spec, UserCode(loaded.file.parent))
@@ -46,10 +51,17 @@ def test_it_is_planned_and_simulated(name: str, stand_ins: Mapping[str, Override
     assert plan.predicted_step_time_s >= plan.bound_s * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_point_of_a_study_can_be_planned(name: str, one_thread: None) -> None:
+    for forecast in forecasts(load_study(ROOT / name), allow_code=False):
+        assert forecast.trial_s is not None, f"{forecast.point}: {forecast.source}"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_it_begins_with_what_it_shows_and_its_command(name: str) -> None:
     first, second, *_ = (ROOT / name).read_text(encoding="utf-8").split("\n")
-    assert re.fullmatch(rf"# [A-Z].+\. +alray (run|plan|study) {re.escape(name)}( \S+)*", first), first
+    commands = "study" if name in STUDIES else "run|plan"
+    assert re.fullmatch(rf"# [A-Z].+\. +alray ({commands}) {re.escape(name)}( \S+)*", first), first
     modeline = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", second)
     assert modeline is not None, second
     assert ((ROOT / name).parent / modeline[1]).resolve() == ROOT / "specs" / "alray.schema.json"

@@ -53,6 +53,10 @@ class _Watch(Callback):
     def __init__(self, ended: Callable[[int, str | None], None]) -> None:
         self._ended = ended
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Tune pickles its callbacks to restore an experiment; alray restores none."""
+        return {}
+
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._ended(trial.config[_NUMBER], None)
 

@@ -8,6 +8,7 @@ import jsonschema
 
 from alray.spec.loading import dump_spec, load_spec
 from alray.spec.schema import json_schema, schema_text
+from alray.spec.study.loading import dump_study, is_study, load_study
 from alray.spec.yaml_text import read_yaml
 
 SPECS = Path(__file__).parents[2] / "specs"
@@ -41,7 +42,8 @@ def test_an_editor_takes_the_committed_specs_and_what_is_dumped() -> None:
     files = sorted(SPECS.rglob("*.yaml"))
     assert files
     for file in files:
-        for text in (file.read_text(encoding="utf-8"), dump_spec(load_spec(file).spec)):
+        dumped = dump_study(load_study(file).study) if is_study(file) else dump_spec(load_spec(file).spec)
+        for text in (file.read_text(encoding="utf-8"), dumped):
             document, _ = read_yaml(text, file.name)
             validator.validate(document)
 
@@ -49,4 +51,9 @@ def test_an_editor_takes_the_committed_specs_and_what_is_dumped() -> None:
 def test_an_editor_marks_a_misspelt_key() -> None:
     document, _ = read_yaml((SPECS / "quickstart.yaml").read_text(encoding="utf-8"), "x.yaml")
     document["model"]["components"][0]["chanels"] = [3]
-    assert not jsonschema.Draft202012Validator(json_schema()).is_valid(document)
+    validator = jsonschema.Draft202012Validator(json_schema())
+    assert not validator.is_valid(document)
+    study = {"study": "a", "base": "x.yaml", "axes": {"pipeline.stages": [1, 2]}}
+    assert validator.is_valid(study)
+    assert not validator.is_valid({**study, "repeat": 3})
+    assert not validator.is_valid({**study, "axes": {"pipeline.stages": []}})
