@@ -10,11 +10,13 @@ from pathlib import Path
 from alray.errors import PlanError
 from alray.graph.cluster import connect, has_room
 from alray.run.engines import stage_bundles
+from alray.spec.models import Spec
 from alray.spec.study.loading import LoadedStudy, load_study
+from alray.spec.study.section import Asha
 from alray.study.folder import STUDY, StudyFolder
 from alray.study.records import TrialRecord
 from alray.study.report import StudyReport, write_report
-from alray.study.trial import Order, record_of
+from alray.study.trial import Order, record_of, stopped_record
 
 
 @dataclass(frozen=True)
@@ -86,32 +88,35 @@ def _run_trials(loaded: LoadedStudy, folder: StudyFolder, options: StudyOptions,
     """Run the trials that have not ended."""
     from alray.study.tuning import run_trials, runs_in_one_process
 
-    trials = {trial.number: trial for trial in loaded.trials}
+    study = loaded.study
     left = [trial for trial in loaded.trials if not folder.has_ended(trial.number)]
-    orders = []
+    orders: dict[int, tuple[Order, Spec]] = {}
     for trial in left:
         spec = loaded.specs[trial.point.number]
         order = Order(
             trial,
             folder,
-            loaded.study.base,
+            study.base,
             one_process=runs_in_one_process(spec),
             keeps_checkpoints=spec.run.checkpoint is not None,
-            target=loaded.study.target.accuracy if loaded.study.target is not None else None,
+            target=study.target.accuracy if study.target is not None else None,
             allow_code=options.allow_code,
         )
-        orders.append((order, spec))
+        orders[trial.number] = (order, spec)
     begun_s, done = time.monotonic(), 0
 
     def ended(number: int, reason: str | None) -> None:
         nonlocal done
         record = folder.record(number)
-        if record is None:  # its process ended before it could say how
-            record = record_of(trials[number], "failed", reason or "the process of the trial ended")
+        if record is None:
+            order, _ = orders[number]
+            record = stopped_record(order) if reason is None else record_of(order.trial, "failed", reason)
             folder.write(record)
         done += 1
         left_s = (time.monotonic() - begun_s) / done * (len(left) - done)
-        watcher.progress(Progress(record, trials[number].label, len(trials) - len(left) + done, len(trials), left_s))
+        label, total = orders[number][0].trial.label, len(loaded.trials)
+        watcher.progress(Progress(record, label, total - len(left) + done, total, left_s))
 
     if orders:
-        run_trials(orders, max_concurrent=loaded.study.max_concurrent, ended=ended)
+        asha = study.trial_scheduler if isinstance(study.trial_scheduler, Asha) else None
+        run_trials(list(orders.values()), max_concurrent=study.max_concurrent, asha=asha, ended=ended)

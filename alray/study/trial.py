@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from alray.errors import AlrayError, NonFiniteLoss
 from alray.orchestrate import Finished, Options, run_spec
 from alray.plan.plan import Plan
-from alray.records import Record, effective, read
+from alray.records import EvaluationRecord, Record, effective, read
+from alray.report.folder import read_run
 from alray.spec.study.trials import Trial
 from alray.stage.telemetry import StageStatus
 from alray.study.folder import StudyFolder
@@ -53,8 +54,22 @@ class Unwatched:
         """Nobody watches."""
 
 
-def run_trial(order: Order) -> TrialRecord:
-    """Run a trial to its end and keep its record."""
+@dataclass
+class _Listening(Unwatched):
+    """Passes evaluations on."""
+
+    evaluated: Callable[[EvaluationRecord], None]
+
+    def record(self, record: Record) -> None:
+        if isinstance(record, EvaluationRecord):
+            self.evaluated(record)
+
+
+def run_trial(order: Order, evaluated: Callable[[EvaluationRecord], None] = lambda record: None) -> TrialRecord:
+    """Run a trial to its end and keep its record.
+
+    evaluated: is called with every evaluation. If it raises SystemExit the trial stops there, without a record.
+    """
     run_dir = order.folder.clear(order.trial.number)
     options = Options(
         inline=order.one_process,
@@ -64,9 +79,9 @@ def run_trial(order: Order) -> TrialRecord:
         in_trial=True,
         kept_costs=order.folder.path / "costs",
     )
-    nobody = Unwatched()
+    listening = _Listening(evaluated)
     try:
-        finished = run_spec(order.base, list(order.trial.overrides), options, nobody, nobody)
+        finished = run_spec(order.base, list(order.trial.overrides), options, listening, listening)
     except AlrayError as error:
         record = record_of(order.trial, "failed", str(error))
     else:
@@ -89,6 +104,13 @@ def record_of(trial: Trial, status: TrialStatus, reason: str | None = None) -> T
         status=status,
         reason=reason,
     )
+
+
+def stopped_record(order: Order) -> TrialRecord:
+    """The record of a trial that the trial scheduler stopped."""
+    run = read_run(order.folder.trial_dir(order.trial.number))
+    steps = max((record.step for record in run.kept), default=0)
+    return record_of(order.trial, "stopped", f"the trial scheduler stopped it after {steps:,} mini-batches")
 
 
 def _ended(order: Order, finished: Finished, run_dir: Path) -> TrialRecord:

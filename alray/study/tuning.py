@@ -16,11 +16,14 @@ from typing import Any
 
 from ray import tune
 from ray.tune import Callback, PlacementGroupFactory
+from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler
 
 from alray.graph.cluster import Bundle
 from alray.graph.placement import ray_bundle
+from alray.records import EvaluationRecord
 from alray.run.engines import stage_bundles
 from alray.spec.models import Spec
+from alray.spec.study.section import Asha
 from alray.study.trial import Order, run_trial
 
 _QUIET = {
@@ -30,6 +33,7 @@ _QUIET = {
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
 }
 _NUMBER = "trial"
+_ENDLESS = 10**15  # samples
 
 
 def runs_in_one_process(spec: Spec) -> bool:
@@ -66,18 +70,69 @@ class _Watch(Callback):
         self._ended(trial.config[_NUMBER], f"the process of the trial ended: {lines[-1].strip()}")
 
 
+class AshaPerPoint(FIFOScheduler):
+    """ASHA among the trials of each point: those of other points, with other batch sizes say, are no measure."""
+
+    def __init__(self, asha: Asha, point_of: Callable[[int], int]) -> None:
+        """point_of: the number of a trial's point."""
+        super().__init__()
+        self._asha, self._point_of = asha, point_of
+        self._schedulers: dict[int, AsyncHyperBandScheduler] = {}
+
+    def _of(self, trial: Any) -> AsyncHyperBandScheduler:
+        point = self._point_of(trial.config[_NUMBER])
+        if point not in self._schedulers:
+            self._schedulers[point] = AsyncHyperBandScheduler(
+                time_attr="samples",
+                metric="validation",
+                mode="max",
+                max_t=_ENDLESS,
+                grace_period=self._asha.grace_samples,
+                reduction_factor=self._asha.reduction_factor,
+                stop_last_trials=False,
+            )
+        return self._schedulers[point]
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        self._of(trial).on_trial_add(tune_controller, trial)
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        return str(self._of(trial).on_trial_result(tune_controller, trial, result))
+
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        self._of(trial).on_trial_complete(tune_controller, trial, result)
+
+    def on_trial_remove(self, tune_controller: Any, trial: Any) -> None:
+        self._of(trial).on_trial_remove(tune_controller, trial)
+
+
+def _report(evaluation: EvaluationRecord) -> None:
+    """Let the trial scheduler decide whether this trial goes on; if not, Tune raises SystemExit."""
+    if evaluation.validation is not None:  # a metric that is None would end the whole experiment
+        tune.report({"samples": evaluation.samples, "validation": evaluation.validation})
+
+
 def run_trials(
-    orders: Sequence[tuple[Order, Spec]], *, max_concurrent: int | None, ended: Callable[[int, str | None], None]
+    orders: Sequence[tuple[Order, Spec]],
+    *,
+    max_concurrent: int | None,
+    asha: Asha | None,
+    ended: Callable[[int, str | None], None],
 ) -> None:
     """Run the trials on the connected cluster. Returns when all have ended, or at the first Ctrl-C.
 
-    ended: is called with the number of each trial that has ended, and with the reason if its process did not return.
+    asha: None to run every trial to its end. ended: is called with the number of each trial that has ended, and with
+    the reason if its process died.
     """
     os.environ |= _QUIET
     by_number = {order.trial.number: (order, spec) for order, spec in orders}
 
     def trainable(config: dict[str, Any]) -> None:
-        run_trial(by_number[config[_NUMBER]][0])
+        order, _ = by_number[config[_NUMBER]]
+        run_trial(order, *([_report] if asha is not None else []))
+
+    def point_of(number: int) -> int:
+        return by_number[number][0].trial.point.number
 
     def name(trial: Any) -> str:
         return f"{trial.config[_NUMBER]:04d}"
@@ -89,6 +144,7 @@ def run_trials(
             param_space={_NUMBER: tune.grid_search(sorted(by_number))},
             tune_config=tune.TuneConfig(
                 max_concurrent_trials=max_concurrent,
+                scheduler=None if asha is None else AshaPerPoint(asha, point_of),
                 reuse_actors=True,
                 trial_name_creator=name,
                 trial_dirname_creator=name,

@@ -189,6 +189,22 @@ def test_a_wrong_search_is_refused(said: Callable[..., list[str]], space: str, m
     assert f"x.yaml:10: search.space.{message}" in lines
 
 
+def test_halving_compares_the_trials_of_a_search_on_a_validation_set(
+    said: Callable[..., list[str]], load: Callable[..., Any]
+) -> None:
+    asha = "trial_scheduler: {kind: asha, grace_samples: 100}\n"
+    assert said(STUDY + asha) == [
+        "x.yaml:10: trial_scheduler: `asha` compares the trials of a search, and there is none; add `search`"
+    ]
+    assert load(STUDY + SEARCH + asha).study.trial_scheduler.reduction_factor == 4
+    text = STUDY.replace("run.epochs: 2", "run.evaluate_every: null, data.validation_fraction: 0")
+    assert [line.split(";")[0] for line in said(text + SEARCH + asha)] == [
+        "x.yaml:3: set.data.validation_fraction: `asha` compares trials on a validation set, and there is none",
+        "x.yaml:3: set.run.evaluate_every: `asha` compares trials by their evaluations, and there are none before the "
+        "end",
+    ]
+
+
 def test_a_spec_is_no_study(load: Callable[..., Any], write: Callable[[str], Path], small: str) -> None:
     path = write(small)
     assert not is_study(path)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 
 from alray.spec.finding import Finding
+from alray.spec.models import Spec
 from alray.spec.section import describe
 from alray.spec.study.points import value_text
 from alray.spec.study.section import VARIANT, Study
@@ -67,6 +68,20 @@ def halving_needs_a_search(study: Study) -> Iterator[Finding]:
     """ASHA compares the trials of one point, which differ only by their search."""
     if study.trial_scheduler.kind == "asha" and study.search is None:
         yield ("trial_scheduler",), "`asha` compares the trials of a search, and there is none", "add `search`"
+
+
+def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
+    """What a trial with this spec could not do: key of the spec, message, mend."""
+    if spec.replicas.engine == "ray_train":
+        message = "a trial runs in a placement group of its own, where the workers of `ray_train` have no room"
+        yield "replicas.engine", message, "set replicas.engine to graph"
+    if study.trial_scheduler.kind == "asha":
+        if spec.data.validation_fraction == 0:
+            message = "`asha` compares trials on a validation set, and there is none"
+            yield "data.validation_fraction", message, "set data.validation_fraction, to 0.1 say"
+        if spec.run.evaluate_every is None:
+            message = "`asha` compares trials by their evaluations, and there are none before the end"
+            yield "run.evaluate_every", message, "set run.evaluate_every"
 
 
 CHECKS: tuple[Callable[[Study], Iterator[Finding]], ...] = (

@@ -16,7 +16,7 @@ from alray.spec.models import Spec
 from alray.spec.overrides import apply_overrides
 from alray.spec.places import COMMAND_LINE, Path, Places, key_text
 from alray.spec.section import counted
-from alray.spec.study.checks import CHECKS
+from alray.spec.study.checks import CHECKS, trial_faults
 from alray.spec.study.points import Point, Setting, merged, parts_of, points_of
 from alray.spec.study.section import FLAT, Study
 from alray.spec.study.trials import Trial, settings_at_the_ends, trials_of
@@ -143,10 +143,8 @@ class _Loader:
             for said in error.problems:
                 self._find(said, point, settings)
             return None
-        if loaded.spec.replicas.engine == "ray_train":
-            message = "a trial runs in a placement group of its own, where the workers of `ray_train` have no room"
-            mend = "set replicas.engine to graph"
-            self._find(Problem(message, mend, COMMAND_LINE, key="replicas.engine"), point, settings)
+        for key, message, mend in trial_faults(self._study, loaded.spec):
+            self._find(Problem(message, mend, COMMAND_LINE, key=key), point, settings)
         self.notes |= dict.fromkeys(loaded.notes)
         return loaded.spec
 
