@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,9 @@ from alray.records import (
 from alray.spec import models
 from alray.spec.loading import load_spec
 from alray.spec.section import Section
+from alray.spec.study.loading import load_study
+from alray.spec.study.section import Asha, Search, Study, Target
+from alray.spec.study.space import Distribution
 
 DOCS = Path(__file__).parents[1] / "docs"
 RECORDS = (StepRecord, StageRecord, EvaluationRecord, CheckpointRecord, EventRecord, PlanRecord)
@@ -57,6 +62,26 @@ def test_every_key_of_a_spec_is_named() -> None:
     assert {"schedule", "epochs"} <= keys
     costs = set(models.Cost.model_fields)  # of `pipeline.costs`, which the schema tells
     assert keys - costs - named(page("writing_a_spec.md")) == set()
+
+
+def test_every_key_of_a_study_is_named() -> None:
+    sections = (Study, Search, Target, Asha, Distribution)
+    keys = {key for section in sections for key in section.model_fields}
+    assert keys - named(page("studies.md")) == set()
+
+
+def test_the_example_of_a_study_is_one(tmp_path: Path) -> None:
+    blocks = re.findall(r"^((?:    .+\n)+)", page("studies.md"), re.MULTILINE)
+    study, search = (block for block in blocks if block.startswith(("    study:", "    search:")))
+    folder = tmp_path / "studies"
+    folder.mkdir()
+    shutil.copy(DOCS.parent / "specs/quickstart.yaml", tmp_path)
+    (folder / "x.yaml").write_text(textwrap.dedent(study), encoding="utf-8")
+    assert len(load_study(folder / "x.yaml").trials) == 12
+    sgd = "set: {optimizer: {kind: sgd, lr: 0.1}}"
+    text = re.sub(r"set:.*", sgd, textwrap.dedent(study)) + textwrap.dedent(search)
+    (folder / "x.yaml").write_text(text, encoding="utf-8")
+    assert len(load_study(folder / "x.yaml").trials) == 12 * 20
 
 
 @pytest.mark.parametrize(
