@@ -12,7 +12,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from alray.report.compare import Spread, spread
@@ -54,6 +54,7 @@ FIGURES: dict[str, tuple[str, Figure, Callable[[float | None], str]]] = {
 }
 """Each figure of a row: its heading, how it is read from a trial, and how it is shown."""
 
+_STAGES = "pipeline.stages"
 _TO_TARGET = tuple(name for name in FIGURES if name.endswith("_to_target"))
 
 
@@ -68,6 +69,8 @@ class Row:
     seeds: int
     reached: int  # of the trials with these settings
     figures: dict[str, Spread | None]
+    speed_up: float | None = None  # of the step time, over the point that differs only in having the fewest stages
+    efficiency: float | None = None  # speed_up for each of the stages that there are more, in 0..1
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -78,14 +81,16 @@ def rows_of(records: Sequence[TrialRecord], *, target: bool) -> list[Row]:
     by_point: dict[str, list[TrialRecord]] = {}
     for record in sorted(records, key=lambda record: record.number):
         by_point.setdefault(json.dumps(record.point), []).append(record)
-    return [_row(trials, target) for trials in by_point.values()]
+    return _with_speed_up([_row(trials, target) for trials in by_point.values()])
 
 
 def table_of(rows: Sequence[Row], *, target: bool) -> Table:
     """The rows as texts, for the terminal and for the page."""
     axes, keys = _columns(rows)
     names = [name for name in FIGURES if target or name not in _TO_TARGET]
+    scaling = any(row.speed_up is not None for row in rows)
     head = (*axes, "trials", *keys, "seeds", *(["reached"] if target else []), *(FIGURES[name][0] for name in names))
+    head += ("speed-up", "efficiency") if scaling else ()
     return Table(
         head,
         tuple(
@@ -96,6 +101,7 @@ def table_of(rows: Sequence[Row], *, target: bool) -> Table:
                 str(row.seeds),
                 *([f"{row.reached} of {row.seeds}"] if target else []),
                 *(shown(row.figures[name], FIGURES[name][2]) for name in names),
+                *([number(row.speed_up), share(row.efficiency)] if scaling else []),
             )
             for row in rows
         ),
@@ -108,7 +114,7 @@ def csv_of(rows: Sequence[Row]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     spreads = [f"{name}{ending}" for name in FIGURES for ending in ("", "_deviation")]
-    writer.writerow([*axes, "trials", *keys, "seeds", "reached", *spreads])
+    writer.writerow([*axes, "trials", *keys, "seeds", "reached", *spreads, "speed_up", "efficiency"])
     for row in rows:
         figures = [row.figures[name] for name in FIGURES]
         writer.writerow(
@@ -119,6 +125,8 @@ def csv_of(rows: Sequence[Row]) -> str:
                 row.seeds,
                 row.reached,
                 *(value for one in figures for value in ((one.mean, one.deviation) if one else (None, None))),
+                row.speed_up,
+                row.efficiency,
             ]
         )
     return text.getvalue()
@@ -145,6 +153,31 @@ def _row(trials: Sequence[TrialRecord], target: bool) -> Row:
         reached=sum(record.reached is not None for record in best),
         figures={name: spread(figure(record) for record in best) for name, (_, figure, _) in FIGURES.items()},
     )
+
+
+def _with_speed_up(rows: Sequence[Row]) -> list[Row]:
+    """The rows with speed-up and efficiency along the axis `pipeline.stages`, where there is one."""
+    if not rows or _STAGES not in rows[0].point:
+        return list(rows)
+    fewest: dict[str, tuple[int, float]] = {}
+    for row in sorted(rows, key=lambda row: int(row.point[_STAGES])):
+        time = row.figures["step_time_s"]
+        if time is not None:
+            fewest.setdefault(_others(row), (row.point[_STAGES], time.mean))
+    found = []
+    for row in rows:
+        time = row.figures["step_time_s"]
+        if time is not None:
+            stages, time_s = fewest[_others(row)]
+            speed_up = time_s / time.mean
+            row = replace(row, speed_up=speed_up, efficiency=speed_up * stages / row.point[_STAGES])
+        found.append(row)
+    return found
+
+
+def _others(row: Row) -> str:
+    """The values of a point without its number of stages."""
+    return json.dumps({**row.point, _STAGES: None})
 
 
 def _to_target(records: Sequence[TrialRecord]) -> tuple[float, ...]:

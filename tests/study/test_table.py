@@ -69,3 +69,15 @@ def test_the_csv_holds_every_figure_as_a_number() -> None:
     (line,) = csv.DictReader(io.StringIO(csv_of(rows)))
     assert (line["variant"], line["steps_to_target"], line["seconds_to_target"]) == ("al, fast", "20.0", "0.2")
     assert (line["step_time_s"], line["validation"], line["validation_deviation"]) == ("", "0.5", "")
+
+
+def test_speed_up_is_over_the_point_with_the_fewest_stages() -> None:
+    points = [{"pipeline.stages": stages, "variant": variant} for variant in ("al", "bp") for stages in (4, 2)]
+    times = [0.025, 0.04, 0.1, 0.1]
+    rows = rows_of(
+        [trial(number, point, step_time_s=times[number]) for number, point in enumerate(points)], target=False
+    )
+    assert [row.speed_up for row in rows] == [pytest.approx(1.6), 1.0, 1.0, 1.0]
+    assert [row.efficiency for row in rows] == [pytest.approx(0.8), 1.0, 0.5, 1.0]
+    assert table_of(rows, target=False).head[-2:] == ("speed-up", "efficiency")
+    assert "speed-up" not in table_of(rows_of([trial(0, {})], target=False), target=False).head
