@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,33 +66,36 @@ def resume_study(study_dir: Path, options: StudyOptions, watcher: Watcher) -> St
 def _run(
     loaded: LoadedStudy, folder_of: Callable[[], StudyFolder], options: StudyOptions, watcher: Watcher
 ) -> StudyReport:
-    bundles = [stage_bundles(spec, spec.pipeline.stages, spec.replicas.count) for spec in loaded.specs]
+    specs = [loaded.spec_of(trial) for trial in loaded.trials]
+    bundles = [stage_bundles(spec, spec.pipeline.stages, spec.replicas.count) for spec in specs]
     largest = max(bundles, key=lambda each: sum(bundle.get("CPU", 0.0) for bundle in each))
     with connect(options.address, largest) as warnings:
         for warning in warnings:
             watcher.note(warning)
-        for point, spec, each in zip(loaded.points, loaded.specs, bundles, strict=True):
+        for trial, spec, each in zip(loaded.trials, specs, bundles, strict=True):
             if not has_room(each, spec.resources.labels):
                 raise PlanError(
-                    f"the cluster can never hold the {len(each)} stages of a trial at {point.label}",
+                    f"the cluster can never hold the {len(each)} stages of the trial {trial.label}",
                     key="resources.per_stage",
                     mend="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
                 )
         folder = folder_of()
         with folder.held():
-            _run_trials(loaded, folder, options, watcher)
+            _run_trials(loaded, specs, folder, options, watcher)
     return write_report(folder)
 
 
-def _run_trials(loaded: LoadedStudy, folder: StudyFolder, options: StudyOptions, watcher: Watcher) -> None:
-    """Run the trials that have not ended."""
+def _run_trials(
+    loaded: LoadedStudy, specs: Sequence[Spec], folder: StudyFolder, options: StudyOptions, watcher: Watcher
+) -> None:
+    """Run the trials that have not ended. specs: those of all trials."""
     from alray.study.tuning import run_trials, runs_in_one_process
 
     study = loaded.study
     left = [trial for trial in loaded.trials if not folder.has_ended(trial.number)]
     orders: dict[int, tuple[Order, Spec]] = {}
     for trial in left:
-        spec = loaded.specs[trial.point.number]
+        spec = specs[trial.number]
         order = Order(
             trial,
             folder,

@@ -125,14 +125,15 @@ def run_trials(
     the reason if its process died.
     """
     os.environ |= _QUIET
-    by_number = {order.trial.number: (order, spec) for order, spec in orders}
+    by_number = {order.trial.number: order for order, _ in orders}
+    resources = {order.trial.number: trial_resources(spec) for order, spec in orders}
+    reporting = [_report] if asha is not None else []
 
     def trainable(config: dict[str, Any]) -> None:
-        order, _ = by_number[config[_NUMBER]]
-        run_trial(order, *([_report] if asha is not None else []))
+        run_trial(by_number[config[_NUMBER]], *reporting)
 
     def point_of(number: int) -> int:
-        return by_number[number][0].trial.point.number
+        return by_number[number].trial.point.number
 
     def name(trial: Any) -> str:
         return f"{trial.config[_NUMBER]:04d}"
@@ -140,7 +141,7 @@ def run_trials(
     # Tune prints on standard output what it does; `ended` tells what matters.
     with tempfile.TemporaryDirectory(prefix="alray-tune-") as storage, redirect_stdout(io.StringIO()):
         tune.Tuner(
-            tune.with_resources(trainable, lambda config: trial_resources(by_number[config[_NUMBER]][1])),
+            tune.with_resources(trainable, lambda config: resources[config[_NUMBER]]),
             param_space={_NUMBER: tune.grid_search(sorted(by_number))},
             tune_config=tune.TuneConfig(
                 max_concurrent_trials=max_concurrent,

@@ -34,6 +34,10 @@ class LoadedStudy:
     trials: tuple[Trial, ...]
     notes: tuple[str, ...]
 
+    def spec_of(self, trial: Trial) -> Spec:
+        """The spec of a trial, with the values that were drawn for it."""
+        return load_spec(self.study.base, trial.overrides).spec
+
 
 def is_study(path: str | pathlib.Path) -> bool:
     """Whether a file holds a study. False also where it cannot be read: `load_spec` tells why."""
