@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from alray.schedules.table import default_schedule
 from alray.spec.finding import Check, Finding, is_pipeline
+from alray.spec.method import SupervisedContrastive
 from alray.spec.models import Spec
 from alray.spec.replicas import FixedDisturbance, PowerSgd
 from alray.spec.section import counted, listed
@@ -157,6 +158,17 @@ def shared_norms_suit_the_rest(spec: Spec) -> Iterator[Finding]:
         )
 
 
+def gathered_contrasts_suit_the_rest(spec: Spec) -> Iterator[Finding]:
+    """Samples that are compared over all replicas have passed one network."""
+    method = spec.method
+    if isinstance(method, SupervisedContrastive) and method.gather and spec.replicas.synchronise != "every_step":
+        yield (
+            ("method", "gather"),
+            "replicas that train apart have no projections in common",
+            "leave it at false, or set replicas.synchronise to every_step",
+        )
+
+
 def disturbed_replicas_exist(spec: Spec) -> Iterator[Finding]:
     """Only a replica there is can be slowed."""
     disturbance, count = spec.replicas.disturbance, spec.replicas.count
@@ -190,5 +202,6 @@ REPLICA_CHECKS: tuple[Check, ...] = (
     micro_batches_divide_each_share,
     norms_are_shared_by_several,
     shared_norms_suit_the_rest,
+    gathered_contrasts_suit_the_rest,
     disturbed_replicas_exist,
 )

@@ -132,6 +132,8 @@ def _components(
     """The stage's components, loaded from the checkpoint that the run starts from."""
     own = assignment.plan.stage_plans[assignment.stage].components
     components = [network.component(index, device) for index in own]
+    for component in components:
+        component.f.replica = assignment.replica
     if assignment.start.folder is not None:
         hashes = dict(assignment.start.hashes)
         for component in components:

@@ -72,6 +72,18 @@ def distance(run: Finished, reference: Finished) -> float:
     return float((weights(run) - expected).norm() / expected.norm())
 
 
+def losses(run: Finished) -> list[float]:
+    """All losses, in order."""
+    records = read(Path(run.summary.run_dir) / "records.jsonl")
+    return [
+        value
+        for record in records
+        if record.kind == "step"
+        for named in record.losses.values()
+        for value in named.values()
+    ]
+
+
 def replicas(count: int, *more: str) -> list[str]:
     return [f"replicas.count={count}", *more]
 
@@ -115,16 +127,6 @@ def test_the_last_mini_batch_may_be_smaller(replicated) -> None:
 
 
 def test_losses_are_means_over_all_samples(replicated) -> None:
-    def losses(run: Finished) -> list:
-        records = read(Path(run.summary.run_dir) / "records.jsonl")
-        return [
-            value
-            for record in records
-            if record.kind == "step"
-            for named in record.losses.values()
-            for value in named.values()
-        ]
-
     one = replicated.run(*ADAM[0], name="one")
     run = replicated.run(*ADAM[0], *replicas(3, "replicas.shares=[5, 17, 42]"), name="several")
     assert losses(run) == pytest.approx(losses(one), rel=1e-9)
@@ -150,6 +152,17 @@ def test_averaged_weights(replicated) -> None:
     assert 1e-9 < distance(apart, one) < 0.2 * distance(alone, one)
 
 
+@pytest.mark.parametrize("method", [[], BP], ids=["al", "bp"])
+def test_gathered_gradients_are_averaged_once_an_update(replicated, method) -> None:
+    """Shares that change from mini-batch to mini-batch of an update are those of the samples, too."""
+    overrides, two = [*method, *ADAM[0], "data.last_batch=keep", "data.samples=365"], "optimizer.accumulate=2"
+    one = replicated.run(*overrides, two, name="one")
+    each = replicated.run(*overrides, *replicas(3), name="each")
+    run = replicated.run(*overrides, *replicas(3), two, name="several")
+    assert distance(run, one) <= ADAM[1]
+    assert run.summary.all_reduce_bytes == each.summary.all_reduce_bytes / 2
+
+
 def test_stop_at_is_agreed_on(replicated) -> None:
     stop = "run={epochs: 50, evaluate_every: 3 steps, stop_at: {metric: validation_accuracy, above: 0.4}}"
     one = replicated.run(stop, *ADAM[0], name="one")
@@ -162,3 +175,20 @@ def test_a_grid(replicated, processes) -> None:
     run = replicated.run(*SGD[0], *replicas(2), "pipeline.partition=[1,2]", inline=False)
     assert run.summary.weights_sha256 == inline.summary.weights_sha256
     assert run.summary.accuracy == inline.summary.accuracy
+
+
+SCPL = ["method={kind: supervised_contrastive, projection_dim: 10, gather: true}"]
+
+
+@pytest.mark.parametrize("debiased", ["false", "0.25"])
+def test_gathered_contrasts_are_those_of_the_whole_mini_batch(replicated, debiased) -> None:
+    overrides = [*ADAM[0], *SCPL, f"method.debiased={debiased}", "data.last_batch=keep", "data.samples=365"]
+    one = replicated.run(*overrides, name="one")
+    for number, layout in enumerate(
+        [replicas(2), replicas(3, "replicas.shares=[5, 17, 42]", "pipeline.partition=[1,2]")]
+    ):
+        run = replicated.run(*overrides, *layout, name=f"several-{number}")
+        assert distance(run, one) <= ADAM[1], layout
+        assert losses(run) == pytest.approx(losses(one), rel=1e-9)
+    apart = replicated.run(*overrides, *replicas(2), "method.gather=false", name="apart")
+    assert distance(apart, one) > 1e-3
