@@ -71,6 +71,10 @@ class Accumulation:
             for index, gradient in state.get("gradients", {}).items()
         }
 
+    def clear_sums(self) -> None:
+        """Leave the gradients to another replica; the number of mini-batches stays."""
+        self._sums = {}
+
     def add(self, gradients: dict[int, torch.Tensor]) -> None:
         """Add the sums that another replica gathered over the same mini-batches."""
         for index, gradient in gradients.items():

@@ -25,7 +25,7 @@ from alray.plan.shares import shares_of_part
 from alray.seeds import derive_seed
 from alray.spec.models import Spec
 from alray.stage.clock import AmongReplicas
-from alray.stage.replication import LOOK_S, MeanWeights, SeveralReplicas
+from alray.stage.replication import LOOK_S, MeanWeights, SeveralReplicas, trained
 
 
 class ReducedReplication(SeveralReplicas):
@@ -48,10 +48,7 @@ class ReducedReplication(SeveralReplicas):
         """group: one rank for each replica of this stage, for this object alone; the rest as in `SeveralReplicas`."""
         super().__init__(spec, plan, stage=stage, replica=replica, shares=shares, store=store, in_turns=in_turns)
         self.averages_gradients = not self.averages_weights
-        self._parameters = {
-            component.index: [parameter for parameter in component.parameters() if parameter.requires_grad]
-            for component in components
-        }
+        self._parameters = {component.index: trained(component) for component in components}
         self._algorithm, self._group, self._timeout_s = ALL_REDUCES[spec.replicas.all_reduce], group, timeout_s
         self._thread = communication_thread()
         self._started: list[int] = []  # components whose gradients are being averaged

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from alray.channel.edge import Waiting
 from alray.nn.component import Component
@@ -21,10 +23,33 @@ from alray.spec.models import Spec
 from alray.stage.clock import AmongReplicas
 
 MeanWeights = dict[int, list[torch.Tensor]]
-"""Trainable parameters by component, in the order of `parameters()`."""
+"""The parameters that training changes (`trained`), by component."""
 
 LOOK_S = 2.0e-4
 """How often replicas that take turns look whether what they wait for has come."""
+
+
+@contextmanager
+def holding(components: Sequence[Component], weights: MeanWeights) -> Iterator[None]:
+    """Within it, components hold these weights instead of their own; where there are none of a component, its own."""
+    held = [
+        (parameter, parameter.data, value)
+        for component in components
+        if component.index in weights
+        for parameter, value in zip(trained(component), weights[component.index], strict=True)
+    ]
+    try:
+        for parameter, _, value in held:
+            parameter.data = value
+        yield
+    finally:
+        for parameter, own, _ in held:
+            parameter.data = own
+
+
+def trained(component: Component) -> list[nn.Parameter]:
+    """The parameters of a component that training changes."""
+    return [parameter for parameter in component.parameters() if parameter.requires_grad]
 
 
 class Replication(ABC):

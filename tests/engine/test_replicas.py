@@ -8,8 +8,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from alray.errors import SpecError
 from alray.orchestrate import Finished
 from alray.records import read
+from alray.store import checkpoint_folder
+from alray.trained.requests import evaluate_run
 
 from .conftest import Workshop
 
@@ -161,6 +164,104 @@ def test_gathered_gradients_are_averaged_once_an_update(replicated, method) -> N
     run = replicated.run(*overrides, *replicas(3), two, name="several")
     assert distance(run, one) <= ADAM[1]
     assert run.summary.all_reduce_bytes == each.summary.all_reduce_bytes / 2
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1), (1, 2)])
+def test_gathered_gradients_follow_to_another_number_of_replicas(replicated, before, after) -> None:
+    overrides = [*ADAM[0], "optimizer.accumulate=3"]
+    one = replicated.run(*overrides, name="one")
+    replicated.run(*overrides, *replicas(before), "run.steps=5")
+    run = replicated.resume("run.steps=10", *replicas(after), allow_change=True)
+    assert distance(run, one) <= ADAM[1]
+
+
+def test_gathered_gradients_are_resumed_to_the_same_bits(replicated) -> None:
+    overrides = [*SGD[0], *replicas(2, "replicas.compression=powersgd"), "optimizer.accumulate=3"]
+    whole = replicated.run(*overrides, name="whole")
+    replicated.run(*overrides, "run.steps=5")
+    again = replicated.resume("run.steps=10")
+    assert again.summary.weights_sha256 == whole.summary.weights_sha256
+
+
+APART = [*ADAM[0], *replicas(2, "replicas.synchronise={average_every: 4 steps}"), "model.components.0.dropout=0.2"]
+"""Means after mini-batches 4 and 8; a checkpoint after 5, and the end after 10."""
+
+
+def test_averaged_weights_are_resumed_to_the_same_bits(replicated) -> None:
+    whole = replicated.run(*APART, name="whole")
+    replicated.run(*APART, "run.steps=5")
+    again = replicated.resume("run.steps=10", "pipeline.partition=[1,2]")
+    assert again.summary.weights_sha256 == whole.summary.weights_sha256
+    assert again.summary.accuracy == whole.summary.accuracy
+
+
+def test_cuts_between_two_means_change_nothing_and_show_the_mean(replicated) -> None:
+    run = replicated.run(*APART, "run.evaluate_every=3 steps", "run.checkpoint={every: 3 steps, keep: 50}")
+    plain = replicated.run(*APART, "run.evaluate_every=null", "run.checkpoint=null", name="plain")
+    assert run.summary.weights_sha256 == plain.summary.weights_sha256
+    folder = checkpoint_folder(Path(run.summary.run_dir), 10)
+    for index in range(3):
+        mean = load_file(folder / f"component-{index:02d}.safetensors")
+        own = [torch.load(folder / f"component-{index:02d}.replica-{replica}-of-2.pt")["weights"] for replica in (0, 1)]
+        for name, value in mean.items():
+            assert not torch.equal(own[0][name], own[1][name])
+            torch.testing.assert_close(value, (own[0][name] + own[1][name]) / 2, rtol=0, atol=1e-15)
+    shown = evaluate_run(
+        Path(run.summary.run_dir), depth=None, allow_code=False, splits=("train", "validation", "test")
+    )
+    assert shown.accuracies == run.summary.accuracy_per_depth
+
+
+def test_replicas_that_average_weights_stay_as_many(replicated) -> None:
+    """With --allow-change they go on from the mean."""
+    replicated.run(*APART, "run.steps=5")
+    with pytest.raises(
+        SpecError, match=r"`replicas.count` from 2 to 3 \(each replica has weights of its own; another number"
+    ):
+        replicated.resume("run.steps=7", "replicas.count=3")
+    run = replicated.resume("run.steps=7", "replicas.count=3", allow_change=True)
+    assert run.error is None
+
+
+OWN = '''
+import torch
+
+
+class Drawn(torch.nn.Module):
+    """Adds up what it draws. One of its parameters never has a gradient."""
+
+    def __init__(self, input, width):
+        super().__init__()
+        self.linear = torch.nn.Linear(input.elements, width)
+        self.spare = torch.nn.Parameter(torch.ones(3))
+        self.register_buffer("drawn", torch.zeros(1))
+
+    def forward(self, s, mask=None):
+        if self.training:
+            self.drawn += torch.rand(1, dtype=torch.float64).to(self.drawn)
+        return torch.tanh(self.linear(s.flatten(1)))
+'''
+DRAWN = ["model.components.0={block: 'python:own.Drawn', width: 24}", "optimizer.weight_decay=0.1"]
+
+
+@pytest.mark.parametrize("method", [[], BP], ids=["al", "bp"])
+def test_a_parameter_without_a_gradient_stays_and_each_replica_draws_its_own_numbers(replicated, method) -> None:
+    """Replica 0 draws what one process draws."""
+    (replicated.folder / "own.py").write_text(OWN)
+    overrides = [*ADAM[0], *DRAWN, *method]
+    one = replicated.run(*overrides, name="one")
+    whole = replicated.run(*overrides, *replicas(3), name="whole")
+    assert distance(whole, one) <= ADAM[1]
+    replicated.run(*overrides, *replicas(3), "run.steps=5")
+    again = replicated.resume("run.steps=10")
+
+    def drawn(run: Finished) -> list[float]:
+        folder = checkpoint_folder(Path(run.summary.run_dir), 10)
+        files = [folder / f"component-00.replica-{replica}-of-3.pt" for replica in (1, 2)]
+        return [torch.load(file)["buffers"]["f.drawn"].item() for file in files]
+
+    assert len(set(drawn(whole))) == 2
+    assert drawn(again) == drawn(whole)
 
 
 def test_stop_at_is_agreed_on(replicated) -> None:
