@@ -51,6 +51,7 @@ class Slow(torch.nn.Module):
 SGD = (["optimizer={kind: sgd, lr: 0.1, momentum: 0.9}"], 1e-5)
 ADAM = (["optimizer={kind: adam, lr: 0.01}", "run.precision=float64"], 1e-10)
 BP = ["method=backpropagation", "pipeline.schedule=single"]
+SCPL = ["method={kind: supervised_contrastive, projection_dim: 10, gather: true}"]
 ALL_REDUCES = ("backend", "ring", "halving_doubling", "tree", "star")
 
 
@@ -271,14 +272,16 @@ def test_stop_at_is_agreed_on(replicated) -> None:
     assert run.summary.steps == one.summary.steps < 250
 
 
-def test_a_grid(replicated, processes) -> None:
-    inline = replicated.run(*SGD[0], *replicas(2), name="inline")
-    run = replicated.run(*SGD[0], *replicas(2), "pipeline.partition=[1,2]", inline=False)
+@pytest.mark.parametrize(
+    "overrides",
+    [[*SGD[0], *replicas(2)], [*SCPL, *SGD[0], *replicas(3), "optimizer.accumulate=3"], APART],
+    ids=["plain", "gathers", "apart"],
+)
+def test_a_grid(replicated, processes, overrides) -> None:
+    inline = replicated.run(*overrides, name="inline")
+    run = replicated.run(*overrides, "pipeline.partition=[1,2]", inline=False)
     assert run.summary.weights_sha256 == inline.summary.weights_sha256
     assert run.summary.accuracy == inline.summary.accuracy
-
-
-SCPL = ["method={kind: supervised_contrastive, projection_dim: 10, gather: true}"]
 
 
 @pytest.mark.parametrize("debiased", ["false", "0.25"])
