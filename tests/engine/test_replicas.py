@@ -14,7 +14,7 @@ from alray.records import read
 from alray.store import checkpoint_folder
 from alray.trained.requests import evaluate_run
 
-from .conftest import Workshop
+from .conftest import Watching, Workshop
 
 SPEC = """
 name: replicas
@@ -104,6 +104,27 @@ def test_equal_one_process_on_the_whole_mini_batch(replicated, method, setting) 
         assert run.summary.accuracy == one.summary.accuracy
         assert run.summary.all_reduce_bytes > 0
     assert run.summary.shares == [5, 17, 42]
+
+
+@pytest.mark.parametrize("method", ["decoupled_greedy", SCPL[0].removeprefix("method=")], ids=["greedy", "gather"])
+def test_other_methods_equal_one_process(replicated, method) -> None:
+    overrides = [*ADAM[0], f"method={method}", "data.last_batch=keep", "data.samples=365"]
+    one = replicated.run(*overrides, name="one")
+    layout = replicas(3, "replicas.shares=[5, 17, 42]", "pipeline.partition=[1,2]")
+    run = replicated.run(*overrides, *layout, name="several")
+    assert distance(run, one) <= ADAM[1]
+    assert losses(run) == pytest.approx(losses(one), rel=1e-9)
+
+
+def test_contrasts_within_shares_are_told(replicated) -> None:
+    one = replicated.run(*SCPL, *ADAM[0], name="one")
+    watching = Watching()
+    run = replicated.run(*SCPL, "method.gather=false", *ADAM[0], *replicas(2), watching=watching)
+    assert distance(run, one) > 1e-3
+    assert watching.notes == [
+        "contrastive losses compare the samples of each replica's share of the mini-batch: 2 replicas do not train "
+        "exactly what one process would train; method.gather=true compares those of all replicas"
+    ]
 
 
 @pytest.mark.full
@@ -282,17 +303,3 @@ def test_a_grid(replicated, processes, overrides) -> None:
     run = replicated.run(*overrides, "pipeline.partition=[1,2]", inline=False)
     assert run.summary.weights_sha256 == inline.summary.weights_sha256
     assert run.summary.accuracy == inline.summary.accuracy
-
-
-@pytest.mark.parametrize("debiased", ["false", "0.25"])
-def test_gathered_contrasts_are_those_of_the_whole_mini_batch(replicated, debiased) -> None:
-    overrides = [*ADAM[0], *SCPL, f"method.debiased={debiased}", "data.last_batch=keep", "data.samples=365"]
-    one = replicated.run(*overrides, name="one")
-    for number, layout in enumerate(
-        [replicas(2), replicas(3, "replicas.shares=[5, 17, 42]", "pipeline.partition=[1,2]")]
-    ):
-        run = replicated.run(*overrides, *layout, name=f"several-{number}")
-        assert distance(run, one) <= ADAM[1], layout
-        assert losses(run) == pytest.approx(losses(one), rel=1e-9)
-    apart = replicated.run(*overrides, *replicas(2), "method.gather=false", name="apart")
-    assert distance(apart, one) > 1e-3

@@ -304,6 +304,11 @@ BAD_SPECS = (
         replicas="{count: 2, sync_batch_norm: true, synchronise: {average_every: 8 steps}}",
     ),
     bad(
+        "7 method.gather",
+        method="{kind: supervised_contrastive, gather: true}",
+        replicas="{count: 2, synchronise: {average_every: 8 steps}}",
+    ),
+    bad(
         "11 replicas.disturbance.workers",
         replicas="{count: 2, disturbance: {workers: [0, 2], factor: 2, epochs: [1, 3]}}",
     ),

@@ -36,9 +36,9 @@ class SupervisedContrastive(Method):
         projection_dim: int,
         temperature: float,
         debiased: float | bool,
-        gather: bool,
         head: Any,
         label_smoothing: float,
+        gather: bool = False,
     ) -> None:
         super().__init__(task)
         self.projection_dim, self.head, self.gather = projection_dim, head, gather
