@@ -174,7 +174,7 @@ def test_averaged_weights(replicated) -> None:
     one = replicated.run(*overrides, name="one")
     apart = replicated.run(*overrides, *replicas(2, "replicas.synchronise={average_every: 5 steps}"), name="apart")
     alone = replicated.run(*overrides, *replicas(2, "replicas.synchronise={average_every: 50 steps}"), name="alone")
-    assert 1e-9 < distance(apart, one) < 0.2 * distance(alone, one)
+    assert 1e-5 < distance(apart, one) < distance(alone, one) < 1e-3
 
 
 @pytest.mark.parametrize("method", [[], BP], ids=["al", "bp"])
@@ -308,3 +308,10 @@ def test_a_grid(replicated, processes, overrides) -> None:
     run = replicated.run(*overrides, "pipeline.partition=[1,2]", inline=False)
     assert run.summary.weights_sha256 == inline.summary.weights_sha256
     assert run.summary.accuracy == inline.summary.accuracy
+
+
+def test_a_pipeline(replicated, processes) -> None:
+    pipeline = ["method=backpropagation", "pipeline.schedule=1f1b", "pipeline.stages=2", "pipeline.micro_batches=4"]
+    one = replicated.run(*ADAM[0], *BP, name="one")
+    run = replicated.run(*ADAM[0], *pipeline, *replicas(2), inline=False)
+    assert distance(run, one) <= ADAM[1]
