@@ -182,13 +182,13 @@ def test_gathered_gradients_are_averaged_once_an_update(replicated, method) -> N
     """Shares that change from mini-batch to mini-batch of an update are those of the samples, too."""
     overrides, two = [*method, *ADAM[0], "data.last_batch=keep", "data.samples=365"], "optimizer.accumulate=2"
     one = replicated.run(*overrides, two, name="one")
-    each = replicated.run(*overrides, *replicas(3), name="each")
     run = replicated.run(*overrides, *replicas(3), two, name="several")
     assert distance(run, one) <= ADAM[1]
-    assert run.summary.all_reduce_bytes == each.summary.all_reduce_bytes / 2
+    each = replicated.run(*overrides, *replicas(3), "run.steps=2", name="each")
+    assert run.summary.all_reduce_bytes == 10 / 2 * each.summary.all_reduce_bytes / 2
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1), (1, 2)])
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1)])
 def test_gathered_gradients_follow_to_another_number_of_replicas(replicated, before, after) -> None:
     overrides = [*ADAM[0], "optimizer.accumulate=3"]
     one = replicated.run(*overrides, name="one")
@@ -266,12 +266,11 @@ class Drawn(torch.nn.Module):
 DRAWN = ["model.components.0={block: 'python:own.Drawn', width: 24}", "optimizer.weight_decay=0.1"]
 
 
-@pytest.mark.parametrize("method", [[], BP], ids=["al", "bp"])
-def test_a_parameter_without_a_gradient_stays(replicated, method) -> None:
+def test_a_parameter_without_a_gradient_stays(replicated) -> None:
     """With weight decay, a gradient of zeros would move it."""
     (replicated.folder / "own.py").write_text(OWN)
-    one = replicated.run(*ADAM[0], *DRAWN, *method, name="one")
-    assert distance(replicated.run(*ADAM[0], *DRAWN, *method, *replicas(2)), one) <= ADAM[1]
+    one = replicated.run(*ADAM[0], *DRAWN, *BP, name="one")
+    assert distance(replicated.run(*ADAM[0], *DRAWN, *BP, *replicas(2)), one) <= ADAM[1]
 
 
 def test_each_replica_draws_numbers_of_its_own(replicated) -> None:
@@ -286,7 +285,9 @@ def test_each_replica_draws_numbers_of_its_own(replicated) -> None:
     overrides = [*ADAM[0], *DRAWN]
     whole = replicated.run(*overrides, *replicas(3), name="whole")
     assert len(set(drawn(whole, 1, 2))) == 3
-    assert drawn(whole) == drawn(replicated.run(*overrides, name="alone"))
+    alone = replicated.run(*overrides, name="alone")
+    assert drawn(whole) == drawn(alone)
+    assert distance(whole, alone) <= ADAM[1], "the parameter without a gradient stays here, too"
     replicated.run(*overrides, *replicas(3), "run.steps=5")
     assert drawn(replicated.resume("run.steps=10"), 1, 2) == drawn(whole, 1, 2)
 
