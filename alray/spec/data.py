@@ -12,7 +12,6 @@ from pydantic import (
     Tag,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 
 from alray.spec.choice import OPEN_TAG, Choice
@@ -205,15 +204,6 @@ class HuggingFace(TextSection):
     """Columns that form a document, joined by a space. Default: [text]."""
     label_column: str = "label"
     """Column of the class: a ClassLabel, an integer or a text. Default: label."""
-
-    @model_validator(mode="after")
-    def _one_place(self) -> HuggingFace:
-        if (self.dataset is None) == (self.path is None):
-            raise refusal(
-                "give exactly one of `dataset` and `path`",
-                "`dataset` is a name on the hub, `path` is a folder on disk",
-            )
-        return self
 
 
 class OwnData(OwnCode, DataSection):

@@ -40,14 +40,16 @@ def _reference(text: str) -> str:
     try:
         parse_python_reference(text)
     except ValueError as error:
-        raise refusal(str(error)) from error
+        raise refusal(
+            str(error), f"write {PREFIX} and the dotted name of a class, such as {PREFIX}my_module.MyClass"
+        ) from error
     return text
 
 
 def _finite(value: Any) -> Any:
     """Return a free value of the YAML file. NaN and infinities are refused at any depth."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise refusal(f"expected a finite number, got {value}")
+        raise refusal(f"expected a finite number, got {value}", "write a finite number")
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         _finite(item)
     return value

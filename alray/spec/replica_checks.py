@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from alray.schedules.table import default_schedule
 from alray.spec.finding import Check, Finding, is_pipeline
 from alray.spec.models import Spec
-from alray.spec.replicas import FixedDisturbance, PowerSgd
+from alray.spec.replicas import FixedDisturbance, PowerSgd, RandomDisturbance
 from alray.spec.section import counted, listed
 
 _LEAST_START = 2  # of torch's hook with error feedback: DDP rebuilds its buckets in the first two mini-batches
@@ -157,6 +157,25 @@ def shared_norms_suit_the_rest(spec: Spec) -> Iterator[Finding]:
         )
 
 
+def disturbance_has_a_duration(spec: Spec) -> Iterator[Finding]:
+    """A disturbance does not end before it begins."""
+    disturbance = spec.replicas.disturbance
+    if isinstance(disturbance, FixedDisturbance):
+        first, last = disturbance.epochs
+        if last < first:
+            yield (
+                ("replicas", "disturbance"),
+                f"the first epoch, {first}, is after the last one, {last}",
+                "give the first epoch first",
+            )
+    elif isinstance(disturbance, RandomDisturbance) and disturbance.most_epochs < disturbance.least_epochs:
+        yield (
+            ("replicas", "disturbance"),
+            f"least_epochs is {disturbance.least_epochs}, but most_epochs is {disturbance.most_epochs}",
+            "set most_epochs to at least least_epochs",
+        )
+
+
 def disturbed_replicas_exist(spec: Spec) -> Iterator[Finding]:
     """Only a replica there is can be slowed."""
     disturbance, count = spec.replicas.disturbance, spec.replicas.count
@@ -190,5 +209,6 @@ REPLICA_CHECKS: tuple[Check, ...] = (
     micro_batches_divide_each_share,
     norms_are_shared_by_several,
     shared_norms_suit_the_rest,
+    disturbance_has_a_duration,
     disturbed_replicas_exist,
 )
