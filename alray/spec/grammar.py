@@ -6,7 +6,7 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import Discriminator, Tag
 from pydantic.fields import FieldInfo
@@ -15,6 +15,8 @@ from alray.spec.choice import OPEN_TAG, ByShape, Choice
 from alray.spec.models import Spec
 from alray.spec.places import Path
 from alray.spec.section import Section
+
+Mark = TypeVar("Mark")
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,18 @@ def inside(annotation: Any, value: Any) -> Iterator[tuple[Any, Any]]:
         yield from ((index, item_of(chosen)) for index in range(len(value)))
     elif isinstance(value, dict) and section is not None:
         yield from ((key, hint) for key, hint in hints(section).items() if key in value)
+
+
+def marked(section: Section, mark: type[Mark], path: Path = ()) -> Iterator[tuple[Path, Any, Mark]]:
+    """Yield every value that is given in a section, or below, for a field that is annotated with a `mark`."""
+    for key, hint in hints(type(section)).items():
+        value = section.__dict__.get(key)  # a section may lack wrong values
+        marks = [item for item in bare(hint)[1] if isinstance(item, mark)]
+        if value is not None and marks:
+            yield (*path, key), value, marks[0]
+        for place, inner in enumerate(value) if isinstance(value, tuple) else [(None, value)]:
+            if isinstance(inner, Section):
+                yield from marked(inner, mark, (*path, key) if place is None else (*path, key, place))
 
 
 def selected(annotation: Any, value: Any) -> Any:

@@ -55,7 +55,14 @@ def _finite(value: Any) -> Any:
     return value
 
 
-Reference = Annotated[str, AfterValidator(_reference), WithJsonSchema({"type": "string", "pattern": rf"^{PREFIX}"})]
+@dataclass(frozen=True)
+class OwnClass:
+    """Marks the name of a class of the user."""
+
+
+Reference = Annotated[
+    str, AfterValidator(_reference), WithJsonSchema({"type": "string", "pattern": rf"^{PREFIX}"}), OwnClass()
+]
 """A class of the user's own, as text; see `alray.spec.own_code`."""
 
 FreeValue = Annotated[Any, AfterValidator(_finite)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
@@ -105,8 +106,20 @@ def located(value: Any, info: ValidationInfo) -> Path:
     return path if directory is None else Path(directory) / path
 
 
+@dataclass(frozen=True)
+class Input:
+    """Marks a path that is read: what there must be. A text is only a path if it ends with `ending`."""
+
+    kind: Literal["file", "folder"]
+    ending: str = ""
+
+
 SpecPath = Annotated[Path, BeforeValidator(located)]
 """A path. A relative one is taken from the folder of the spec, which `context["directory"]` gives."""
+InputFile = Annotated[SpecPath, Input("file")]
+"""The path of a file that is read."""
+InputFolder = Annotated[SpecPath, Input("folder")]
+"""The path of a folder that is read."""
 
 PositiveInt = Annotated[int, Field(ge=1)]
 Width = Annotated[int, Field(ge=1, le=1_000_000)]

@@ -246,6 +246,16 @@ BAD_SPECS = (
     bad("9 pipeline.stages", "9 pipeline.schedule", pipeline="{stages: 3, schedule: single}"),
     # Checks across keys, of replicas.
     bad("11 replicas.count", data="{source: digits, batch_size: 4}", replicas="{count: 5}"),
+    bad(
+        "2 data.last_batch",
+        data="{source: digits, batch_size: 323, last_batch: keep}",  # 1,293 for training: the last one has a sample
+        replicas="{count: 2}",
+    ),
+    bad(
+        "2 data.last_batch",
+        data="{source: synthetic, samples: 11, batch_size: 9, validation_fraction: 0, last_batch: keep}",
+        replicas="{count: 4}",
+    ),
     bad("11 replicas.shares", "11 replicas.shares", replicas="{count: 3, shares: [32, 31]}"),
     bad("11 replicas.shares", replicas="{count: 2, shares: [30, 34], balance: dynamic_batch_size}"),
     bad(
