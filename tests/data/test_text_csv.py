@@ -60,7 +60,7 @@ def test_one_column_of_text_a_byte_order_mark_and_windows_line_ends(tmp_path: Pa
     assert train.texts == ["café", "b"]
 
 
-REVIEWS = 'review,sentiment\n"Good, really",positive\nbad,negative\nfine,positive\n'
+REVIEWS = 'review,sentiment\n"Yes, really",good\nno,bad\nfine,good\n'
 """The layout of the IMDb reviews as Kaggle gives them: a header, and the class last."""
 
 
