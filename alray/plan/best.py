@@ -10,9 +10,12 @@ import numpy as np
 from alray.errors import PlanError
 from alray.plan.memory import memory_matrix, memory_of, stage_ranges
 from alray.plan.partition import Cut, Matrix, check_size, interval_sums, partition_auto, partition_intervals
-from alray.plan.search import MOST_CUTS, SAME, Best, every_cut, search_cut, step_of
+from alray.plan.search import SAME, Best, every_cut, search_cut, step_of
 from alray.plan.setting import Setting
 from alray.schedules.table import SCHEDULES
+
+_MOST_WEIGHED = 4_000
+"""The most cuts whose memory is computed, one after another, to find one that fits."""
 
 
 @lru_cache(maxsize=8)
@@ -88,7 +91,7 @@ def nearest_to_fitting(setting: Setting) -> Cut:
     if setting.virtual_stages == 1:
         filled = [memory_matrix(setting, stage) / limit for stage, limit in enumerate(setting.memory_limits)]
         return partition_intervals(filled, parts)
-    if comb(size - 1, parts - 1) <= MOST_CUTS:
+    if comb(size - 1, parts - 1) <= _MOST_WEIGHED:
         return min(every_cut(size, parts), key=lambda each: fullest_stage(setting, each))
     return partition_auto(
         [
