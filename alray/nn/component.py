@@ -172,6 +172,9 @@ class LocalComponent(Component):
         D  decode          one step of a route down
     """
 
+    gathers = False
+    """Whether the losses need something of all replicas; then it defines `to_gather` and `take_gathered`."""
+
     def __init__(self, index: int, f: Encoder) -> None:
         super().__init__(index, f)
         self._encoded: Tensors | None = None
@@ -196,6 +199,17 @@ class LocalComponent(Component):
         """F: `s` for the next component, with what goes along with it. step: from 1; random numbers depend on it."""
         self._encoded = self.f.run(incoming, step)
         return stopped(self._encoded)
+
+    def to_gather(self, incoming: Tensors) -> torch.Tensor:
+        """After F and before L, where the component `gathers` and there are several replicas: its rows `[N, D]`.
+
+        incoming: `labels` [N], as the data gives them.
+        """
+        raise AssertionError("a component that gathers gives rows")
+
+    def take_gathered(self, rows: torch.Tensor, first: int) -> None:
+        """The rows of all replicas, `[samples of the mini-batch, D]`; those of this replica begin at `first`."""
+        raise AssertionError("a component that gathers takes rows")
 
     def label_step(self, incoming: Tensors) -> Tensors:
         """L, after F: computes the local losses; returns what the next component gets with the labels."""

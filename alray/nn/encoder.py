@@ -59,17 +59,19 @@ class Encoder(nn.Module):
         super().__init__()
         self.body = body
         self.index, self.seed = index, seed
+        self.replica = 0
         self.draws, self.writes_input = draws, writes_input
 
     def run(self, incoming: Tensors, *purpose: str | int) -> Tensors:
         """The block on `s`, `mask` and the final state in `incoming`; returns `s` and what goes on with it.
 
-        Random numbers are drawn from (seed, component, purpose). The result still carries its gradient graph: whoever
-        passes it on must stop it.
+        Random numbers are drawn from (seed, component, purpose, replica), those of replica 0 as if it were alone. The
+        result still carries its gradient graph: whoever passes it on must stop it.
         """
         s = incoming["s"]
         if self.draws:
-            seed_draws(s.device, self.seed, "draw", self.index, *purpose)
+            whose = ("replica", self.replica) if self.replica else ()
+            seed_draws(s.device, self.seed, "draw", self.index, *purpose, *whose)
         if self.writes_input:
             s = s.clone()  # the component below still needs this tensor for its own loss
         return run_block(self.body, {**incoming, "s": s})

@@ -134,7 +134,7 @@ def _probe(
             key=f"model.components[{index}]",
             mend="it was tried on the first mini-batch; mend the block, or the spec's fields for it",
         ) from error
-    reduce_s = time_reduction(component, network.spec.replicas)
+    reduce_s = time_reduction(component, network.spec.replicas, network.spec.optimizer.accumulate)
     return _Measured(timed, passed_on, micro_batch, reduce_s), lambda: _processor_s(exercise)
 
 
