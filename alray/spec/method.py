@@ -22,8 +22,6 @@ class MethodSection(Section):
     """Whether every component learns from its own losses, so that no gradient travels between components."""
     has_label_chain: ClassVar[bool] = False
     """Whether components have label encoders, which can train at a rate of their own (`optimizer.label_lr`)."""
-    abbreviation: ClassVar[str] = ""
-    """How tables call it."""
 
     kind: str
     """Which method."""

@@ -11,12 +11,13 @@ import torch
 
 from alray.data.dataset import Data, open_data
 from alray.device import devices
+from alray.errors import DataError
 from alray.nn.network import Network
 from alray.nn.shape import Shape
 from alray.schedules.table import SCHEDULES
 from alray.spec.method import SupervisedContrastive
 from alray.spec.models import Spec
-from alray.spec.own_code import PREFIX
+from alray.spec.replica_checks import last_batch_fault
 from alray.user_code import UserCode
 
 
@@ -106,15 +107,23 @@ class Workload:
                 "contrastive losses compare the samples of each replica's share of the mini-batch: "
                 f"{not_one}; method.gather=true compares those of all replicas"
             )
-        if any(encoder.draws and not encoder.name.startswith(PREFIX) for encoder in encoders):
+        if any(encoder.draws and not encoder.own for encoder in encoders):
             notes.append(f"each replica draws its own dropout masks: {not_one}, but the same on average")
         return tuple(notes)
 
 
 def open_training_data(spec: Spec, load: Callable[[str], Any]) -> Data:
     """Open the data of a run. In a pipeline of backpropagation every text is padded to the same width, because the
-    stages fix the shapes of their messages before the run."""
-    return open_data(spec.data, seed=spec.seed, load=load, fixed_length=SCHEDULES[spec.schedule].is_pipeline)
+    stages fix the shapes of their messages before the run.
+
+    Raises DataError, also if the replicas cannot share the last mini-batch of an epoch.
+    """
+    data = open_data(spec.data, seed=spec.seed, load=load, fixed_length=SCHEDULES[spec.schedule].is_pipeline)
+    fault = last_batch_fault(spec, data.num_train)
+    if fault is not None:
+        message, mend = fault
+        raise DataError(message, key="data.last_batch", mend=mend)
+    return data
 
 
 def network_of(spec: Spec, data: DataFacts, load: Callable[[str], Any], *, trained: bool = False) -> Network:
