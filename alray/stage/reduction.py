@@ -70,12 +70,11 @@ class ReducedReplication(SeveralReplicas):
         return self._algorithm(self._group, timeout_s=self._timeout_s)
 
     def account(self) -> AmongReplicas:
-        reducers = self._reducers.values()
-        gathered_bytes = sum(gather.bytes_sent for gather in self._gathers.values())
+        exchanges: list[GradientReducer | RowGather] = [*self._reducers.values(), *self._gathers.values()]
         return AmongReplicas(
             share=self.shares[self.replica],
-            bytes_sent=sum(reducer.bytes_sent for reducer in reducers) + gathered_bytes,
-            communication_s=sum(reducer.communication_s for reducer in reducers),
+            bytes_sent=sum(each.bytes_sent for each in exchanges),
+            communication_s=sum(each.communication_s for each in exchanges),
         )
 
     def start(self, component: Component, samples: int) -> None:
