@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from alray.schedules.micro_batches import Fault
 from alray.schedules.table import default_schedule
 from alray.spec.finding import Check, Finding, is_pipeline
+from alray.spec.method import SupervisedContrastive
 from alray.spec.models import Spec
 from alray.spec.replicas import FixedDisturbance, PowerSgd, RandomDisturbance
 from alray.spec.section import counted, listed
@@ -180,6 +181,17 @@ def shared_norms_suit_the_rest(spec: Spec) -> Iterator[Finding]:
         )
 
 
+def gathered_contrasts_suit_the_rest(spec: Spec) -> Iterator[Finding]:
+    """Samples that are compared over all replicas have passed one network."""
+    method = spec.method
+    if isinstance(method, SupervisedContrastive) and method.gather and spec.replicas.synchronise != "every_step":
+        yield (
+            ("method", "gather"),
+            "replicas that train apart have no projections in common",
+            "leave it at false, or set replicas.synchronise to every_step",
+        )
+
+
 def disturbance_has_a_duration(spec: Spec) -> Iterator[Finding]:
     """A disturbance does not end before it begins."""
     disturbance = spec.replicas.disturbance
@@ -233,6 +245,7 @@ REPLICA_CHECKS: tuple[Check, ...] = (
     micro_batches_divide_each_share,
     norms_are_shared_by_several,
     shared_norms_suit_the_rest,
+    gathered_contrasts_suit_the_rest,
     disturbance_has_a_duration,
     disturbed_replicas_exist,
 )

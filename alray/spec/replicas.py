@@ -122,7 +122,8 @@ def _in_steps(duration: Duration) -> Duration:
 class AverageEvery(Section):
     """Model averaging (local SGD; Stich 2019, arXiv 1805.09767): replicas train separately and then average weights.
 
-    The mean is weighted by the replicas' shares of the mini-batch.
+    The mean is weighted by the replicas' shares of the mini-batch. Evaluations, checkpoints and the end of a run
+    between two averages show and keep the mean, and do not change the training.
     """
 
     average_every: Annotated[

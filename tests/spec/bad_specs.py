@@ -143,6 +143,11 @@ BAD_SPECS = (
     bad("2 data.text.max_tokens", data="{source: docstrings, text: {max_tokens: 0}}"),
     bad("2 data.text", data="{source: digits, text: {max_tokens: 3}}"),
     bad("2 data.train", data="{source: text_csv}"),
+    bad("2 data.label_column", data="{source: text_csv, train: a, label_column: 1.5}"),
+    bad("2 data.header", data="{source: text_csv, train: a, header: maybe}"),
+    bad("2 data.header", data="{source: text_csv, train: a, header: false, text_columns: review}"),
+    bad("2 data.text_columns", data="{source: text_csv, train: a, text_columns: [a, b], label_column: a}"),
+    bad("2 data.classes", data="{source: text_csv, train: a, classes: [a, a]}"),
     bad("2 data.text", data="{source: 'python:words.Own', text: {}, image_size: 8}"),
     # Checks across keys.
     bad("9 pipeline.partition", pipeline="{partition: [1, 3]}"),
@@ -320,6 +325,11 @@ BAD_SPECS = (
     bad(
         "11 replicas.sync_batch_norm",
         replicas="{count: 2, sync_batch_norm: true, synchronise: {average_every: 8 steps}}",
+    ),
+    bad(
+        "7 method.gather",
+        method="{kind: supervised_contrastive, gather: true}",
+        replicas="{count: 2, synchronise: {average_every: 8 steps}}",
     ),
     bad(
         "11 replicas.disturbance.workers",
