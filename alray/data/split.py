@@ -79,7 +79,9 @@ class SampleSplit(Split):
         the run, where a user's code reads the samples: whatever it draws is seeded for each sample."""
         super().__init__(shape, torch.float32, classes)
         self._own_seed = own_seed
-        self._draws = own_seed is not None and type(samples) not in (list, tuple)  # a list runs no code of the user
+        # A list itself runs no code of the user.
+        kind: type = type(samples)
+        self._draws = own_seed is not None and kind is not list and kind is not tuple
         self._samples = samples
         self._part = part
         self._name = name
