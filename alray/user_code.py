@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from alray.errors import AlrayError, Problem, SpecError, UserCodeError
+from alray.spec.find_class import is_reserved, name_is_taken, no_module
 from alray.spec.own_code import parse_python_reference
 
 FAULTS_OF_USER_CODE = Exception
@@ -52,10 +53,8 @@ class UserCode:
             self._refuse_a_taken_name(reference, top)
             self._come_first(top)
         elif not self.allow_elsewhere:
-            raise SpecError(
-                f"`{reference}`: there is no module `{top}` in {self.root}",
-                mend="put it beside the spec, or allow code from other places with --allow-code",
-            )
+            message, mend = no_module(reference, top, self.root)
+            raise SpecError(message, mend=mend)
         try:
             module = importlib.import_module(parsed.module)
         except FAULTS_OF_USER_CODE as error:
@@ -87,11 +86,9 @@ class UserCode:
         loaded = sys.modules.get(top)
         place = getattr(loaded, "__file__", None)
         installed = place is not None and "site-packages" in Path(place).parts
-        if top in sys.stdlib_module_names or top == "alray" or installed:
-            raise SpecError(
-                f"`{reference}`: `{top}` is also a module of Python or of an installed package",
-                mend="give the file beside the spec another name",
-            )
+        if is_reserved(top) or installed:
+            message, mend = name_is_taken(reference, top)
+            raise SpecError(message, mend=mend)
 
     def _come_first(self, top: str) -> None:
         """Make imports find this directory's modules before modules of the same name elsewhere.

@@ -100,7 +100,7 @@ def terminal(*, as_json: bool, spec: Path | None = None, overrides: Sequence[str
         try:
             yield streams
         except AlrayError as error:
-            streams.refuse([_placed(problem, spec, overrides) for problem in error.problems])
+            streams.refuse([placed(problem, spec, overrides) for problem in error.problems])
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as interrupt:
             streams.refuse([Problem("interrupted")])
@@ -176,7 +176,8 @@ def _writes_to(stream: TextIO, descriptor: int) -> bool:
         return False
 
 
-def _placed(problem: Problem, spec: Path | None, overrides: Sequence[str]) -> Problem:
+def placed(problem: Problem, spec: Path | None, overrides: Sequence[str] = ()) -> Problem:
+    """Return the problem with the place of its key in the spec, if it names a key but no place."""
     if spec is None or problem.file is not None or problem.key is None or problem.key.startswith("-"):
         return problem
     file, line = place_of(problem.key, spec, overrides)

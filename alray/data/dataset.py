@@ -211,9 +211,7 @@ def _require_train(samples: SomeSet | None) -> SomeSet:
 def _divide(num_samples: int, data_spec: spec.DataSection, seed: int) -> tuple[Tensor, Tensor]:
     """Return the indices of the training and the validation split into the source's training set, sorted."""
     order = torch.randperm(num_samples, generator=generator(seed, "validation"))
-    fraction = data_spec.validation_fraction
-    num_validation = max(1, round(num_samples * fraction)) if fraction > 0 else 0
-    num_kept = round((num_samples - num_validation) * data_spec.train_fraction)
+    num_validation, num_kept = data_spec.split(num_samples)
     left = f"data.validation_fraction and data.train_fraction leave {num_kept} of {num_samples} training samples"
     if num_kept == 0:
         raise DataError(left, key="data", mend="decrease the first or increase the second")

@@ -20,6 +20,9 @@ from alray.user_code import FAULTS_OF_USER_CODE, named, named_error
 __all__ = ["Component", "Encoder", "Exercise", "LocalComponent", "ProfiledPart", "Tensors"]
 
 
+_UPDATE = "the update"
+
+
 class Component(nn.Module, ABC):
     """One component: an encoder `f` and the further parts its method gives it.
 
@@ -206,6 +209,9 @@ class LocalComponent(Component):
         D  decode          one step of a route down
     """
 
+    gathers = False
+    """Whether the losses need something of all replicas; then it defines `to_gather` and `take_gathered`."""
+
     def __init__(self, index: int, f: Encoder) -> None:
         super().__init__(index, f)
         self._encoded: Tensors | None = None
@@ -233,6 +239,17 @@ class LocalComponent(Component):
         self._encoded = self.f.run(incoming, step)
         return stopped(self._encoded)
 
+    def to_gather(self, incoming: Tensors) -> torch.Tensor:
+        """After F and before L, where the component `gathers` and there are several replicas: its rows `[N, D]`.
+
+        incoming: `labels` [N], as the data gives them.
+        """
+        raise AssertionError("a component that gathers gives rows")
+
+    def take_gathered(self, rows: torch.Tensor, first: int) -> None:
+        """The rows of all replicas, `[samples of the mini-batch, D]`; those of this replica begin at `first`."""
+        raise AssertionError("a component that gathers takes rows")
+
     def label_step(self, incoming: Tensors) -> Tensors:
         """L, after F: computes the local losses; returns what the next component gets with the labels."""
         assert self._encoded is not None, "L before F"
@@ -253,7 +270,7 @@ class LocalComponent(Component):
 
     def update_step(self, lr: float, label_lr: float) -> None:
         """U: one step of every optimizer, at these rates."""
-        with self._pass("the update"):
+        with self._pass(_UPDATE):
             for name, optimizer in self.optimizers().items():
                 optimizer.step(label_lr if name == "label" else lr)
 
@@ -261,7 +278,9 @@ class LocalComponent(Component):
         """Around a pass of the method. A user's method may draw from any generator, and raise any error."""
         if self.own_method is None:
             return nullcontext()
-        seed_all(self._device, self.f.seed, "draw", self.index, self._step, name)
+        # An update is the same on all replicas, so that their weights stay equal.
+        purpose = (self._step,) if name == _UPDATE else self.f.purpose(self._step)
+        seed_all(self._device, self.f.seed, "draw", self.index, *purpose, name)
         return named(f"method `{self.own_method}`", f"{name} of component {self.index}", key="method")
 
     def infer(self, incoming: Tensors, *purpose: str | int) -> Tensors:

@@ -63,6 +63,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.body = body
         self.index, self.seed = index, seed
+        self.replica = 0
         self.own, self.draws, self.writes_input = facts.own, facts.draws, facts.writes_input
         self.title = f"block `{facts.name}`"
         self.in_backward = False
@@ -71,10 +72,11 @@ class Encoder(nn.Module):
     def run(self, incoming: Tensors, *purpose: str | int) -> Tensors:
         """The block on `s`, `mask` and the final state in `incoming`; returns `s` and what goes on with it.
 
-        Random numbers are drawn from (seed, component, purpose). The result still carries its gradient graph: whoever
-        passes it on must stop it.
+        Random numbers are drawn from (seed, component, purpose, replica), those of replica 0 as if it were alone. The
+        result still carries its gradient graph: whoever passes it on must stop it.
         """
         s = incoming["s"]
+        purpose = self.purpose(*purpose)
         if self.own:
             return self._run_own(incoming, purpose)
         if self.draws:
@@ -82,6 +84,10 @@ class Encoder(nn.Module):
         if self.writes_input:
             s = s.clone()  # the component below still needs this tensor for its own loss
         return run_block(self.body, {**incoming, "s": s})
+
+    def purpose(self, *purpose: str | int) -> tuple[str | int, ...]:
+        """What random numbers are drawn from beside seed and component."""
+        return (*purpose, "replica", self.replica) if self.replica else purpose
 
     def _run_own(self, incoming: Tensors, purpose: tuple[str | int, ...]) -> Tensors:
         """`run` of a user's block, which may draw from any generator, in its backward pass too, and raise any error.

@@ -143,7 +143,7 @@ def _probe(
             mend=_TRIED,
         ) from error
     require_same_buffers(buffers, unsaved_buffers(component), index)
-    reduce_s = time_reduction(component, network.spec.replicas)
+    reduce_s = time_reduction(component, network.spec.replicas, network.spec.optimizer.accumulate)
     return _Measured(timed, passed_on, micro_batch, reduce_s), lambda: _processor_s(exercise)
 
 

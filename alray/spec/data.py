@@ -12,13 +12,15 @@ from pydantic import (
     Tag,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 
 from alray.spec.choice import OPEN_TAG, Choice
 from alray.spec.own_code import OwnCode, Reference
 from alray.spec.section import (
     Counts,
+    Input,
+    InputFile,
+    InputFolder,
     NonNegativeInt,
     PositiveInt,
     Section,
@@ -51,6 +53,16 @@ class DataSection(Section):
     image_size: PositiveInt | None = None
     """Height and width to which images are resized, in pixels. null: images keep their size."""
 
+    @property
+    def training_set(self) -> int | None:
+        """The number of samples of the training set with validation, if the spec alone says it."""
+        return None
+
+    def split(self, samples: int) -> tuple[int, int]:
+        """Return how many of the samples of the training set are for validation and for training."""
+        validation = max(1, round(samples * self.validation_fraction)) if self.validation_fraction > 0 else 0
+        return validation, round((samples - validation) * self.train_fraction)
+
 
 class Digits(DataSection):
     """The 1,797 handwritten digits of scikit-learn: 1 x 8 x 8 pixels, 10 classes, no download.
@@ -60,6 +72,10 @@ class Digits(DataSection):
 
     source: Literal["digits"]
     """`digits`."""
+
+    @property
+    def training_set(self) -> int:
+        return 1437
 
 
 class Synthetic(DataSection):
@@ -74,15 +90,19 @@ class Synthetic(DataSection):
     samples: PositiveInt = 10000
     """Number of samples in the training set, including validation. The test set has a fifth of it. Default: 10000."""
 
+    @property
+    def training_set(self) -> int:
+        return self.samples
+
 
 class ImageFolder(DataSection):
     """Image files on disk, with one folder for each class."""
 
     source: Literal["image_folder"]
     """`image_folder`."""
-    train: SpecPath
+    train: InputFolder
     """Folder of the training set, with one folder for each class."""
-    test: SpecPath | None = None
+    test: InputFolder | None = None
     """Folder of the test set, with the same classes. null: no test set."""
     image_size: PositiveInt
     """Height and width to which images are resized, in pixels."""
@@ -93,7 +113,7 @@ class TinyImagenet(DataSection):
 
     source: Literal["tiny_imagenet"]
     """`tiny_imagenet`."""
-    root: SpecPath
+    root: InputFolder
     """Folder with `wnids.txt`, `train` and `val` (`tiny-imagenet-200` in the archive)."""
 
 
@@ -122,7 +142,7 @@ def _tokenizer(value: Any, info: ValidationInfo) -> Any:
 class Text(Section):
     """How documents become word numbers: 0 is padding, 1 is any word that is not in the vocabulary."""
 
-    tokenizer: Annotated[str, BeforeValidator(_tokenizer)] = "basic_english"
+    tokenizer: Annotated[str, BeforeValidator(_tokenizer), Input("file", ending=".json")] = "basic_english"
     """Tokenizer: `basic_english` (of torchtext: lower case, split at spaces and punctuation), the path of a tokenizer's
     .json file, or a name on the Hugging Face hub. The last two need `alray[hub]`. Default: basic_english."""
     vocabulary_size: Annotated[int, Field(ge=3, le=10_000_000)] = 30_000
@@ -149,7 +169,7 @@ class TextSection(DataSection):
 
 def _header(value: Any) -> Any:
     if not isinstance(value, bool) and value != "auto":
-        raise refusal(f"expected true, false or `auto`, got {describe(value)}")
+        raise refusal(f"expected true, false or `auto`, got {describe(value)}", "write one of them")
     return value
 
 
@@ -190,9 +210,9 @@ class TextCsv(TextSection):
 
     source: Literal["text_csv"]
     """`text_csv`."""
-    train: SpecPath
+    train: InputFile
     """File of the training set."""
-    test: SpecPath | None = None
+    test: InputFile | None = None
     """File of the test set, with the same classes and columns. null: no test set."""
     header: Annotated[bool | Literal["auto"], BeforeValidator(_header)] = "auto"
     """Whether the first line names the columns. Default: auto, if a column is given by its name, if the first line has
@@ -205,26 +225,15 @@ class TextCsv(TextSection):
     """Names of the classes, in the order of their numbers. null: those of `classes.txt`, or else the different classes
     of the training file."""
 
-    @model_validator(mode="after")
-    def _columns_fit(self) -> TextCsv:
-        named = [column for column in (self.label_column, *(self.text_columns or ())) if isinstance(column, str)]
-        if self.header is False and named:
-            raise refusal(f"without a header there is no column `{named[0]}`", "give its number, counted from 0")
-        if self.text_columns is not None and self.label_column in self.text_columns:
-            raise refusal("the column of the class is also a column of text", "leave it out of text_columns")
-        if self.classes is not None and len(set(self.classes)) < len(self.classes):
-            raise refusal("two classes have the same name", "name every class once")
-        return self
-
 
 class TextFolder(TextSection):
     """Documents in .txt files, with one folder for each class, as in IMDb. A folder `unsup` is skipped."""
 
     source: Literal["text_folder"]
     """`text_folder`."""
-    train: SpecPath
+    train: InputFolder
     """Folder of the training set, with one folder for each class."""
-    test: SpecPath | None = None
+    test: InputFolder | None = None
     """Folder of the test set, with the same classes. null: no test set."""
 
 
@@ -248,7 +257,7 @@ class HuggingFace(TextSection):
     """`huggingface`."""
     dataset: str | None = None
     """Name on the hub, such as `ag_news`. Give either this or `path`."""
-    path: SpecPath | None = None
+    path: InputFolder | None = None
     """Folder on disk in a layout that `datasets.load_dataset` reads. It needs no network."""
     config: str | None = None
     """Configuration of the set, if it has several. null: the default of the set."""
@@ -260,15 +269,6 @@ class HuggingFace(TextSection):
     """Columns that form a document, joined by a space. Default: [text]."""
     label_column: str = "label"
     """Column of the class: a ClassLabel, an integer or a text. Default: label."""
-
-    @model_validator(mode="after")
-    def _one_place(self) -> HuggingFace:
-        if (self.dataset is None) == (self.path is None):
-            raise refusal(
-                "give exactly one of `dataset` and `path`",
-                "`dataset` is a name on the hub, `path` is a folder on disk",
-            )
-        return self
 
 
 class OwnData(OwnCode, DataSection):

@@ -54,6 +54,7 @@ class DataParallelReplication(SeveralReplicas):
                 key="replicas.count",
                 mend=f"use a data.batch_size that {len(shares)} divides",
             )
+        self.may_lack_gradients = spec.trains_own_code  # DDP looks for them in every mini-batch
         self._compression = spec.replicas.compression
         self._seed = derive_seed(spec.seed, "compression")  # of PowerSGD's first factors, the same on all replicas
         self._powersgd: PowerSGDState | None = None
@@ -108,7 +109,9 @@ class DataParallelStage(WholeNetworkStage):
     ) -> None:
         """Collective: all replicas call it, in processes whose default process group they form."""
         super().__init__(components, actions, replication, slowdown)
-        self._network = DistributedDataParallel(_WholeNetwork(components))
+        self._network = DistributedDataParallel(
+            _WholeNetwork(components), find_unused_parameters=replication.may_lack_gradients
+        )
         self._by_ddp = replication
         replication.register(self._network)
 

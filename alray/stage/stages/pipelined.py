@@ -254,7 +254,7 @@ class _Part(nn.Module):
         if any(component.f.own for component in self.held):
             purpose = draw_purpose(batch.step, micro_batch, batch.micro_batches)
             first = self.held[0]
-            seed_all(self._device, first.f.seed, "draw", first.index, *purpose, "weights")
+            seed_all(self._device, first.f.seed, "draw", first.index, *first.f.purpose(*purpose), "weights")
 
 
 class _End(PipelineStage):
