@@ -4,43 +4,41 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from alray.cli.terminal import Json, terminal, writing
-from alray.errors import Problem, RequestError, SpecError
+from alray.cli.terminal import AllowCode, Json, Terminal, placed, terminal, writing
+from alray.errors import AlrayError, Problem, RequestError
 from alray.report.text import counted
-
-if TYPE_CHECKING:
-    from alray.spec.models import Spec
-    from alray.spec.study.loading import LoadedStudy
 
 
 def validate(
     specs: Annotated[list[Path], typer.Argument(metavar="SPEC", help="Spec files.", show_default=False)],
     *,
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="Also open the data, run your own code and build the network without weights."),
+    ] = False,
+    allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
-    """Check specs and studies and list every problem in them."""
-    with terminal(as_json=json) as streams:
-        from alray.spec.loading import load_spec
-        from alray.spec.study.loading import is_study, load_study
+    """Check specs and studies and list every problem in them.
 
+    The data and the `python:` classes that a spec names must be there. They are opened only with --deep.
+    """
+    with terminal(as_json=json) as streams:
         good: list[dict[str, Any]] = []
         problems: list[Problem] = []
         for path in specs:
             try:
-                if is_study(path):
-                    said, text = _described_study(path, load_study(path))
-                else:
-                    said, text = _described(path, load_spec(path).spec)
-            except SpecError as error:
-                problems += error.problems
+                said = _checked(path, streams, deep=deep, allow_code=allow_code)
+            except AlrayError as error:
+                problems += [placed(problem, path) for problem in error.problems]
                 continue
             good.append(said)
             if not json:
-                streams.say(f"{path}: ok ({text})")
+                streams.say(f"{path}: ok ({_described(said)})")
         if problems:
             raise RequestError.of(tuple(problems))
         if json:
@@ -54,7 +52,7 @@ def schema(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Print the JSON Schema of specs and studies.
+    """Print the JSON Schema of a spec.
 
     The output is JSON with and without --json.
     """
@@ -67,7 +65,9 @@ def schema(
 
 
 def init(
-    path: Annotated[Path | None, typer.Argument(help="The file to write.  [default: NAME.yaml]")] = None,
+    path: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="The file to write.  [default: NAME.yaml]")
+    ] = None,
     *,
     name: Annotated[str, typer.Option("--from", metavar="NAME", help="The starter spec to copy.")] = "quickstart",
     json: Json = False,
@@ -103,23 +103,48 @@ def _written(file: Path, text: str) -> bool:
     return True
 
 
-def _described(path: Path, spec: Spec) -> tuple[dict[str, Any], str]:
-    """What a spec is, as an object and in words."""
-    components, stages = spec.model.num_components, spec.pipeline.stages
-    said = {
+def _checked(path: Path, streams: Terminal, *, deep: bool, allow_code: bool) -> dict[str, Any]:
+    """Return what a spec is. Raises SpecError, DataError or PlanError for everything that is wrong."""
+    from alray.spec.inputs import input_checks
+    from alray.spec.loading import load_spec
+    from alray.spec.study.loading import is_study, load_study
+
+    if is_study(path):
+        study = load_study(path, also=lambda folder: input_checks(folder, allow_elsewhere=allow_code))
+        if deep:
+            for point in study.points:
+                trial = next(trial for trial in study.trials if trial.point is point)
+                _plan(study.study.base, list(trial.overrides), streams, allow_code)
+        points, trials = len(study.points), len(study.trials)
+        return {"file": str(path), "study": study.study.study, "points": points, "trials": trials}
+    spec = load_spec(path, also=input_checks(path.resolve().parent, allow_elsewhere=allow_code)).spec
+    said: dict[str, Any] = {
         "file": str(path),
         "method": spec.method.kind,
         "schedule": spec.schedule,
-        "components": components,
-        "stages": stages,
+        "components": spec.model.num_components,
+        "stages": spec.pipeline.stages,
     }
-    return said, ", ".join(
-        [spec.method.kind, spec.schedule, counted(components, "component"), counted(stages, "stage")]
-    )
+    if deep:
+        said["samples"] = _plan(path, [], streams, allow_code)
+    return said
 
 
-def _described_study(path: Path, loaded: LoadedStudy) -> tuple[dict[str, Any], str]:
-    """What a study is, as an object and in words."""
-    points, trials = len(loaded.points), len(loaded.trials)
-    said = {"file": str(path), "study": loaded.study.study, "points": points, "trials": trials}
-    return said, f"a study of {counted(points, 'point')} and {counted(trials, 'trial')}"
+def _plan(path: Path, overrides: list[str], streams: Terminal, allow_code: bool) -> int:
+    """Open the data of a spec, build its network and plan it; return the number of training samples."""
+    from alray.cli.display import PlainLines
+    from alray.cli.interrupts import Interrupts
+    from alray.orchestrate import plan_spec
+
+    observer = PlainLines(streams.err, Interrupts())
+    workload, _ = plan_spec(path, overrides, probe=False, allow_code=allow_code, observer=observer)
+    return workload.data.num_train
+
+
+def _described(said: dict[str, Any]) -> str:
+    """What a spec or a study is, in words."""
+    if "study" in said:
+        return f"a study of {counted(said['points'], 'point')} and {counted(said['trials'], 'trial')}"
+    samples = f", {said['samples']:,} training samples" if "samples" in said else ""
+    components, stages = counted(said["components"], "component"), counted(said["stages"], "stage")
+    return f"{said['method']}, {said['schedule']}, {components}, {stages}{samples}"

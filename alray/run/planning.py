@@ -27,6 +27,7 @@ from alray.run.micro_batches import with_micro_batches
 from alray.schedules.micro_batches import micro_batch_norm_fault
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
+from alray.spec.replicas import AverageEvery
 from alray.stage.workload import Workload
 from alray.user_code import UserCode
 
@@ -70,7 +71,7 @@ class Planner:
     def costs(self, *, probe: bool, one_process: bool = False, kept: Path | None = None) -> Costs:
         """The costs of the components: given in the spec, else measured here if `probe`, else estimated.
 
-        kept: a folder that keeps measured costs for other runs of equal components.
+        kept: the folder of a study, which keeps measured costs for other runs of equal components.
 
         Raises PlanError if `probe` and a component is larger than this machine's memory.
         """
@@ -89,7 +90,7 @@ class Planner:
             return self._estimate()
         surroundings = self.surroundings(one_process=one_process)
         if kept is not None:
-            return kept_costs(kept, self.workload.spec, surroundings, lambda: self._measure(surroundings))
+            return kept_costs(kept / "costs", self.workload.spec, surroundings, lambda: self._measure(surroundings))
         return self._measure(surroundings)
 
     def _measure(self, surroundings: Surroundings) -> Costs:
@@ -142,6 +143,8 @@ class Planner:
                 f"there is room for {replicas} of {before.replicas} replicas: "
                 f"they take {list(plan.shares)} samples of each mini-batch from here on"
             )
+            if isinstance(self.workload.spec.replicas.synchronise, AverageEvery):
+                note("they go on from the mean of the weights and the optimizers of replica 0")
         if stages != before.stages:
             note(f"there is room for {stages} of {before.stages} stages: partition {list(plan.partition)} from here on")
         return plan

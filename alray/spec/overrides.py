@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from alray.errors import Problem, SpecError
-from alray.spec.grammar import spot_of
-from alray.spec.messages import unknown_key
+from alray.spec.grammar import spelled_out, spot_of
+from alray.spec.messages import meant_kind, unknown_key
 from alray.spec.models import Spec
 from alray.spec.places import COMMAND_LINE, Path, Places, key_text
 from alray.spec.precedence import set_aside
@@ -109,13 +109,9 @@ def _apply(
     holder = _holder(document, override.path, places, root, applied)
     if holder is None:
         return False
-    *_, last = override.path
-    value = override.value
-    choice = spot_of(document, override.path, root).choice
-    if choice is not None and isinstance(value, str):
-        value = {choice.key: value}
     applied.notes += _drop_lacking(document, holder, override, places, root)
-    holder[last] = value
+    holder[override.path[-1]] = override.value
+    spelled_out(document, root)
     places.override(override.path)
     return True
 
@@ -164,7 +160,7 @@ def _drop_lacking(
     here = spot_of(document, around, root)
     if here.choice is None or here.choice.key != key or not isinstance(holder, dict):
         return []
-    chosen = here.members.get(here.choice({key: override.value}) or "")
+    chosen = here.members.get(meant_kind(override.value, here) or "")
     if chosen is None or chosen.model_config.get("extra") == "allow":
         return []
     dropped = [old for old in holder if old not in chosen.model_fields and not places.is_override((*around, old))]

@@ -123,8 +123,7 @@ class StudyFolder:
     @property
     def study(self) -> Study:
         """The study, as its folder keeps it."""
-        document, _ = read_document(self.path / STUDY)
-        return Study.model_validate(document)
+        return Study.model_validate(read_document(self.path / STUDY).value)
 
     @property
     def enumerated(self) -> dict[str, Any]:

@@ -76,8 +76,7 @@ def run_trial(order: Order, evaluated: Callable[[EvaluationRecord], None] = lamb
         run_dir=run_dir,
         allow_code=order.allow_code,
         pages=False,
-        in_trial=True,
-        kept_costs=order.folder.path / "costs",
+        study_dir=order.folder.path,
     )
     listening = _Listening(evaluated)
     try:

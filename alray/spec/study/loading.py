@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import ValidationError
-
 from alray.errors import Problem, SpecError
+from alray.spec.finding import Check, Finding
+from alray.spec.grammar import spelled_out
 from alray.spec.loading import dump_spec, load_spec, read_document
 from alray.spec.messages import problem, problems_of
 from alray.spec.models import Spec
 from alray.spec.overrides import apply_overrides
+from alray.spec.partial import parse_document
 from alray.spec.places import COMMAND_LINE, Path, Places, key_text
-from alray.spec.section import counted
+from alray.spec.section import Section, Unknown, counted
 from alray.spec.study.checks import CHECKS, trial_faults
 from alray.spec.study.points import Point, Setting, merged, parts_of, points_of
 from alray.spec.study.section import FLAT, Study
 from alray.spec.study.trials import Trial, settings_at_the_ends, trials_of
 from alray.spec.yaml_text import write_yaml
+
+AlsoCheck = Callable[[pathlib.Path], Sequence[Check]]
+"""Gives further checks of a spec in this folder."""
 
 
 @dataclass(frozen=True)
@@ -42,59 +47,57 @@ class LoadedStudy:
 def is_study(path: str | pathlib.Path) -> bool:
     """Whether a file holds a study. False also where it cannot be read: `load_spec` tells why."""
     try:
-        document, _ = read_document(path)
+        return "study" in read_document(path).value
     except SpecError:
         return False
-    return "study" in document
 
 
-def load_study(path: str | pathlib.Path, overrides: Sequence[str] = ()) -> LoadedStudy:
+def load_study(
+    path: str | pathlib.Path, overrides: Sequence[str] = (), *, also: AlsoCheck = lambda base: ()
+) -> LoadedStudy:
     """Read the study at `path`, apply `key=value` overrides of its keys, and check every point as a spec.
 
-    Raises SpecError with as many problems as can be found at once, each with file, line, key and mend.
+    also: gives further checks of a spec in this folder. Raises SpecError with all problems, each with file, line, key
+    and mend.
     """
-    file = pathlib.Path(path)
-    document, places = read_document(path)
-    if "study" not in document:
+    file, parsed = pathlib.Path(path), read_document(path)
+    places = parsed.places
+    if "study" not in parsed.value:
         raise SpecError("this is the spec of one run, not a study", mend="run it with `alray run`", file=str(path))
+    document = spelled_out(parsed.value, Study)
     problems = apply_overrides(document, overrides, places, root=Study, flat=FLAT).problems
-    try:
-        study = Study.model_validate(document, context={"directory": file.resolve().parent})
-    except ValidationError as error:
-        problems = [*problems_of(error.errors(include_url=False), places, Study), *problems]
-        rest = _without_wrong_keys(document, error, file)
-        if rest is None:
-            raise SpecError.of(tuple(problems)) from error
-        study = rest
-    wrong: set[Any] = set()
-    for where, message, mend in (finding for check in CHECKS for finding in check(study)):
-        problems.append(problem(places, where, message, mend))
-        wrong |= {where[1]} if where[0] == "axes" and len(where) > 1 else set()
-    loader = _Loader(study, places, wrong)
-    while study.base.is_file():
-        loader.load()
-        problems += [one for one in loader.problems if one not in problems]
-        if not loader.wrong_axes:
-            break
-        wrong |= loader.wrong_axes  # without them the points may show what else is wrong
-        loader = _Loader(study, places, wrong)
+    study, errors = parse_document(Study, document, file.resolve().parent, parsed.problems)
+    problems += [*parsed.problems.values(), *problems_of(errors, places, Study)]
+    found = [finding for check in CHECKS for finding in _findings(check, study)]
+    problems += [problem(places, *finding) for finding in found]
+    loader = _Loader(_usable(study, {path[1] for path, _, _ in found if path[0] == "axes"}), places, also)
+    loader.load()
+    problems += loader.problems
     if problems:
-        raise SpecError.of(tuple(sorted(problems, key=lambda one: (one.file != str(path), one.line or 0))))
+        raise SpecError.of(
+            tuple(sorted(dict.fromkeys(problems), key=lambda one: (one.file != str(path), one.line or 0)))
+        )
     trials = tuple(trials_of(study, loader.points, [spec.seed for spec in loader.specs]))
     return LoadedStudy(study, file, tuple(loader.points), tuple(loader.specs), trials, tuple(loader.notes))
 
 
-def _without_wrong_keys(document: dict[str, Any], error: ValidationError, file: pathlib.Path) -> Study | None:
-    """The study without the keys that have an error, so that its points can be checked all the same.
+def _findings(check: Callable[[Study], Iterable[Finding]], study: Study) -> list[Finding]:
+    """What a check finds, up to where it asks for a value that is wrong in the file."""
+    found = []
+    with suppress(Unknown):
+        for finding in check(study):
+            found.append(finding)
+    return found
 
-    None if even that is no study.
-    """
-    wrong = {said["loc"][0] for said in error.errors(include_url=False) if said["loc"]}
-    rest = {key: value for key, value in document.items() if key not in wrong or key == "base"}
-    try:
-        return Study.model_validate({"study": "unnamed", **rest}, context={"directory": file.resolve().parent})
-    except ValidationError:
-        return None
+
+def _usable(study: Study, wrong_axes: set[Any]) -> Study:
+    """The study with defaults in place of what is wrong, so that its points can be checked all the same."""
+    values = {key: field.get_default(call_default_factory=True) for key, field in Study.model_fields.items()}
+    for key, value in vars(study).items():
+        if not isinstance(value, Section) or vars(value).keys() == type(value).model_fields.keys():
+            values[key] = value
+    values["axes"] = {axis: given for axis, given in values["axes"].items() if axis not in wrong_axes}
+    return Study.model_construct(**values)
 
 
 def dump_study(study: Study) -> str:
@@ -114,19 +117,18 @@ class _Found:
 class _Loader:
     """Loads the spec of every point, and of every end of the search there."""
 
-    def __init__(self, study: Study, places: Places, without: set[Any]) -> None:
-        """without: axes to leave out."""
-        axes = {axis: values for axis, values in study.axes.items() if axis not in without}
-        self._study, self._places = study.model_copy(update={"axes": axes}), places
+    def __init__(self, study: Study, places: Places, also: AlsoCheck) -> None:
+        self._study, self._places, self._also = study, places, also
         self._found: dict[tuple[object, ...], _Found] = {}
         self.points: list[Point] = []
         self.specs: list[Spec] = []
         self.notes: dict[str, None] = {}
         self.problems: list[Problem] = []
-        self.wrong_axes: set[Any] = set()
-        """Axes that no point can have."""
 
     def load(self) -> None:
+        """Load them if there is a base."""
+        if not isinstance(self._study.base, pathlib.Path) or not self._study.base.is_file():
+            return
         for point in points_of(self._study):
             self.points.append(point)
             spec = self._spec(point, point.settings)
@@ -142,7 +144,8 @@ class _Loader:
     def _spec(self, point: Point, settings: Iterable[Setting]) -> Spec | None:
         settings = tuple(settings)
         try:
-            loaded = load_spec(self._study.base, [setting.override for setting in settings])
+            overrides = [setting.override for setting in settings]
+            loaded = load_spec(self._study.base, overrides, also=self._also(self._study.base.parent))
         except SpecError as error:
             for said in error.problems:
                 self._find(said, point, settings)
@@ -168,10 +171,7 @@ class _Loader:
             alike = [point for point in self.points if _group(setting) in map(_group, point.settings)]
             same = [point for point in self.points if setting.source in [one.source for one in point.settings]]
             everywhere = everywhere or found.points in (alike, same)
-            source = setting.source
-            if found.points == alike:
-                source = _group(setting)
-                self.wrong_axes |= {setting.key} & set(self._study.axes)
+            source = _group(setting) if found.points == alike else setting.source
         message = said.message
         if source is not None:
             if key is not None and (setting is None or parts_of(key) != setting.path):
