@@ -40,7 +40,7 @@ class Options:
     allow_code: bool = False  # load the user's classes from outside the spec's folder too
     profile: tuple[range, ...] = ()  # mini-batches to trace with torch.profiler, counted from 1
     pages: bool = True  # end with the HTML page, timeline and TensorBoard files; `alray report` makes them later
-    study_dir: Path | None = None  # this is a trial: stages run in the placement group it has, costs are kept here
+    study: Path | None = None  # a trial of this study: stages run in the placement group it has, costs are kept here
 
 
 @dataclass(frozen=True)
@@ -112,15 +112,13 @@ def _run(
     (run_dir / "spec.yaml").write_text(dump_spec(as_kept(spec)), encoding="utf-8")
     write_json(run_dir / "environment.json", {**surroundings, "engine": name, "command": sys.argv})
     token = mark(run_dir)
-    costs = planner.costs(probe=True, one_process=inline, kept=options.study_dir)
+    costs = planner.costs(probe=True, one_process=inline, study=options.study)
     plan = planner.plan(costs, one_process=inline)
     write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s
     with (
         recording(run_dir, workload, surroundings, begun_s, observer.record) as recorder,
-        engine(
-            workload, token, observer.note, inline=inline, address=options.address, given=bool(options.study_dir)
-        ) as made,
+        engine(workload, token, observer.note, inline=inline, address=options.address, study=options.study) as made,
     ):
         plan = planner.fitted(plan, costs, made, observer.note)
         observer.planned(plan)
@@ -143,16 +141,9 @@ def _run(
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
     page = run_dir / "report.html" if options.pages else None
-    duration_s = time.time() - begun_s
+    duration_s, classes = time.time() - begun_s, workload.data.classes
     summary = write_summary(
-        run_dir,
-        spec,
-        driver.plan,
-        outcome.status,
-        name,
-        classes=workload.data.classes,
-        duration_s=duration_s,
-        page=page,
+        run_dir, spec, driver.plan, outcome.status, name, classes=classes, duration_s=duration_s, page=page
     )
     if page is not None:
         make_report(run_dir)

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alray.errors import RequestError, StageError
@@ -207,11 +208,12 @@ def engine(
     *,
     inline: bool,
     address: str | None = None,
-    given: bool = False,
+    study: Path | None = None,
 ) -> Iterator[Engine]:
     """The engine for a workload. With Ray, the connection to the cluster ends with the block.
 
-    given: this process is connected already, and the stages run in the placement group that it was given.
+    study: this run is a trial of the study in that folder. Its process is connected already, and its stages run in the
+    placement group that the process was given.
     """
     spec = workload.spec
     if inline:
@@ -222,7 +224,7 @@ def engine(
             )
         yield InlineEngine()
         return
-    if given:
+    if study is not None:
         yield RayEngine(workload, run_token, given=True)
         return
     from alray.graph.cluster import connect

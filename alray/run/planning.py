@@ -68,10 +68,10 @@ class Planner:
             note(line)
         return cls(replace(workload, spec=spec))
 
-    def costs(self, *, probe: bool, one_process: bool = False, kept: Path | None = None) -> Costs:
+    def costs(self, *, probe: bool, one_process: bool = False, study: Path | None = None) -> Costs:
         """The costs of the components: given in the spec, else measured here if `probe`, else estimated.
 
-        kept: the folder of a study, which keeps measured costs for other runs of equal components.
+        study: the folder of a study, which keeps measured costs for other runs of equal components.
 
         Raises PlanError if `probe` and a component is larger than this machine's memory.
         """
@@ -89,8 +89,8 @@ class Planner:
         if not probe:
             return self._estimate()
         surroundings = self.surroundings(one_process=one_process)
-        if kept is not None:
-            return kept_costs(kept / "costs", self.workload.spec, surroundings, lambda: self._measure(surroundings))
+        if study is not None:
+            return kept_costs(study / "costs", self.workload.spec, surroundings, lambda: self._measure(surroundings))
         return self._measure(surroundings)
 
     def _measure(self, surroundings: Surroundings) -> Costs:

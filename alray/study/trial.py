@@ -76,7 +76,7 @@ def run_trial(order: Order, evaluated: Callable[[EvaluationRecord], None] = lamb
         run_dir=run_dir,
         allow_code=order.allow_code,
         pages=False,
-        study_dir=order.folder.path,
+        study=order.folder.path,
     )
     listening = _Listening(evaluated)
     try:

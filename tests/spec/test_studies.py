@@ -149,8 +149,8 @@ def test_all_that_is_wrong_is_told_at_once(said: Callable[..., list[str]]) -> No
          "[1, 2, 4]"),
         ("streamed: {}", "streamed: 3", "x.yaml:7: axes.variant.streamed: expected keys of the base spec, got 3; "
          "write, for example, {streamed: {}, naive: {pipeline.schedule: naive}}"),
-        ("repeats: 2", "repeats: 0", "x.yaml:9: repeats: must be at least 1, got 0; write a number that is at least 1, or "
-         "leave the key out for 1"),
+        ("repeats: 2", "repeats: 0", "x.yaml:9: repeats: must be at least 1, got 0; write a number that is at least "
+         "1, or leave the key out for 1"),
         ("repeats", "repeat", "x.yaml:9: repeat: unknown key; did you mean `repeats`?"),
         ("run.epochs", "run.epocs", "x.yaml:3: set.run.epocs: unknown key; did you mean `epochs`?"),
         ("run.epochs: 2", "replicas: {count: 2, engine: ray_train}", None),
