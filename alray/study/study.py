@@ -52,7 +52,7 @@ def run_study(spec_file: Path, overrides: list[str], options: StudyOptions, watc
     loaded = load_study(spec_file, overrides)
     for line in loaded.notes:
         watcher.note(line)
-    return _run(loaded, lambda: StudyFolder.make(loaded, options.study_dir), options, watcher)
+    return _run(loaded, None, options, watcher)
 
 
 def resume_study(study_dir: Path, options: StudyOptions, watcher: Watcher) -> StudyReport:
@@ -60,12 +60,13 @@ def resume_study(study_dir: Path, options: StudyOptions, watcher: Watcher) -> St
     folder = StudyFolder.open(study_dir)
     loaded = load_study(folder.path / STUDY)
     folder.require_same(loaded)
-    return _run(loaded, lambda: folder, options, watcher)
+    return _run(loaded, folder, options, watcher)
 
 
-def _run(
-    loaded: LoadedStudy, folder_of: Callable[[], StudyFolder], options: StudyOptions, watcher: Watcher
-) -> StudyReport:
+def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, watcher: Watcher) -> StudyReport:
+    """begun: the folder of a study that goes on; None: a new one is made once it is clear that the study can run."""
+    if begun is not None and all(begun.has_ended(trial.number) for trial in loaded.trials):
+        return write_report(begun)
     specs = [loaded.spec_of(trial) for trial in loaded.trials]
     bundles = [stage_bundles(spec, spec.pipeline.stages, spec.replicas.count) for spec in specs]
     largest = max(bundles, key=lambda each: sum(bundle.get("CPU", 0.0) for bundle in each))
@@ -79,7 +80,7 @@ def _run(
                     key="resources.per_stage",
                     mend="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
                 )
-        folder = folder_of()
+        folder = begun or StudyFolder.make(loaded, options.study_dir)
         with folder.held():
             _run_trials(loaded, specs, folder, options, watcher)
     return write_report(folder)
@@ -120,6 +121,11 @@ def _run_trials(
         label, total = orders[number][0].trial.label, len(loaded.trials)
         watcher.progress(Progress(record, label, total - len(left) + done, total, left_s))
 
-    if orders:
-        asha = study.trial_scheduler if isinstance(study.trial_scheduler, Asha) else None
-        run_trials(list(orders.values()), max_concurrent=study.max_concurrent, asha=asha, ended=ended)
+    asha = study.trial_scheduler if isinstance(study.trial_scheduler, Asha) else None
+    run_trials(
+        list(orders.values()),
+        storage=folder.path / "tune",
+        max_concurrent=study.max_concurrent,
+        asha=asha,
+        ended=ended,
+    )

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import io
 import os
-import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 from ray import tune
@@ -106,6 +107,16 @@ class AshaPerPoint(FIFOScheduler):
         self._of(trial).on_trial_remove(tune_controller, trial)
 
 
+@contextmanager
+def _emptied(folder: Path) -> Iterator[None]:
+    """Delete a folder before and after the block; an earlier process may have been killed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _report(evaluation: EvaluationRecord) -> None:
     """Let the trial scheduler decide whether this trial goes on; if not, Tune raises SystemExit."""
     if evaluation.validation is not None:  # a metric that is None would end the whole experiment
@@ -115,14 +126,15 @@ def _report(evaluation: EvaluationRecord) -> None:
 def run_trials(
     orders: Sequence[tuple[Order, Spec]],
     *,
+    storage: Path,
     max_concurrent: int | None,
     asha: Asha | None,
     ended: Callable[[int, str | None], None],
 ) -> None:
     """Run the trials on the connected cluster. Returns when all have ended, or at the first Ctrl-C.
 
-    asha: None to run every trial to its end. ended: is called with the number of each trial that has ended, and with
-    the reason if its process died.
+    storage: a folder for what Tune writes; it is deleted. asha: None to run every trial to its end. ended: is called
+    with the number of each trial that has ended, and with the reason if its process died.
     """
     os.environ |= _QUIET
     by_number = {order.trial.number: order for order, _ in orders}
@@ -139,7 +151,7 @@ def run_trials(
         return f"{trial.config[_NUMBER]:04d}"
 
     # Tune prints on standard output what it does; `ended` tells what matters.
-    with tempfile.TemporaryDirectory(prefix="alray-tune-") as storage, redirect_stdout(io.StringIO()):
+    with _emptied(storage), redirect_stdout(io.StringIO()):
         tune.Tuner(
             tune.with_resources(trainable, lambda config: resources[config[_NUMBER]]),
             param_space={_NUMBER: tune.grid_search(sorted(by_number))},
@@ -150,5 +162,5 @@ def run_trials(
                 trial_name_creator=name,
                 trial_dirname_creator=name,
             ),
-            run_config=tune.RunConfig(name="study", storage_path=storage, verbose=0, callbacks=[_Watch(ended)]),
+            run_config=tune.RunConfig(name="study", storage_path=str(storage), verbose=0, callbacks=[_Watch(ended)]),
         ).fit()

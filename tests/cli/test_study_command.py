@@ -88,6 +88,7 @@ def test_trials_are_results_whether_they_succeed_or_fail(
     assert (answer["status"], answer["trials"], answer["statuses"]) == ("finished", 4, {"finished": 3, "failed": 1})
     assert {path.name for path in Path("out").iterdir()} >= {"report.html", "study.json", "table.csv"}
     assert "does not exist" in Path("out/report.html").read_text()
+    assert alray("study", "--resume", "out").out == said.out  # nothing is left to run, so no Ray is started
     assert text == Path("x.yaml").read_text()
 
 

@@ -111,6 +111,7 @@ def test_a_killed_study_goes_on_to_the_same_records(
     report = resume_study(out, StudyOptions(), watcher)
     assert report.summary.status == "finished"
     assert [progress.record.number for progress in seen] == [1]
+    assert not (out / "tune").exists()
     again, second = StudyFolder.open(out).records()
     assert again == first
     alone = workshop.run().summary

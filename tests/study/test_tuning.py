@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from alray.run.engines import RayEngine
 from alray.spec.study.section import Asha
 from alray.study.tuning import AshaPerPoint, trial_resources
 
@@ -41,3 +42,19 @@ def test_only_trials_of_one_point_are_compared() -> None:
     assert said(5, 50, 0.1) == "CONTINUE"  # it has not seen enough samples
     assert said(5, 100, 0.1) == "STOP"
     assert said(6, 100, 0.3) == "CONTINUE"
+
+
+def test_a_trial_goes_on_in_the_group_it_was_given_or_not_at_all(make_workload: Any, monkeypatch: Any) -> None:
+    given: list[int] = []
+    whole = True
+
+    def placement(bundles: list[dict[str, float]]) -> SimpleNamespace:
+        given.append(len(bundles))
+        return SimpleNamespace(is_whole=whole)
+
+    monkeypatch.setattr("alray.graph.placement.Placement.given", placement)
+    engine = RayEngine(make_workload("pipeline.stages=2"), "token", given=True)
+    assert engine.room(2, 1) == (2, 1)
+    whole = False  # a node was lost
+    assert engine.room(2, 1) == (0, 0)
+    assert given == [2, 2]
