@@ -80,12 +80,20 @@ def resume_run(
     *,
     allow_change: bool,
 ) -> Finished:
-    """Go on with a run from its last checkpoint, on the same stages or on others."""
+    """Go on with a run from its last checkpoint, on the same stages or on others.
+
+    A run that is finished and was given nothing more to do is left as it is.
+    """
     resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
     code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
     planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.manifest is not None)
     engine_name(planner.workload.spec, inline=options.inline)
-    require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
+    total = planner.workload.total_steps
+    require_steps(options.profile, done=resumed.start.step, total=total)
+    finished = resumed.finished(total)
+    if finished is not None:
+        observer.note(f"nothing is left to do: the run has finished after {finished.steps:,} mini-batches")
+        return Finished(finished, None)
     return _run(planner, resumed.run_dir, resumed, options, observer, interrupts)
 
 

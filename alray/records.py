@@ -138,23 +138,47 @@ RECORD: TypeAdapter[Record] = TypeAdapter(Record)
 
 
 class Best(BaseModel):
-    """The evaluation with the best validation accuracy."""
+    """The evaluation with the best validation accuracy, the earliest of equals."""
 
     model_config = ConfigDict(extra="forbid")
 
     step: int
     validation: float | None
     test: float | None
+    checkpoint: str | None = None  # in a summary: the checkpoint of these weights, relative to the run folder, if kept
 
 
 class Accuracy(BaseModel):
-    """Accuracy of the final weights, in 0..1."""
+    """Accuracy of the whole network, in 0..1."""
 
     model_config = ConfigDict(extra="forbid")
 
     train: float | None = None
     validation: float | None = None
     test: float | None = None
+
+
+class Standing(BaseModel):
+    """What the evaluations of a run have come to so far. Every checkpoint holds it, so that a resumed run goes on from
+    it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    step: int = 0  # mini-batches before the last evaluation
+    last: Accuracy = Accuracy()
+    best: Best | None = None  # chosen on validation: the test set chooses nothing
+    since_best: int = 0  # evaluations after the best one
+
+    def after(self, evaluation: EvaluationRecord) -> Standing:
+        """The standing after one more evaluation. A second one after the same mini-batch changes nothing."""
+        if evaluation.step == self.step:
+            return self
+        train, validation, test = evaluation.train, evaluation.validation, evaluation.test
+        best, since_best = self.best, self.since_best + 1
+        if validation is not None and (best is None or best.validation is None or validation > best.validation):
+            best, since_best = Best(step=evaluation.step, validation=validation, test=test), 0
+        last = Accuracy(train=train, validation=validation, test=test)
+        return Standing(step=evaluation.step, last=last, best=best, since_best=since_best)
 
 
 class Failure(BaseModel):

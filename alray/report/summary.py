@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from statistics import median
 from typing import Literal, NotRequired, TypedDict, Unpack
@@ -21,6 +22,7 @@ from alray.records import (
     PlanRecord,
     Record,
     StageRecord,
+    Standing,
     Summary,
     effective,
     read,
@@ -29,7 +31,7 @@ from alray.records import (
 from alray.report.attempts import split_attempts, timed_records
 from alray.spec.models import Spec
 from alray.stage.weights_hash import weights_sha256
-from alray.store import checkpoint_folder, latest_manifest
+from alray.store import checkpoint_folder, has_checkpoint, latest_manifest
 
 
 class Facts(TypedDict):
@@ -116,6 +118,8 @@ def write_summary(
         parameters=sum(component.parameters for component in plan.costs.components),
         report=None if page is None else str(page),
     )
+    if summary.best is not None and has_checkpoint(run_dir, summary.best.step):
+        summary.best.checkpoint = str(checkpoint_folder(run_dir, summary.best.step).relative_to(run_dir))
     write_json(run_dir / "summary.json", summary.model_dump(mode="json"))
     return summary
 
@@ -149,7 +153,7 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
         bubble=_bubble(timed),
         predicted_bubble=plan.predicted_bubble,
         accuracy=_accuracy(final),
-        best=_best(evaluations),
+        best=reduce(Standing.after, evaluations, Standing()).best,
         accuracy_per_depth=list(final.per_depth) if final else [],
         peak_memory_bytes=_peak_memory_bytes(records, plan),
         bytes_sent=_bytes_sent(records),
@@ -189,17 +193,6 @@ def _accuracy(final: EvaluationRecord | None) -> Accuracy:
     if final is None:
         return Accuracy()
     return Accuracy(train=final.train, validation=final.validation, test=final.test)
-
-
-def _best(evaluations: Sequence[EvaluationRecord]) -> Best | None:
-    """The evaluation with the highest validation accuracy, the earliest of equals. The test set chooses nothing."""
-    best: Best | None = None
-    for record in evaluations:
-        if record.validation is None:
-            continue
-        if best is None or best.validation is None or record.validation > best.validation:
-            best = Best(step=record.step, validation=record.validation, test=record.test)
-    return best
 
 
 def _peak_memory_bytes(records: Sequence[Record], plan: Plan) -> list[int | None]:

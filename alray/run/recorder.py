@@ -162,6 +162,7 @@ class Recorder:
             files=files,
             environment=self._environment,
             shares=report.shares,
+            standing=next((part.standing for part in parts if part.standing is not None), None),
         )
         prune(self.run_dir, self._keep)
         self.write(

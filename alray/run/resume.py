@@ -10,7 +10,7 @@ from typing import Any
 
 from alray.errors import SpecError
 from alray.plan.plan import Plan
-from alray.records import read
+from alray.records import Summary, read
 from alray.run.micro_batches import as_kept
 from alray.schedules.table import SCHEDULES
 from alray.spec.data import OwnData, TextSection
@@ -67,6 +67,19 @@ class Resumed:
     def spent_s(self) -> float:
         """How long the run took so far."""
         return max((record.time_s for record in read(self.run_dir / "records.jsonl")), default=0.0)
+
+    def finished(self, total_steps: int) -> Summary | None:
+        """The summary of a run that is finished and has nothing left to do; otherwise None.
+
+        total_steps: length of the run in mini-batches, as it is asked for now.
+        """
+        file = self.run_dir / "summary.json"
+        if self.manifest is None or not file.is_file():
+            return None
+        summary = Summary.model_validate_json(file.read_text(encoding="utf-8"))
+        step, standing, stop_at = self.manifest["step"], self.start.standing, self.spec.run.stop_at
+        over = step >= total_steps or (stop_at is not None and standing.step == step and stop_at.reached(standing))
+        return summary if over and summary.status == "finished" and summary.steps == step else None
 
     def notes(self, plan: Plan, environment: dict[str, Any], *, on_cpu: bool) -> list[str]:
         """Why the weights may not have the bits of an unbroken run, a line for each reason.

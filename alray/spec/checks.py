@@ -262,13 +262,15 @@ def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
         return
     if spec.run.evaluate_every is None:
         yield ("run", "stop_at"), "there are no evaluations before the end", "set run.evaluate_every"
-    if stop.metric == "validation_accuracy" and spec.data.validation_fraction == 0:
+    bounded = stop.above is not None or stop.below is not None
+    on_validation = "metric" if bounded and stop.metric == "validation_accuracy" else "patience"
+    if getattr(stop, on_validation) is not None and spec.data.validation_fraction == 0:
         yield (
-            ("run", "stop_at", "metric"),
+            ("run", "stop_at", on_validation),
             "there is no validation set",
             "set data.validation_fraction, to 0.1 say",
         )
-    if stop.metric == "test_accuracy" and _has_no_test_set(spec.data):
+    if bounded and stop.metric == "test_accuracy" and _has_no_test_set(spec.data):
         key = "test_split" if isinstance(spec.data, HuggingFace) else "test"
         yield ("run", "stop_at", "metric"), "there is no test set", f"set data.{key}"
 

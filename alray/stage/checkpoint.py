@@ -22,6 +22,7 @@ from safetensors.torch import save as save_safetensors
 from alray.errors import CheckpointError
 from alray.nn.component import Component
 from alray.nn.encoder import row_major
+from alray.records import Standing
 from alray.stage.replication import Replication
 from alray.stage.telemetry import CheckpointPart
 from alray.store import ComponentFile, step_folder
@@ -195,18 +196,29 @@ class CheckpointWriter:
         self._checkpoints, self._emit, self._replication = checkpoints, emit, replication
         self._pending: Future[None] | None = None
 
-    def write(self, components: list[Component], step: int, *, final: bool) -> None:
-        """Take snapshots now and write them in the background. Waits for the checkpoint before it."""
+    def write(self, components: list[Component], step: int, *, final: bool, standing: Standing | None = None) -> None:
+        """Take snapshots now and write them in the background. Waits for the checkpoint before it.
+
+        standing: of the run's evaluations, for the manifest; from stage 0 of replica 0.
+        """
         began = time.perf_counter()
         self.finish()
         replication = self._replication
         snapshots = [take_snapshot(component, replication.state_dict(component.index)) for component in components]
         shares = replication.shares if replication.deals_shares else ()
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"checkpoint-{step}")
-        self._pending = executor.submit(self._write, snapshots, step, final, began, shares)
+        self._pending = executor.submit(self._write, snapshots, step, final, began, shares, standing)
         executor.shutdown(wait=False)  # the thread ends with what it writes
 
-    def _write(self, snapshots: list[Snapshot], step: int, final: bool, began: float, shares: tuple[int, ...]) -> None:
+    def _write(
+        self,
+        snapshots: list[Snapshot],
+        step: int,
+        final: bool,
+        began: float,
+        shares: tuple[int, ...],
+        standing: Standing | None,
+    ) -> None:
         folder = self._checkpoints / step_folder(step)
         files: list[ComponentFile] = []
         for snapshot in snapshots:
@@ -218,7 +230,7 @@ class CheckpointWriter:
         if self._replication.count > 1 and not self._replication.averages_weights:
             parameters = tuple((snapshot.index, snapshot.parameters_sha256()) for snapshot in snapshots)
         duration_s = time.perf_counter() - began
-        self._emit(CheckpointPart(step, tuple(files), duration_s, final, parameters, shares))
+        self._emit(CheckpointPart(step, tuple(files), duration_s, final, parameters, shares, standing))
 
     def finish(self) -> None:
         """Wait until everything is written. Raises CheckpointError where the disk refused it."""
