@@ -80,20 +80,14 @@ def resume_run(
     *,
     allow_change: bool,
 ) -> Finished:
-    """Go on with a run from its last checkpoint, on the same stages or on others.
-
-    A run that is finished and was given nothing more to do is left as it is.
-    """
+    """Go on with a run from its last checkpoint, on the same stages or on others. A finished run is left as it is."""
     resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
     code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
     planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.manifest is not None)
     engine_name(planner.workload.spec, inline=options.inline)
-    total = planner.workload.total_steps
-    require_steps(options.profile, done=resumed.start.step, total=total)
-    finished = resumed.finished(total)
-    if finished is not None:
-        observer.note(f"nothing is left to do: the run has finished after {finished.steps:,} mini-batches")
-        return Finished(finished, None)
+    require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
+    if (summary := resumed.finished(planner.workload.total_steps, observer.note)) is not None:
+        return Finished(summary, None)
     return _run(planner, resumed.run_dir, resumed, options, observer, interrupts)
 
 
@@ -115,9 +109,10 @@ def _run(
 ) -> Finished:
     inline, workload, spec = options.inline, planner.workload, planner.workload.spec
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
-    name, surroundings = engine_name(spec, inline=inline), environment(workload.device)
+    name = engine_name(spec, inline=inline)
+    surroundings = {**environment(workload.device), "engine": name}
     (run_dir / "spec.yaml").write_text(dump_spec(as_kept(spec)), encoding="utf-8")
-    write_json(run_dir / "environment.json", {**surroundings, "engine": name, "command": sys.argv})
+    write_json(run_dir / "environment.json", {**surroundings, "command": sys.argv})
     token = mark(run_dir)
     costs = planner.costs(probe=True, one_process=inline)
     plan = planner.plan(costs, one_process=inline)

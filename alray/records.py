@@ -128,6 +128,7 @@ class PlanRecord(_Record):
 
     kind: Literal["plan"] = "plan"
     plan: dict[str, Any]
+    engine: EngineName | None = None  # what executed it
 
 
 Record = Annotated[
@@ -191,6 +192,26 @@ class Failure(BaseModel):
     message: str
 
 
+class AttemptSummary(BaseModel):
+    """What one attempt measured, from a start or resume to its end or failure; keys as in `Summary`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    began_after: int  # mini-batches completed before it
+    ended_after: int  # mini-batches completed at its end, without lost work
+    engine: EngineName | None
+    schedule: str
+    stages: int
+    replicas: int
+    partition: list[int]
+    samples_per_s: float | None
+    step_time_s: float | None
+    predicted_step_time_s: float | None
+    bubble: float | None
+    predicted_bubble: float | None
+    peak_memory_bytes: list[int | None]
+
+
 class Summary(BaseModel):
     """`summary.json`: the results of a run. A value that the run does not have is null."""
 
@@ -227,6 +248,7 @@ class Summary(BaseModel):
     shares: list[int] = Field(default_factory=list)  # samples of a mini-batch that each replica takes at the end
     all_reduce_bytes: int = 0  # sent between replicas, over all stages
     failures: list[Failure]
+    attempts: list[AttemptSummary] = Field(default_factory=list)  # those that reached training
     report: str | None = None  # path of report.html
 
 

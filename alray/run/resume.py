@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -68,8 +68,8 @@ class Resumed:
         """How long the run took so far."""
         return max((record.time_s for record in read(self.run_dir / "records.jsonl")), default=0.0)
 
-    def finished(self, total_steps: int) -> Summary | None:
-        """The summary of a run that is finished and has nothing left to do; otherwise None.
+    def finished(self, total_steps: int, note: Callable[[str], None]) -> Summary | None:
+        """The summary of a run that is finished and has nothing left to do, which is noted; otherwise None.
 
         total_steps: length of the run in mini-batches, as it is asked for now.
         """
@@ -79,7 +79,12 @@ class Resumed:
         summary = Summary.model_validate_json(file.read_text(encoding="utf-8"))
         step, standing, stop_at = self.manifest["step"], self.start.standing, self.spec.run.stop_at
         over = step >= total_steps or (stop_at is not None and standing.step == step and stop_at.reached(standing))
-        return summary if over and summary.status == "finished" and summary.steps == step else None
+        if not over or summary.status != "finished" or summary.steps != step:
+            return None
+        length = next(key for key in _LENGTH if getattr(self.spec.run, key.removeprefix("run.")) is not None)
+        more = f"raise {length}" if step >= total_steps else "change run.stop_at"
+        note(f"nothing is left to do: the run has finished after {step:,} mini-batches; {more} to train on")
+        return summary
 
     def notes(self, plan: Plan, environment: dict[str, Any], *, on_cpu: bool) -> list[str]:
         """Why the weights may not have the bits of an unbroken run, a line for each reason.
