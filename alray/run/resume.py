@@ -169,7 +169,8 @@ def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
     number = "auto" if after.pipeline.micro_batches == "auto" else after.micro_batches
     if before.micro_batches != number:
         change = _change(_MICRO_BATCHES, before.micro_batches, number)
-        changes.append(f"{change} (each micro-batch has its own random numbers and batch statistics)")
+        why = "sums are rounded otherwise, and each micro-batch has its own random numbers and batch statistics"
+        changes.append(f"{change} ({why})")
     if (SCHEDULES[before.schedule].is_pipeline) != (SCHEDULES[after.schedule].is_pipeline) and _has_text(after):
         change = _change(_SCHEDULE, before.schedule, after.schedule)
         changes.append(f"{change} (a pipeline pads text to `max_tokens`, so random numbers fall on other words)")

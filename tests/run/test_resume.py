@@ -81,6 +81,12 @@ def test_another_layout_keeps_the_micro_batches(tmp_path, old, began, overrides,
         ),
         (ON_TWO, ("pipeline={stages: 4}",), "from 4 to 8", "gpipe pipeline.micro_batches=4"),
         ((), ON_TWO, "from 1 to 4", "naive pipeline.micro_batches=null"),
+        (  # 16 micro-batches make no whole rounds on 3 stages, so these would have another number
+            ("pipeline.schedule=zero_bubble", "pipeline.micro_batches=16", *ON_TWO),
+            ("pipeline.stages=3", "data.batch_size=96"),
+            "from 16 to 6",
+            "gpipe pipeline.micro_batches=16",
+        ),
     ],
 )
 def test_other_micro_batches_are_refused(tmp_path, old, began, overrides, change, keep) -> None:
