@@ -11,6 +11,7 @@ from rich.text import Text
 from alray.report.compare import Comparison
 from alray.report.compare_tables import Table, accuracy_table, bag_table, blocks, cost_table, depth_table
 from alray.report.single_step import HEAD, SingleStep, cells
+from alray.report.text import NOT_MEASURED
 
 _NARROW = 80
 """Columns of a file or a pipe."""
@@ -49,7 +50,9 @@ def print_comparison(comparison: Comparison, *, stream: TextIO) -> None:
             console.print()
             console.print(Text(title, style="bold"))
             numbered = Table(table.head, tuple((numbers[row[0]], *row[1:]) for row in table.rows))
-            for block in blocks(numbered, console.width):
+            for place, block in enumerate(blocks(numbered, console.width)):
+                if place:
+                    console.print()
                 console.print(_drawn(block))
     for note in comparison.notes:
         console.print()
@@ -59,8 +62,9 @@ def print_comparison(comparison: Comparison, *, stream: TextIO) -> None:
 
 def _drawn(table: Table) -> rich.table.Table:
     made = rich.table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for number, heading in enumerate(table.head):
-        made.add_column(heading, justify="right" if number else "left", overflow="fold")
+    for heading, *column in zip(table.head, *table.rows, strict=True):
+        numeric = all(cell[:1].isdigit() or cell == NOT_MEASURED for cell in column)
+        made.add_column(heading, justify="right" if numeric and heading != "run" else "left", overflow="fold")
     for row in table.rows:
         made.add_row(*map(Text, row))
     return made

@@ -205,13 +205,8 @@ def test_labels_tell_apart_by_as_few_values_as_it_takes(add: Add) -> None:
 
 
 def test_a_label_names_what_its_value_is_of(add: Add) -> None:
-    common = {"run": {"checkpoint": {"every": "1 epoch"}}}
-    runs = [add(f"{count}", (0.5, 0.5), replicas={"count": count}, **common) for count in (1, 2)]
-    runs.append(
-        add(
-            "3", (0.5, 0.5), replicas={"count": 2}, run={"checkpoint": {"every": "2 epochs"}}, optimizer={"kind": "sgd"}
-        )
-    )
+    runs = [add(f"{count}", (0.5, 0.5), replicas={"count": count}) for count in (1, 2)]
+    runs.append(add("3", (0.5, 0.5), replicas={"count": 2}, optimizer={"kind": "sgd"}))
     assert [group.label for group in compare_runs(runs).groups] == [
         "net, optimizer –, replicas 1",
         "net, optimizer –, replicas 2",
@@ -244,7 +239,7 @@ def test_the_last_evaluation_counts_where_the_best_weights_are_gone(add: Add) ->
 
 
 def test_seconds_leave_every_start_out(given: ModuleType, add: Add) -> None:
-    """A run of two attempts: 70 s until its first mini-batch, and 30 s from its last one before a resume to the next."""
+    """A run of two attempts: 70 s until its first mini-batch, and 30 s from its last one to the next attempt's first."""
     path = add("a", (0.5, 0.1), start_s=70.0)
     writer = Writer(path / "records.jsonl")
     plan = given.example_plan((1, 1))
