@@ -239,7 +239,7 @@ def test_the_last_evaluation_counts_where_the_best_weights_are_gone(add: Add) ->
 
 
 def test_seconds_leave_every_start_out(given: ModuleType, add: Add) -> None:
-    """A run of two attempts: 70 s until its first mini-batch, and 30 s from its last one to the next attempt's first."""
+    """70 s until the first mini-batch, and later 30 s from the last one before a resume to the first after it."""
     path = add("a", (0.5, 0.1), start_s=70.0)
     writer = Writer(path / "records.jsonl")
     plan = given.example_plan((1, 1))
