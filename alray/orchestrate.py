@@ -86,7 +86,7 @@ def resume_run(
     planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.manifest is not None)
     engine_name(planner.workload.spec, inline=options.inline)
     require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
-    if (summary := resumed.finished(planner.workload.total_steps, observer.note)) is not None:
+    if summary := resumed.finished(planner.workload.total_steps, observer.note):
         return Finished(summary, None)
     return _run(planner, resumed.run_dir, resumed, options, observer, interrupts)
 
@@ -109,18 +109,16 @@ def _run(
 ) -> Finished:
     inline, workload, spec = options.inline, planner.workload, planner.workload.spec
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
-    name = engine_name(spec, inline=inline)
-    surroundings = {**environment(workload.device), "engine": name}
+    name, surroundings = engine_name(spec, inline=inline), environment(workload.device)
     (run_dir / "spec.yaml").write_text(dump_spec(as_kept(spec)), encoding="utf-8")
-    write_json(run_dir / "environment.json", {**surroundings, "command": sys.argv})
-    token = mark(run_dir)
+    write_json(run_dir / "environment.json", {**surroundings, "engine": name, "command": sys.argv})
     costs = planner.costs(probe=True, one_process=inline)
     plan = planner.plan(costs, one_process=inline)
     write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s
     with (
-        recording(run_dir, workload, surroundings, begun_s, observer.record) as recorder,
-        engine(workload, inline=inline, address=options.address, run_token=token, note=observer.note) as made,
+        recording(run_dir, workload, {**surroundings, "engine": name}, begun_s, observer.record) as recorder,
+        engine(workload, inline=inline, address=options.address, run_token=mark(run_dir), note=observer.note) as made,
     ):
         plan = planner.fitted(plan, costs, made, observer.note)
         observer.planned(plan)
@@ -143,8 +141,10 @@ def _run(
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
     page = run_dir / "report.html" if options.pages else None
-    duration_s = time.time() - begun_s
-    summary = write_summary(run_dir, spec, driver.plan, outcome.status, name, duration_s=duration_s, page=page)
+    classes = workload.data.classes
+    summary = write_summary(
+        run_dir, spec, driver.plan, outcome.status, name, classes=classes, duration_s=time.time() - begun_s, page=page
+    )
     if page is not None:
         make_report(run_dir)
     return Finished(summary, outcome.error)

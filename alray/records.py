@@ -249,6 +249,7 @@ class Summary(BaseModel):
     all_reduce_bytes: int = 0  # sent between replicas, over all stages
     failures: list[Failure]
     attempts: list[AttemptSummary] = Field(default_factory=list)  # those that reached training
+    classes: list[str] = Field(default_factory=list)  # names of the classes, in the order of their numbers
     report: str | None = None  # path of report.html
 
 

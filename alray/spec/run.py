@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from alray.records import Standing
 from alray.spec.duration import Duration, SpecDuration
-from alray.spec.section import NonNegativeInt, PositiveInt, Section, listed, refusal
+from alray.spec.section import NonNegativeInt, PositiveInt, Section
 
 LENGTHS = ("epochs", "steps", "samples")
 """The keys of `run` for the length of training. Exactly one of them is given."""
@@ -36,14 +36,6 @@ class StopAt(Section):
     patience: PositiveInt | None = None
     """Stop after this many evaluations in a row without a better validation accuracy, whatever `metric` is. null: no
     limit."""
-
-    @model_validator(mode="after")
-    def _some_reason(self) -> StopAt:
-        if self.above is not None and self.below is not None:
-            raise refusal("`above` and `below` are given, but the metric has one bound", "remove one of them")
-        if self.above is None and self.below is None and self.patience is None:
-            raise refusal("it does not say when to stop", "add, for example, `above: 0.95` or `patience: 5`")
-        return self
 
     def reached(self, standing: Standing) -> bool:
         """Whether a run with these evaluations ends."""
@@ -79,12 +71,3 @@ class RunSection(Section):
     """Whether only deterministic algorithms are used, so that the same spec gives the same bits. Default: true."""
     precision: Literal["float32", "float64"] = "float32"
     """Numeric type of weights and activations. Default: float32."""
-
-    @model_validator(mode="after")
-    def _one_length(self) -> RunSection:
-        given = [key for key in LENGTHS if getattr(self, key) is not None]
-        if not given:
-            raise refusal("the length of the run is missing", f"add {listed(LENGTHS)}")
-        if len(given) > 1:
-            raise refusal(f"{listed(given, 'and')} each set the length of the run", "keep one of them")
-        return self
