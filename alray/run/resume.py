@@ -8,7 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from alray.errors import SpecError
+from pydantic import ValidationError
+
+from alray.errors import CheckpointError, SpecError
 from alray.plan.plan import Plan
 from alray.records import Summary, read
 from alray.run.micro_batches import as_kept
@@ -78,7 +80,14 @@ class Resumed:
         file = self.run_dir / "summary.json"
         if self.manifest is None or not file.is_file():
             return None
-        summary = Summary.model_validate_json(file.read_text(encoding="utf-8"))
+        try:
+            summary = Summary.model_validate_json(file.read_text(encoding="utf-8"))
+        except ValidationError as error:
+            raise CheckpointError(
+                f"not a summary: {error.errors()[0]['msg']}",
+                file=str(file),
+                mend="restore it, or delete it: the end of the run writes another",
+            ) from error
         step, standing, stop_at = self.manifest["step"], self.start.standing, self.spec.run.stop_at
         over = step >= total_steps or (stop_at is not None and standing.step == step and stop_at.reached(standing))
         if not over or summary.status != "finished" or summary.steps != step:
