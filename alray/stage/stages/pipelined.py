@@ -128,6 +128,11 @@ class PipelinedStage(RoundStage):
         """Whether this stage holds the last component."""
         return self._parts[-1].ends_in_loss
 
+    @property
+    def _averages_in_backward(self) -> bool:
+        """No: gradients are complete, and scaled, when torch's schedule is at its end."""
+        return False
+
     def mini_batch(self, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[LossValues]:
         """Send labels and mask up, so that cuts keep their place between mini-batches; then run torch's schedule."""
         began_s, step, incoming = clock.by_samples_s, batch.step, batch.incoming
