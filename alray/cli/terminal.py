@@ -54,6 +54,9 @@ class Terminal:
         self.as_json = as_json
         self.out: TextIO = sys.stdout
         self.err: TextIO = sys.stderr
+        for stream in (self.out, self.err):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # file names may have bytes that are not UTF-8
 
     def answer(self, value: Any) -> None:
         """Print the one JSON object of `--json`. Raises ValueError for a number that JSON cannot hold."""
@@ -149,7 +152,7 @@ def _alone(streams: Terminal) -> Iterator[None]:
     """
     before = sys.stdout
     before.flush()
-    with os.fdopen(os.dup(_OUT), "w", encoding="utf-8") as kept:
+    with os.fdopen(os.dup(_OUT), "w", encoding="utf-8", errors="backslashreplace") as kept:
         if _writes_to(before, _OUT):
             streams.out = kept
         os.dup2(_ERR, _OUT)

@@ -160,7 +160,7 @@ class Driver:
         if verdict.detail and verdict.stage is not None:
             log = self.run_dir / "logs" / f"stage-{verdict.stage}.log"
             log.parent.mkdir(parents=True, exist_ok=True)
-            with log.open("a", encoding="utf-8") as file:
+            with log.open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(verdict.detail)
 
 

@@ -171,9 +171,12 @@ def _bundles(spec: Spec, stages: int, replicas: int) -> list[Bundle]:
 def engine_name(spec: Spec, *, inline: bool) -> EngineName:
     """The name of the engine that runs a spec, as in records and reports.
 
-    Raises RequestError if `inline` and the spec cannot run in one process.
+    Raises RequestError if `inline` and the spec cannot run in one process, or if Ray cannot start here.
     """
     if not inline:
+        from alray.graph.cluster import require_utf8_names
+
+        require_utf8_names()
         return "ray_train" if spec.replicas.engine == "ray_train" else "ray"
     if spec.replicas.engine == "ray_train":
         raise RequestError(
