@@ -26,7 +26,7 @@ from alray.spec.loading import dump_spec, load_spec
 from alray.spec.step_ranges import require_steps
 from alray.stage.assignment import Start
 from alray.stage.workload import Workload
-from alray.store import make_run_dir, mark
+from alray.store import make_run_dir, mark, writing_to
 from alray.user_code import UserCode
 
 
@@ -68,7 +68,8 @@ def run_spec(
     require_steps(options.profile, done=0, total=workload.total_steps)
     run_dir = make_run_dir(workload.spec.name, options.run_dir)
     workload.code.copy_used(run_dir / "code")
-    return _run(planner, run_dir, None, options, observer, interrupts)
+    with writing_to(run_dir):
+        return _run(planner, run_dir, None, options, observer, interrupts)
 
 
 def resume_run(
@@ -86,7 +87,8 @@ def resume_run(
     planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.manifest is not None)
     engine_name(planner.workload.spec, inline=options.inline)
     require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
-    return _run(planner, resumed.run_dir, resumed, options, observer, interrupts)
+    with writing_to(resumed.run_dir):
+        return _run(planner, resumed.run_dir, resumed, options, observer, interrupts)
 
 
 def _load(spec_file: Path, overrides: list[str], allow_code: bool, observer: Observer) -> Planner:

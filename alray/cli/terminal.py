@@ -16,6 +16,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from alray.errors import AlrayError, Problem, RequestError, SpecError
+from alray.system_errors import from_system
 
 INTERRUPTED = 130  # exit code
 _OUT, _ERR = 1, 2  # file descriptors
@@ -98,6 +99,12 @@ def terminal(*, as_json: bool, spec: Path | None = None, overrides: Sequence[str
         except AlrayError as error:
             streams.refuse([placed(problem, spec, overrides) for problem in error.problems])
             raise typer.Exit(error.exit_code) from error
+        except (OSError, MemoryError, ImportError, RuntimeError) as fault:
+            ended = from_system(fault)
+            if ended is None:
+                raise
+            streams.refuse(ended.problems)
+            raise typer.Exit(ended.exit_code) from fault
         except KeyboardInterrupt as interrupt:
             streams.refuse([Problem("interrupted")])
             raise typer.Exit(INTERRUPTED) from interrupt

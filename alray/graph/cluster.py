@@ -7,14 +7,12 @@ import math
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from alray.errors import PlanError, RequestError, StageError, printable
+from alray.errors import PlanError, RequestError, StageError
 
 Bundle = dict[str, float]
 
@@ -51,16 +49,6 @@ def connect(
     finally:
         if own:
             ray.shutdown()
-
-
-def require_utf8_names() -> None:
-    """Raise RequestError where Ray could not start: it takes the current folder and the command line as UTF-8."""
-    for what, name in (("the current folder", str(Path.cwd())), *(("the command line", each) for each in sys.argv)):
-        if printable(name) != name:
-            raise RequestError(
-                f"Ray cannot start: `{name}` in {what} is not UTF-8",
-                mend="rename it, or run with --inline",
-            )
 
 
 def _init(address: str | None, bundles: Sequence[Bundle]) -> tuple[str, ...]:

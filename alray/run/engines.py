@@ -15,6 +15,7 @@ from alray.plan.costs import Costs
 from alray.plan.plan import Plan
 from alray.probe.device_speed import SpeedTrial, train_seconds
 from alray.records import EngineName
+from alray.run.ray_start import require_ray_can_start
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 from alray.stage.workload import Workload
@@ -174,9 +175,7 @@ def engine_name(spec: Spec, *, inline: bool) -> EngineName:
     Raises RequestError if `inline` and the spec cannot run in one process, or if Ray cannot start here.
     """
     if not inline:
-        from alray.graph.cluster import require_utf8_names
-
-        require_utf8_names()
+        require_ray_can_start()
         return "ray_train" if spec.replicas.engine == "ray_train" else "ray"
     if spec.replicas.engine == "ray_train":
         raise RequestError(
