@@ -16,7 +16,19 @@ _UNLIMITED = "unlimited"
 
 
 def from_system(fault: BaseException) -> RunError | None:
-    """The error to report for a fault that comes from the operating system; None for any other fault.
+    """The error to report for a fault that comes from the operating system; None for any other fault."""
+    known = ran_out(fault)
+    if known is not None or not isinstance(fault, OSError) or fault.errno is None:
+        return known
+    return RunError(
+        f"{fault.strerror or fault}",
+        file=_file(fault),
+        mend="restore the folder and the right to write to it; a run goes on with `alray resume`",
+    )
+
+
+def ran_out(fault: BaseException) -> RunError | None:
+    """The error to report where memory, file descriptors, threads or room on the disk ran out; None for other faults.
 
     Libraries in C report what ran out in ImportErrors and RuntimeErrors, so their texts are read too.
     """
@@ -37,16 +49,14 @@ def from_system(fault: BaseException) -> RunError | None:
         )
     if _TWICE in text and resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
         return _no_memory()
-    if not isinstance(fault, OSError) or number is None:
-        return None
-    file = os.fsdecode(fault.filename) if isinstance(fault.filename, str | bytes | os.PathLike) else None
     if number in (errno.ENOSPC, errno.EDQUOT):
-        return RunError("the disk is full", file=file, mend="make room; a run goes on with `alray resume`")
-    return RunError(
-        f"{fault.strerror or fault}",
-        file=file,
-        mend="restore the folder and the right to write to it; a run goes on with `alray resume`",
-    )
+        return RunError("the disk is full", file=_file(fault), mend="make room; a run goes on with `alray resume`")
+    return None
+
+
+def _file(fault: BaseException) -> str | None:
+    name = fault.filename if isinstance(fault, OSError) else None
+    return os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else None
 
 
 def _no_memory() -> RunError:

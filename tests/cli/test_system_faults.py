@@ -18,6 +18,20 @@ import pytest
 from alray.system_errors import from_system
 
 LONG = ("run.steps=100000", "run.evaluate_every=null", "run.checkpoint={every: 1 s}", "--run-dir", "out")
+LEAKY = """\
+import torch
+
+
+class Leaky(torch.nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.layer = torch.nn.Conv2d(1, 1, 1)
+        self.files = []
+
+    def forward(self, s, mask=None):
+        self.files.append(open("/dev/null"))
+        return self.layer(s)
+"""
 UNPRIVILEGED = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
 """Root may write to any folder. This takes that right from a command."""
 
@@ -76,11 +90,13 @@ def test_ray_is_not_started_where_it_would_crash(
     assert not Path("out").exists()
 
 
-def test_too_few_file_descriptors(spec: Path, command: list[str]) -> None:
-    done = under(command, "-n", 8, "run", spec, "--inline", "--run-dir", "out", "--json")
-    problem = the_problem(done)
-    assert problem["message"] == "ran out of file descriptors: `ulimit -n` allows 8"
-    assert not Path("out").exists()
+def test_file_descriptors_that_run_out_in_mid_run(alray: Callable[..., Any], spec: Path) -> None:
+    Path("mine.py").write_text(LEAKY)
+    spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:mine.Leaky'}", 1))
+    with limited(resource.RLIMIT_NOFILE, 200):
+        failed = alray("run", spec, "run.steps=1000", "--inline", "--run-dir", "out")
+    assert failed.code == 1
+    assert "ran out of file descriptors: `ulimit -n` allows 200; allow more" in failed.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
