@@ -1,36 +1,30 @@
-"""Loads the user's own classes, `python:package.module.Class` in a spec, from the directory of the spec."""
+"""Loads the user's own classes, `python:package.module.Class` in a spec, from the directory of the spec; and names them
+where they raise an error."""
 
 from __future__ import annotations
 
 import importlib
 import shutil
 import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from alray.errors import SpecError
+from alray.errors import AlrayError, Problem, SpecError, UserCodeError
 from alray.spec.find_class import is_reserved, name_is_taken, no_module
 from alray.spec.own_code import parse_python_reference
 
-FAULTS_OF_USER_CODE: tuple[type[Exception], ...] = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    BufferError,
-    ImportError,
-    LookupError,
-    MemoryError,
-    NameError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-)
-"""All families of the standard library's errors, except those that end a process."""
+FAULTS_OF_USER_CODE = Exception
+"""What a user's code may raise: any error, because it may have classes of its own for them."""
+
+_ALRAY = Path(__file__).resolve().parent
+_STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
 
 _roots: set[Path] = set()
 """The directories from which this process has loaded user code."""
@@ -111,6 +105,43 @@ class UserCode:
                     del sys.modules[part]
         if sys.path[:1] != [str(self.root)]:
             sys.path[:] = [str(self.root), *(entry for entry in sys.path if entry != str(self.root))]
+
+
+@contextmanager
+def named(what: str, doing: str, *, key: str) -> Iterator[None]:
+    """Inside, whatever a user's code raises becomes one UserCodeError. alray's own errors go on as they are.
+
+    what: whose code it is. doing: what it did. key: of the spec, where it is named.
+    """
+    try:
+        yield
+    except AlrayError:
+        raise
+    except FAULTS_OF_USER_CODE as fault:
+        raise named_error(fault, what, doing, key=key) from fault
+
+
+def named_error(fault: Exception, what: str, doing: str, *, key: str) -> UserCodeError:
+    """The error that names a user's code: file and line where it raised `fault`, and its own traceback.
+
+    The traceback begins in the user's code. Where it has no part in the traceback, the whole of it is kept.
+    """
+    told = traceback.TracebackException.from_exception(fault)
+    own = [place for place, frame in enumerate(told.stack) if _is_own(frame.filename)]
+    file = line = None
+    if own:
+        file, line = told.stack[own[-1]].filename, told.stack[own[-1]].lineno
+        told.stack = traceback.StackSummary.from_list(told.stack[own[0] :])
+    text = str(fault).strip() or "no message"
+    message = f"{what} raised {type(fault).__name__} in {doing}: {text}"
+    problem = Problem(message, file=file, line=line, key=key, traceback="".join(told.format()))
+    return UserCodeError.of((problem,))
+
+
+def _is_own(place: str) -> bool:
+    """Whether a file may be the user's: neither alray's, nor installed, nor part of Python."""
+    path = _source(place)
+    return path is not None and not path.is_relative_to(_ALRAY) and not path.is_relative_to(_STANDARD_LIBRARY)
 
 
 def _own_file(module: ModuleType) -> Path | None:

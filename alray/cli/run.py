@@ -116,7 +116,7 @@ def _watch(streams: Terminal, go: Callable[[Display, Interrupts], Finished]) -> 
     streams.say(summary_text(summary))
     if finished.error is not None:
         for problem in finished.error.problems:
-            streams.tell(str(problem))
+            streams.explain(problem)
     if summary.status == "failed":
         raise typer.Exit(1)
     if summary.status == "interrupted":

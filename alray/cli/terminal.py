@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from textwrap import indent
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -78,7 +79,13 @@ class Terminal:
             self.answer({"ok": False, "errors": [problem.as_json() for problem in problems]})
             return
         for problem in problems:
-            self.tell(str(problem))
+            self.explain(problem)
+
+    def explain(self, problem: Problem) -> None:
+        """Print a problem on standard error, with the traceback of a user's code below it."""
+        self.tell(str(problem))
+        if problem.traceback is not None:
+            self.tell(indent(problem.traceback.rstrip(), "    "))
 
     def _write(self, stream: Any, text: str) -> None:
         stream.write(text + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
@@ -13,7 +14,10 @@ from torch import Tensor
 from alray.data.registry import make_source
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet, TextSet, TextSource, generator
 from alray.data.split import SampleSplit, Split, require_tensor
+from alray.draws import put_back, seed_all
 from alray.errors import DataError
+from alray.spec.own_code import OwnCode
+from alray.user_code import named
 
 if TYPE_CHECKING:
     from alray.data.vocabulary import Vocabulary
@@ -118,13 +122,23 @@ def open_data(
     load: turns a reference `python:package.module.Class` into that class. fixed_length: whether all mini-batches of
     text have the largest width. Raises DataError if data is missing, damaged or too small for one mini-batch.
     """
+    if not isinstance(data_spec, OwnCode):
+        return _opened_data(data_spec, seed, load, fixed_length)
+    with put_back():  # a user's code may draw where it makes or opens a set
+        seed_all(torch.device("cpu"), seed, "source")
+        return _opened_data(data_spec, seed, load, fixed_length)
+
+
+def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], fixed_length: bool) -> Data:
     source = make_source(data_spec, load)
     if isinstance(source, TextSource):
         return _open_text(source, data_spec, seed, fixed_length)
     train, test = _opened(source.open("train"), "train"), _opened(source.open("test"), "test")
     train = _require_train(train)
     train_part, validation_part = _divide(len(train), data_spec, seed)
-    sample = train[0][0]
+    reading = named("the data source", "reading sample 0 of split `train`", key="data.source")
+    with reading if source.own else nullcontext():
+        sample = train[0][0]
     require_tensor(sample, "sample 0 of split `train`")
     shape = tuple(sample.shape)
     _require_images_to_augment(data_spec, shape)
@@ -138,6 +152,7 @@ def open_data(
             shape=shape,
             classes=source.classes,
             normalisation=source.normalisation,
+            own_seed=seed if source.own else None,
         )
 
     return Data(

@@ -293,6 +293,24 @@ def hub_set_has_one_place(spec: Spec) -> Iterator[Finding]:
         )
 
 
+def columns_suit_the_file(spec: Spec) -> Iterator[Finding]:
+    """Columns are named only where there is a header, and each has one purpose. Class names differ."""
+    data = spec.data
+    if not isinstance(data, TextCsv):
+        return
+    named = [column for column in (data.label_column, *(data.text_columns or ())) if isinstance(column, str)]
+    if data.header is False and named:
+        yield ("data", "header"), f"without a header there is no column `{named[0]}`", "give its number, counted from 0"
+    if data.text_columns is not None and data.label_column in data.text_columns:
+        yield (
+            ("data", "text_columns"),
+            "the column of the class is also a column of text",
+            "leave it out of text_columns",
+        )
+    if data.classes is not None and len(set(data.classes)) < len(data.classes):
+        yield ("data", "classes"), "two classes have the same name", "name every class once"
+
+
 def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
     """A run can only stop by what its evaluations measure."""
     stop = spec.run.stop_at
@@ -385,6 +403,7 @@ CHECKS: tuple[Check, ...] = (
     run_has_one_length,
     stop_has_one_bound,
     hub_set_has_one_place,
+    columns_suit_the_file,
     stop_metric_is_measured,
     pools_leave_an_image,
     heads_share_the_width,

@@ -167,11 +167,45 @@ class TextSection(DataSection):
         return value
 
 
-class TextCsv(TextSection):
-    """Documents in CSV files without a header: class (1 to n), then one or more columns of text.
+def _header(value: Any) -> Any:
+    if not isinstance(value, bool) and value != "auto":
+        raise refusal(f"expected true, false or `auto`, got {describe(value)}", "write one of them")
+    return value
 
-    AG News and DBpedia have this layout. A file `classes.txt` beside the training file may give the names of the
-    classes, one on each line.
+
+def _column(value: Any) -> Any:
+    named = isinstance(value, str) and value != ""
+    if not named and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise refusal(f"expected a column, got {describe(value)}", "give its name, or its number, counted from 0")
+    return value
+
+
+def _columns(value: Any) -> Any:
+    return [value] if isinstance(value, str | int) else value
+
+
+def _class_names(value: Any) -> Any:
+    """Names, where some may look like numbers: `[0, 1]` is `["0", "1"]`."""
+    if not isinstance(value, list | tuple):
+        return value
+    return [str(name) if isinstance(name, int) and not isinstance(name, bool) else name for name in value]
+
+
+Column = Annotated[str | int, BeforeValidator(_column)]
+"""A column of a table: its name in the header, or its number, counted from 0."""
+Columns = Annotated[tuple[Column, ...], BeforeValidator(_columns), Field(strict=False, min_length=1)]
+ClassNames = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    BeforeValidator(_class_names),
+    Field(strict=False, min_length=1),
+]
+
+
+class TextCsv(TextSection):
+    """Documents in CSV files: a column of classes, and one or more columns of text.
+
+    Classes are numbers from 0 or 1 without gaps, or names. A file `classes.txt` beside the training file may give the
+    names of the classes, one on each line. AG News and DBpedia are read without further keys.
     """
 
     source: Literal["text_csv"]
@@ -180,6 +214,16 @@ class TextCsv(TextSection):
     """File of the training set."""
     test: InputFile | None = None
     """File of the test set, with the same classes and columns. null: no test set."""
+    header: Annotated[bool | Literal["auto"], BeforeValidator(_header)] = "auto"
+    """Whether the first line names the columns. Default: auto, if a column is given by its name, if the first line has
+    the name `label`, or if its class is neither a number nor on another line."""
+    label_column: Column | None = None
+    """Column of the class: its name, or its number, counted from 0. null: the column `label`, or else the first."""
+    text_columns: Columns | None = None
+    """Columns that form a document, joined by a space: names or numbers, or one of them. null: all others."""
+    classes: ClassNames | None = None
+    """Names of the classes, in the order of their numbers. null: those of `classes.txt`, or else the different classes
+    of the training file."""
 
 
 class TextFolder(TextSection):

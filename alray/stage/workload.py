@@ -17,7 +17,6 @@ from alray.nn.shape import Shape
 from alray.schedules.table import SCHEDULES
 from alray.spec.method import SupervisedContrastive
 from alray.spec.models import Spec
-from alray.spec.own_code import PREFIX
 from alray.spec.replica_checks import last_batch_fault
 from alray.user_code import UserCode
 
@@ -108,7 +107,7 @@ class Workload:
                 "contrastive losses compare the samples of each replica's share of the mini-batch: "
                 f"{not_one}; method.gather=true compares those of all replicas"
             )
-        if any(encoder.draws and not encoder.name.startswith(PREFIX) for encoder in encoders):
+        if any(encoder.draws and not encoder.own for encoder in encoders):
             notes.append(f"each replica draws its own dropout masks: {not_one}, but the same on average")
         return tuple(notes)
 

@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from alray.channel.point_to_point import lost_neighbour
 from alray.errors import PlanError
+from alray.nn.component import backward_of
 from alray.nn.encoder import Tensors
 from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.plan.plan import Plan
@@ -124,7 +125,7 @@ class DataParallelStage(WholeNetworkStage):
         assert self._pending is not None, "B before F"
         loss, self._pending = self._pending, None
         zero_gradients(self._chain)
-        with _lost_replicas():
+        with backward_of(self._chain), _lost_replicas():
             loss.backward()
         self._by_ddp.sent()
         return {self._chain[-1].index: {"cross_entropy": loss.detach()}}
