@@ -5,7 +5,6 @@ spec.yaml -> Spec -> Plan -> Graph -> Run -> Report
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +17,11 @@ from alray.report.make import make_report
 from alray.report.summary import write_summary
 from alray.run.driver import Driver, Interrupts, Observer, assignments
 from alray.run.engines import engine, engine_name
-from alray.run.micro_batches import as_kept
 from alray.run.planning import Planner
+from alray.run.provenance import describe_run
 from alray.run.recorder import recording
 from alray.run.resume import Resumed
-from alray.spec.loading import dump_spec, load_spec
+from alray.spec.loading import load_spec
 from alray.spec.step_ranges import require_steps
 from alray.stage.assignment import Start
 from alray.stage.workload import Workload
@@ -110,8 +109,7 @@ def _run(
     inline, workload, spec = options.inline, planner.workload, planner.workload.spec
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
     name, surroundings = engine_name(spec, inline=inline), environment(workload.device)
-    (run_dir / "spec.yaml").write_text(dump_spec(as_kept(spec)), encoding="utf-8")
-    write_json(run_dir / "environment.json", {**surroundings, "engine": name, "command": sys.argv})
+    describe_run(run_dir, workload, {**surroundings, "engine": name})
     token = mark(run_dir)
     costs = planner.costs(probe=True, one_process=inline)
     plan = planner.plan(costs, one_process=inline)
