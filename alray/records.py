@@ -317,5 +317,5 @@ def write_json(path: Path, value: Any) -> None:
 def replace_file(path: Path, text: str) -> None:
     """Write a text file in one step: a reader finds the whole old file or the whole new one, never a part."""
     temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(text, encoding="utf-8")
+    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
     temporary.replace(path)

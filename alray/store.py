@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import secrets
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from alray.errors import CheckpointError, RequestError
+from alray.errors import CheckpointError, RequestError, RunError
 from alray.records import Standing, write_json
 
 MANIFEST = "manifest.json"
@@ -60,6 +62,30 @@ def make_run_dir(name: str, run_dir: Path | None) -> Path:
             f"the run folder cannot be made: {error.strerror}", file=str(run_dir), mend="choose another --run-dir"
         ) from error
     return run_dir.resolve()
+
+
+@contextmanager
+def writing_to(run_dir: Path) -> Iterator[None]:
+    """Raise a RunError where the block fails because the run folder was deleted or can no longer be written."""
+    try:
+        yield
+    except OSError as error:
+        require_kept(run_dir)
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise RunError(
+                f"the run folder can no longer be written: {error.strerror}",
+                file=str(run_dir),
+                mend="make it writable; then `alray resume` goes on from the last checkpoint",
+            ) from error
+        raise
+
+
+def require_kept(run_dir: Path) -> None:
+    """Raise RunError if the run folder was deleted."""
+    if not run_dir.is_dir():
+        raise RunError(
+            "the run folder was deleted while the run went on", file=str(run_dir), mend="begin again with `alray run`"
+        )
 
 
 def mark(run_dir: Path) -> str:

@@ -15,6 +15,7 @@ from alray.stage.replica_state import ReplicaState, take_replica_state, write_re
 from alray.stage.replication import MeanWeights, Replication, holding
 from alray.stage.telemetry import CheckpointPart
 from alray.store import ComponentFile, step_folder
+from alray.system_errors import ran_out
 
 
 class CheckpointWriter:
@@ -91,9 +92,10 @@ class CheckpointWriter:
         try:
             self._pending.result()
         except OSError as error:
+            known = ran_out(error)
             raise CheckpointError(
-                f"a checkpoint could not be written: {error}",
+                f"a checkpoint could not be written: {known.problems[0].message if known else error}",
                 file=str(self._checkpoints),
-                mend="make room on the disk or choose another --run-dir, then resume",
+                mend=known.problems[0].mend if known else "make the folder writable, then resume",
             ) from error
         self._pending = None
