@@ -81,7 +81,7 @@ def _show(report: StudyReport, streams: Terminal) -> None:
     from alray.cli.report_text import print_table
 
     print_table(report.table, stream=streams.out)
-    streams.say(f"study folder  {shown(report.summary.study_dir)}\nreport        {shown(str(report.summary.report))}")
+    streams.say(f"\nstudy folder  {shown(report.summary.study_dir)}\nreport        {shown(str(report.summary.report))}")
 
 
 def _progress_line(progress: Progress) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from alray.report.compare import Spread, spread
 from alray.report.compare_tables import Table, shown
 from alray.report.text import accuracy, number, seconds, share, whole
-from alray.spec.study.points import value_text
+from alray.spec.study.points import label_of, value_text
 from alray.study.records import TrialRecord
 
 Figure = Callable[[TrialRecord], float | None]
@@ -86,16 +86,16 @@ def rows_of(records: Sequence[TrialRecord], *, target: bool) -> list[Row]:
 
 def table_of(rows: Sequence[Row], *, target: bool) -> Table:
     """The rows as texts, for the terminal and for the page."""
-    axes, keys = _columns(rows)
+    _, keys = _columns(rows)
     names = [name for name in FIGURES if target or name not in _TO_TARGET]
     scaling = any(row.speed_up is not None for row in rows)
-    head = (*axes, "trials", *keys, "seeds", *(["reached"] if target else []), *(FIGURES[name][0] for name in names))
+    head = ("point", "trials", *keys, "seeds", *(["reached"] if target else []), *(FIGURES[name][0] for name in names))
     head += ("speed-up", "efficiency") if scaling else ()
     return Table(
         head,
         tuple(
             (
-                *(value_text(row.point[axis]) for axis in axes),
+                label_of(row.point) or "the base",
                 ", ".join(f"{count} {status}" for status, count in row.statuses.items()),
                 *(_setting(row.settings.get(key)) for key in keys),
                 str(row.seeds),

@@ -40,10 +40,11 @@ def in_this_process(folder: StudyFolder, study: Path, *numbers: int, target: flo
 def test_a_dry_run_lists_points_and_predicts(alray: Callable[..., Any], study: Path) -> None:
     said = alray("study", study, "--dry-run")
     assert said.code == 0
-    rows = [line.split() for line in said.out.splitlines()]
-    assert (rows[1][:5], rows[1][-2:]) == (["pipeline.stages=1", "2", "1", "1", "CPU"], ["given", "costs"])
-    assert rows[2][:5] == ["pipeline.stages=3", "2", "3", "3", "CPU"]
-    assert rows[3][:2] == ["4", "trials,"]
+    assert said.out.startswith("1  pipeline.stages=1\n2  pipeline.stages=3\n\n")
+    *_, first, second, total = [line.split() for line in said.out.splitlines()]
+    assert (first[:5], first[-2:]) == (["1", "2", "1", "1", "CPU"], ["given", "costs"])
+    assert second[:5] == ["2", "2", "3", "3", "CPU"]
+    assert total[:2] == ["4", "trials,"]
     answer = alray("study", study, "repeats=1", "--dry-run", "--json").json
     assert [trial["label"] for trial in answer["trials"]] == ["pipeline.stages=1, seed=0", "pipeline.stages=3, seed=0"]
     assert answer["points"][1]["resources"] == {"CPU": 3.0}

@@ -43,7 +43,12 @@ class Point:
     @property
     def label(self) -> str:
         """The values in one line; empty for a study without axes."""
-        return ", ".join(f"{axis}={value_text(value)}" for axis, value in self.values.items())
+        return label_of(self.values)
+
+
+def label_of(values: Mapping[str, Any]) -> str:
+    """The values of a point in one line."""
+    return ", ".join(f"{axis}={value_text(value)}" for axis, value in values.items())
 
 
 def parts_of(key: str) -> tuple[str, ...]:
