@@ -16,7 +16,7 @@ from alray.records import (
     EventRecord,
     PlanRecord,
     StageRecord,
-    StepRecord,
+    StepsRecord,
     Summary,
 )
 from alray.spec import models
@@ -24,7 +24,7 @@ from alray.spec.loading import load_spec
 from alray.spec.section import Section
 
 DOCS = Path(__file__).parents[1] / "docs"
-RECORDS = (StepRecord, StageRecord, EvaluationRecord, CheckpointRecord, EventRecord, PlanRecord)
+RECORDS = (StepsRecord, StageRecord, EvaluationRecord, CheckpointRecord, EventRecord, PlanRecord)
 
 
 def page(name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -101,7 +102,8 @@ class Recorder:
         step: int,
         stage: int | None = None,
     ) -> None:
-        self.write(EventRecord(**self._place(step), event=event, message=message, stage=stage))
+        date = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self.write(EventRecord(**self._place(step), event=event, message=message, stage=stage, date=date))
 
     def write(self, record: Record) -> None:
         self._writer.write(record)
