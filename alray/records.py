@@ -24,7 +24,7 @@ VERSION = 2
 EACH_UNTIL = 4096
 """After this many mini-batches a record of losses is the mean over 2 mini-batches, after 2 x as many over 4, ..."""
 _LINE_S, _LINE_LENGTH = 5.0, 256
-"""Losses are written at the latest after so many seconds, and so many records of them in one line."""
+"""A line of losses is written every so many seconds, and holds at most so many records."""
 
 EngineName = Literal["ray", "ray_train", "inline"]
 """What executed the plan: alray's Ray actors, the workers of Ray Train with torch's DDP, or a single process."""
@@ -394,11 +394,12 @@ class Writer:
         self._file: IO[str] = path.open("a", encoding="utf-8")
         self._thinning = Thinning()
         self._losses: list[StepRecord] = []  # not written yet
+        self._written_s = -_LINE_S  # `time_s` of the line of losses before; the first is written at once
 
     def write(self, record: Record) -> None:
         if isinstance(record, StepRecord):
             self._keep(self._thinning.take(record))
-            if self._losses and record.time_s - self._losses[0].time_s > _LINE_S:
+            if self._losses and record.time_s - self._written_s > _LINE_S:
                 self._write_losses()
             return
         if not isinstance(record, StageRecord):
@@ -422,6 +423,7 @@ class Writer:
 
     def _write_losses(self) -> None:
         self._write_line(StepsRecord.of(self._losses))
+        self._written_s = self._losses[-1].time_s
         self._losses.clear()
 
     def _write_line(self, record: Record | StepsRecord) -> None:

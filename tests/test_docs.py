@@ -19,6 +19,7 @@ from alray.records import (
     StepsRecord,
     Summary,
 )
+from alray.report.definitions import definition
 from alray.spec import models
 from alray.spec.loading import load_spec
 from alray.spec.section import Section
@@ -82,3 +83,12 @@ def test_the_way_to_the_hash_is_the_one_that_is_taken(tmp_path: Path) -> None:
     scope: dict[str, str] = {"run": str(tmp_path / "run")}
     exec(program, scope)
     assert scope["sha256"] == json.loads((tmp_path / "run/summary.json").read_text())["weights_sha256"]
+
+
+@pytest.mark.parametrize("kind", [Summary, StageRecord])
+def test_a_figure_has_one_definition(kind: type[BaseModel]) -> None:
+    """The page has the docstrings of the fields, which the report and the terminal show too."""
+    own = list(kind.model_fields)
+    if kind is StageRecord:
+        own = own[own.index("stage") :]  # the keys before it are those of every record
+    assert "\n".join(f"| `{key}` | {definition(kind, key)} |" for key in own) in page("run_folder.md")

@@ -25,6 +25,8 @@ def limited_by(setting: Setting, partition: Sequence[int], prediction: StepPredi
             f"processors are shared: {_count(threads, 'thread')} of {_count(stages * setting.replicas, 'stage')} "
             f"on {_count(cores, 'processor')}"
         )
+    if setting.in_turns:
+        return "the stages take turns in one process: a step takes as long as the work of all of them"
     if stages == 1:
         return "one stage does all the work"
     reason = _reason(setting, partition, prediction)
@@ -48,7 +50,7 @@ def _reason(setting: Setting, partition: Sequence[int], prediction: StepPredicti
         slowest_backward=_slowest(durations.after_forward_s, " in backward"),
         forwards=f"{sum(durations.forward_s) * 1e3:.3g} ms",
         micro_batches=_count(setting.micro_batches, "micro-batch", "micro-batches"),
-        idle=f"{prediction.bubble * 100:.3g} %",
+        idle=f"{(prediction.bubble or 0.0) * 100:.3g} %",
     )
 
 

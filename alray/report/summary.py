@@ -64,11 +64,12 @@ class Figures:
     step_time_s: float | None
     predicted_step_time_s: float
     bubble: float | None
-    predicted_bubble: float
+    predicted_bubble: float | None
     accuracy: Accuracy
     best: Best | None
     accuracy_per_depth: list[DepthAccuracy]
     peak_memory_bytes: list[int | None]
+    predicted_memory_bytes: list[int]
     bytes_sent: dict[str, int]
     shares: list[int]
     all_reduce_bytes: int
@@ -146,12 +147,13 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
         samples_per_s=samples / steps / step_time_s if step_time_s and steps else None,
         step_time_s=step_time_s,
         predicted_step_time_s=plan.predicted_step_time_s,
-        bubble=_bubble(timed),
+        bubble=None if plan.in_turns else _bubble(timed),
         predicted_bubble=plan.predicted_bubble,
         accuracy=_accuracy(final),
         best=_best(evaluations),
         accuracy_per_depth=list(final.per_depth) if final else [],
         peak_memory_bytes=_peak_memory_bytes(records, plan),
+        predicted_memory_bytes=[stage.memory.total_bytes for stage in plan.stage_plans],
         bytes_sent=_bytes_sent(records),
         shares=_shares(records, plan),
         all_reduce_bytes=sum(record.all_reduce_bytes for record in _last_of_stages(records)),
