@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from alray.plan.plan import Plan
 from alray.records import Summary, write_json
 from alray.report.make import make_report
 from alray.report.summary import write_summary
+from alray.report.tensorboard import TensorBoard
 from alray.run.driver import Driver, Interrupts, Observer, assignments
 from alray.run.engines import engine, engine_name
 from alray.run.micro_batches import as_kept
@@ -116,7 +118,8 @@ def _run(
     write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s
     with (
-        recording(run_dir, workload, surroundings, begun_s, observer.record) as recorder,
+        closing(TensorBoard(run_dir / "tensorboard" if options.pages else None)) as board,
+        recording(run_dir, workload, surroundings, begun_s, [observer.record, board.take]) as recorder,
         engine(workload, inline=inline, address=options.address, run_token=token, note=observer.note) as made,
     ):
         plan = planner.fitted(plan, costs, made, observer.note)

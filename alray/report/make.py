@@ -1,4 +1,4 @@
-"""The report of a run: `report.html`, `timeline.json` and `tensorboard/` in its folder."""
+"""The report of a run: `report.html`, `timeline.json` and, where there is none yet, `tensorboard/` in its folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def make_report(run_dir: Path) -> Path:
     """
     run = read_run(run_dir)
     write_timeline(run, run_dir / "timeline.json")
-    write_tensorboard(run.kept, run_dir / "tensorboard", stages=run.plan.stages)
+    write_tensorboard(run.kept, run_dir / "tensorboard")
     page = run_dir / "report.html"
     replace_file(page, run_page(run))
     return page

@@ -10,37 +10,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from alray.cli.main import execute
 from alray.plan.timeline import TimedAction
 from alray.records import StageRecord, read
 from alray.report.lanes import WAITS, Lane, View, steady
 from alray.report.schedule_chart import ScheduleChart
 
-SPEC = """\
-name: small
-seed: 5
-data: {source: synthetic, shape: [2, 8, 8], classes: 4, samples: 200, batch_size: 8}
-model:
-  components:
-    - {block: vgg, channels: [4]}
-    - {block: vgg, channels: [6], pool: true}
-optimizer: {kind: adam, lr: 1.0e-2}
-pipeline:
-  stages: 2
-  costs: [{forward_s: 1e-3, backward_s: 2e-3, update_s: 1e-3}, {forward_s: 1e-3, backward_s: 2e-3, update_s: 1e-3}]
-run: {epochs: 2}
-"""
 SVG = "{http://www.w3.org/2000/svg}"
 Intervals = list[list[tuple[str, float, float]]]
 """For each stage: name, start and end of what it did, in seconds from the start of the run."""
-
-
-@pytest.fixture(scope="module")
-def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("run")
-    (folder / "small.yaml").write_text(SPEC)
-    assert execute(["run", str(folder / "small.yaml"), "--inline", "--run-dir", str(folder / "run")]) == 0
-    return folder / "run"
 
 
 def of_records(run_dir: Path) -> Intervals:
