@@ -337,8 +337,8 @@ class Summary(_Documented):
     includes buffers of the kernels, memory that the allocator cannot reuse, and on stage 0 the data set. null where
     several stages share one process."""
     predicted_memory_bytes: list[int] = Field(default_factory=list)
-    """For each stage, the most bytes that its tensors and the buffers of its edges take at one time, by the plan. It
-    counts neither what the process itself holds nor the data set."""
+    """For each stage, the bytes of its tensors and of its edges' buffers at their peak, by the plan; what the process
+    itself holds and the data set come on top."""
     bytes_sent: dict[str, int]
     """For each edge, such as `0->1`: bytes sent in all attempts, evaluations included."""
     shares: list[int] = Field(default_factory=list)
