@@ -69,7 +69,6 @@ def test_the_summary_is_complete(summary: dict[str, Any], run_dir: Path) -> None
     assert summary["run_dir"] == str(run_dir)
     assert summary["report"] == str(run_dir / "report.html")
     assert summary["bubble"] is None and summary["predicted_bubble"] is None, "the stages take turns"
-    assert 0.5 < summary["step_time_s"] / summary["predicted_step_time_s"] < 2.0
     assert summary["samples_per_s"] == pytest.approx(64 / summary["step_time_s"])
     assert summary["predicted_step_time_s"] > 0 and summary["duration_s"] > 0
     assert set(summary["bytes_sent"]) == {"0->1", "1->0"} and summary["bytes_sent"]["0->1"] > 0
