@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,8 @@ def predicted_lanes(plan: Plan, num_batches: int) -> list[Lane]:
     """The predicted lanes of the first mini-batches of a run without evaluations, waits included.
 
     The simulation gives each stage its own processor. If the stages share fewer processors, all times are stretched by
-    the same factor, so that they match the plan's predicted step time. Stages that take turns in one process do these
-    actions one after another instead, in the same order.
+    the same factor, so that they match the plan's predicted step time. Stages that take turns in one process compute
+    one after another instead.
     """
     bars = _timeline(plan, num_batches).bars()
     if plan.in_turns:
@@ -132,10 +133,27 @@ def _lanes(records: Iterable[Record]) -> list[Lane]:
 
 
 def _one_after_another(bars: Sequence[TimedAction]) -> list[TimedAction]:
-    """The bars of all stages on a single processor, in the order in which they began, without a gap."""
+    """The bars of stages that take turns: each goes on with its mini-batch until it has to wait.
+
+    bars: as simulated with a processor for each stage, stage by stage.
+    """
+    turns: list[list[TimedAction]] = []
+    for bar in bars:
+        before = turns[-1][-1] if turns else None
+        goes_on = (
+            before is not None
+            and (before.stage, parse(before.action).batch) == (bar.stage, parse(bar.action).batch)
+            and bar.start_s - before.end_s < 1e-9
+            and parse(bar.action).kind != "W"
+        )
+        if goes_on:
+            turns[-1].append(bar)
+        else:
+            turns.append([bar])
+    turns.sort(key=lambda turn: turn[0].start_s)
     at = 0.0
     moved = []
-    for bar in sorted(bars, key=lambda bar: (bar.start_s, bar.end_s)):
+    for bar in chain.from_iterable(turns):
         moved.append(bar._replace(start_s=at, end_s=at + bar.end_s - bar.start_s))
         at = moved[-1].end_s
     return moved
