@@ -332,13 +332,13 @@ class Summary(_Documented):
     parameters: int
     """Number of trainable parameters of all components."""
     peak_memory_bytes: list[int | None]
-    """For each stage, the most memory that its process held, minus what it held before the stage was built, when only
-    the libraries were loaded. On a GPU torch's allocator counts it. On a CPU it is more than the stage's tensors: it
-    includes buffers of the kernels, memory that the allocator cannot reuse, and on stage 0 the data set. null where
-    several stages share one process."""
+    """For each stage, the most memory that its process held, evaluations included, minus what it held before the stage
+    was built, when only the libraries were loaded. On a GPU torch's allocator counts it. On a CPU it is more than the
+    stage's tensors: it includes buffers of the kernels, memory that the allocator cannot reuse, and on stage 0 the data
+    set and its library. null where several stages share one process."""
     predicted_memory_bytes: list[int] = Field(default_factory=list)
-    """For each stage, the bytes of its tensors and of its edges' buffers at their peak, by the plan; what the process
-    itself holds and the data set come on top."""
+    """For each stage, the bytes of its tensors and of its edges' buffers at the peak of training, by the plan; what the
+    process itself holds, evaluations and the data set come on top."""
     bytes_sent: dict[str, int]
     """For each edge, such as `0->1`: bytes sent in all attempts, evaluations included."""
     shares: list[int] = Field(default_factory=list)
