@@ -347,6 +347,8 @@ class Summary(_Documented):
     """Bytes sent between replicas, over all stages."""
     failures: list[Failure]
     """The failures of the run: `step`, `stage`, `message`."""
+    classes: list[str] = Field(default_factory=list)
+    """The names of the classes, in the order of their numbers."""
     report: str | None = None
     """Absolute path of `report.html`."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -85,10 +86,22 @@ def test_the_way_to_the_hash_is_the_one_that_is_taken(tmp_path: Path) -> None:
     assert scope["sha256"] == json.loads((tmp_path / "run/summary.json").read_text())["weights_sha256"]
 
 
-@pytest.mark.parametrize("kind", [Summary, StageRecord])
-def test_a_figure_has_one_definition(kind: type[BaseModel]) -> None:
+def test_every_test_that_a_page_names_is_there() -> None:
+    tests = re.findall(r"`(test_\w+\.py)::(test_\w+)`", page("writing_a_spec.md"))
+    assert len(tests) > 10
+    for file, name in tests:
+        assert f"def {name}(" in (DOCS.parent / "tests" / "engine" / file).read_text(encoding="utf-8"), name
+
+
+@pytest.mark.parametrize(("kind", "heading"), [(Summary, "key"), (StageRecord, "key of `stage`")])
+def test_a_figure_has_one_definition(kind: type[BaseModel], heading: str) -> None:
     """The page has the docstrings of the fields, which the report and the terminal show too."""
     own = list(kind.model_fields)
     if kind is StageRecord:
         own = own[own.index("stage") :]  # the keys before it are those of every record
-    assert "\n".join(f"| `{key}` | {definition(kind, key)} |" for key in own) in page("run_folder.md")
+    table = re.compile(rf"(?<=\| {heading} \| meaning \|\n\|---\|---\|\n)(\|.*\n)+")
+    rows = "".join(f"| `{key}` | {definition(kind, key)} |\n" for key in own)
+    if os.environ.get("UPDATE_GOLDEN"):
+        (DOCS / "run_folder.md").write_text(table.sub(lambda _: rows, page("run_folder.md")), encoding="utf-8")
+    found = table.search(page("run_folder.md"))
+    assert found is not None and found[0] == rows, "UPDATE_GOLDEN=1 pytest tests/test_docs.py writes the tables"

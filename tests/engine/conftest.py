@@ -150,6 +150,7 @@ class Workshop:
         name: str = "run",
         watching: Watching | None = None,
         asked: Asked | None = None,
+        allow_change: bool = False,
     ) -> Finished:
         return resume_run(
             self.folder / name,
@@ -157,7 +158,7 @@ class Workshop:
             Options(inline=inline, pages=False),
             watching or Watching(),
             asked or Asked(),
-            allow_change=False,
+            allow_change=allow_change,
         )
 
 
