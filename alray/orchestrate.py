@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +14,8 @@ from alray.device.devices import environment
 from alray.errors import AlrayError
 from alray.plan.plan import Plan
 from alray.records import Summary, write_json
-from alray.report.make import make_report
+from alray.report.make import make_report, pages_of
 from alray.report.summary import write_summary
-from alray.report.tensorboard import TensorBoard
 from alray.run.driver import Driver, Interrupts, Observer, assignments
 from alray.run.engines import engine, engine_name
 from alray.run.micro_batches import as_kept
@@ -118,8 +116,8 @@ def _run(
     write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s
     with (
-        closing(TensorBoard(run_dir / "tensorboard" if options.pages else None)) as board,
-        recording(run_dir, workload, surroundings, begun_s, [observer.record, board.take]) as recorder,
+        pages_of(run_dir, wanted=options.pages) as pages,
+        recording(run_dir, workload, surroundings, begun_s, [observer.record, *pages]) as recorder,
         engine(workload, inline=inline, address=options.address, run_token=token, note=observer.note) as made,
     ):
         plan = planner.fitted(plan, costs, made, observer.note)
@@ -143,10 +141,9 @@ def _run(
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
     page = run_dir / "report.html" if options.pages else None
-    duration_s = time.time() - begun_s
     classes = workload.data.classes
     summary = write_summary(
-        run_dir, spec, driver.plan, outcome.status, name, classes=classes, duration_s=duration_s, page=page
+        run_dir, spec, driver.plan, outcome.status, name, classes=classes, duration_s=time.time() - begun_s, page=page
     )
     if page is not None:
         make_report(run_dir)

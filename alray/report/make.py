@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from alray.records import replace_file
+from alray.records import Record, replace_file
 from alray.report.folder import read_run
 from alray.report.run_page import run_page
-from alray.report.tensorboard import write_tensorboard
+from alray.report.tensorboard import TensorBoard, write_tensorboard
 from alray.report.timeline import write_timeline
+
+
+@contextmanager
+def pages_of(run_dir: Path, *, wanted: bool) -> Iterator[Sequence[Callable[[Record], None]]]:
+    """What is written while a run goes on, as observers of its records: `tensorboard/`. It is complete with the block.
+
+    wanted: whether the run shall have pages at all.
+    """
+    if not wanted:
+        yield ()
+        return
+    with closing(TensorBoard(run_dir / "tensorboard")) as board:
+        yield (board.take,)
 
 
 def make_report(run_dir: Path) -> Path:

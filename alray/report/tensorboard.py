@@ -36,8 +36,8 @@ class TensorBoard:
     that importing tensorboardX does not delay them. Each attempt of a run that is resumed has a file of its own.
     """
 
-    def __init__(self, directory: Path | None) -> None:
-        """directory: made with the first file; None: nothing is written."""
+    def __init__(self, directory: Path) -> None:
+        """directory: made with the first file."""
         self._directory = directory
         self._writer: EventsWriter | None = None
         self._points: list[_Point] = []  # not written yet
@@ -48,8 +48,6 @@ class TensorBoard:
 
     def take(self, record: Record) -> None:
         """Take over a record; with one of a stage, write all that came since the last."""
-        if self._directory is None:
-            return
         if isinstance(record, EventRecord) and record.date is not None:
             self._started_s = datetime.fromisoformat(record.date).timestamp() - record.time_s
         self._points += self._points_of(record)
@@ -103,7 +101,6 @@ class TensorBoard:
         from tensorboardX.proto.summary_pb2 import Summary
 
         if self._writer is None:
-            assert self._directory is not None, "nothing was taken over"
             self._directory.mkdir(parents=True, exist_ok=True)
             # It writes in this thread. tensorboardX's SummaryWriter would start a thread and a queue of its own.
             self._writer = EventsWriter(str(self._directory / "events"))
