@@ -308,14 +308,14 @@ class Summary(_Documented):
     samples_per_s: float | None
     """Samples of a mini-batch, over all replicas, divided by `step_time_s`."""
     step_time_s: float | None
-    """Median time from one completed mini-batch to the next, after warm-up and without pauses for evaluation; null if
-    the run was not longer than the warm-up. Where stages take turns in one process, it is the time that all of them
-    need."""
+    """Median time from one completed mini-batch to the next, after warm-up and without pauses for evaluation. Where
+    stages take turns in one process, all of them need this time. It is null if the run was not longer than the warm-up.
+    """
     predicted_step_time_s: float | None
     """The plan's prediction of `step_time_s`."""
     bubble: float | None
     """Share of the stages' time after warm-up in which they did not compute; reading data counts as computing, and
-    evaluations and checkpoints are not part of this time. null where several stages take turns in one process
+    evaluations and checkpoints are not part of this time. It is null where several stages take turns in one process
     (`--inline`): there a stage waits while another one computes, and that is no bubble."""
     predicted_bubble: float | None
     """The plan's prediction of `bubble`."""
@@ -335,7 +335,7 @@ class Summary(_Documented):
     """For each stage, the most memory that its process held, evaluations included, minus what it held before the stage
     was built, when only the libraries were loaded. On a GPU torch's allocator counts it. On a CPU it is more than the
     stage's tensors: it includes buffers of the kernels, memory that the allocator cannot reuse, and on stage 0 the data
-    set and its library. null where several stages share one process."""
+    set and its library. It is null where several stages share one process."""
     predicted_memory_bytes: list[int] = Field(default_factory=list)
     """For each stage, the bytes of its tensors and of its edges' buffers at the peak of training, by the plan; what the
     process itself holds, evaluations and the data set come on top."""

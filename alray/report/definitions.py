@@ -17,7 +17,6 @@ def definition(kind: type[BaseModel], key: str) -> str:
     return " ".join(text.split())
 
 
-def of_summary(*keys: str) -> dict[str, str]:
-    """Figures of `summary.json`, named as a page names them, and their definitions."""
-    names = [key.removesuffix("_s").removesuffix("_bytes").replace("_", " ").capitalize() for key in keys]
-    return {name: definition(Summary, key) for name, key in zip(names, keys, strict=True)}
+def of_summary(**named: str) -> dict[str, str]:
+    """The names by which a page calls figures of `summary.json`, and their definitions. named: key -> name."""
+    return {name: definition(Summary, key) for key, name in named.items()}

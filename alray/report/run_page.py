@@ -61,7 +61,13 @@ def run_page(run: RunFolder) -> str:
         figures=figures,
         facts=_facts(run, figures),
         tiles=_tiles(run, figures, evaluations),
-        tile_definitions=of_summary("samples_per_s", "step_time_s", "bubble", "duration_s", "peak_memory_bytes"),
+        tile_definitions=of_summary(
+            samples_per_s="Samples per second",
+            step_time_s="Step time",
+            bubble="Bubble",
+            duration_s="Duration",
+            peak_memory_bytes="Peak memory",
+        ),
         loss_charts=_loss_charts(run.kept),
         accuracy_chart=line_chart(accuracy_curves(run.kept), title="Accuracy", y_label="accuracy", x_label=_STEPS),
         last=evaluations[-1] if evaluations else None,
@@ -72,7 +78,7 @@ def run_page(run: RunFolder) -> str:
         stage_time=_stage_time(timed, run.plan.stages),
         evaluation_s=sum(record.duration_s for record in evaluations),
         plan_rows=_plan_rows(run, figures),
-        memory_definitions=of_summary("predicted_memory_bytes", "peak_memory_bytes"),
+        memory_definitions=of_summary(predicted_memory_bytes="Predicted memory", peak_memory_bytes="Peak memory"),
         costs_source=_SOURCES[run.plan.costs.source],
         # The edges of a pipeline have room for every micro-batch.
         has_limited_edges=bool(run.plan.edges) and not SCHEDULES[run.plan.schedule].is_pipeline,

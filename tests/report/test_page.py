@@ -12,6 +12,7 @@ import pytest
 from alray.errors import CheckpointError
 from alray.plan.plan import Plan
 from alray.records import CheckpointRecord, Record, Summary
+from alray.report.definitions import definition
 from alray.report.make import make_report
 from alray.report.summary import summarise
 
@@ -102,6 +103,8 @@ def test_a_whole_run(given: ModuleType, tmp_path: Path) -> None:
         "ab" * 32,
     ):
         assert said in page.text
+    for key, name in (("step_time_s", "Step time"), ("samples_per_s", "Samples per second"), ("bubble", "Bubble")):
+        assert f"{name} : {definition(Summary, key).replace('`', '')}" in page.text
     # Of stage 1: predicted memory of its tensors, measured memory of its process.
     assert "1 1 vgg [32] 178 kB 1.00 MB" in page.text
     assert "b" not in page.tags[page.tags.index("pre") :]  # the spec's text is escaped
