@@ -114,7 +114,7 @@ def test_a_long_run_has_few_records(hands):
         clock.step_done()
         if clock.window_due(step):
             num_records += bool(closed(clock, step))
-    assert num_records < 400  # 10,000 s: a record every second would be 5,000
+    assert num_records < 500  # a record for each second would be 5,000
 
 
 def test_profiled_mini_batches_and_those_behind_them_are_counted_in_no_figure(hands):
