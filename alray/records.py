@@ -238,6 +238,8 @@ class PlanRecord(_Record):
 
     kind: Literal["plan"] = "plan"
     plan: dict[str, Any]
+    engine: EngineName | None = None
+    """What executed it."""
 
 
 Record = StepRecord | StageRecord | EvaluationRecord | CheckpointRecord | EventRecord | PlanRecord
@@ -247,19 +249,44 @@ _LINE: TypeAdapter[Record | StepsRecord] = TypeAdapter(
 
 
 class Best(_Documented):
-    """The evaluation with the best validation accuracy."""
+    """The evaluation with the best validation accuracy, the earliest of equals."""
 
     step: int
     validation: float | None
     test: float | None
+    checkpoint: str | None = None
+    """In a summary: the checkpoint of these weights, relative to the run folder; null if it was not kept."""
 
 
 class Accuracy(_Documented):
-    """Accuracy of the final weights, in 0..1."""
+    """Accuracy of the whole network, in 0..1."""
 
     train: float | None = None
     validation: float | None = None
     test: float | None = None
+
+
+class Standing(BaseModel):
+    """What the evaluations of a run have come to so far. Every checkpoint holds it, so that a resumed run goes on from
+    it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    step: int = 0  # mini-batches before the last evaluation
+    last: Accuracy = Accuracy()
+    best: Best | None = None  # chosen on validation: the test set chooses nothing
+    since_best: int = 0  # evaluations after the best one
+
+    def after(self, evaluation: EvaluationRecord) -> Standing:
+        """The standing after one more evaluation. A second one after the same mini-batch changes nothing."""
+        if evaluation.step == self.step:
+            return self
+        train, validation, test = evaluation.train, evaluation.validation, evaluation.test
+        best, since_best = self.best, self.since_best + 1
+        if validation is not None and (best is None or best.validation is None or validation > best.validation):
+            best, since_best = Best(step=evaluation.step, validation=validation, test=test), 0
+        last = Accuracy(train=train, validation=validation, test=test)
+        return Standing(step=evaluation.step, last=last, best=best, since_best=since_best)
 
 
 class Failure(_Documented):
@@ -268,6 +295,26 @@ class Failure(_Documented):
     step: int
     stage: int | None
     message: str
+
+
+class AttemptSummary(_Documented):
+    """What one attempt measured, from a start or resume to its end or failure; keys as in `Summary`."""
+
+    began_after: int
+    """Mini-batches completed before it."""
+    ended_after: int
+    """Mini-batches completed at its end, without lost work."""
+    engine: EngineName | None
+    schedule: str
+    stages: int
+    replicas: int
+    partition: list[int]
+    samples_per_s: float | None
+    step_time_s: float | None
+    predicted_step_time_s: float | None
+    bubble: float | None
+    predicted_bubble: float | None
+    peak_memory_bytes: list[int | None]
 
 
 class Summary(_Documented):
@@ -324,7 +371,7 @@ class Summary(_Documented):
     augmentation."""
     best: Best | None
     """`step`, `validation` and `test` of the evaluation with the highest validation accuracy; the earliest if several
-    are equal."""
+    are equal. `checkpoint`: the folder of these weights; null if they were not kept (`run.checkpoint: null`)."""
     accuracy_per_depth: list[DepthAccuracy]
     """For each route: `depth` (1 is the first component alone), `train`, `validation`, `test`."""
     weights_sha256: str | None
@@ -347,6 +394,11 @@ class Summary(_Documented):
     """Bytes sent between replicas, over all stages."""
     failures: list[Failure]
     """The failures of the run: `step`, `stage`, `message`."""
+    attempts: list[AttemptSummary] = Field(default_factory=list)
+    """A run that failed or was resumed starts anew. For each attempt that reached training: `began_after` and
+    `ended_after` mini-batches, and its `engine`, `schedule`, `stages`, `replicas`, `partition`, `samples_per_s`,
+    `step_time_s`, `predicted_step_time_s`, `bubble`, `predicted_bubble`, `peak_memory_bytes`. The figures of time
+    outside this list are those of the last plan that was measured."""
     classes: list[str] = Field(default_factory=list)
     """The names of the classes, in the order of their numbers."""
     report: str | None = None
@@ -490,5 +542,5 @@ def write_json(path: Path, value: Any) -> None:
 def replace_file(path: Path, text: str) -> None:
     """Write a text file in one step: a reader finds the whole old file or the whole new one, never a part."""
     temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(text, encoding="utf-8")
+    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
     temporary.replace(path)
