@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -182,9 +183,8 @@ class Network:
             try:
                 outgoing = run_block(block, incoming)
                 if own:
-                    require_untouched_buffers(
-                        block, lambda: run_block(block, _incoming(input, along, 2, "meta")), index
-                    )
+                    again = partial(run_block, block, _incoming(input, along, 2, "meta"))
+                    require_untouched_buffers(block, again, index)
             except SpecError as error:
                 problem = error.problems[0]
                 raise SpecError(problem.message, key=key, mend=problem.mend) from error
@@ -221,7 +221,6 @@ class Network:
             own=own,
             input=input,
             output=Shape(given.pop("s").shape[1:], output.dtype),
-            # Code that is not alray's may draw without a dropout layer: seeding it costs little, so it always is.
             draws=own or module_draws(block),
             writes_input=incoming["s"]._version != before,
             normalises_batches=any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in block.modules()),
