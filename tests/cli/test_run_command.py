@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 import subprocess
 from collections.abc import Callable
+from datetime import datetime, timedelta
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +78,28 @@ class Loud(torch.nn.Module):
     def forward(self, s, mask=None):
         return self.layer(s)
 """
+
+
+def test_the_environment_tells_when_where_and_on_what_code_it_ran(alray: Callable[..., Any], spec: Path) -> None:
+    def git(*arguments: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+        done = subprocess.run(["git", *identity, *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def recorded(folder: str) -> dict[str, Any]:
+        assert alray("run", spec, "run.steps=1", "--inline", "--run-dir", folder).code == 0
+        return dict(json.loads(Path(folder, "environment.json").read_text(encoding="utf-8")))
+
+    assert recorded("none")["git"] is None
+    git("init")
+    git("add", "x.yaml")
+    git("commit", "--message", "a spec")
+    clean = recorded("clean")
+    assert clean["git"] == {"commit": git("rev-parse", "HEAD"), "dirty": False}
+    assert abs(datetime.now().astimezone() - datetime.fromisoformat(clean["date"])) < timedelta(hours=1)
+    assert (clean["host"], clean["packages"]["torch"]) == (platform.node(), metadata.version("torch"))
+    spec.write_text(spec.read_text() + "# a note\n")
+    assert recorded("dirty")["git"]["dirty"] is True
 
 
 def test_a_run_ends_with_what_one_wants_to_know(alray: Callable[..., Any], spec: Path) -> None:
