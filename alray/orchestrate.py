@@ -80,12 +80,14 @@ def resume_run(
     *,
     allow_change: bool,
 ) -> Finished:
-    """Go on with a run from its last checkpoint, on the same stages or on others."""
+    """Go on with a run from its last checkpoint, on the same stages or on others. A finished run is left as it is."""
     resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
     code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
     planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.manifest is not None)
     engine_name(planner.workload.spec, inline=options.inline)
     require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
+    if summary := resumed.finished(planner.workload.total_steps, observer.note):
+        return Finished(summary, None)
     with writing_to(resumed.run_dir):
         return _run(planner, resumed.run_dir, resumed, options, observer, interrupts)
 
@@ -110,14 +112,13 @@ def _run(
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
     name, surroundings = engine_name(spec, inline=inline), environment(workload.device)
     describe_run(run_dir, workload, {**surroundings, "engine": name})
-    token = mark(run_dir)
     costs = planner.costs(probe=True, one_process=inline)
     plan = planner.plan(costs, one_process=inline)
     write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s
     with (
-        recording(run_dir, workload, surroundings, begun_s, observer.record) as recorder,
-        engine(workload, inline=inline, address=options.address, run_token=token, note=observer.note) as made,
+        recording(run_dir, workload, {**surroundings, "engine": name}, begun_s, observer.record) as recorder,
+        engine(workload, inline=inline, address=options.address, run_token=mark(run_dir), note=observer.note) as made,
     ):
         plan = planner.fitted(plan, costs, made, observer.note)
         observer.planned(plan)
@@ -140,10 +141,9 @@ def _run(
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
     page = run_dir / "report.html" if options.pages else None
-    duration_s = time.time() - begun_s
     classes = workload.data.classes
     summary = write_summary(
-        run_dir, spec, driver.plan, outcome.status, name, classes=classes, duration_s=duration_s, page=page
+        run_dir, spec, driver.plan, outcome.status, name, classes=classes, duration_s=time.time() - begun_s, page=page
     )
     if page is not None:
         make_report(run_dir)
