@@ -5,7 +5,6 @@ spec.yaml -> Spec -> Plan -> Graph -> Run -> Report
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +17,15 @@ from alray.report.make import make_report
 from alray.report.summary import write_summary
 from alray.run.driver import Driver, Interrupts, Observer, assignments
 from alray.run.engines import engine, engine_name
-from alray.run.micro_batches import as_kept
 from alray.run.planning import Planner
+from alray.run.provenance import describe_run
 from alray.run.recorder import recording
 from alray.run.resume import Resumed
-from alray.spec.loading import dump_spec, load_spec
+from alray.spec.loading import load_spec
 from alray.spec.step_ranges import require_steps
 from alray.stage.assignment import Start
 from alray.stage.workload import Workload
-from alray.store import make_run_dir, mark
+from alray.store import make_run_dir, mark, writing_to
 from alray.user_code import UserCode
 
 
@@ -68,7 +67,8 @@ def run_spec(
     require_steps(options.profile, done=0, total=workload.total_steps)
     run_dir = make_run_dir(workload.spec.name, options.run_dir)
     workload.code.copy_used(run_dir / "code")
-    return _run(planner, run_dir, None, options, observer, interrupts)
+    with writing_to(run_dir):
+        return _run(planner, run_dir, None, options, observer, interrupts)
 
 
 def resume_run(
@@ -80,13 +80,16 @@ def resume_run(
     *,
     allow_change: bool,
 ) -> Finished:
-    """Go on with a run from its last checkpoint, on the same stages or on others."""
+    """Go on with a run from its last checkpoint, on the same stages or on others. A finished run is left as it is."""
     resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
     code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
     planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.manifest is not None)
     engine_name(planner.workload.spec, inline=options.inline)
     require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
-    return _run(planner, resumed.run_dir, resumed, options, observer, interrupts)
+    if summary := resumed.finished(planner.workload.total_steps, observer.note):
+        return Finished(summary, None)
+    with writing_to(resumed.run_dir):
+        return _run(planner, resumed.run_dir, resumed, options, observer, interrupts)
 
 
 def _load(spec_file: Path, overrides: list[str], allow_code: bool, observer: Observer) -> Planner:
@@ -108,15 +111,14 @@ def _run(
     inline, workload, spec = options.inline, planner.workload, planner.workload.spec
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
     name, surroundings = engine_name(spec, inline=inline), environment(workload.device)
-    (run_dir / "spec.yaml").write_text(dump_spec(as_kept(spec)), encoding="utf-8")
-    write_json(run_dir / "environment.json", {**surroundings, "engine": name, "command": sys.argv})
+    describe_run(run_dir, workload, {**surroundings, "engine": name})
     token = mark(run_dir)
     costs = planner.costs(probe=True, one_process=inline)
     plan = planner.plan(costs, one_process=inline)
     write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s
     with (
-        recording(run_dir, workload, surroundings, begun_s, observer.record) as recorder,
+        recording(run_dir, workload, {**surroundings, "engine": name}, begun_s, observer.record) as recorder,
         engine(workload, inline=inline, address=options.address, run_token=token, note=observer.note) as made,
     ):
         plan = planner.fitted(plan, costs, made, observer.note)
@@ -140,10 +142,9 @@ def _run(
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
     page = run_dir / "report.html" if options.pages else None
-    duration_s = time.time() - begun_s
     classes = workload.data.classes
     summary = write_summary(
-        run_dir, spec, driver.plan, outcome.status, name, classes=classes, duration_s=duration_s, page=page
+        run_dir, spec, driver.plan, outcome.status, name, classes=classes, duration_s=time.time() - begun_s, page=page
     )
     if page is not None:
         make_report(run_dir)
