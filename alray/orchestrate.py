@@ -112,7 +112,6 @@ def _run(
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
     name, surroundings = engine_name(spec, inline=inline), environment(workload.device)
     describe_run(run_dir, workload, {**surroundings, "engine": name})
-    token = mark(run_dir)
     costs = planner.costs(probe=True, one_process=inline)
     plan = planner.plan(costs, one_process=inline)
     write_json(run_dir / "plan.json", plan.as_json())
@@ -120,7 +119,7 @@ def _run(
     with (
         pages_of(run_dir, wanted=options.pages) as pages,
         recording(run_dir, workload, {**surroundings, "engine": name}, begun_s, [observer.record, *pages]) as recorder,
-        engine(workload, inline=inline, address=options.address, run_token=token, note=observer.note) as made,
+        engine(workload, inline=inline, address=options.address, run_token=mark(run_dir), note=observer.note) as made,
     ):
         plan = planner.fitted(plan, costs, made, observer.note)
         observer.planned(plan)
@@ -143,9 +142,8 @@ def _run(
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
     page = run_dir / "report.html" if options.pages else None
-    classes = workload.data.classes
     summary = write_summary(
-        run_dir, spec, driver.plan, outcome.status, name, classes=classes, duration_s=time.time() - begun_s, page=page
+        run_dir, workload, driver.plan, outcome.status, name, duration_s=time.time() - begun_s, page=page
     )
     if page is not None:
         make_report(run_dir)
