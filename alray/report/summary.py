@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from statistics import median
-from typing import Literal, NotRequired, TypedDict, Unpack
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, Unpack
 
 from alray import __version__
 from alray.plan.plan import Plan
@@ -30,9 +30,11 @@ from alray.records import (
     write_json,
 )
 from alray.report.attempts import Attempt, split_attempts, timed_plan, timed_records
-from alray.spec.models import Spec
 from alray.stage.weights_hash import weights_sha256
 from alray.store import checkpoint_folder, has_checkpoint, latest_manifest
+
+if TYPE_CHECKING:
+    from alray.stage.workload import Workload
 
 
 class Facts(TypedDict):
@@ -91,18 +93,17 @@ def summarise(records: Sequence[Record], plan: Plan, **facts: Unpack[Facts]) -> 
 
 def write_summary(
     run_dir: Path,
-    spec: Spec,
+    workload: Workload,
     plan: Plan,
     status: Literal["finished", "interrupted", "failed"],
     engine: EngineName,
     *,
-    classes: Sequence[str],
     duration_s: float,
     page: Path | None,
 ) -> Summary:
     """Write `summary.json` of a run that ended, and return it.
 
-    plan: the one it last ran with; classes: their names; page: `report.html`, None where no page is made.
+    plan: the one it last ran with; page: `report.html`, None where no page is made.
     """
     manifest = latest_manifest(run_dir)
     sha256 = None
@@ -112,16 +113,16 @@ def write_summary(
         list(read(run_dir / "records.jsonl")),
         plan,
         version=__version__,
-        name=spec.name,
+        name=workload.spec.name,
         status=status,
         run_dir=str(run_dir),
-        seed=spec.seed,
-        threads=spec.resources.threads,
+        seed=workload.spec.seed,
+        threads=workload.spec.resources.threads,
         engine=engine,
         duration_s=duration_s,
         weights_sha256=sha256,
         parameters=sum(component.parameters for component in plan.costs.components),
-        classes=list(classes),
+        classes=list(workload.data.classes),
         report=None if page is None else str(page),
     )
     if summary.best is not None and has_checkpoint(run_dir, summary.best.step):
