@@ -112,14 +112,13 @@ def _run(
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
     name, surroundings = engine_name(spec, inline=inline), environment(workload.device)
     describe_run(run_dir, workload, {**surroundings, "engine": name})
-    token = mark(run_dir)
     costs = planner.costs(probe=True, one_process=inline)
     plan = planner.plan(costs, one_process=inline)
     write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s
     with (
         recording(run_dir, workload, {**surroundings, "engine": name}, begun_s, observer.record) as recorder,
-        engine(workload, inline=inline, address=options.address, run_token=token, note=observer.note) as made,
+        engine(workload, inline=inline, address=options.address, run_token=mark(run_dir), note=observer.note) as made,
     ):
         plan = planner.fitted(plan, costs, made, observer.note)
         observer.planned(plan)
