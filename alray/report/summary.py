@@ -10,6 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, Unpack
 
 from alray import __version__
+from alray.errors import printable
 from alray.plan.plan import Plan
 from alray.records import (
     Accuracy,
@@ -115,7 +116,7 @@ def write_summary(
         version=__version__,
         name=workload.spec.name,
         status=status,
-        run_dir=str(run_dir),
+        run_dir=printable(str(run_dir)),
         seed=workload.spec.seed,
         threads=workload.spec.resources.threads,
         engine=engine,
@@ -123,7 +124,7 @@ def write_summary(
         weights_sha256=sha256,
         parameters=sum(component.parameters for component in plan.costs.components),
         classes=list(workload.data.classes),
-        report=None if page is None else str(page),
+        report=None if page is None else printable(str(page)),
     )
     if summary.best is not None and has_checkpoint(run_dir, summary.best.step):
         summary.best.checkpoint = str(checkpoint_folder(run_dir, summary.best.step).relative_to(run_dir))
