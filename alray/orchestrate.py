@@ -142,9 +142,9 @@ def _run(
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
     page = run_dir / "report.html" if options.pages else None
-    classes, ran_s = workload.data.classes, time.time() - begun_s
+    names, ran_s = workload.data.classes, time.time() - begun_s
     summary = write_summary(
-        run_dir, spec, driver.plan, outcome.status, name, classes=classes, duration_s=ran_s, page=page
+        run_dir, spec, driver.plan, outcome.status, name, classes=names, duration_s=ran_s, page=page
     )
     if page is not None:
         make_report(run_dir)
