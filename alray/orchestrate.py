@@ -142,10 +142,8 @@ def _run(
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
     page = run_dir / "report.html" if options.pages else None
-    names, ran_s = workload.data.classes, time.time() - begun_s
-    summary = write_summary(
-        run_dir, spec, driver.plan, outcome.status, name, classes=names, duration_s=ran_s, page=page
-    )
+    classes, ran_s = workload.data.classes, time.time() - begun_s
+    summary = write_summary(run_dir, spec, driver.plan, outcome.status, name, classes, duration_s=ran_s, page=page)
     if page is not None:
         make_report(run_dir)
     return Finished(summary, outcome.error)

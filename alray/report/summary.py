@@ -94,8 +94,8 @@ def write_summary(
     plan: Plan,
     status: Literal["finished", "interrupted", "failed"],
     engine: EngineName,
-    *,
     classes: Sequence[str],
+    *,
     duration_s: float,
     page: Path | None,
 ) -> Summary:
