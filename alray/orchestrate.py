@@ -13,7 +13,7 @@ from alray.device.devices import environment
 from alray.errors import AlrayError
 from alray.plan.plan import Plan
 from alray.records import Summary, write_json
-from alray.report.make import make_report
+from alray.report.make import make_report, pages_of
 from alray.report.summary import write_summary
 from alray.run.driver import Driver, Interrupts, Observer, assignments
 from alray.run.engines import engine, engine_name
@@ -112,14 +112,14 @@ def _run(
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
     name, surroundings = engine_name(spec, inline=inline), environment(workload.device)
     describe_run(run_dir, workload, {**surroundings, "engine": name})
-    token = mark(run_dir)
     costs = planner.costs(probe=True, one_process=inline)
     plan = planner.plan(costs, one_process=inline)
     write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s
     with (
-        recording(run_dir, workload, {**surroundings, "engine": name}, begun_s, observer.record) as recorder,
-        engine(workload, inline=inline, address=options.address, run_token=token, note=observer.note) as made,
+        pages_of(run_dir, wanted=options.pages) as pages,
+        recording(run_dir, workload, {**surroundings, "engine": name}, begun_s, [observer.record, *pages]) as recorder,
+        engine(workload, inline=inline, address=options.address, run_token=mark(run_dir), note=observer.note) as made,
     ):
         plan = planner.fitted(plan, costs, made, observer.note)
         observer.planned(plan)
@@ -142,8 +142,9 @@ def _run(
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
     page = run_dir / "report.html" if options.pages else None
-    classes, ran_s = workload.data.classes, time.time() - begun_s
-    summary = write_summary(run_dir, spec, driver.plan, outcome.status, name, classes, duration_s=ran_s, page=page)
+    summary = write_summary(
+        run_dir, workload, driver.plan, outcome.status, name, duration_s=time.time() - begun_s, page=page
+    )
     if page is not None:
         make_report(run_dir)
     return Finished(summary, outcome.error)

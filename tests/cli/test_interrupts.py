@@ -60,7 +60,7 @@ def start(command: list[str], *arguments: str | Path) -> subprocess.Popen[str]:
 def wait_for_a_step(process: subprocess.Popen[Any]) -> None:
     until_s = time.monotonic() + 60
     records = Path("out/records.jsonl")
-    while not records.exists() or '"kind":"step"' not in records.read_text():
+    while not records.exists() or '"kind":"steps"' not in records.read_text():
         assert process.poll() is None and time.monotonic() < until_s, process.communicate()
         time.sleep(0.02)
 
