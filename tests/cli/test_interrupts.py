@@ -62,7 +62,7 @@ def wait_for_a_step(process: subprocess.Popen[Any], terminal: int | None = None)
     """terminal: its other end, which is read so that the process can go on writing."""
     until_s = time.monotonic() + 60
     records = Path("out/records.jsonl")
-    while not records.exists() or '"kind":"step"' not in records.read_text():
+    while not records.exists() or '"kind":"steps"' not in records.read_text():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until_s
         if terminal is not None and select.select([terminal], [], [], 0.0)[0]:
