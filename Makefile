@@ -37,9 +37,11 @@ floors: $(INSTALLED)
 
 # Two workers. Tests of Ray and of times are one group, so that no two of them run at once (tests/conftest.py).
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadscope
+# `make unit TESTS=tests/spec` runs a part.
+TESTS ?= tests
 
 unit: $(INSTALLED)
-	$(PYTEST)
+	$(PYTEST) $(TESTS)
 
 # With the tests marked `full`: whole grids, of which `unit` takes a part.
 unit-all: $(INSTALLED)

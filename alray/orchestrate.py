@@ -10,7 +10,7 @@ from alray.device.devices import environment
 from alray.errors import AlrayError
 from alray.plan.plan import Plan
 from alray.records import Summary, write_json
-from alray.report.make import make_report
+from alray.report.make import make_report, pages_of
 from alray.report.summary import write_summary
 from alray.run.driver import Driver, Interrupts, Observer, assignments
 from alray.run.engines import engine, engine_name
@@ -116,7 +116,8 @@ def _run(
     write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s
     with (
-        recording(run_dir, workload, {**surroundings, "engine": name}, begun_s, observer.record) as recorder,
+        pages_of(run_dir, wanted=options.pages) as pages,
+        recording(run_dir, workload, {**surroundings, "engine": name}, begun_s, [observer.record, *pages]) as recorder,
         engine(workload, token, observer.note, inline=inline, address=options.address, study=options.study) as made,
     ):
         plan = planner.fitted(plan, costs, made, observer.note)
@@ -140,9 +141,8 @@ def _run(
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
     page = run_dir / "report.html" if options.pages else None
-    classes = workload.data.classes
     summary = write_summary(
-        run_dir, spec, driver.plan, outcome.status, name, classes=classes, duration_s=time.time() - begun_s, page=page
+        run_dir, workload, driver.plan, outcome.status, name, duration_s=time.time() - begun_s, page=page
     )
     if page is not None:
         make_report(run_dir)

@@ -1,51 +1,135 @@
 """The records and the summary of a run: their types, and how they are written and read.
 
 `records.jsonl` holds one JSON object on each line. Every table and chart is made from these records, never from logs.
+Many mini-batches share a line, and those of a long run are thinned out, so that the file stays small.
+
+The docstring of a field is the definition of its figure. The pages, the terminal and docs/run_folder.md show it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import fsum
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
 from alray.errors import CheckpointError
 
-VERSION = 1
+VERSION = 2
+"""Version of the records. In version 1 each mini-batch had a line of its own, which can still be read."""
+
+EACH_UNTIL = 4096
+"""After this many mini-batches a record of losses is the mean over 2 mini-batches, after 2 x as many over 4, ..."""
+_LINE_S, _LINE_LENGTH = 5.0, 256
+"""A line of losses is written every so many seconds, and holds at most so many records."""
 
 EngineName = Literal["ray", "ray_train", "inline"]
 """What executed the plan: alray's Ray actors, the workers of Ray Train with torch's DDP, or a single process."""
 
+Seconds = Annotated[float, PlainSerializer(lambda seconds: round(seconds, 7))]
+"""A duration or a point in time, written to a tenth of a microsecond."""
+Value = Annotated[float, PlainSerializer(lambda value: float(f"{value:.9g}"), when_used="json")]
+"""A loss or a rate, written with 9 digits: as many as a value in float32 has."""
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
-    v: int = VERSION
-    time_s: float  # seconds since the run, or this attempt of it, was started
-    step: int  # mini-batches completed when this was recorded
-    epoch: float  # epochs completed
-    samples: int  # samples seen, over all replicas
+class _Documented(BaseModel):
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings", use_attribute_docstrings=True)
+
+
+class _Record(_Documented):
+    v: int = Field(default=VERSION, le=VERSION)
+    """Version of this format."""
+    time_s: Seconds
+    """Seconds since the run was started. The time between an end and a resume does not count."""
+    step: int
+    """Mini-batches completed by then."""
+    epoch: float
+    """Epochs completed by then."""
+    samples: int
+    """Samples seen by then, over all replicas."""
 
 
 class StepRecord(_Record):
-    """The losses of one mini-batch, per component (counted from 0) and loss name."""
+    """The losses of a mini-batch; from mini-batch 4,097 on, means over the mini-batches since the last such record.
+
+    `Writer` puts many of these records into one `StepsRecord`, and `read` takes them out again. A file of version 1
+    holds them as they are.
+    """
 
     kind: Literal["step"] = "step"
-    losses: dict[int, dict[str, float]]
-    lr: float
+    losses: dict[int, dict[str, Value]]
+    """By component (counted from 0) and by name of the loss."""
+    lr: Value
+    """Learning rate."""
+    mini_batches: int = 1
+    """How many mini-batches the losses are the mean of."""
 
 
-class Span(BaseModel):
+class StepsRecord(_Record):
+    """Losses of many mini-batches: each list has an entry for each of the `StepRecord`s that the line holds."""
+
+    kind: Literal["steps"] = "steps"
+    steps: list[int]
+    """`step` of each entry."""
+    mini_batches: list[int]
+    """How many mini-batches each entry is the mean of: those that end with its `step`."""
+    times_s: list[Seconds]
+    """`time_s` of each entry."""
+    samples_seen: list[int]
+    """`samples` of each entry."""
+    lr: list[Value]
+    """Learning rate of each entry."""
+    losses: dict[int, dict[str, list[Value]]]
+    """By component (counted from 0) and by name of the loss, the value of each entry, with 9 digits."""
+
+    @classmethod
+    def of(cls, entries: Sequence[StepRecord]) -> StepsRecord:
+        """The line of these records, at least one. All of them have the losses of the same components."""
+        last = entries[-1]
+        return cls(
+            time_s=last.time_s,
+            step=last.step,
+            epoch=last.epoch,
+            samples=last.samples,
+            steps=[entry.step for entry in entries],
+            mini_batches=[entry.mini_batches for entry in entries],
+            times_s=[entry.time_s for entry in entries],
+            samples_seen=[entry.samples for entry in entries],
+            lr=[entry.lr for entry in entries],
+            losses={
+                component: {name: [entry.losses[component][name] for entry in entries] for name in own}
+                for component, own in last.losses.items()
+            },
+        )
+
+    def entries(self) -> Iterator[StepRecord]:
+        """The records that the line was made of."""
+        per_epoch = round(self.step / self.epoch)
+        for place, step in enumerate(self.steps):
+            yield StepRecord(
+                time_s=self.times_s[place],
+                step=step,
+                epoch=step / per_epoch,
+                samples=self.samples_seen[place],
+                losses={
+                    component: {name: values[place] for name, values in own.items()}
+                    for component, own in self.losses.items()
+                },
+                lr=self.lr[place],
+                mini_batches=self.mini_batches[place],
+            )
+
+
+class Span(_Documented):
     """One action as the stage's own clock measured it, in seconds since the run was started."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    action: str  # the printed form of an action, e.g. "2F0", or "send_wait" or "receive_wait"
-    start_s: float
-    end_s: float
+    action: str
+    """The printed form of an action, such as `2F0`; or `data 0`, `send_wait`, `receive_wait`."""
+    start_s: Seconds
+    end_s: Seconds
 
 
 class StageRecord(_Record):
@@ -57,31 +141,50 @@ class StageRecord(_Record):
 
     kind: Literal["stage"] = "stage"
     stage: int
+    """The stage, counted from 0."""
     replica: int
+    """The replica, counted from 0."""
     steps: int
-    warm_up: bool  # the first mini-batches after a start, and profiled ones; no figure uses them
-    data_s: float = 0.0  # stage 0 only: the time to get mini-batches ready
-    forward_s: float
-    backward_s: float
-    update_s: float
-    compute_s: float  # the sum of the four above
-    send_wait_s: float
-    receive_wait_s: float
-    idle_s: float
-    evaluation_s: float
-    step_times_s: list[float]  # from one completed mini-batch to the next, without pauses for evaluation
-    bytes_sent: dict[str, int]  # by edge, since this attempt started
-    share: int | None = None  # samples of a mini-batch that this replica takes from now on; None with one replica
-    all_reduce_bytes: int = 0  # sent to the other replicas, since this attempt started
-    all_reduce_s: float = 0.0  # duration of these all-reduces, hidden or waited for, since this attempt started
+    """How many mini-batches the record covers."""
+    warm_up: bool
+    """Whether these are the first ten mini-batches after a start, or profiled ones: no figure counts them."""
+    data_s: Seconds = 0.0
+    """Stage 0 reads the mini-batch and prepares its samples. It is no part of forward."""
+    forward_s: Seconds
+    """The forward pass of the stage's components."""
+    backward_s: Seconds
+    """Losses, label chain and gradients of the stage's components."""
+    update_s: Seconds
+    """The steps of the optimizers."""
+    compute_s: Seconds
+    """The sum of data, forward, backward and update."""
+    send_wait_s: Seconds
+    """The stage packs messages, and waits for room on the edge."""
+    receive_wait_s: Seconds
+    """The stage waits for messages, barriers and sums over replicas, and unpacks messages."""
+    idle_s: Seconds
+    """The rest of the time from one mini-batch to the next: the time between two actions."""
+    evaluation_s: Seconds
+    """Evaluations and checkpoints, which are in none of the other times."""
+    step_times_s: list[Seconds]
+    """The last stage only: the times from one completed mini-batch to the next, without evaluations and checkpoints."""
+    bytes_sent: dict[str, int]
+    """By edge, since this attempt was started."""
+    share: int | None = None
+    """Samples of a mini-batch that this replica takes from now on; null with one replica."""
+    all_reduce_bytes: int = 0
+    """Bytes sent to the other replicas, since this attempt was started."""
+    all_reduce_s: Seconds = 0.0
+    """Duration of the all-reduces since this attempt was started, hidden or waited for. DDP does not report it: with
+    `ray_train` it is 0 here and part of `backward_s`."""
     peak_memory_bytes: int | None
-    spans: list[Span] = Field(default_factory=list)  # the actions of the traced mini-batches
+    """As in `summary.json`, so far."""
+    spans: list[Span] = Field(default_factory=list)
+    """Each action of the mini-batches that were traced."""
 
 
-class DepthAccuracy(BaseModel):
+class DepthAccuracy(_Documented):
     """Accuracy of the route of this depth, in 0..1 (depth 1 is the first component alone). null means not measured."""
-
-    model_config = ConfigDict(extra="forbid")
 
     depth: int
     train: float | None = None
@@ -97,22 +200,27 @@ class EvaluationRecord(_Record):
     validation: float | None = None
     test: float | None = None
     per_depth: list[DepthAccuracy]
-    duration_s: float
+    """The accuracies of each route of inference."""
+    duration_s: Seconds
+    """How long the evaluation took."""
 
 
 class CheckpointRecord(_Record):
     """A complete checkpoint: its manifest was written."""
 
     kind: Literal["checkpoint"] = "checkpoint"
-    path: str  # relative to the run folder
+    path: str
+    """Relative to the run folder."""
     bytes: int
-    duration_s: float
+    """Size of its files."""
+    duration_s: Seconds
+    """How long the slowest stage took to write its files, while training went on."""
 
 
 class EventRecord(_Record):
     """Something that happened to the run.
 
-    `resumed` means that the run continued from `step`. Earlier records of the kinds step, stage, evaluation and
+    `resumed` means that the run continued from `step`. Earlier records of the kinds steps, stage, evaluation and
     checkpoint with a later step describe work that was lost and done again.
     """
 
@@ -121,6 +229,8 @@ class EventRecord(_Record):
     message: str
     stage: int | None = None
     replica: int | None = None
+    date: str | None = None
+    """When it happened, in UTC: `2026-11-20T16:50:26.123+00:00`; null in records of version 1."""
 
 
 class PlanRecord(_Record):
@@ -128,31 +238,28 @@ class PlanRecord(_Record):
 
     kind: Literal["plan"] = "plan"
     plan: dict[str, Any]
-    engine: EngineName | None = None  # what executed it
+    engine: EngineName | None = None
+    """What executed it."""
 
 
-Record = Annotated[
-    StepRecord | StageRecord | EvaluationRecord | CheckpointRecord | EventRecord | PlanRecord,
-    Field(discriminator="kind"),
-]
-RECORD: TypeAdapter[Record] = TypeAdapter(Record)
+Record = StepRecord | StageRecord | EvaluationRecord | CheckpointRecord | EventRecord | PlanRecord
+_LINE: TypeAdapter[Record | StepsRecord] = TypeAdapter(
+    Annotated[Record | StepsRecord, Field(discriminator="kind")],
+)
 
 
-class Best(BaseModel):
+class Best(_Documented):
     """The evaluation with the best validation accuracy, the earliest of equals."""
-
-    model_config = ConfigDict(extra="forbid")
 
     step: int
     validation: float | None
     test: float | None
-    checkpoint: str | None = None  # in a summary: the checkpoint of these weights, relative to the run folder, if kept
+    checkpoint: str | None = None
+    """In a summary: the checkpoint of these weights, relative to the run folder; null if it was not kept."""
 
 
-class Accuracy(BaseModel):
+class Accuracy(_Documented):
     """Accuracy of the whole network, in 0..1."""
-
-    model_config = ConfigDict(extra="forbid")
 
     train: float | None = None
     validation: float | None = None
@@ -182,23 +289,21 @@ class Standing(BaseModel):
         return Standing(step=evaluation.step, last=last, best=best, since_best=since_best)
 
 
-class Failure(BaseModel):
+class Failure(_Documented):
     """One failure of the run."""
-
-    model_config = ConfigDict(extra="forbid")
 
     step: int
     stage: int | None
     message: str
 
 
-class AttemptSummary(BaseModel):
+class AttemptSummary(_Documented):
     """What one attempt measured, from a start or resume to its end or failure; keys as in `Summary`."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    began_after: int  # mini-batches completed before it
-    ended_after: int  # mini-batches completed at its end, without lost work
+    began_after: int
+    """Mini-batches completed before it."""
+    ended_after: int
+    """Mini-batches completed at its end, without lost work."""
     engine: EngineName | None
     schedule: str
     stages: int
@@ -212,49 +317,124 @@ class AttemptSummary(BaseModel):
     peak_memory_bytes: list[int | None]
 
 
-class Summary(BaseModel):
+class Summary(_Documented):
     """`summary.json`: the results of a run. A value that the run does not have is null."""
 
-    model_config = ConfigDict(extra="forbid")
-
     version: str
+    """Version of alray."""
     name: str
+    """Name of the spec."""
     status: Literal["finished", "interrupted", "failed"]
+    """`finished`, `interrupted` or `failed`."""
     run_dir: str
+    """Absolute path of the run folder."""
     seed: int
+    """Seed of the spec."""
     threads: int
+    """Threads of each stage."""
     method: str
+    """Method of the latest plan."""
     schedule: str
+    """Schedule of the latest plan."""
     engine: EngineName
+    """`ray`, `ray_train` (Ray Train with torch's DDP) or `inline` (one process)."""
     stages: int
+    """Number of stages of the latest plan."""
     replicas: int
+    """Number of replicas of the latest plan."""
     partition: list[int]
+    """Number of components of each stage in the latest plan, or of each virtual stage if a stage has several."""
     steps: int
+    """Mini-batches that the final weights have seen."""
     epochs: float
+    """Epochs that the final weights have seen."""
     samples: int
+    """Samples that the final weights have seen."""
     duration_s: float
+    """Wall time from start to end, summed over the attempts of a resumed run."""
     samples_per_s: float | None
+    """Samples of a mini-batch, over all replicas, divided by `step_time_s`."""
     step_time_s: float | None
+    """Median time from one completed mini-batch to the next, after warm-up and without pauses for evaluation. Where
+    stages take turns in one process, all of them need this time. It is null if the run was not longer than the warm-up.
+    """
     predicted_step_time_s: float | None
+    """The plan's prediction of `step_time_s`."""
     bubble: float | None
+    """Share of the stages' time after warm-up in which they did not compute; reading data counts as computing, and
+    evaluations and checkpoints are not part of this time. It is null where several stages take turns in one process
+    (`--inline`): there a stage waits while another one computes, and that is no bubble."""
     predicted_bubble: float | None
+    """The plan's prediction of `bubble`."""
     accuracy: Accuracy
+    """`train`, `validation` and `test` accuracy of the final weights, with the deepest route; training samples without
+    augmentation."""
     best: Best | None
+    """`step`, `validation` and `test` of the evaluation with the highest validation accuracy; the earliest if several
+    are equal. `checkpoint`: the folder of these weights; null if they were not kept (`run.checkpoint: null`)."""
     accuracy_per_depth: list[DepthAccuracy]
+    """For each route: `depth` (1 is the first component alone), `train`, `validation`, `test`."""
     weights_sha256: str | None
+    """Hash of the final weights; explained below."""
     parameters: int
+    """Number of trainable parameters of all components."""
     peak_memory_bytes: list[int | None]
+    """For each stage, the most memory that its process held, evaluations included, minus what it held before the stage
+    was built, when only the libraries were loaded. On a GPU torch's allocator counts it. On a CPU it is more than the
+    stage's tensors: it includes buffers of the kernels, memory that the allocator cannot reuse, and on stage 0 the data
+    set and its library. It is null where several stages share one process."""
+    predicted_memory_bytes: list[int] = Field(default_factory=list)
+    """For each stage, the bytes of its tensors and of its edges' buffers at the peak of training, by the plan; what the
+    process itself holds, evaluations and the data set come on top."""
     bytes_sent: dict[str, int]
-    shares: list[int] = Field(default_factory=list)  # samples of a mini-batch that each replica takes at the end
-    all_reduce_bytes: int = 0  # sent between replicas, over all stages
+    """For each edge, such as `0->1`: bytes sent in all attempts, evaluations included."""
+    shares: list[int] = Field(default_factory=list)
+    """Samples of a mini-batch that each replica takes at the end."""
+    all_reduce_bytes: int = 0
+    """Bytes sent between replicas, over all stages."""
     failures: list[Failure]
-    attempts: list[AttemptSummary] = Field(default_factory=list)  # those that reached training
-    classes: list[str] = Field(default_factory=list)  # names of the classes, in the order of their numbers
-    report: str | None = None  # path of report.html
+    """The failures of the run: `step`, `stage`, `message`."""
+    attempts: list[AttemptSummary] = Field(default_factory=list)
+    """A run that failed or was resumed starts anew. For each attempt that reached training: `began_after` and
+    `ended_after` mini-batches, and its `engine`, `schedule`, `stages`, `replicas`, `partition`, `samples_per_s`,
+    `step_time_s`, `predicted_step_time_s`, `bubble`, `predicted_bubble`, `peak_memory_bytes`. The figures of time
+    outside this list are those of the last plan that was measured."""
+    classes: list[str] = Field(default_factory=list)
+    """The names of the classes, in the order of their numbers."""
+    report: str | None = None
+    """Absolute path of `report.html`."""
+
+
+class Thinning:
+    """Thins out the losses of a long run, so that what is kept of them grows with the logarithm of its length."""
+
+    def __init__(self) -> None:
+        self._group: list[StepRecord] = []
+
+    def take(self, record: StepRecord) -> StepRecord | None:
+        """The record to keep: this one, or the mean of a group that it completes; None inside a group."""
+        self._group.append(record)
+        together = 1 << ((record.step - 1) // EACH_UNTIL).bit_length()
+        return None if record.step % together else self.rest()
+
+    def rest(self) -> StepRecord | None:
+        """The mean of a group that is not complete; None if there is none."""
+        group, self._group = self._group, []
+        if len(group) < 2:
+            return group[0] if group else None
+        losses = {
+            component: {name: fsum(each.losses[component][name] for each in group) / len(group) for name in own}
+            for component, own in group[-1].losses.items()
+        }
+        return group[-1].model_copy(update={"losses": losses, "mini_batches": len(group)})
 
 
 class Writer:
-    """Appends records to `records.jsonl`. When `write` returns, the whole line has been handed to the system."""
+    """Appends records to `records.jsonl`.
+
+    Records of a stage are written at once, losses a few seconds later, and all of them before any other kind of
+    record: none is missing from before a checkpoint. What is written has been handed to the system.
+    """
 
     def __init__(self, path: Path) -> None:
         """Open a file to append to it. A last line that was cut off when a run was killed is removed."""
@@ -264,34 +444,79 @@ class Writer:
             if whole < len(content):
                 with path.open("r+b") as file:
                     file.truncate(whole)
+        self.path = path
         self._file: IO[str] = path.open("a", encoding="utf-8")
+        self._thinning = Thinning()
+        self._losses: list[StepRecord] = []  # not written yet
+        self._written_s = -_LINE_S  # `time_s` of the line of losses before; the first is written at once
 
     def write(self, record: Record) -> None:
-        self._file.write(record.model_dump_json() + "\n")
-        self._file.flush()
+        if isinstance(record, StepRecord):
+            self._keep(self._thinning.take(record))
+            if self._losses and record.time_s - self._written_s > _LINE_S:
+                self._write_losses()
+            return
+        if not isinstance(record, StageRecord):
+            self._flush()
+        self._write_line(record)
 
     def close(self) -> None:
+        self._flush()
         self._file.close()
+
+    def _keep(self, losses: StepRecord | None) -> None:
+        if losses is not None:
+            self._losses.append(losses)
+        if len(self._losses) == _LINE_LENGTH:
+            self._write_losses()
+
+    def _flush(self) -> None:
+        self._keep(self._thinning.rest())
+        if self._losses:
+            self._write_losses()
+
+    def _write_losses(self) -> None:
+        self._write_line(StepsRecord.of(self._losses))
+        self._written_s = self._losses[-1].time_s
+        self._losses.clear()
+
+    def _write_line(self, record: Record | StepsRecord) -> None:
+        self._file.write(record.model_dump_json() + "\n")
+        self._file.flush()
 
 
 def read(path: Path) -> Iterator[Record]:
     """All records of a file, in order.
 
-    A last line that was cut off when the run was killed is left out. Raises CheckpointError for any other damage.
+    A last line that was cut off when the run was killed is left out. Raises CheckpointError for records of a later
+    version and for any other damage.
     """
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
         if number == len(lines) and not line.endswith("\n"):
             return
         try:
-            yield RECORD.validate_json(line)
+            record = _LINE.validate_json(line)
         except ValidationError as error:
-            raise CheckpointError(
-                f"not a record: {error.errors()[0]['msg']}",
-                file=str(path),
-                line=number,
-                mend="another program changed this file; restore it",
-            ) from error
+            raise _damage(error, path, number) from error
+        if isinstance(record, StepsRecord):
+            yield from record.entries()
+        else:
+            yield record
+
+
+def _damage(error: ValidationError, path: Path, line: int) -> CheckpointError:
+    first = error.errors()[0]
+    if first["loc"][-1:] == ("v",):
+        return CheckpointError(
+            f"a record of version {first['input']}; this alray reads up to version {VERSION}",
+            file=str(path),
+            line=line,
+            mend="use the version of alray that wrote it, as environment.json says",
+        )
+    return CheckpointError(
+        f"not a record: {first['msg']}", file=str(path), line=line, mend="another program changed this file; restore it"
+    )
 
 
 def effective(records: Iterator[Record]) -> list[Record]:
@@ -306,7 +531,7 @@ def effective(records: Iterator[Record]) -> list[Record]:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of one line of `records.jsonl`."""
-    return RECORD.json_schema()
+    return _LINE.json_schema()
 
 
 def write_json(path: Path, value: Any) -> None:

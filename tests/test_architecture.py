@@ -31,6 +31,7 @@ EXIT_CODES = {
     "DataError": 2,
     "CheckpointError": 2,
     "RunError": 1,
+    "UserCodeError": 1,
     "StageError": 1,
     "ChannelError": 1,
     "NonFiniteLoss": 1,

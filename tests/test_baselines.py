@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from alray.cli.main import execute
+from alray.records import StageRecord, StepRecord, read
 
 from .stand_ins import Overrides
 
@@ -26,9 +27,9 @@ def test_synchronous_sgd_on_dogs_and_cats(
     summary = json.loads(capsys.readouterr().out)
     assert (summary["status"], summary["replicas"], summary["steps"]) == ("finished", 2, 40)
     assert summary["accuracy"]["test"] > 0.9  # the dogs of the stand-in are brighter
-    records = [json.loads(line) for line in (tmp_path / "run" / "records.jsonl").read_text().splitlines()]
-    rates = [record["lr"] for record in records if record["kind"] == "step"]
+    records = list(read(tmp_path / "run" / "records.jsonl"))
+    rates = [record.lr for record in records if isinstance(record, StepRecord)]
     assert rates[0] == pytest.approx(0.1) and 0.1 < rates[-1] < 0.2 and rates == sorted(rates)
-    stages = [record for record in records if record["kind"] == "stage"]
-    assert {record["replica"] for record in stages} == {0, 1}
-    assert all(record["all_reduce_bytes"] > 0 for record in stages if not record["warm_up"])
+    stages = [record for record in records if isinstance(record, StageRecord)]
+    assert {record.replica for record in stages} == {0, 1}
+    assert all(record.all_reduce_bytes > 0 for record in stages if not record.warm_up)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import textwrap
@@ -18,9 +19,10 @@ from alray.records import (
     EventRecord,
     PlanRecord,
     StageRecord,
-    StepRecord,
+    StepsRecord,
     Summary,
 )
+from alray.report.definitions import definition
 from alray.spec import models
 from alray.spec.loading import load_spec
 from alray.spec.section import Section
@@ -29,7 +31,7 @@ from alray.spec.study.section import Asha, Search, Study, Target
 from alray.spec.study.space import Distribution
 
 DOCS = Path(__file__).parents[1] / "docs"
-RECORDS = (StepRecord, StageRecord, EvaluationRecord, CheckpointRecord, EventRecord, PlanRecord)
+RECORDS = (StepsRecord, StageRecord, EvaluationRecord, CheckpointRecord, EventRecord, PlanRecord)
 
 
 def page(name: str) -> str:
@@ -114,3 +116,17 @@ def test_every_test_that_a_page_names_is_there() -> None:
     assert len(tests) > 10
     for file, name in tests:
         assert f"def {name}(" in (DOCS.parent / "tests" / "engine" / file).read_text(encoding="utf-8"), name
+
+
+@pytest.mark.parametrize(("kind", "heading"), [(Summary, "key"), (StageRecord, "key of `stage`")])
+def test_a_figure_has_one_definition(kind: type[BaseModel], heading: str) -> None:
+    """The page has the docstrings of the fields, which the report and the terminal show too."""
+    own = list(kind.model_fields)
+    if kind is StageRecord:
+        own = own[own.index("stage") :]  # the keys before it are those of every record
+    table = re.compile(rf"(?<=\| {heading} \| meaning \|\n\|---\|---\|\n)(\|.*\n)+")
+    rows = "".join(f"| `{key}` | {definition(kind, key)} |\n" for key in own)
+    if os.environ.get("UPDATE_GOLDEN"):
+        (DOCS / "run_folder.md").write_text(table.sub(lambda _: rows, page("run_folder.md")), encoding="utf-8")
+    found = table.search(page("run_folder.md"))
+    assert found is not None and found[0] == rows, "UPDATE_GOLDEN=1 pytest tests/test_docs.py writes the tables"

@@ -68,7 +68,7 @@ def test_the_summary_is_complete(summary: dict[str, Any], run_dir: Path) -> None
     assert (summary["seed"], summary["threads"], summary["failures"]) == (0, 1, [])
     assert summary["run_dir"] == str(run_dir)
     assert summary["report"] == str(run_dir / "report.html")
-    assert 0 <= summary["bubble"] < 1 and 0 <= summary["predicted_bubble"] < 1
+    assert summary["bubble"] is None and summary["predicted_bubble"] is None, "the stages take turns"
     assert summary["samples_per_s"] == pytest.approx(64 / summary["step_time_s"])
     assert summary["predicted_step_time_s"] > 0 and summary["duration_s"] > 0
     assert set(summary["bytes_sent"]) == {"0->1", "1->0"} and summary["bytes_sent"]["0->1"] > 0

@@ -206,7 +206,7 @@ def leftovers() -> CheckResult:
     """
     left = []
     for process in psutil.process_iter(["pid", "uids", "cmdline"]):
-        name = " ".join(process.info["cmdline"] or ())
+        name = (process.info["cmdline"] or [""])[0].partition(" ")[0]  # Ray pads its titles with spaces
         if name.startswith("ray::") and process.info["uids"].real == os.getuid():
             with suppress(psutil.NoSuchProcess):  # it has just ended
                 parent = process.parent()
@@ -219,7 +219,7 @@ def leftovers() -> CheckResult:
         "leftovers",
         "warning",
         f"processes of a Ray that has ended: {named}",
-        f"they end within a minute; to end them now: kill {' '.join(str(pid) for pid, _ in sorted(left))}",
+        f"they end about a minute after it; to end them now: kill {' '.join(str(pid) for pid, _ in sorted(left))}",
     )
 
 

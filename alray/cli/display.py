@@ -13,6 +13,7 @@ from alray.cli.progress import Progress
 from alray.cli.terminal import rows_text, shown
 from alray.plan.plan import Plan
 from alray.records import Best, EvaluationRecord, EventRecord, Record, Summary
+from alray.report.definitions import NO_BUBBLE
 from alray.report.text import accuracy, counted, seconds, share, whole
 from alray.stage.telemetry import StageStatus
 
@@ -121,9 +122,10 @@ class PlainLines(Display):
 
 def plan_line(plan: Plan) -> str:
     """The plan in one line."""
+    bubble = "no bubble, for they take turns" if plan.in_turns else f"bubble {share(plan.predicted_bubble)}"
     return (
         f"{counted(plan.stages, 'stage')} {list(plan.partition)}, {plan.schedule}: predicted "
-        f"{seconds(plan.predicted_step_time_s)} a mini-batch, bubble {share(plan.predicted_bubble)}"
+        f"{seconds(plan.predicted_step_time_s)} a mini-batch, {bubble}"
     )
 
 
@@ -164,13 +166,11 @@ def summary_text(summary: Summary) -> str:
     if summary.best is not None and summary.best.step != summary.steps:
         rows.append(("best", _best(summary.best)))
     if summary.step_time_s is not None:
-        rows.append(
-            (
-                "step time",
-                f"{seconds(summary.step_time_s)} measured, {seconds(summary.predicted_step_time_s)} predicted; "
-                f"bubble {share(summary.bubble)} measured, {share(summary.predicted_bubble)} predicted",
-            )
-        )
+        step = f"{seconds(summary.step_time_s)} measured, {seconds(summary.predicted_step_time_s)} predicted"
+        bubble = f"bubble {share(summary.bubble)} measured, {share(summary.predicted_bubble)} predicted"
+        rows.append(("step time", step if summary.bubble is None else f"{step}; {bubble}"))
+        if summary.bubble is None:
+            rows.append(("bubble", NO_BUBBLE))
         rows.append(("throughput", f"{whole(summary.samples_per_s)} samples/s"))
     if summary.weights_sha256 is not None:
         rows.append(("weights_sha256", summary.weights_sha256))

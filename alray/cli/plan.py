@@ -49,8 +49,9 @@ def plan(
         from alray.cli.plan_text import NUM_DRAWN, print_plan
         from alray.orchestrate import plan_spec
         from alray.report.html import render
+        from alray.report.lanes import whole
         from alray.report.schedule_chart import schedule_chart
-        from alray.report.timeline import predicted_bars
+        from alray.report.timeline import predicted_lanes
 
         workload, planned = plan_spec(
             spec, given, probe=probe, allow_code=allow_code, observer=PlainLines(streams.err, Interrupts())
@@ -58,15 +59,15 @@ def plan(
         if compare:
             _compare(planned, workload.spec, streams)
             return
-        bars = predicted_bars(planned, 0, min(NUM_DRAWN, planned.total_steps or NUM_DRAWN))
+        view = whole(predicted_lanes(planned, min(NUM_DRAWN, planned.total_steps or NUM_DRAWN)))
         if svg is not None:
-            drawing = render("schedule_chart.html", chart=schedule_chart(bars))
+            drawing = render("schedule_chart.html", chart=schedule_chart(view))
             with writing(svg):
                 svg.write_text(drawing, encoding="utf-8")
         if json:
             streams.answer(planned.as_json())
             return
-        print_plan(planned, bars, name=workload.spec.name, stream=streams.out)
+        print_plan(planned, view, name=workload.spec.name, stream=streams.out)
         if svg is not None:
             streams.say(f"drawn in {shown(svg)}")
 

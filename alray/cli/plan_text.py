@@ -13,7 +13,9 @@ from rich.text import Text
 from alray.cli.terminal import rows_text
 from alray.plan.compare import Alternative
 from alray.plan.plan import Plan, StagePlan
-from alray.plan.timeline import TimedAction
+from alray.records import Summary
+from alray.report.definitions import definition
+from alray.report.lanes import View
 from alray.report.schedule_chart import chart_text
 from alray.report.text import counted, seconds, share, size
 from alray.schedules.table import SCHEDULES
@@ -32,6 +34,7 @@ _MEMORY = {
 }
 """Column -> the parts of a stage's memory whose sum it shows."""
 _STYLES = {
+    "d": "yellow",
     "F": "blue",
     "L": "cyan",
     "B": "dark_orange3",
@@ -46,8 +49,8 @@ _MARGIN = 9  # characters of `stage 0  ` before the time axis
 _WIDEST = 160
 
 
-def print_plan(plan: Plan, bars: Sequence[TimedAction], *, name: str, stream: TextIO) -> None:
-    """Print a plan. bars: the predicted actions of its first mini-batches."""
+def print_plan(plan: Plan, view: View, *, name: str, stream: TextIO) -> None:
+    """Print a plan. view: the predicted actions of its first mini-batches."""
     console = Console(file=stream, highlight=False)
     console.print(Text(f"{name}: {plan.method}, {plan.schedule}, {_stages(plan)}", style="bold"), soft_wrap=True)
     console.print(Text(_source(plan)), soft_wrap=True)
@@ -57,7 +60,7 @@ def print_plan(plan: Plan, bars: Sequence[TimedAction], *, name: str, stream: Te
     console.print(_memory(plan))
     console.print()
     width = max(40, min(console.width, _WIDEST) - _MARGIN - 1)
-    console.print(_coloured(chart_text(bars, width=width)), soft_wrap=True, end="")
+    console.print(_coloured(chart_text(view, width=width)), soft_wrap=True, end="")
     console.print()
     console.print(Text(_figures(plan)), soft_wrap=True)
 
@@ -118,10 +121,11 @@ def _source(plan: Plan) -> str:
 
 def _times(plan: Plan) -> Table:
     table = Table(box=None, pad_edge=False)
-    for heading in ("stage", "components", "F", "B", "U", "F+B+U"):
+    data = plan.costs.data_s > 0  # an estimate does not know it
+    for heading in ("stage", "components", *(("data",) if data else ()), "F", "B", "U", "sum"):
         table.add_column(heading, justify="right")
     for stage in plan.stage_plans:
-        parts = (stage.forward_s, stage.backward_s, stage.update_s)
+        parts = (*((stage.data_s,) if data else ()), stage.forward_s, stage.backward_s, stage.update_s)
         table.add_row(str(stage.stage), _components(stage), *(seconds(part) for part in (*parts, sum(parts))))
     return table
 
@@ -149,6 +153,7 @@ def _figures(plan: Plan) -> str:
     rows += [
         ("evaluation", f"{seconds(plan.evaluation_s)} each, in addition"),
         ("bubble", share(plan.predicted_bubble)),
+        ("memory", definition(Summary, "predicted_memory_bytes")),
         ("bound", f"{seconds(plan.bound_s)}, {plan.bound}"),
         ("limited by", plan.limited_by),
     ]

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from alray.report.compare import Comparison
 from alray.report.compare_tables import Table, accuracy_table, bag_table, blocks, cost_table, depth_table
-from alray.report.single_step import HEAD, SingleStep, cells
+from alray.report.single_step import COLUMNS, HEAD, SingleStep, cells
 from alray.report.text import NOT_MEASURED
 
 _NARROW = 80
@@ -18,7 +18,7 @@ _NARROW = 80
 
 
 def print_single_step(step: SingleStep, *, stream: TextIO) -> None:
-    """Print the predicted and the measured row of each stage and of the step."""
+    """Print the predicted and the measured row of each stage and of the step, and what the columns mean."""
     console = Console(file=stream, highlight=False)
     made = rich.table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))  # fits into 80 columns
     made.add_column("ms", no_wrap=True)
@@ -29,6 +29,12 @@ def print_single_step(step: SingleStep, *, stream: TextIO) -> None:
         made.add_row(" predicted", *cells(row.predicted))
         made.add_row(" measured", *cells(row.measured))
     console.print(made)
+    console.print()
+    meanings = rich.table.Table.grid(padding=(0, 2, 0, 0))
+    meanings.add_column(no_wrap=True)
+    for heading, meaning in COLUMNS.items():
+        meanings.add_row(heading, Text(meaning.replace("`", "")))
+    console.print(meanings)
 
 
 def print_comparison(comparison: Comparison, *, stream: TextIO) -> None:

@@ -42,7 +42,7 @@ class EncoderFacts:
     own: bool  # whether the block is a user's code
     input: Shape
     output: Shape
-    draws: bool  # whether it draws random numbers in training
+    draws: bool  # whether it draws random numbers in training; a user's code always may
     writes_input: bool  # whether its forward pass changes its input in place
     normalises_batches: bool  # by statistics over the samples of a mini-batch
     pooling: Pooling

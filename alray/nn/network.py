@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from alray.nn.blocks import builder
 from alray.nn.component import Component
 from alray.nn.encoder import Encoder, EncoderFacts, Tensors, module_draws, run_block, stopped
 from alray.nn.methods.method import Task, make_method
-from alray.nn.own_state import Owners, require_untouched_buffers, unsaved_buffers
+from alray.nn.own_state import Owners, require_untouched_buffers
 from alray.nn.shape import Shape
 from alray.spec.models import Spec
 from alray.spec.own_code import OwnCode
@@ -181,10 +182,9 @@ class Network:
             before = incoming["s"]._version
             try:
                 outgoing = run_block(block, incoming)
-                if own:  # the first pass may have filled a cache; a second one leaves that as it is
-                    buffers = {name: (buffer, buffer._version) for name, buffer in unsaved_buffers(block).items()}
-                    run_block(block, _incoming(input, along, 2, "meta"))
-                    require_untouched_buffers(buffers, block, index)
+                if own:
+                    again = partial(run_block, block, _incoming(input, along, 2, "meta"))
+                    require_untouched_buffers(block, again, index)
             except SpecError as error:
                 problem = error.problems[0]
                 raise SpecError(problem.message, key=key, mend=problem.mend) from error
@@ -221,7 +221,6 @@ class Network:
             own=own,
             input=input,
             output=Shape(given.pop("s").shape[1:], output.dtype),
-            # Code that is not alray's may draw without a dropout layer: seeding it costs little, so it always is.
             draws=own or module_draws(block),
             writes_input=incoming["s"]._version != before,
             normalises_batches=any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in block.modules()),

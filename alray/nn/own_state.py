@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import nn
@@ -53,12 +53,14 @@ def require_same_buffers(before: Mapping[str, torch.Tensor], after: Mapping[str,
             raise _changes(name, index)
 
 
-def require_untouched_buffers(before: Mapping[str, tuple[torch.Tensor, int]], module: nn.Module, index: int) -> None:
-    """Raise SpecError if an unsaved buffer of component `index` was replaced, or written to.
+def require_untouched_buffers(module: nn.Module, again: Callable[[], object], index: int) -> None:
+    """Raise SpecError if `again` replaces an unsaved buffer of component `index`, or writes to it.
 
-    before: the buffers with their versions, as torch counts changes in place. This needs no values, so it also works on
-    the meta device.
+    again: a forward pass of the module, which is not the first: that one may fill a cache. Changes in place are counted
+    by torch and need no values, so this also works on the meta device.
     """
+    before = {name: (buffer, buffer._version) for name, buffer in unsaved_buffers(module).items()}
+    again()
     for name, buffer in unsaved_buffers(module).items():
         if name in before and (before[name][0] is not buffer or before[name][1] != buffer._version):
             raise _changes(name, index)

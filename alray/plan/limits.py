@@ -24,6 +24,8 @@ def limited_by(setting: Setting, partition: Sequence[int], prediction: StepPredi
             f"processors are shared: {_count(threads, 'thread')} of {_count(stages * setting.replicas, 'stage')} "
             f"on {_count(cores, 'processor')}"
         )
+    if setting.in_turns:
+        return "the stages take turns in one process: a step takes as long as the work of all of them"
     if stages == 1:
         return "one stage does all the work"
     return f"{_reason(setting, partition, prediction)}; {_other_cuts(setting, partition, prediction.step_time_s)}"
@@ -59,7 +61,7 @@ def _reason(setting: Setting, partition: Sequence[int], prediction: StepPredicti
         slowest_backward=_slowest(durations.after_forward_s, " in backward"),
         forwards=f"{sum(durations.forward_s) * 1e3:.3g} ms",
         micro_batches=_count(setting.micro_batches, "micro-batch", "micro-batches"),
-        idle=f"{prediction.bubble * 100:.3g} %",
+        idle=f"{(prediction.bubble or 0.0) * 100:.3g} %",
     )
 
 

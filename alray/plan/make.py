@@ -37,6 +37,7 @@ def make_plan(
     stage_speed: Sequence[float] | None = None,
     memory_limits: Sequence[int] | None = None,
     shares: Sequence[int] = (),
+    in_turns: bool = False,
 ) -> Plan:
     """The plan of a run.
 
@@ -48,6 +49,7 @@ def make_plan(
     memory_limits: bytes that each stage may hold. `auto` keeps within them. Any other partition is taken as it is,
     because the memory is an estimate.
     shares: samples of a mini-batch for each replica; the costs are those of the largest share.
+    in_turns: all stages and replicas take turns in one process.
 
     Raises PlanError where the components cannot be divided in this way.
     """
@@ -62,6 +64,7 @@ def make_plan(
         memory_limits=tuple(memory_limits or ()),
         replicas=replicas,
         cores=cores,
+        in_turns=in_turns,
     )
     return _plan_in(
         setting,
@@ -113,6 +116,7 @@ def _plan_in(
         virtual_stages=setting.virtual_stages,
         stage_speed=setting.stage_speed,
         shares=shares,
+        in_turns=setting.in_turns,
     )
 
 
@@ -128,11 +132,13 @@ def _deadline_s(setting: Setting, counts: tuple[int, ...], prediction: StepPredi
 def _stage_plan(setting: Setting, counts: tuple[int, ...], stage: int) -> StagePlan:
     runs = stage_ranges(counts)[stage :: setting.stages]
     durations = stage_durations(setting.costs, counts, setting.stage_speed)
+    data_s = setting.costs.data_s if stage == 0 else 0.0
     return StagePlan(
         stage=stage,
         first=runs[0].start,
         last=runs[0].stop - 1,
-        forward_s=sum(durations.forward_s[stage :: setting.stages]),
+        data_s=data_s,
+        forward_s=sum(durations.forward_s[stage :: setting.stages]) - data_s,
         backward_s=sum(durations.backward_s[stage :: setting.stages])
         + sum(durations.labels_s[stage :: setting.stages]),
         update_s=sum(durations.update_s[stage :: setting.stages]),

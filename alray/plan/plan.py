@@ -43,7 +43,7 @@ class StagePlan:
 
     A stage with several virtual stages holds one run of components for each. `chunks` then has the first and last
     component of every run; `first` and `last` are those of the lowest run. Seconds are those of a whole mini-batch,
-    over all runs; `backward_s` includes label chain and losses.
+    over all runs; `backward_s` includes label chain and losses. `data_s`, on stage 0, is reading the mini-batch.
     """
 
     stage: int
@@ -54,6 +54,7 @@ class StagePlan:
     update_s: float
     memory: Memory
     chunks: tuple[tuple[int, int], ...] = ()
+    data_s: float = 0.0
 
     @property
     def runs(self) -> tuple[range, ...]:
@@ -96,7 +97,7 @@ class Plan:
     costs: Costs
     cores: int | None  # processors the stages share; None where each has its own device
     predicted_step_time_s: float
-    predicted_bubble: float  # share of stage time not computing, steady state, evaluation excluded
+    predicted_bubble: float | None  # as `Summary.bubble`; None where stages take turns in one process
     bound_s: float  # the schedule's bound: with these costs no step is shorter
     bound: str  # the bound as a formula, e.g. "max(F+B)"
     limited_by: str  # one sentence: what limits the step, and a better cut where there is one
@@ -106,6 +107,7 @@ class Plan:
     virtual_stages: int = 1  # on each stage
     stage_speed: tuple[float, ...] = ()  # of each stage's device, relative to the device of the costs; (): all alike
     shares: tuple[int, ...] = ()  # samples of a mini-batch each replica takes at first
+    in_turns: bool = False  # whether all stages and replicas take turns in one process
 
     def actions(self, stage: int) -> tuple[Action, ...]:
         """What `stage` does for mini-batch 0; every mini-batch has the same list.

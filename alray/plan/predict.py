@@ -22,7 +22,7 @@ class StepPrediction:
     """The predicted step: one mini-batch in steady state, and what bounds it."""
 
     step_time_s: float
-    bubble: float
+    bubble: float | None  # None where stages take turns: while one computes, the others have to wait
     bound_s: float
     bound: str
     first_step_s: float  # of the first mini-batch, until all stages are done with it
@@ -81,10 +81,14 @@ def predict_step(setting: Setting, partition: Sequence[int]) -> StepPrediction:
 
     With `setting.cores` all stages and replicas share that many processors. Computations that run at the same time then
     slow each other down by `Costs.contention`, and the step takes at least as long as the processors need for all work.
-    The bound leaves contention out.
+    The bound leaves contention out. Where stages take turns in one process, the step is the sum of all their work.
     """
     costs, cores, schedule = setting.costs, setting.cores, SCHEDULES[setting.schedule]
     durations = action_durations(setting, partition)
+    if setting.in_turns:
+        work_s = setting.replicas * sum(computing_s(setting, durations))
+        formula = "sum(F+B)" if setting.replicas == 1 else "replicas*sum(F+B)"
+        return StepPrediction(work_s, None, work_s, formula, first_step_s=work_s, shared=False)
     timeline = timeline_of(setting, partition)
     bound_s, bound = schedule.bound(durations, setting.stages, setting.micro_batches), schedule.formula
     alone_s = sum(computing_s(setting, durations))

@@ -29,6 +29,7 @@ class Setting:
     memory_limits: tuple[int, ...] = ()  # bytes each stage may hold; (): no limits
     replicas: int = 1
     cores: int | None = None  # processors that all stages and replicas share; None where each has its own
+    in_turns: bool = False  # whether all stages and replicas take turns in one process
 
     def __post_init__(self) -> None:
         schedule_named(self.schedule).check(self.stages, self.micro_batches, self.virtual_stages)

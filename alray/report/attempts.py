@@ -21,6 +21,7 @@ _SAME_TIMELINE = (
     "micro_batches",
     "virtual_stages",
     "stage_speed",
+    "in_turns",
 )
 
 
@@ -50,7 +51,7 @@ class Attempt:
             return True
         value = plan.as_json()
         return self.plan["costs"]["device"] == plan.costs.device and all(
-            _listed(self.plan[key]) == _listed(value[key]) for key in _SAME_TIMELINE
+            _listed(self.plan.get(key, False)) == _listed(value[key]) for key in _SAME_TIMELINE
         )
 
 

@@ -1,14 +1,29 @@
-"""The report of a run: `report.html`, `timeline.json` and `tensorboard/` in its folder."""
+"""The report of a run: `report.html`, `timeline.json` and, where there is none yet, `tensorboard/` in its folder."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from alray.records import replace_file
+from alray.records import Record, replace_file
 from alray.report.folder import read_run
 from alray.report.run_page import run_page
-from alray.report.tensorboard import write_tensorboard
+from alray.report.tensorboard import TensorBoard, write_tensorboard
 from alray.report.timeline import write_timeline
+
+
+@contextmanager
+def pages_of(run_dir: Path, *, wanted: bool) -> Iterator[Sequence[Callable[[Record], None]]]:
+    """What is written while a run goes on, as observers of its records: `tensorboard/`. It is complete with the block.
+
+    wanted: whether the run shall have pages at all.
+    """
+    if not wanted:
+        yield ()
+        return
+    with closing(TensorBoard(run_dir / "tensorboard")) as board:
+        yield (board.take,)
 
 
 def make_report(run_dir: Path) -> Path:
@@ -20,7 +35,7 @@ def make_report(run_dir: Path) -> Path:
     """
     run = read_run(run_dir)
     write_timeline(run, run_dir / "timeline.json")
-    write_tensorboard(run.kept, run_dir / "tensorboard", stages=run.plan.stages)
+    write_tensorboard(run.kept, run_dir / "tensorboard")
     page = run_dir / "report.html"
     replace_file(page, run_page(run))
     return page

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from alray.plan.plan import StagePlan
-from alray.plan.timeline import TimedAction
 from alray.records import (
     AttemptSummary,
     CheckpointRecord,
@@ -19,14 +18,17 @@ from alray.records import (
 )
 from alray.report.attempts import timed_records
 from alray.report.charts import Curve, LineChart, Point, StackedBars, line_chart
+from alray.report.definitions import NO_BUBBLE, of_summary
 from alray.report.folder import RunFolder
 from alray.report.html import render
+from alray.report.lanes import View, steady, whole
 from alray.report.schedule_chart import ScheduleChart, schedule_chart
-from alray.report.single_step import HEAD, rows_of, single_step
+from alray.report.single_step import COLUMNS, HEAD, rows_of, single_step
 from alray.report.summary import Figures, figures_of
-from alray.report.text import accuracy, counted, milliseconds, number, seconds, share, size
-from alray.report.timeline import Lane, action_of, measured_steady, predicted_lanes, traced_batches, window
+from alray.report.text import accuracy, counted, number, seconds, share, size
+from alray.report.timeline import measured_last, predicted_lanes, predicted_steady
 from alray.schedules.table import SCHEDULES
+from alray.stage.clock import WARM_UP_STEPS
 from alray.store import has_checkpoint
 
 NUM_DRAWN = 6  # mini-batches in the drawing of the schedule; with more it would be too narrow to read
@@ -62,15 +64,24 @@ def run_page(run: RunFolder) -> str:
         figures=figures,
         facts=_facts(run, figures),
         tiles=_tiles(run, figures, evaluations),
+        tile_definitions=of_summary(
+            samples_per_s="Samples per second",
+            step_time_s="Step time",
+            bubble="Bubble",
+            duration_s="Duration",
+            peak_memory_bytes="Peak memory",
+        ),
         loss_charts=_loss_charts(run.kept),
         accuracy_chart=line_chart(accuracy_curves(run.kept), title="Accuracy", y_label="accuracy", x_label=_STEPS),
         last=evaluations[-1] if evaluations else None,
         schedule=_schedule(run),
         single_step_head=["", "", *HEAD],
         single_step_rows=rows_of((row.label, row) for row in single_step(run.kept, run.plan).rows),
+        single_step_definitions=COLUMNS,
         stage_time=_stage_time(timed, run.plan.stages),
         evaluation_s=sum(record.duration_s for record in evaluations),
-        plan_rows=_plan_rows(run, figures, timed),
+        plan_rows=_plan_rows(run, figures),
+        memory_definitions=of_summary(predicted_memory_bytes="Predicted memory", peak_memory_bytes="Peak memory"),
         costs_source=_SOURCES[run.plan.costs.source],
         # The edges of a pipeline have room for every micro-batch.
         has_limited_edges=bool(run.plan.edges) and not SCHEDULES[run.plan.schedule].is_pipeline,
@@ -142,13 +153,14 @@ def _tiles(run: RunFolder, figures: Figures, evaluations: Sequence[EvaluationRec
         of_best = f"after {figures.best.step:,} mini-batches; test there {accuracy(figures.best.test)}"
         if not has_checkpoint(run.path, figures.best.step):
             of_best += "; its weights were not kept"
+    predicted_bubble = NO_BUBBLE if figures.predicted_bubble is None else f"predicted {share(figures.predicted_bubble)}"
     peak = max((peak for peak in figures.peak_memory_bytes if peak is not None), default=None)
     return [
         ("Test accuracy", accuracy(test), of_test),
         ("Best validation accuracy", accuracy(best), of_best),
         ("Samples per second", number(figures.samples_per_s), "over all replicas"),
         ("Step time", seconds(figures.step_time_s), f"predicted {seconds(figures.predicted_step_time_s)}"),
-        ("Bubble", share(figures.bubble), f"predicted {share(figures.predicted_bubble)}"),
+        ("Bubble", share(figures.bubble), predicted_bubble),
         ("Mini-batches", number(figures.steps), f"{figures.epochs:.4g} epochs, {figures.samples:,} samples"),
         (
             "Duration",
@@ -160,28 +172,23 @@ def _tiles(run: RunFolder, figures: Figures, evaluations: Sequence[EvaluationRec
 
 
 class DrawnSchedule(NamedTuple):
-    """The same few mini-batches as the plan predicts them and as the stages' clocks measured them."""
+    """What the plan predicts and what the stages' clocks measured, while stage 0 did the same few mini-batches."""
 
     batches: range
-    measured: bool  # whether mini-batches were traced
+    measured: View | None  # None if no mini-batch was traced
     chart: ScheduleChart | None  # None if no predicted action takes any time
 
 
 def _schedule(run: RunFolder) -> DrawnSchedule:
-    lanes = [lane for lane in measured_steady(run.kept, run.plan) if lane.replica == 0]
-    traced = traced_batches(lanes, NUM_DRAWN)
-    batches = traced or range(min(NUM_DRAWN, run.plan.total_steps or NUM_DRAWN))
-    # The neighbours of these mini-batches run on other stages at the same time.
-    first = max(0, batches.start - run.plan.stages)
-    around = predicted_lanes(run.plan, first, batches.stop + run.plan.stages - first)
-    predicted = _drawn(window(around, batches))
-    measured = _drawn(window(lanes, batches)) if traced else []
-    return DrawnSchedule(batches, bool(measured), schedule_chart(predicted, measured) if predicted else None)
-
-
-def _drawn(lanes: Sequence[Lane]) -> list[TimedAction]:
-    """The actions to draw; waits stay empty."""
-    return [bar for lane in lanes for bar in lane.bars if bar.end_s > bar.start_s and action_of(bar)]
+    lanes = [lane for lane in measured_last(run.kept, run.plan) if lane.replica == 0]
+    if lanes and (first := min(lanes[0].begins(), default=None)) is not None:
+        measured, batches = steady(lanes, first + WARM_UP_STEPS, NUM_DRAWN)
+        predicted = predicted_steady(run.plan, batches)
+    else:
+        measured, batches = None, range(min(NUM_DRAWN, run.plan.total_steps or NUM_DRAWN))
+        predicted = whole(predicted_lanes(run.plan, len(batches)))
+    drawn = predicted.end_s > predicted.start_s
+    return DrawnSchedule(batches, measured, schedule_chart(predicted, measured) if drawn else None)
 
 
 def _stage_time(timed: Sequence[StageRecord], stages: int) -> StackedBars | None:
@@ -198,18 +205,13 @@ def _stage_time(timed: Sequence[StageRecord], stages: int) -> StackedBars | None
     return StackedBars("Share of a stage's wall time", _PARTS, tuple(bars))
 
 
-def _plan_rows(run: RunFolder, figures: Figures, timed: Sequence[StageRecord]) -> list[list[str]]:
-    """For each stage: its components, the times of a mini-batch and the memory, each predicted and measured."""
-    rows = []
-    for stage in run.plan.stage_plans:
-        own = [record for record in timed if record.stage == stage.stage]
-        num_steps = sum(record.steps for record in own)
-        row = [str(stage.stage), _components(run, stage)]
-        for part in ("forward", "backward", "update"):
-            measured = sum(getattr(record, f"{part}_s") for record in own) / num_steps if num_steps else None
-            row += [milliseconds(getattr(stage, f"{part}_s")), milliseconds(measured)]
-        rows.append([*row, size(stage.memory.total_bytes), size(figures.peak_memory_bytes[stage.stage])])
-    return rows
+def _plan_rows(run: RunFolder, figures: Figures) -> list[list[str]]:
+    """For each stage: its components, the predicted memory of its tensors and the measured one of its process."""
+    memory = zip(figures.predicted_memory_bytes, figures.peak_memory_bytes, strict=True)
+    return [
+        [str(stage.stage), _components(run, stage), size(predicted), size(measured)]
+        for stage, (predicted, measured) in zip(run.plan.stage_plans, memory, strict=True)
+    ]
 
 
 def _edge_rows(run: RunFolder, figures: Figures) -> list[list[str]]:

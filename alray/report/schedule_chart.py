@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from alray.plan.timeline import TimedAction
-from alray.schedules.actions import KINDS, parse
-
-WAITS = ("send_wait", "receive_wait", "idle")  # names in a measured timeline that are not actions
+from alray.report.lanes import DATA, DISTURBANCE, View, action_of, batch_of, category
 
 _NAMES = {
+    "d": "data",
     "F": "forward",
     "L": "labels and losses",
     "B": "backward",
@@ -25,6 +23,7 @@ _NAMES = {
 }
 # Dark enough for white letters, light enough to stand on a dark page.
 _COLOURS = {
+    "d": "#7a6a2f",
     "F": "#3b75af",
     "L": "#2f8480",
     "B": "#c0601f",
@@ -37,34 +36,31 @@ _COLOURS = {
 }
 
 
-def chart_text(bars: Sequence[TimedAction], *, width: int = 100) -> str:
-    """The bars as lines of plain text, with a scale and a legend below. The time axis is `width` characters long.
+def chart_text(view: View, *, width: int = 100) -> str:
+    """The lanes as lines of plain text, with a scale and a legend below. The time axis is `width` characters long.
 
     A bar shows its letter, then dashes up to its end. If there is room, the mini-batch follows the letter, and `.` and
-    the micro-batch unless that is 0. Bars shorter than half a character are left out. Raises ValueError if there is
-    nothing to draw.
+    the micro-batch unless that is 0. Bars shorter than half a character are left out. A row is empty where it is not
+    known what the stage did, as after the last mini-batch. Raises ValueError if there is nothing to draw.
     """
-    first, seconds = _extent(bars)
-    stages = 1 + max(bar.stage for bar in bars)
-    rows = [["."] * width for _ in range(stages)]
-    drawn = set()
-    for bar in bars:
-        letter = _letter(bar.action)
-        start = round((bar.start_s - first) / seconds * width)
-        end = round((bar.end_s - first) / seconds * width)
-        if letter == "." or end <= start:
-            continue
-        drawn.add(letter)
-        label = _label(bar.action)
-        text = label if len(label) <= end - start else letter
-        fill = letter if letter == ">" else "-"
-        rows[bar.stage][start:end] = text.ljust(end - start, fill)
-    margin = len(f"stage {stages - 1}") + 2
-    lines = [f"stage {stage}".ljust(margin) + "".join(row) for stage, row in enumerate(rows)]
-    last = time_text(seconds)
-    lines.append(" " * margin + "0" + last.rjust(width - 1))
-    legend = [f"{letter} {name}" for letter, name in _NAMES.items() if letter in drawn or letter == "."]
-    lines.append(" " * margin + "   ".join(legend))
+    scale = width / _seconds(view)
+    margin = len(f"stage {view.lanes[-1].stage}") + 2
+    lines, drawn = [], {"."}
+    for lane in view.lanes:
+        row = [" "] * width
+        for start, end in view.traced(lane):
+            first, last = round(start * scale), round(end * scale)
+            row[first:last] = "." * (last - first)
+        for bar in view.inside(lane):
+            first, last = (round(seconds * scale) for seconds in view.clipped(bar))
+            if last > first:
+                letter, label = _letter(bar), _label(bar)
+                drawn.add(letter)
+                text = label if len(label) <= last - first else letter
+                row[first:last] = text.ljust(last - first, letter if letter == ">" else "-")
+        lines.append((f"stage {lane.stage}".ljust(margin) + "".join(row)).rstrip())
+    lines.append(" " * margin + "0" + time_text(view.end_s - view.start_s).rjust(width - 1))
+    lines.append(" " * margin + "   ".join(f"{letter} {name}" for letter, name in _NAMES.items() if letter in drawn))
     return "\n".join(lines) + "\n"
 
 
@@ -79,10 +75,11 @@ class Box(NamedTuple):
 
 
 class StageRow(NamedTuple):
-    """One stage of the drawing; `top` in pixels."""
+    """One stage of the drawing, in pixels. Its tracks show from where to where it is known what the stage did."""
 
     label: str
     top: float
+    tracks: list[tuple[float, float]]  # x, width
     boxes: list[Box]
 
 
@@ -105,27 +102,30 @@ class ScheduleChart:
     legend: list[tuple[float, str | None, str]]  # x, colour (None: an empty track), name
 
 
-def schedule_chart(predicted: Sequence[TimedAction], measured: Sequence[TimedAction] = ()) -> ScheduleChart:
-    """Lay out the predicted bars and, if given, the measured bars below them, on one scale of time.
+def schedule_chart(predicted: View, measured: View | None = None) -> ScheduleChart:
+    """Lay out the predicted lanes and, if given, the measured lanes below them, on one scale of time.
 
-    Both sets begin at 0 s. `measured` may hold the waits of `WAITS`, which stay empty. Raises ValueError if there is
-    nothing to draw.
+    Raises ValueError if there is nothing to draw.
     """
     groups = [("predicted", predicted), *([("measured", measured)] if measured else [])]
-    seconds = max(_extent(bars)[1] for _, bars in groups)
+    seconds = max(_seconds(view) for _, view in groups)
     scale = ScheduleChart.TRACK / seconds
     headings, rows = [], []
+    drawn = {"."}
     top = 0.0
-    for name, bars in groups:
-        first = _extent(bars)[0]
+    for name, view in groups:
         headings.append((name, top))
         top += 20
-        for stage in range(1 + max(bar.stage for bar in bars)):
-            own = [bar for bar in bars if bar.stage == stage and _letter(bar.action) != "."]
-            rows.append(StageRow(f"stage {stage}", top, [_box(bar, first, scale) for bar in own]))
+        for lane in view.lanes:
+            bars = list(view.inside(lane))
+            drawn |= {_letter(bar) for bar in bars}
+            tracks = [
+                (round(ScheduleChart.LEFT + start * scale, 2), round((end - start) * scale, 2))
+                for start, end in view.traced(lane)
+            ]
+            rows.append(StageRow(f"stage {lane.stage}", top, tracks, [_box(bar, view, scale) for bar in bars]))
             top += ScheduleChart.ROW + 4
         top += 6
-    drawn = {_letter(bar.action) for _, bars in groups for bar in bars}
     return ScheduleChart(headings, rows, top, _ticks(scale, seconds), _legend(drawn))
 
 
@@ -138,41 +138,39 @@ def time_text(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 1000 else f"{seconds:.3g} s"
 
 
-def _extent(bars: Sequence[TimedAction]) -> tuple[float, float]:
-    """When the first bar starts, and the seconds from there to the end of the last bar."""
-    if not bars:
+def _seconds(view: View) -> float:
+    if not any(lane.bars for lane in view.lanes):
         raise ValueError("no action to draw")
-    first = min(bar.start_s for bar in bars)
-    seconds = max(bar.end_s for bar in bars) - first
-    if seconds <= 0:
+    if view.end_s <= view.start_s:
         raise ValueError("the actions to draw take no time")
-    return first, seconds
+    return view.end_s - view.start_s
 
 
-def _letter(action: str) -> str:
-    """The letter that stands for an action; messages are `>`, waits are `.`."""
-    if action in WAITS:
-        return "."
-    kind = parse(action).kind
-    return {"S": ">", "R": ">", "W": "."}.get(kind, kind)
+def _letter(bar: TimedAction) -> str:
+    """The letter that stands for a bar; messages between stages or replicas are `>`."""
+    action = action_of(bar)
+    if action is None:
+        return {DATA: "d", DISTURBANCE: "B"}.get(category(bar), ">")
+    return {"S": ">", "R": ">"}.get(action.kind, action.kind)
 
 
-def _label(action: str) -> str:
-    letter = _letter(action)
-    if letter not in KINDS:
+def _label(bar: TimedAction) -> str:
+    letter, action = _letter(bar), action_of(bar)
+    batch = batch_of(bar) if action is None else action.batch
+    if letter == ">" or batch is None:
         return letter
-    parsed = parse(action)
-    return f"{letter}{parsed.batch}.{parsed.part}" if parsed.part else f"{letter}{parsed.batch}"
+    return f"{letter}{batch}.{action.part}" if action is not None and action.part else f"{letter}{batch}"
 
 
-def _box(bar: TimedAction, first_s: float, scale: float) -> Box:
-    letter, label = _letter(bar.action), _label(bar.action)
-    width = (bar.end_s - bar.start_s) * scale
+def _box(bar: TimedAction, view: View, scale: float) -> Box:
+    letter, label = _letter(bar), _label(bar)
+    start, end = view.clipped(bar)
+    width = (end - start) * scale
     return Box(
-        x=round(ScheduleChart.LEFT + (bar.start_s - first_s) * scale, 2),
+        x=round(ScheduleChart.LEFT + start * scale, 2),
         width=round(max(width - 0.5, 0.3), 2),
         colour=_COLOURS[letter],
-        label=label if letter in KINDS and width >= 7 * len(label) + 2 else "",
+        label=label if letter != ">" and width >= 7 * len(label) + 2 else "",
         title=f"{bar.action}: {time_text(bar.end_s - bar.start_s)}",
     )
 
@@ -190,7 +188,7 @@ def _legend(drawn: set[str]) -> list[tuple[float, str | None, str]]:
     x = float(ScheduleChart.LEFT)
     entries = []
     for letter, name in _NAMES.items():
-        if letter in drawn or letter == ".":
+        if letter in drawn:
             entries.append((x, _COLOURS.get(letter), name))
             x += 34 + 7 * len(name)
     return entries

@@ -14,6 +14,7 @@ from alray.plan.plan import Plan
 from alray.plan.timeline import TimedAction
 from alray.records import Record, StageRecord
 from alray.report.attempts import timed_records
+from alray.report.definitions import definition
 from alray.report.text import milliseconds
 from alray.report.timeline import steady_timeline
 from alray.schedules.actions import ActionKind, parse
@@ -31,16 +32,26 @@ _PART: dict[ActionKind, str] = {
 }
 
 
-HEAD = ("data", "forward", "backward", "update", "communication", "send wait", "receive wait", "idle", "step")
-"""Headings of the columns that `cells` fills. Communication is the sum of the three columns after it."""
+COLUMNS = {
+    "data": definition(StageRecord, "data_s"),
+    "forward": definition(StageRecord, "forward_s"),
+    "backward": definition(StageRecord, "backward_s"),
+    "update": definition(StageRecord, "update_s"),
+    "communication": "The time in which the stage itself does not compute: the sum of the three columns after it.",
+    "send wait": definition(StageRecord, "send_wait_s"),
+    "receive wait": definition(StageRecord, "receive_wait_s"),
+    "idle": f"{definition(StageRecord, 'idle_s')} Predicted: the time that other stages need the processors for.",
+    "step": "The sum of all parts: the mean time from one mini-batch to the next (`step_time_s` is the median).",
+}
+"""Headings of the columns that `cells` fills, and what they mean."""
+HEAD = tuple(COLUMNS)
 
 
 @dataclass(frozen=True)
 class Parts:
     """Seconds that one mini-batch takes on one stage, or on the mean of the stages. They add up to the step time.
 
-    The work of packing and unpacking messages counts as waiting. `idle_s` is the rest: in a measurement, the time
-    between actions; in a prediction, the time that other stages use processors which all stages share.
+    `COLUMNS` has their definitions.
     """
 
     data_s: float = 0.0
@@ -144,7 +155,7 @@ def predicted_parts(plan: Plan) -> list[Parts]:
     bars: list[list[TimedAction]] = [[] for _ in range(plan.stages)]
     for bar in timeline.bars():
         bars[bar.stage].append(bar)
-    data_s = plan.costs.data_s / (plan.stage_speed[0] if plan.stage_speed else 1.0)
+    data_s = plan.costs.data_s
     parts = []
     for stage, own in enumerate(bars):
         found = _mean_of(own, steady)

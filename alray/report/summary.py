@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from statistics import median
-from typing import Literal, NotRequired, TypedDict, Unpack
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, Unpack
 
 from alray import __version__
+from alray.errors import printable
 from alray.plan.plan import Plan
 from alray.records import (
     Accuracy,
@@ -30,9 +31,11 @@ from alray.records import (
     write_json,
 )
 from alray.report.attempts import Attempt, split_attempts, timed_plan, timed_records
-from alray.spec.models import Spec
 from alray.stage.weights_hash import weights_sha256
 from alray.store import checkpoint_folder, has_checkpoint, latest_manifest
+
+if TYPE_CHECKING:
+    from alray.stage.workload import Workload
 
 
 class Facts(TypedDict):
@@ -68,11 +71,12 @@ class Figures:
     step_time_s: float | None
     predicted_step_time_s: float
     bubble: float | None
-    predicted_bubble: float
+    predicted_bubble: float | None
     accuracy: Accuracy
     best: Best | None
     accuracy_per_depth: list[DepthAccuracy]
     peak_memory_bytes: list[int | None]
+    predicted_memory_bytes: list[int]
     bytes_sent: dict[str, int]
     shares: list[int]
     all_reduce_bytes: int
@@ -90,18 +94,17 @@ def summarise(records: Sequence[Record], plan: Plan, **facts: Unpack[Facts]) -> 
 
 def write_summary(
     run_dir: Path,
-    spec: Spec,
+    workload: Workload,
     plan: Plan,
     status: Literal["finished", "interrupted", "failed"],
     engine: EngineName,
     *,
-    classes: Sequence[str],
     duration_s: float,
     page: Path | None,
 ) -> Summary:
     """Write `summary.json` of a run that ended, and return it.
 
-    plan: the one it last ran with; classes: their names; page: `report.html`, None where no page is made.
+    plan: the one it last ran with; page: `report.html`, None where no page is made.
     """
     manifest = latest_manifest(run_dir)
     sha256 = None
@@ -111,17 +114,17 @@ def write_summary(
         list(read(run_dir / "records.jsonl")),
         plan,
         version=__version__,
-        name=spec.name,
+        name=workload.spec.name,
         status=status,
-        run_dir=str(run_dir),
-        seed=spec.seed,
-        threads=spec.resources.threads,
+        run_dir=printable(str(run_dir)),
+        seed=workload.spec.seed,
+        threads=workload.spec.resources.threads,
         engine=engine,
         duration_s=duration_s,
         weights_sha256=sha256,
         parameters=sum(component.parameters for component in plan.costs.components),
-        classes=list(classes),
-        report=None if page is None else str(page),
+        classes=list(workload.data.classes),
+        report=None if page is None else printable(str(page)),
     )
     if summary.best is not None and has_checkpoint(run_dir, summary.best.step):
         summary.best.checkpoint = str(checkpoint_folder(run_dir, summary.best.step).relative_to(run_dir))
@@ -156,12 +159,13 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
         samples_per_s=_samples_per_s(batch_size, step_time_s),
         step_time_s=step_time_s,
         predicted_step_time_s=measured.predicted_step_time_s,
-        bubble=_bubble(timed),
+        bubble=_bubble(timed, measured),
         predicted_bubble=measured.predicted_bubble,
         accuracy=_accuracy(final),
         best=reduce(Standing.after, evaluations, Standing()).best,
         accuracy_per_depth=list(final.per_depth) if final else [],
         peak_memory_bytes=_peaks(split_attempts(records), plan),
+        predicted_memory_bytes=[stage.memory.total_bytes for stage in plan.stage_plans],
         bytes_sent=_bytes_sent(records),
         shares=_shares(records, plan),
         all_reduce_bytes=sum(record.all_reduce_bytes for record in _last_of_stages(records)),
@@ -198,7 +202,7 @@ def _attempt(attempt: Attempt, batch_size: float) -> AttemptSummary:
         samples_per_s=_samples_per_s(batch_size, step_time_s),
         step_time_s=step_time_s,
         predicted_step_time_s=plan.predicted_step_time_s,
-        bubble=_bubble(attempt.timed),
+        bubble=_bubble(attempt.timed, plan),
         predicted_bubble=plan.predicted_bubble,
         peak_memory_bytes=_peaks([attempt], plan),
     )
@@ -214,8 +218,10 @@ def _step_time_s(timed: Sequence[StageRecord], *, last_stage: int) -> float | No
     return median(times) if times else None
 
 
-def _bubble(timed: Sequence[StageRecord]) -> float | None:
+def _bubble(timed: Sequence[StageRecord], plan: Plan) -> float | None:
     """The share of the stages' time in which they did not compute; evaluations and checkpoints do not count."""
+    if plan.in_turns:
+        return None
     compute = sum(record.compute_s for record in timed)
     waiting = sum(record.send_wait_s + record.receive_wait_s + record.idle_s for record in timed)
     total = compute + waiting

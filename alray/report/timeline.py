@@ -7,36 +7,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from alray.errors import PlanError
+from alray.plan.durations import stage_durations
 from alray.plan.plan import Plan
 from alray.plan.predict import predicted_timeline
 from alray.plan.timeline import TimedAction, Timeline
 from alray.records import Record, replace_file
 from alray.report.attempts import split_attempts
 from alray.report.folder import RunFolder
-from alray.schedules.actions import COMPUTE, Action, parse
+from alray.report.lanes import DATA, Lane, View, action_of, batch_of, category, lanes_of
+from alray.schedules.actions import parse
 
-SEND_WAIT, RECEIVE_WAIT = "send_wait", "receive_wait"
 NUM_PREDICTED = 32  # mini-batches of the prediction in `timeline.json`, from the first one
 
-_TRAINING = ("F", "L", "B", "I", "G", "U")  # kinds of actions that train
 _STEADY = 64  # after this many mini-batches a pipeline without pauses is in its steady state
-
-
-@dataclass(frozen=True)
-class Lane:
-    """What one stage of one replica did, in order of start times. All lanes share one clock, in seconds.
-
-    `TimedAction.action` is the printed form of an action (`2F0`), `send_wait` or `receive_wait`.
-    """
-
-    stage: int
-    replica: int
-    bars: tuple[TimedAction, ...]
 
 
 def measured_attempts(records: Sequence[Record]) -> list[list[Lane]]:
@@ -44,48 +32,44 @@ def measured_attempts(records: Sequence[Record]) -> list[list[Lane]]:
     return [lanes for attempt in split_attempts(records) if (lanes := _lanes(attempt.records))]
 
 
-def measured_steady(records: Sequence[Record], plan: Plan) -> list[Lane]:
-    """The lanes to compare with the prediction: from the last traced attempt that ran with `plan`.
-
-    They hold the traced mini-batches after warm-up, or, if there are none, all traced mini-batches. The list is empty
-    if nothing was traced.
-    """
+def measured_last(records: Sequence[Record], plan: Plan) -> list[Lane]:
+    """The lanes to compare with the prediction: of the last traced attempt that ran with `plan`; may be empty."""
     for attempt in reversed(split_attempts(records)):
-        if attempt.ran(plan):
-            steady = _lanes(record for record in attempt.stage_records if not record.warm_up)
-            if lanes := steady or _lanes(attempt.records):
-                return lanes
+        if attempt.ran(plan) and (lanes := _lanes(attempt.records)):
+            return lanes
     return []
 
 
-def predicted_bars(plan: Plan, first_batch: int, num_batches: int) -> list[TimedAction]:
-    """The predicted actions of `num_batches` mini-batches from `first_batch` on, in a run without evaluations.
+def predicted_lanes(plan: Plan, num_batches: int) -> list[Lane]:
+    """The predicted lanes of the first mini-batches of a run without evaluations, waits included.
 
-    The simulation gives each stage its own processor. If the stages share fewer processors, all times are stretched
-    by the same factor, so that they match the plan's predicted step time.
+    The simulation gives each stage its own processor. If the stages share fewer processors, all times are stretched by
+    the same factor, so that they match the plan's predicted step time. Stages that take turns in one process compute
+    one after another instead.
     """
-    bars = _timeline(plan, first_batch + num_batches).bars(first_batch, first_batch + num_batches)
-    steady_s = _timeline(plan, None).step_time_s
-    if plan.predicted_step_time_s <= 1.001 * steady_s:  # a smaller difference may be rounding
-        return bars
-    slowdown = plan.predicted_step_time_s / steady_s
-    return [bar._replace(start_s=bar.start_s * slowdown, end_s=bar.end_s * slowdown) for bar in bars]
+    bars = _timeline(plan, num_batches).bars()
+    if plan.in_turns:
+        bars = _one_after_another(bars)
+    else:
+        steady_s = _timeline(plan, None).step_time_s
+        if plan.predicted_step_time_s > 1.001 * steady_s:  # a smaller difference may be rounding
+            slowdown = plan.predicted_step_time_s / steady_s
+            bars = [bar._replace(start_s=bar.start_s * slowdown, end_s=bar.end_s * slowdown) for bar in bars]
+    return lanes_of(_with_data(plan, bars), plan.stages)
 
 
-def predicted_lanes(plan: Plan, first_batch: int, num_batches: int) -> list[Lane]:
-    """The predicted lanes of `num_batches` mini-batches from `first_batch` on, waits included.
+def predicted_steady(plan: Plan, batches: range) -> View:
+    """The predicted view of the time in which stage 0 does these mini-batches, at least one.
 
-    In its steady state a pipeline repeats itself. A mini-batch far into the run is therefore drawn from the prediction
+    In its steady state a pipeline repeats itself. A mini-batch far into the run is therefore taken from the prediction
     of an earlier one, under its own number.
     """
-    simulated = min(first_batch, _STEADY + 2 * plan.stages)
-    bars = predicted_bars(plan, simulated, num_batches)
-    lanes = []
-    for stage in range(plan.stages):
-        own = [bar for bar in bars if bar.stage == stage]
-        start = 0.0 if simulated == 0 else own[0].start_s
-        lanes.append(Lane(stage, 0, tuple(_with_waits(own, start, renumber=first_batch - simulated))))
-    return lanes
+    first = min(batches.start, _STEADY + 2 * plan.stages)
+    lanes = predicted_lanes(plan, first + len(batches) + 1)
+    begins = lanes[0].begins()
+    start_s, end_s = begins[first], begins[first + len(batches)]
+    later = batches.start - first
+    return View([_renumbered(lane, later) for lane in lanes], start_s, end_s)
 
 
 def steady_timeline(plan: Plan) -> tuple[Timeline, range]:
@@ -98,62 +82,6 @@ def steady_timeline(plan: Plan) -> tuple[Timeline, range]:
     return timeline, range((num_batches - 1) // 2 + 1, num_batches) if num_batches > 1 else range(1)
 
 
-def traced_batches(lanes: Iterable[Lane], limit: int) -> range:
-    """The first consecutive mini-batches that every lane traced, at most `limit`; may be empty."""
-    num_lanes = 0
-    lanes_of: dict[int, int] = {}
-    for lane in lanes:
-        num_lanes += 1
-        for batch in {action.batch for bar in lane.bars if (action := action_of(bar)) and action.kind in _TRAINING}:
-            lanes_of[batch] = lanes_of.get(batch, 0) + 1
-    whole = sorted(batch for batch, count in lanes_of.items() if count == num_lanes)
-    if not whole:
-        return range(0)
-    end = whole[0]
-    while end in lanes_of and lanes_of[end] == num_lanes and end - whole[0] < limit:
-        end += 1
-    return range(whole[0], end)
-
-
-def window(lanes: Sequence[Lane], batches: range) -> list[Lane]:
-    """The lanes cut to the time from the first to the last training action of `batches`; the window begins at 0 s."""
-    inside = [
-        bar
-        for lane in lanes
-        for bar in lane.bars
-        if (action := action_of(bar)) and action.kind in _TRAINING and action.batch in batches
-    ]
-    start = min(bar.start_s for bar in inside)
-    end = max(bar.end_s for bar in inside)
-    return [
-        replace(
-            lane,
-            bars=tuple(
-                bar._replace(start_s=max(bar.start_s, start) - start, end_s=min(bar.end_s, end) - start)
-                for bar in lane.bars
-                if bar.start_s < end and bar.end_s > start
-            ),
-        )
-        for lane in lanes
-    ]
-
-
-def action_of(bar: TimedAction) -> Action | None:
-    """The action of a bar; None for a wait and for anything else that a stage traced under its own name."""
-    try:
-        return parse(bar.action)
-    except PlanError:
-        return None
-
-
-def category(bar: TimedAction) -> str:
-    """`compute`, `message`, or the name of a wait or of anything else that a stage traced."""
-    action = action_of(bar)
-    if action is None:
-        return bar.action
-    return "compute" if action.kind in COMPUTE else "message"
-
-
 def write_timeline(run: RunFolder, path: Path) -> Path:
     """Write the trace of a run to `path` and return the path.
 
@@ -164,7 +92,7 @@ def write_timeline(run: RunFolder, path: Path) -> Path:
     attempts = measured_attempts(run.records)
     num_batches = min(NUM_PREDICTED, run.plan.total_steps or NUM_PREDICTED)
     last = 1 + len(attempts)
-    events = _process(1, "predicted", predicted_lanes(run.plan, 0, num_batches), start_s=0.0, place=last)
+    events = _process(1, "predicted", predicted_lanes(run.plan, num_batches), start_s=0.0, place=last)
     began = {}
     for number, lanes in enumerate(attempts, start=1):
         name = "measured" if len(attempts) == 1 else f"measured, attempt {number}"
@@ -204,17 +132,57 @@ def _lanes(records: Iterable[Record]) -> list[Lane]:
     ]
 
 
-def _with_waits(bars: Sequence[TimedAction], start_s: float, *, renumber: int) -> Iterable[TimedAction]:
-    """The bars of one stage, and a wait in each gap between them, named after what the stage waits for."""
-    at = start_s
+def _one_after_another(bars: Sequence[TimedAction]) -> list[TimedAction]:
+    """The bars of stages that take turns: each goes on with its mini-batch until it has to wait.
+
+    bars: as simulated with a processor for each stage, stage by stage.
+    """
+    turns: list[list[TimedAction]] = []
+    for bar in bars:
+        before = turns[-1][-1] if turns else None
+        goes_on = (
+            before is not None
+            and (before.stage, parse(before.action).batch) == (bar.stage, parse(bar.action).batch)
+            and bar.start_s - before.end_s < 1e-9
+            and parse(bar.action).kind != "W"
+        )
+        if goes_on:
+            turns[-1].append(bar)
+        else:
+            turns.append([bar])
+    turns.sort(key=lambda turn: turn[0].start_s)
+    at = 0.0
+    moved = []
+    for bar in chain.from_iterable(turns):
+        moved.append(bar._replace(start_s=at, end_s=at + bar.end_s - bar.start_s))
+        at = moved[-1].end_s
+    return moved
+
+
+def _with_data(plan: Plan, bars: Iterable[TimedAction]) -> Iterable[TimedAction]:
+    """The bars, the first forward of each mini-batch divided: in a plan it includes reading the mini-batch."""
+    first_s = stage_durations(plan.costs, plan.partition, plan.stage_speed).forward_s[0]
+    share = plan.costs.data_s / first_s if first_s > 0 else 0.0
     for bar in bars:
         action = parse(bar.action)
-        if bar.start_s - at > 1e-9:
-            # At a barrier a stage waits for messages of the others. Records count that as receive wait too.
-            yield TimedAction(bar.stage, SEND_WAIT if action.kind == "S" else RECEIVE_WAIT, at, bar.start_s)
-        if bar.end_s > bar.start_s:
-            yield bar._replace(action=str(replace(action, batch=action.batch + renumber)))
-        at = max(at, bar.end_s)
+        if action.kind == "F" and action.stage == 0 and share > 0:
+            read_s = bar.start_s + share * (bar.end_s - bar.start_s)
+            yield bar._replace(action=f"{DATA} {action.batch}", end_s=read_s)
+            bar = bar._replace(start_s=read_s)
+        yield bar
+
+
+def _renumbered(lane: Lane, later: int) -> Lane:
+    """The lane with the number of each mini-batch raised by `later`."""
+    bars = []
+    for bar in lane.bars:
+        action, batch = action_of(bar), batch_of(bar)
+        if action is not None:
+            bar = bar._replace(action=str(replace(action, batch=action.batch + later)))
+        elif batch is not None:
+            bar = bar._replace(action=f"{DATA} {batch + later}")
+        bars.append(bar)
+    return replace(lane, bars=tuple(bars))
 
 
 def _process(pid: int, name: str, lanes: Sequence[Lane], *, start_s: float, place: int) -> list[dict[str, Any]]:
@@ -245,6 +213,7 @@ def _events(pid: int, tid: int, lane: Lane, start_s: float) -> Iterable[dict[str
             "ts": round((bar.start_s - start_s) * 1e6, 3),
             "dur": round((bar.end_s - bar.start_s) * 1e6, 3),
         }
-        if (action := action_of(bar)) is not None:
-            event["args"] = {"mini_batch": action.batch}
+        batch = action.batch if (action := action_of(bar)) is not None else batch_of(bar)
+        if batch is not None:
+            event["args"] = {"mini_batch": batch}
         yield event

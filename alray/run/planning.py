@@ -233,6 +233,7 @@ class Planner:
             micro_batches=spec.micro_batches,
             virtual_stages=spec.virtual_stages,
             shares=self._shares(replicas),
+            in_turns=one_process and stages * replicas > 1,
             memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device),
         )
 

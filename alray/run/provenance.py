@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from alray.errors import printable
 from alray.records import write_json
 from alray.run.micro_batches import as_kept
 from alray.spec.loading import dump_spec
@@ -25,7 +26,7 @@ def describe_run(run_dir: Path, workload: Workload, surroundings: dict[str, Any]
     origin = {
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "host": platform.node(),
-        "command": sys.argv,
+        "command": [printable(word) for word in sys.argv],
         "git": git_state(workload.code.root),
         "packages": _packages(),
     }

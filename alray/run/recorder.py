@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +33,7 @@ def recording(
     workload: Workload,
     environment: dict[str, Any],
     started_wall_s: float,
-    observe: Callable[[Record], None],
+    observers: Sequence[Callable[[Record], None]],
 ) -> Iterator[Recorder]:
     """The recorder of a run. It is closed with the block. Arguments as for `Recorder`."""
     spec = workload.spec
@@ -43,7 +44,7 @@ def recording(
         keep=spec.run.checkpoint.keep if spec.run.checkpoint else 1,
         environment=environment,
         started_wall_s=started_wall_s,
-        observe=observe,
+        observers=observers,
     )
     try:
         yield recorder
@@ -63,18 +64,18 @@ class Recorder:
         keep: int,
         environment: dict[str, Any],
         started_wall_s: float,
-        observe: Callable[[Record], None],
+        observers: Sequence[Callable[[Record], None]],
     ) -> None:
         """keep: number of checkpoints to keep. environment: goes into every manifest; with the `engine`.
 
-        started_wall_s: `time.time()` when the run began, less the time it stood still. observe: is called with every
-        record as it is written.
+        started_wall_s: `time.time()` when the run began, less the time it stood still. observers: are called with
+        every record as it comes.
         """
         self.run_dir = run_dir
         self._writer = Writer(run_dir / "records.jsonl")
         self._facts, self._batch_size, self._keep = facts, batch_size, keep
         self._environment, self._started_wall_s = environment, started_wall_s
-        self._observe = observe
+        self._observers = observers
         self._plan: Plan | None = None
         self._losses: dict[int, list[tuple[int, Losses]]] = {}  # by mini-batch, each with its replica
         self._parts: dict[int, list[CheckpointPart]] = {}
@@ -101,11 +102,13 @@ class Recorder:
         step: int,
         stage: int | None = None,
     ) -> None:
-        self.write(EventRecord(**self._place(step), event=event, message=message, stage=stage))
+        date = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self.write(EventRecord(**self._place(step), event=event, message=message, stage=stage, date=date))
 
     def write(self, record: Record) -> None:
         self._writer.write(record)
-        self._observe(record)
+        for observe in self._observers:
+            observe(record)
 
     def take(self, reports: Sequence[Telemetry], *, replica: int) -> None:
         """Record what a stage reported."""

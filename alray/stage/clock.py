@@ -12,7 +12,9 @@ from alray.records import Span, StageRecord
 WARM_UP_STEPS = 10
 """Mini-batches after a start that no figure counts: the pipeline fills, and libraries choose their kernels."""
 
-_WINDOW_S = 1.0
+_WINDOW_S, _WINDOW_SHARE = 1.0, 0.01
+"""A record covers at least so many seconds, and this share of the time since the start: long runs have few records."""
+
 _TRACED_FIRST = 32  # after a start, counted from its first mini-batch
 _TRACED_AGAIN = 8  # mini-batches traced at every doubling after that
 
@@ -72,6 +74,7 @@ class Clock:
         counts them.
         """
         self._zero = time.perf_counter() - (time.time() - started_wall_s)
+        self._began = time.perf_counter()
         self._start_step, self._profiled = start_step, profiled
         self._window = _Window()
         self._window_began = self._last_step = time.perf_counter()
@@ -165,12 +168,16 @@ class Clock:
         self._last_step, self._pause_in_step = ended, 0.0
 
     def window_due(self, step: int) -> bool:
-        """Whether to make a record now: about once a second, and exactly where mini-batches begin or cease to count."""
+        """Whether to make a record now.
+
+        About once a second, less often in a long run, and exactly where mini-batches begin or cease to count.
+        """
         if not self._window.steps:
             return False
         if self._left_out(step) != self._left_out(step + 1):
             return True
-        return time.perf_counter() - self._window_began > _WINDOW_S
+        now = time.perf_counter()
+        return now - self._window_began > max(_WINDOW_S, _WINDOW_SHARE * (now - self._began))
 
     def _left_out(self, step: int) -> bool:
         """Whether no figure counts this mini-batch: those after a start, profiled ones, and those right after these."""

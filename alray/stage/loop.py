@@ -169,4 +169,6 @@ class StageLoop:
             among_replicas=self._replication.account(),
             **self._assignment.position(self.step),
         )
+        if self._assignment.stage < self._assignment.plan.stages - 1:
+            record.step_times_s = []  # a mini-batch is completed on the last stage
         self._emit(record)

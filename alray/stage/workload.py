@@ -15,7 +15,6 @@ from alray.errors import DataError
 from alray.nn.network import Network
 from alray.nn.shape import Shape
 from alray.schedules.table import SCHEDULES
-from alray.spec.method import SupervisedContrastive
 from alray.spec.models import Spec
 from alray.spec.replica_checks import last_batch_fault
 from alray.user_code import UserCode
@@ -102,11 +101,8 @@ class Workload:
                 "batch normalisation computes its statistics on each replica's share of the mini-batch: "
                 f"{not_one}; replicas.sync_batch_norm=true computes them over all replicas"
             )
-        if isinstance(spec.method, SupervisedContrastive) and not spec.method.gather and len(encoders) > 1:
-            notes.append(
-                "contrastive losses compare the samples of each replica's share of the mini-batch: "
-                f"{not_one}; method.gather=true compares those of all replicas"
-            )
+        if compared := self.network.method.compares_samples():
+            notes.append(f"{compared[0]}: {not_one}; {compared[1]}")
         if any(encoder.draws and not encoder.own for encoder in encoders):
             notes.append(f"each replica draws its own dropout masks: {not_one}, but the same on average")
         return tuple(notes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import time
@@ -57,11 +58,15 @@ def start(command: list[str], *arguments: str | Path) -> subprocess.Popen[str]:
     return process
 
 
-def wait_for_a_step(process: subprocess.Popen[Any]) -> None:
+def wait_for_a_step(process: subprocess.Popen[Any], terminal: int | None = None) -> None:
+    """terminal: its other end, which is read so that the process can go on writing."""
     until_s = time.monotonic() + 60
     records = Path("out/records.jsonl")
-    while not records.exists() or '"kind":"step"' not in records.read_text():
-        assert process.poll() is None and time.monotonic() < until_s, process.communicate()
+    while not records.exists() or '"kind":"steps"' not in records.read_text():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until_s
+        if terminal is not None and select.select([terminal], [], [], 0.0)[0]:
+            os.read(terminal, 65536)
         time.sleep(0.02)
 
 
@@ -106,7 +111,7 @@ def test_a_closed_terminal_ends_a_run_with_a_checkpoint(spec: Path, command: lis
     )
     try:
         os.close(theirs)
-        wait_for_a_step(process)
+        wait_for_a_step(process, ours)
         os.close(ours)
         os.killpg(process.pid, signal.SIGHUP)
         assert process.wait(timeout=60) == 130

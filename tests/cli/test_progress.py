@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -110,6 +111,7 @@ def test_share_of_time_computing(plan: Plan) -> None:
 
 def test_the_plan_and_an_evaluation_in_a_line(plan: Plan) -> None:
     assert plan_line(plan) == "2 stages [1, 1], streamed: predicted 4.00 ms a mini-batch, bubble 0.0 %"
+    assert plan_line(replace(plan, in_turns=True, predicted_bubble=None)).endswith("no bubble, for they take turns")
     said = accuracies_text(evaluation(10))
     assert said == "after mini-batch 10: validation 0.5000, test 0.5000, validation by depth 0.250 0.500"
 

@@ -111,7 +111,8 @@ def test_a_run_ends_with_what_one_wants_to_know(alray: Callable[..., Any], spec:
     assert rows["finished"].startswith("18 mini-batches, 2 epochs in ")
     assert rows["accuracy"].startswith(f"test {summary.accuracy.test:.4f}, validation ")
     assert rows["by depth"].startswith("test 1: ") and ", 3: " in rows["by depth"]
-    assert " measured, " in rows["step time"] and " predicted; bubble " in rows["step time"]
+    assert " measured, " in rows["step time"] and rows["step time"].endswith(" predicted")
+    assert rows["bubble"] == "none: the stages take turns in one process"
     assert rows["weights_sha256"] == summary.weights_sha256
     assert rows["run folder"] == "out"
     assert rows["report"] == "out/report.html" and Path("out/report.html").is_file()
@@ -212,7 +213,9 @@ def test_report_is_made_again(alray: Callable[..., Any], ended: Path, tmp_path: 
     assert [row["stage"] for row in answer["single_step"]["rows"]] == [0, 1, None]
     assert (run_dir / "report.html").is_file()
     shown = [line.rstrip() for line in alray("report", run_dir).out.splitlines()]
-    assert [line for line in shown if line.startswith(("stage", "step"))] == ["stage 0", "stage 1", "step"]
+    table, _, meanings = "\n".join(shown).partition("\n\n")
+    assert [line for line in table.splitlines() if line.startswith("st")] == ["stage 0", "stage 1", "step"]
+    assert "data           Stage 0 reads the mini-batch and prepares its samples." in meanings
     assert sum(line.startswith(" measured") for line in shown) == 3 and shown[-1] == str(run_dir / "report.html")
     assert max(map(len, shown[:-1])) <= 80
     assert alray("report", tmp_path / "nothing").code == 2

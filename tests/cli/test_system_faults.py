@@ -128,7 +128,7 @@ def running(command: list[str], *arguments: str | Path) -> subprocess.Popen[str]
         [*command, "run", *map(str, arguments), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     for _ in range(1200):
-        if Path("out/records.jsonl").exists() and '"kind":"step"' in Path("out/records.jsonl").read_text():
+        if Path("out/records.jsonl").exists() and '"kind":"steps"' in Path("out/records.jsonl").read_text():
             return process
         assert process.poll() is None, process.communicate()
         with pytest.raises(subprocess.TimeoutExpired):

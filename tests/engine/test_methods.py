@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from alray.errors import RequestError
 from alray.orchestrate import Finished, Options, run_spec
+from alray.records import StepRecord, read
 from alray.trained.requests import evaluate_run
 
 from .conftest import Asked, Watching, Workshop
@@ -59,13 +58,12 @@ def test_what_a_run_leaves_behind(workshop) -> None:
     """Losses by component, one route at the full depth, and files that `evaluate` reads."""
     finished = workshop.run(SCPL, "pipeline.partition=[1,3]", "run.epochs=1")
     folder = workshop.folder / "run"
-    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
-    losses = [record["losses"] for record in records if record["kind"] == "step"]
+    losses = [record.losses for record in read(folder / "records.jsonl") if isinstance(record, StepRecord)]
     assert losses
     for of_step in losses:
         assert {index: list(own) for index, own in of_step.items()} == {
-            **{str(index): ["contrastive"] for index in range(3)},
-            "3": ["cross_entropy"],
+            **{index: ["contrastive"] for index in range(3)},
+            3: ["cross_entropy"],
         }
     assert [entry.depth for entry in finished.summary.accuracy_per_depth] == [4]
     accuracies = evaluate_run(folder, depth=None, allow_code=True).accuracies

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 
 from alray.errors import SpecError
+from alray.records import StepRecord
+from alray.records import read as read_records
 from alray.trained.export import export_route
 from alray.trained.exported import ExportedRoute
 from alray.trained.network import TrainedNetwork
@@ -63,8 +64,7 @@ def test_what_a_run_leaves_behind(own: Workshop) -> None:
     """Its losses, an accuracy for every depth, and a copy of the code, from which it is evaluated and exported."""
     finished = own.run(METHOD, "run.epochs=1")
     folder = own.folder / "run"
-    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
-    losses = next(record["losses"] for record in records if record["kind"] == "step")
+    losses = next(record.losses for record in read_records(folder / "records.jsonl") if isinstance(record, StepRecord))
     assert {tuple(of_component) for of_component in losses.values()} == {("squared_error",)}
     assert [entry.depth for entry in finished.summary.accuracy_per_depth] == [1, 2, 3, 4]
     (own.folder / "one_hot.py").unlink()

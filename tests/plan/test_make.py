@@ -239,3 +239,24 @@ def test_label_costs_are_a_part_of_the_backward_and_of_the_message(make_costs: M
     assert plan.bound == "max(F_0+..+F_s+L_s)+max(B-L)"
     assert plan.bound_s == pytest.approx(20e-3 + 30e-3 + 16e-3 + (50e-3 - 16e-3))
     assert plan.predicted_step_time_s == pytest.approx(plan.bound_s)
+
+
+def test_stages_that_take_turns_have_no_bubble(make_costs: Make) -> None:
+    """A step is the work of all stages, whatever the schedule, the cut and the replicas."""
+    for changes in ({}, {"schedule": "sequential"}, {"partition": [1, 3]}, {"partition": [1, 1, 1, 1], "stages": 4}):
+        plan = plan_of(make_costs(), in_turns=True, cores=1, **changes)
+        assert plan.predicted_step_time_s == plan.bound_s == pytest.approx(0.145)
+        assert plan.bound == "sum(F+B)"
+        assert plan.predicted_bubble is None
+        assert plan.limited_by.startswith("the stages take turns in one process: a step takes as long as the work")
+        assert Plan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
+    twice = plan_of(make_costs(), in_turns=True, cores=1, replicas=2, shares=(4, 4))
+    assert (twice.predicted_step_time_s, twice.bound) == (pytest.approx(2 * 0.145), "replicas*sum(F+B)")
+
+
+def test_reading_data_is_no_forward(make_costs: Make) -> None:
+    plan = plan_of(replace(make_costs(), data_s=0.004))
+    first, second = plan.stage_plans
+    alone, _ = plan_of(make_costs(), partition=plan.partition).stage_plans
+    assert (first.data_s, second.data_s) == (0.004, 0.0)
+    assert first.forward_s == pytest.approx(alone.forward_s)

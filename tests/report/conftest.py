@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from alray.cli.main import execute
 from alray.plan.costs import ComponentCosts, Costs
 from alray.plan.plan import EdgePlan, Memory, Plan, StagePlan
 from alray.records import (
@@ -29,11 +30,34 @@ from alray.records import (
 BATCH = 64
 PER_EPOCH = 10
 SPEC = "name: example  # <b> & so on\nseed: 0\n"
+REAL = """\
+name: small
+seed: 5
+data: {source: synthetic, shape: [2, 8, 8], classes: 4, samples: 200, batch_size: 8}
+model:
+  components:
+    - {block: vgg, channels: [4]}
+    - {block: vgg, channels: [6], pool: true}
+optimizer: {kind: adam, lr: 1.0e-2}
+pipeline:
+  stages: 2
+  costs: [{forward_s: 1e-3, backward_s: 2e-3, update_s: 1e-3}, {forward_s: 1e-3, backward_s: 2e-3, update_s: 1e-3}]
+run: {epochs: 2}
+"""
 
 
 @pytest.fixture(scope="session")
 def given() -> ModuleType:
     return sys.modules[__name__]
+
+
+@pytest.fixture(scope="session")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a real run in one process, on two stages."""
+    folder = tmp_path_factory.mktemp("real")
+    (folder / "small.yaml").write_text(REAL)
+    assert execute(["run", str(folder / "small.yaml"), "--inline", "--run-dir", str(folder / "run")]) == 0
+    return folder / "run"
 
 
 def example_plan(partition: Sequence[int] = (1, 1), *, schedule: str = "streamed", method: str = "") -> Plan:

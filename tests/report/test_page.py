@@ -12,6 +12,7 @@ import pytest
 from alray.errors import CheckpointError
 from alray.plan.plan import Plan
 from alray.records import CheckpointRecord, Record, Summary
+from alray.report.definitions import definition
 from alray.report.make import make_report
 from alray.report.summary import summarise
 
@@ -93,7 +94,8 @@ def test_a_whole_run(given: ModuleType, tmp_path: Path) -> None:
         "associated loss",
         "autoencoder loss",
         "0->1 20.0 kB 800 kB",
-        "Mini-batches 10 to 14, counted from 0.",
+        "after warm-up, 1.154 s to 1.17",
+        "s after the start of the run: while stage 0 did mini-batches 11 to 14, counted from 0.",
         "1 checkpoint written, the last after 40 mini-batches (1.50 MB in 20.0 ms).",
         "machine.cores 2",
         "name: example # <b> & so on",
@@ -101,8 +103,10 @@ def test_a_whole_run(given: ModuleType, tmp_path: Path) -> None:
         "ab" * 32,
     ):
         assert said in page.text
-    # Of stage 1: F, B and U predicted and measured, memory predicted and measured.
-    assert "1 1 vgg [32] 1.00 1.00 2.00 2.00 1.00 1.00 178 kB 1.00 MB" in page.text
+    for key, name in (("step_time_s", "Step time"), ("samples_per_s", "Samples per second"), ("bubble", "Bubble")):
+        assert f"{name} : {definition(Summary, key).replace('`', '')}" in page.text
+    # Of stage 1: predicted memory of its tensors, measured memory of its process.
+    assert "1 1 vgg [32] 178 kB 1.00 MB" in page.text
     assert "b" not in page.tags[page.tags.index("pre") :]  # the spec's text is escaped
 
 

@@ -1,5 +1,6 @@
 """The figures of a run against figures worked out by hand."""
 
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -44,6 +45,13 @@ def test_step_time_is_the_median_of_the_last_stage_after_warm_up(given: ModuleTy
         given.staged(5, 2.0, 1, steps=3, step_times_s=[0.1, 0.2, 5.0]),
     ]
     assert figures_of(records, given.example_plan()).step_time_s == 0.2
+
+
+def test_stages_that_take_turns_have_no_bubble(given: ModuleType) -> None:
+    plan = replace(given.example_plan(), in_turns=True, predicted_bubble=None)
+    figures = figures_of(given.example_records(plan), plan)
+    assert (figures.bubble, figures.predicted_bubble) == (None, None)
+    assert figures.step_time_s == 0.005
 
 
 def test_what_was_not_measured_is_none(given: ModuleType) -> None:

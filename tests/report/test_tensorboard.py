@@ -1,14 +1,19 @@
 """TensorBoard's event files, read back."""
 
 import struct
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from alray.report.tensorboard import write_tensorboard
+from alray.records import EventRecord, Thinning, read
+from alray.report.tensorboard import TensorBoard, write_tensorboard
 
 
 def read_events(path: Path) -> Iterator[Event]:
@@ -30,42 +35,95 @@ def scalars(directory: Path) -> dict[str, list[tuple[int, float, float]]]:
     return found
 
 
+STARTED = 1_790_000_000.0
+"""When the runs of these tests were started, as `time.time()`."""
+
+
+def dated(given: ModuleType, kind: str, step: int, time_s: float) -> EventRecord:
+    date = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(STARTED + time_s))
+    return given.event(kind, step, time_s).model_copy(update={"date": date})
+
+
 def test_scalars_read_back(given: ModuleType, tmp_path: Path) -> None:
     plan = given.example_plan()
-    directory = write_tensorboard(given.example_records(plan), tmp_path / "tensorboard", stages=2)
-    found = scalars(directory)
+    board = TensorBoard(tmp_path / "tensorboard")
+    for record in [dated(given, "started", 0, 0.0), *given.example_records(plan)[1:]]:
+        board.take(record)
+    found = scalars(tmp_path / "tensorboard")  # the file is complete although it is not closed
     assert sorted(found) == [
+        *(f"accuracy/depth-{depth}/{split}" for depth in (1, 2) for split in ("test", "validation")),
         *("accuracy/test", "accuracy/train", "accuracy/validation"),
         *("loss_associated/component_00", "loss_associated/component_01"),
         *("loss_autoencoder/component_00", "loss_autoencoder/component_01"),
-        *("lr", "samples_per_s"),
+        *("lr", "memory_bytes/stage-0", "memory_bytes/stage-1", "samples_per_s"),
+        *("utilisation/stage-0", "utilisation/stage-1"),
     ]
     assert [step for step, _, _ in found["loss_associated/component_01"]] == list(range(1, 41))
-    assert found["loss_associated/component_01"][0][1:] == pytest.approx((4.0, 1.005))
-    assert found["accuracy/test"][-1][:2] == (40, pytest.approx(0.90))
+    assert found["loss_associated/component_01"][0][1:] == pytest.approx((4.0, STARTED + 1.005))
+    assert found["accuracy/depth-1/validation"][0] == (10, 0.5, pytest.approx(STARTED + 1.1))
     assert found["samples_per_s"][0][1] == pytest.approx(64 / 0.005)
+    assert found["memory_bytes/stage-1"][0][1] == 1_000_000
+    # 4 ms of work and 1 ms of waiting; the first ten mini-batches are a warm-up.
+    assert [step for step, *_ in found["utilisation/stage-1"]] == [20, 30, 40]
+    assert found["utilisation/stage-1"][0][1] == pytest.approx(0.8)
 
 
-def test_writing_again_replaces_the_file(given: ModuleType, tmp_path: Path) -> None:
-    for _ in range(2):
-        write_tensorboard([given.step(1, 0.1)], tmp_path / "tensorboard", stages=1)
-    assert len(scalars(tmp_path / "tensorboard")["lr"]) == 1
+def test_it_is_written_while_the_run_goes_on_and_not_before_its_first_mini_batches(
+    given: ModuleType, tmp_path: Path
+) -> None:
+    directory = tmp_path / "tensorboard"
+    board = TensorBoard(directory)
+    for record in (given.planned(given.example_plan(), 0, 0.0), given.step(1, 0.1), given.step(2, 0.2)):
+        board.take(record)
+    assert not directory.exists()
+    board.take(given.staged(10, 1.0, 0))
+    assert [step for step, *_ in scalars(directory)["lr"]] == [1, 2]
+    board.take(given.step(11, 1.1))
+    board.close()
+    assert [step for step, *_ in scalars(directory)["lr"]] == [1, 2, 11]
 
 
-def test_a_long_run_is_written_in_strides(given: ModuleType, tmp_path: Path) -> None:
-    records = [given.step(number, 0.1 * number) for number in range(1, 11)]
-    write_tensorboard(records, tmp_path / "tensorboard", stages=1, max_steps=4)
-    assert [step for step, _, _ in scalars(tmp_path / "tensorboard")["lr"]] == [1, 4, 7, 10]
+def test_lost_work_is_forgotten(given: ModuleType, tmp_path: Path) -> None:
+    """TensorBoard drops what it has read of the steps from a restart on."""
+    board = TensorBoard(tmp_path)
+    for record in (given.planned(given.example_plan(), 0, 0.0), given.step(11, 1.0), given.event("resumed", 10, 2.0)):
+        board.take(record)
+    board.close()
+    (file,) = tmp_path.iterdir()
+    restarts = [event.step for event in read_events(file) if event.HasField("session_log")]
+    assert restarts == [11]
 
 
-def test_a_clock_that_started_again_goes_on(given: ModuleType, tmp_path: Path) -> None:
-    records = [
-        given.event("started", 0, 0.0),
-        given.step(1, 5.0),
-        given.event("resumed", 1, 1.0),
-        given.step(2, 1.5),
-        given.event("resumed", 2, 3.0),  # after a failure the same command goes on, and its clock too
-        given.step(3, 4.0),
-    ]
-    write_tensorboard(records, tmp_path / "tensorboard", stages=1)
-    assert [time for _, _, time in scalars(tmp_path / "tensorboard")["lr"]] == [5.0, 5.5, 8.0]
+def test_a_long_run_is_thinned_out_as_in_the_records(given: ModuleType, tmp_path: Path) -> None:
+    records = [given.step(number, 0.1 * number, {0: {"associated": float(number)}}) for number in range(4000, 4200)]
+    board, thinning = TensorBoard(tmp_path), Thinning()
+    for record in (given.planned(given.example_plan(), 0, 0.0), *records):
+        board.take(record)
+    board.close()
+    kept = [record.step for record in map(thinning.take, records) if record is not None]
+    assert [step for step, *_ in scalars(tmp_path)["lr"]] == [*kept, 4199]
+    assert scalars(tmp_path)["loss_associated/component_00"][-2][:2] == (4198, 4197.5)
+
+
+def test_a_report_leaves_what_a_run_wrote_and_writes_what_is_missing(given: ModuleType, tmp_path: Path) -> None:
+    records = [given.planned(given.example_plan(), 0, 0.0), given.step(1, 0.1)]
+    for steps in ([1], [1]):
+        write_tensorboard(records, tmp_path)
+        assert [step for step, *_ in scalars(tmp_path)["lr"]] == steps
+        records.append(given.step(2, 0.2))
+
+
+def test_a_run_writes_it_with_the_date_of_each_record(run_dir: Path) -> None:
+    events = [record for record in read(run_dir / "records.jsonl") if isinstance(record, EventRecord)]
+    started, ended = (datetime.fromisoformat(record.date or "").timestamp() for record in (events[0], events[-1]))
+    assert abs(ended - time.time()) < 600
+    found = scalars(run_dir / "tensorboard")
+    assert {"accuracy/depth-1/test", "loss_associated/component_01", "samples_per_s"} <= set(found)
+    assert not any(tag.startswith("utilisation") for tag in found), "the stages take turns"
+    walls = [wall_s for points in found.values() for _, _, wall_s in points]
+    assert started < min(walls) and max(walls) < ended + 0.01
+
+
+def test_its_library_is_imported_with_the_first_file() -> None:
+    code = "import sys, alray.report.tensorboard; print('tensorboardX' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

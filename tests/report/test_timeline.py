@@ -9,19 +9,10 @@ from typing import Any
 
 import pytest
 
-from alray.plan.timeline import TimedAction
 from alray.records import Span
 from alray.report.folder import read_run
-from alray.report.timeline import (
-    Lane,
-    category,
-    measured_steady,
-    predicted_bars,
-    predicted_lanes,
-    traced_batches,
-    window,
-    write_timeline,
-)
+from alray.report.lanes import batch_of, category
+from alray.report.timeline import measured_last, predicted_lanes, predicted_steady, write_timeline
 from alray.schedules.actions import parse
 
 
@@ -82,7 +73,7 @@ def test_a_run_without_any_record_still_has_its_prediction(given: ModuleType, tm
 
 def test_predicted_waits_fill_the_gaps(given: ModuleType) -> None:
     # Two components and one: stage 1 (4 ms) waits for stage 0 (8 ms).
-    lanes = predicted_lanes(given.example_plan((2, 1)), 0, 3)
+    lanes = predicted_lanes(given.example_plan((2, 1)), 3)
     assert [bar.action for bar in lanes[0].bars if category(bar) == "compute"] == [
         *("0F0", "0B0", "0U0", "0F1", "0B1", "0U1", "0F2", "0B2", "0U2"),
     ]
@@ -96,50 +87,41 @@ def test_predicted_waits_fill_the_gaps(given: ModuleType) -> None:
 
 
 def test_batches_far_into_the_run_keep_their_numbers(given: ModuleType) -> None:
-    lanes = predicted_lanes(given.example_plan(), 100_000, 2)
-    assert [bar.action for bar in lanes[0].bars if category(bar) == "compute"] == [
-        *("0F100000", "0B100000", "0U100000", "0F100001", "0B100001", "0U100001"),
+    plan = given.example_plan()
+    plan = dataclasses.replace(plan, costs=dataclasses.replace(plan.costs, data_s=0.001))
+    view = predicted_steady(plan, range(100_000, 100_002))
+    shown = [bar.action for bar in view.inside(view.lanes[0]) if category(bar) != "message"]
+    assert shown == [
+        *("data 100000", "0F100000", "0B100000", "0U100000", "data 100001", "0F100001", "0B100001", "0U100001"),
     ]
+    assert view.end_s - view.start_s == pytest.approx(2 * 0.005, rel=0.01)
 
 
 def test_prediction_is_stretched_where_processors_are_shared(given: ModuleType) -> None:
     plan = given.example_plan()
-    slow = type(plan)(**{**vars(plan), "predicted_step_time_s": 0.02})
-    (bar, *_), (stretched, *_) = (predicted_lanes(of, 0, 1)[0].bars for of in (plan, slow))
+    slow = dataclasses.replace(plan, predicted_step_time_s=0.02)
+    bar, stretched = (predicted_lanes(of, 1)[0].bars[0] for of in (plan, slow))
     ratio = (stretched.end_s - stretched.start_s) / (bar.end_s - bar.start_s)
     assert ratio == pytest.approx(0.02 / 0.004, rel=0.01)
 
 
-def test_measured_lanes_are_of_work_after_warm_up(given: ModuleType) -> None:
+def test_stages_that_take_turns_are_predicted_one_after_another(given: ModuleType) -> None:
+    plan = dataclasses.replace(given.example_plan((2, 1)), in_turns=True, predicted_step_time_s=0.012)
+    lanes = predicted_lanes(plan, 5)
+    bars = sorted(bar for lane in lanes for bar in lane.bars if not bar.action.endswith("wait"))
+    bars.sort(key=lambda bar: bar.start_s)
+    assert {bar.stage for bar in bars} == {0, 1}
+    assert all(before.end_s == pytest.approx(after.start_s) for before, after in pairwise(bars))
+    assert bars[-1].end_s == pytest.approx(5 * 0.012, rel=0.01)
+
+
+def test_what_was_measured_is_that_of_the_last_attempt_with_this_plan(given: ModuleType) -> None:
     plan = given.example_plan()
-    lanes = measured_steady(given.example_records(plan), plan)
+    lanes = measured_last(given.example_records(plan), plan)
     assert [lane.stage for lane in lanes] == [0, 1]
-    assert traced_batches(lanes, 8) == range(10, 15)
-    assert traced_batches(lanes, 3) == range(10, 13)
-
-
-def test_a_batch_counts_as_traced_when_every_stage_traced_it() -> None:
-    lanes = [
-        Lane(0, 0, tuple(TimedAction(0, f"0F{batch}", batch, batch + 1) for batch in (3, 4, 5, 6, 8))),
-        Lane(1, 0, tuple(TimedAction(1, f"1F{batch}", batch, batch + 1) for batch in (4, 5, 8))),
-    ]
-    assert traced_batches(lanes, 8) == range(4, 6)
-    assert traced_batches([], 8) == range(0)
-
-
-def test_a_window_is_clipped_and_begins_at_zero() -> None:
-    lanes = [
-        Lane(
-            0,
-            0,
-            (TimedAction(0, "0U1", 0.0, 2.0), TimedAction(0, "0F2", 2.0, 3.0), TimedAction(0, "send_wait", 3.0, 9.0)),
-        )
-    ]
-    lanes += [Lane(1, 0, (TimedAction(1, "1U1", 1.0, 2.5), TimedAction(1, "1F2", 4.0, 5.0)))]
-    assert [lane.bars for lane in window(lanes, range(2, 3))] == [
-        (TimedAction(0, "0F2", 0.0, 1.0), TimedAction(0, "send_wait", 1.0, 3.0)),
-        (TimedAction(1, "1U1", 0.0, 0.5), TimedAction(1, "1F2", 2.0, 3.0)),
-    ]
+    batches = {batch_of(bar) for bar in lanes[1].bars} - {None}
+    assert batches == {*range(5), *range(10, 15)}, "those of the warm-up too"
+    assert measured_last(given.example_records(plan), given.example_plan((2,))) == []
 
 
 @pytest.mark.parametrize(
@@ -150,7 +132,8 @@ def test_the_prediction_of_a_pipeline_is_of_its_micro_batches(
 ) -> None:
     plan = given.example_plan(partition, schedule=schedule, method="backpropagation")
     plan = dataclasses.replace(plan, stages=2, micro_batches=4, virtual_stages=virtual_stages)
-    forwards = [bar.action for bar in predicted_bars(plan, 0, 2) if parse(bar.action).kind == "F"]
+    bars = [bar.action for lane in predicted_lanes(plan, 2) for bar in lane.bars if not bar.action.endswith("wait")]
+    forwards = [action for action in bars if parse(action).kind == "F"]
     parts = ["", ".1", ".2", ".3"]
     expected = [f"{stage}F{batch}{part}" for stage in range(len(partition)) for batch in (0, 1) for part in parts]
     assert sorted(forwards) == sorted(expected)
@@ -159,7 +142,7 @@ def test_the_prediction_of_a_pipeline_is_of_its_micro_batches(
 def test_a_slower_device_is_predicted_to_be_slower(given: ModuleType) -> None:
     plan = dataclasses.replace(given.example_plan(), stage_speed=(1.0, 0.5))
     first, second = (
-        sum(bar.end_s - bar.start_s for bar in predicted_bars(plan, 4, 1) if bar.action == f"{stage}B4")
+        sum(bar.end_s - bar.start_s for bar in predicted_lanes(plan, 5)[stage].bars if bar.action == f"{stage}B4")
         for stage in (0, 1)
     )
     assert second == pytest.approx(2 * first)

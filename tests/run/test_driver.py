@@ -112,7 +112,7 @@ def drive(tmp_path, faults=None, *, max_failures=3, interrupt_at=None, replan=la
         keep=2,
         environment={},
         started_wall_s=0.0,
-        observe=observer.record,
+        observers=[observer.record],
     )
     graphs = []
 

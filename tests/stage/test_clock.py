@@ -106,6 +106,17 @@ def test_a_record_is_due_every_second_and_at_the_end_of_warm_up(hands):
     assert not closed(clock, 21 + WARM_UP_STEPS).warm_up
 
 
+def test_a_long_run_has_few_records(hands):
+    clock = Clock(started_wall_s=50.0, start_step=0)
+    num_records = 0
+    for step in range(1, 5_001):
+        hands.pass_by(2.0)
+        clock.step_done()
+        if clock.window_due(step):
+            num_records += bool(closed(clock, step))
+    assert num_records < 500  # a record for each second would be 5,000
+
+
 def test_profiled_mini_batches_and_those_behind_them_are_counted_in_no_figure(hands):
     clock = Clock(started_wall_s=50.0, start_step=0, profiled=(range(20, 22),))
     behind = 21 + WARM_UP_STEPS

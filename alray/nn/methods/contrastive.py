@@ -54,6 +54,12 @@ class SupervisedContrastive(Method):
         p = make("p", lambda: projection(facts.output, projection_dim=width, pool=4, pooling=facts.pooling))
         return ContrastiveComponent(index, f=f, p=p, gather=self.gather, **parts)
 
+    def compares_samples(self) -> tuple[str, str] | None:
+        if self.gather or self.task.num_components == 1:
+            return None
+        reason = "contrastive losses compare the samples of each replica's share of the mini-batch"
+        return reason, "method.gather=true compares those of all replicas"
+
 
 def projection(input: Shape, *, projection_dim: int, pool: int | None, pooling: Pooling = "mean") -> Readout:
     """p: `[N, *input] -> [N, projection_dim]`: a vector per sample, linear, ReLU, linear, both layers of that width.

@@ -71,6 +71,11 @@ class Method(ABC):
         """Whether a route of inference ends at component `index`. One must end at the last component."""
         return index == self.task.num_components - 1
 
+    def compares_samples(self) -> tuple[str, str] | None:
+        """Why a replica's share of a mini-batch gives other losses than the whole one, and what helps against it; None
+        where every loss is a mean over samples."""
+        return None
+
     def route(self, above: int) -> Shape:
         """What one route brings down, of one sample, to the components below component `above`."""
         return Shape((self.task.classes,), self.task.dtype)

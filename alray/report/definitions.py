@@ -1,0 +1,22 @@
+"""What the figures of a report mean: the docstrings of the records' fields, as pages and the terminal show them."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from alray.records import Summary
+
+NO_BUBBLE = "none: the stages take turns in one process"
+"""Stands in the place of the bubble where it is null."""
+
+
+def definition(kind: type[BaseModel], key: str) -> str:
+    """The definition of a figure, in one line. kind: the type that holds it; key: its name there."""
+    text = kind.model_fields[key].description
+    assert text is not None, f"{kind.__name__}.{key} has no docstring"
+    return " ".join(text.split())
+
+
+def of_summary(**named: str) -> dict[str, str]:
+    """The names by which a page calls figures of `summary.json`, and their definitions. named: key -> name."""
+    return {name: definition(Summary, key) for key, name in named.items()}

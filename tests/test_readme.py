@@ -1,0 +1,145 @@
+"""The README is true: its commands run, its spec trains, its error is what alray says, its figures were measured."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torchvision.utils import save_image
+
+from alray.cli.main import execute
+from benchmarks.runs import RESULTS
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COST = "{forward_s: 0.001, backward_s: 0.001, update_s: 0.001}"
+SHORT = [f"pipeline.costs=[{', '.join([COST] * 4)}]", "--inline"]
+"""Makes a run of the quickstart short, and keeps it in this process."""
+
+
+def section(title: str) -> str:
+    return README.split(f"## {title}\n")[1].split("\n## ")[0]
+
+
+def commands(title: str) -> list[list[str]]:
+    """The words of each `alray` command in a section, without its comment."""
+    return [shlex.split(line, comments=True)[1:] for line in re.findall(r"^    (alray .*)$", section(title), re.M)]
+
+
+@pytest.fixture
+def beside_the_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder in which `specs/` is there."""
+    (tmp_path / "specs").symlink_to(ROOT / "specs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_command_runs(beside_the_specs: Path, capsys: pytest.CaptureFixture[str], one_thread: None) -> None:
+    shown = [*commands("Use"), *commands("Replicas")]
+    assert {words[0] for words in shown} >= {"plan", "run", "report", "evaluate", "compare", "export", "predict"}
+    assert execute(["run", "specs/quickstart.yaml", *SHORT, "run.epochs=1", "--run-dir", "RUN"]) == 0
+    save_image(picture(load_digits().images[0]), "digit.png")
+    for number, words in enumerate(shown):
+        words = [f"run-{first(shown, 'run')}" if word == "RUN..." else word for word in words]
+        if words[0] == "run":
+            epochs = 3 if "--profile" in words else 1  # it shows the 40th mini-batch, and an epoch has 20
+            words += [
+                *[word for word in SHORT if word not in words],
+                f"run.epochs={epochs}",
+                "--run-dir",
+                f"run-{number}",
+            ]
+        if words[0] == "resume":
+            words = [re.sub(r"^(run\.epochs=).*", r"\g<1>2", word) for word in words]
+        capsys.readouterr()
+        assert execute(words) == 0, (words, capsys.readouterr().err)
+
+
+def first(shown: list[list[str]], name: str) -> int:
+    return [words[0] for words in shown].index(name)
+
+
+def picture(values: Any) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float32).div(16)
+
+
+def test_the_spec_trains_and_the_error_is_the_one_shown(
+    beside_the_specs: Path, capsys: pytest.CaptureFixture[str], one_thread: None
+) -> None:
+    text = section("Write a spec")
+    spec = "\n".join(line[4:] for line in re.search(r"((?:^    .*\n)+)", text, re.M)[1].splitlines())  # type: ignore[index]
+    Path("mine.yaml").write_text(spec, encoding="utf-8")
+    Path("my_blocks.py").write_text(GATED, encoding="utf-8")
+    for split in ("train", "test"):
+        for label, values in (("cat", 0.0), ("dog", 1.0)):
+            folder = Path("photos", split, label)
+            folder.mkdir(parents=True)
+            for number in range(8):
+                save_image(picture([[16 * values] * 32] * 32), folder / f"{number}.png")
+    small = ["run.epochs=1", "data.batch_size=4", f"pipeline.costs=[{', '.join([COST] * 3)}]"]
+    assert execute(["run", "mine.yaml", *small, "--inline", "--run-dir", "out"]) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    Path("mine.yaml").write_text(spec.replace("channels: [64]", "chanels: [64]"), encoding="utf-8")
+    assert execute(["validate", "mine.yaml"]) == 2
+    (shown,) = re.findall(r"^    (mine\.yaml:\d+: .*)$", text, re.M)
+    assert shown in capsys.readouterr().err
+
+
+GATED = """\
+from torch import nn
+from torch.nn import functional
+
+
+class Gated(nn.Module):
+    def __init__(self, input, width):
+        super().__init__()
+        self.both = nn.Conv2d(input[0], 2 * width, 3, padding=1)
+
+    def forward(self, s, mask=None):
+        return functional.glu(self.both(s), dim=1)
+"""
+
+
+def result(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def off_target(names: set[str], allowed: float) -> set[str]:
+    """Schedules whose prediction is further than `allowed` from the measured step; medians of the repeats."""
+    ratios = {
+        name: median(run["predicted_step_time_s"] / run["step_time_s"] for run in runs)
+        for name, runs in result("schedules")["runs"].items()
+        if name in names
+    }
+    assert set(ratios) == names
+    return {name for name, ratio in ratios.items() if abs(ratio - 1) > allowed}
+
+
+def test_the_figures_are_the_measured_ones() -> None:
+    def figure(pattern: str) -> float:
+        (found,) = re.findall(pattern, re.sub(r"\s+", " ", README))
+        return float(found)
+
+    streamed, replicas = result("streamed"), result("replicas")
+    measured = {
+        r"\| one thread \| ([\d.]+) \|": (streamed["over_sequential"], 2),
+        r"two threads of one process \| ([\d.]+) \|": (streamed["over_two_threads"], 2),
+        r"([\d.]+) times as fast as an even one": (median(result("uneven")["over_uniform"]), 1),
+        r"an epoch is then ([\d.]+) times as fast": (result("balance")["faster"], 1),
+        r"plain DDP script \(([\d.]+) times\)": (replicas["over_plain_ddp"], 2),
+        r"TorchTrainer \(([\d.]+) times": (replicas["over_ray_train"], 2),
+    }
+    for pattern, (value, digits) in measured.items():
+        assert figure(pattern) == pytest.approx(value, abs=0.6 * 10**-digits), pattern
+    local = {"sequential", "parallel_backward", "overlapped", "streamed"}
+    assert off_target(local, figure(r"within ([\d.]+) % for the schedules of local losses") / 100) == set()
+    pipelines = {"naive", "gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"}
+    assert off_target(pipelines, figure(r"within ([\d.]+) % for the pipelines of backpropagation") / 100) == set()
+    assert result("uneven")["best"] in result("uneven")["chosen"]

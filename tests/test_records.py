@@ -1,0 +1,97 @@
+"""records.jsonl: what is written is read back, and a long run leaves a small file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy
+import pytest
+
+from alray.errors import CheckpointError
+from alray.records import EACH_UNTIL, CheckpointRecord, EventRecord, Record, StepRecord, Writer, read
+
+PER_EPOCH = 300
+THIRD = 0.3333333432674408
+"""A value of float32."""
+
+
+def losses(step: int, value: float = THIRD) -> StepRecord:
+    named = {component: {"associated": value / (1 + component), "autoencoder": value} for component in range(4)}
+    return StepRecord(**place(step), losses=named, lr=1e-3)
+
+
+def place(step: int) -> dict[str, float]:
+    return {"time_s": 0.02 * step, "step": step, "epoch": step / PER_EPOCH, "samples": 64 * step - step // PER_EPOCH}
+
+
+def written(folder: Path, *records: Record) -> Path:
+    file = folder / "records.jsonl"
+    writer = Writer(file)
+    for record in records:
+        writer.write(record)
+    writer.close()
+    return file
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    records = [losses(step, THIRD / step) for step in range(1, 700)]
+    file = written(tmp_path, *records)
+    for before, after in zip(records, read(file), strict=True):
+        assert after.losses[0] == pytest.approx(before.losses[0], rel=1e-8)
+        assert after.time_s == pytest.approx(before.time_s, abs=1e-7)
+        assert after == before.model_copy(update={"losses": after.losses, "time_s": after.time_s})
+    assert len(file.read_text().splitlines()) < 10
+    first = next(record for record in read(file) if isinstance(record, StepRecord))
+    assert numpy.float32(first.losses[0]["autoencoder"]) == numpy.float32(THIRD), "enough digits for float32"
+
+
+def test_a_long_run_leaves_a_small_file(tmp_path: Path) -> None:
+    """Every loss of the first mini-batches, and means after that: 1.9 MB after 100,000 mini-batches of this network."""
+    count = 5 * EACH_UNTIL
+    file = written(tmp_path, *(losses(step, float(step)) for step in range(1, count + 1)))
+    assert file.stat().st_size < 130 * (1 + 1 / 2 + 2 / 4 + 1 / 8) * EACH_UNTIL
+    steps = [record for record in read(file) if isinstance(record, StepRecord)]
+    assert [record.step for record in steps[:EACH_UNTIL]] == list(range(1, EACH_UNTIL + 1))
+    assert sum(record.mini_batches for record in steps) == steps[-1].step == count
+    for record in (steps[EACH_UNTIL], steps[-1]):  # the values are the numbers of the mini-batches
+        assert record.losses[0]["autoencoder"] == record.step - (record.mini_batches - 1) / 2
+    assert (steps[EACH_UNTIL].mini_batches, steps[-1].mini_batches) == (2, 8)
+
+
+def test_no_loss_is_missing_from_before_a_checkpoint(tmp_path: Path) -> None:
+    """What is written while the run goes on is there although the run is killed."""
+    writer = Writer(tmp_path / "records.jsonl")
+    for step in range(2 * EACH_UNTIL - 3, 2 * EACH_UNTIL + 2):
+        writer.write(losses(step))
+    writer.write(CheckpointRecord(**place(2 * EACH_UNTIL + 1), path="checkpoints/x", bytes=1, duration_s=0.1))
+    found = [(record.kind, record.step, getattr(record, "mini_batches", None)) for record in read(writer.path)]
+    assert found == [("step", 8190, 2), ("step", 8192, 2), ("step", 8193, 1), ("checkpoint", 8193, None)]
+
+
+def test_losses_are_not_held_back_for_long(tmp_path: Path) -> None:
+    """The first is written at once."""
+    writer = Writer(tmp_path / "records.jsonl")
+    for step, there in ((1, [1]), (2, [1]), (300, [1, 2, 300]), (301, [1, 2, 300])):
+        writer.write(losses(step))
+        assert [record.step for record in read(writer.path)] == there
+
+
+def test_records_of_version_1_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    old = {"v": 1, "time_s": 1.25, "step": 1, "epoch": 0.5, "samples": 64}
+    step = {**old, "kind": "step", "losses": {"0": {"associated": 0.5}}, "lr": 0.001}
+    event = {**old, "kind": "event", "event": "started", "message": "x", "stage": None, "replica": None}
+    file.write_text(f"{json.dumps(event)}\n{json.dumps(step)}\n")
+    first, second = read(file)
+    assert isinstance(first, EventRecord) and first.date is None
+    assert isinstance(second, StepRecord) and second.losses == {0: {"associated": 0.5}}
+
+
+def test_records_of_a_later_version_are_refused(tmp_path: Path) -> None:
+    file = written(tmp_path, EventRecord(**place(3), event="started", message="x"))
+    file.write_text(file.read_text().replace('"v":2', '"v":3'))
+    with pytest.raises(CheckpointError, match="a record of version 3; this alray reads up to version 2") as caught:
+        list(read(file))
+    (problem,) = caught.value.problems
+    assert (problem.file, problem.line) == (str(file), 1) and problem.mend
