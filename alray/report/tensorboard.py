@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event
-from tensorboardX.proto.summary_pb2 import Summary
-
 from alray.records import EvaluationRecord, EventRecord, Record, StageRecord, StepRecord
 
 MAX_STEPS = 2_000  # mini-batches that are written at most: twice as many as TensorBoard draws
@@ -21,6 +17,11 @@ def write_tensorboard(records: Sequence[Record], directory: Path, *, stages: int
     is the seconds since the run was started, because records hold no date; TensorBoard's "relative" axis shows it.
     Of more than `max_steps` mini-batches only every n-th is written, with the smallest n that suffices.
     """
+    # Imported where it is needed: this takes a second.
+    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.summary_pb2 import Summary
+
     directory.mkdir(parents=True, exist_ok=True)
     for old in directory.glob("events.out.tfevents.*"):
         old.unlink()
