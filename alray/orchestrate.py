@@ -1,33 +1,34 @@
 """A spec becomes a report: load, plan, graph, run, report. This is the first file to open.
 
 spec.yaml -> Spec -> Plan -> Graph -> Run -> Report
+
+Ray starts in the background while this process imports torch, opens the data and counts memory. So whatever needs torch
+is imported inside functions.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alray.device.devices import environment
 from alray.errors import AlrayError
-from alray.plan.plan import Plan
 from alray.records import Summary, write_json
-from alray.report.make import make_report
-from alray.report.summary import write_summary
-from alray.run.driver import Driver, Interrupts, Observer, assignments
-from alray.run.engines import engine, engine_name
-from alray.run.micro_batches import as_kept
-from alray.run.planning import Planner
-from alray.run.recorder import recording
-from alray.run.resume import Resumed
-from alray.spec.loading import dump_spec, load_spec
+from alray.run.engines import Engine, engine, engine_name
+from alray.spec.loading import LoadedSpec, dump_spec, load_spec
 from alray.spec.step_ranges import require_steps
-from alray.stage.assignment import Start
-from alray.stage.workload import Workload
 from alray.store import make_run_dir, mark
 from alray.user_code import UserCode
+
+if TYPE_CHECKING:
+    from alray.plan.plan import Plan
+    from alray.run.driver import Interrupts, Observer
+    from alray.run.planning import Planner
+    from alray.run.resume import Resumed
+    from alray.stage.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def plan_spec(
     spec_file: Path, overrides: list[str], *, probe: bool, allow_code: bool, observer: Observer
 ) -> tuple[Workload, Plan]:
     """Plan a spec without running it. probe: measure the components instead of estimating them."""
-    planner = _load(spec_file, overrides, allow_code, observer)
+    planner = _planner(_load(spec_file, overrides, observer), allow_code, observer)
     return planner.workload, planner.plan(planner.costs(probe=probe))
 
 
@@ -62,13 +63,13 @@ def run_spec(
     spec_file: Path, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
 ) -> Finished:
     """Run a spec from its beginning, in a new run folder."""
-    planner = _load(spec_file, overrides, options.allow_code, observer)
-    workload = planner.workload
-    engine_name(workload.spec, inline=options.inline)  # refuses what cannot run, before there is a run folder
-    require_steps(options.profile, done=0, total=workload.total_steps)
-    run_dir = make_run_dir(workload.spec.name, options.run_dir)
-    workload.code.copy_used(run_dir / "code")
-    return _run(planner, run_dir, None, options, observer, interrupts)
+    loaded = _load(spec_file, overrides, observer)
+    with closing(engine(loaded.spec, options.inline, options.address, observer.note)) as made:
+        planner = _planner(loaded, options.allow_code, observer)
+        require_steps(options.profile, done=0, total=planner.workload.total_steps)
+        run_dir = make_run_dir(loaded.spec.name, options.run_dir)
+        planner.workload.code.copy_used(run_dir / "code")
+        return _run(planner, run_dir, None, made, options, observer, interrupts)
 
 
 def resume_run(
@@ -81,18 +82,29 @@ def resume_run(
     allow_change: bool,
 ) -> Finished:
     """Go on with a run from its last checkpoint, on the same stages or on others."""
+    from alray.run.planning import Planner
+    from alray.run.resume import Resumed
+
     resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
-    code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
-    planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.manifest is not None)
-    engine_name(planner.workload.spec, inline=options.inline)
-    require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
-    return _run(planner, resumed.run_dir, resumed, options, observer, interrupts)
+    with closing(engine(resumed.spec, options.inline, options.address, observer.note)) as made:
+        code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
+        planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.manifest is not None)
+        require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
+        return _run(planner, resumed.run_dir, resumed, made, options, observer, interrupts)
 
 
-def _load(spec_file: Path, overrides: list[str], allow_code: bool, observer: Observer) -> Planner:
+def _load(spec_file: Path, overrides: list[str], observer: Observer) -> LoadedSpec:
     loaded = load_spec(spec_file, overrides)
     for note in loaded.notes:
         observer.note(note)
+    return loaded
+
+
+def _planner(loaded: LoadedSpec, allow_code: bool, observer: Observer) -> Planner:
+    observer.doing("loading torch")
+    from alray.run.planning import Planner
+
+    observer.doing("opening the data")
     code = UserCode(loaded.file.resolve().parent, allow_elsewhere=allow_code)
     return Planner.open(loaded.spec, code, note=observer.note)
 
@@ -101,26 +113,35 @@ def _run(
     planner: Planner,
     run_dir: Path,
     resumed: Resumed | None,
+    made: Engine,
     options: Options,
     observer: Observer,
     interrupts: Interrupts,
 ) -> Finished:
+    from alray.device.devices import environment
+    from alray.report.make import make_report
+    from alray.report.summary import write_summary
+    from alray.run.driver import Driver, assignments
+    from alray.run.micro_batches import as_kept
+    from alray.run.recorder import recording
+    from alray.stage.assignment import Start
+
     inline, workload, spec = options.inline, planner.workload, planner.workload.spec
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
     name, surroundings = engine_name(spec, inline=inline), environment(workload.device)
     (run_dir / "spec.yaml").write_text(dump_spec(as_kept(spec)), encoding="utf-8")
     write_json(run_dir / "environment.json", {**surroundings, "engine": name, "command": sys.argv})
-    token = mark(run_dir)
-    costs = planner.costs(probe=True, one_process=inline)
-    plan = planner.plan(costs, one_process=inline)
+    mark(run_dir, made.run_token)
+    observer.doing("measuring the components")
+    costs = planner.costs(probe=True, one_process=inline, wait_until_quiet=made.wait_until_ready)
+    made.wait_until_ready()
+    plan = planner.plan(costs, one_process=inline, note=observer.note)
     write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s
-    with (
-        recording(run_dir, workload, surroundings, begun_s, observer.record) as recorder,
-        engine(workload, inline=inline, address=options.address, run_token=token, note=observer.note) as made,
-    ):
+    with recording(run_dir, workload, surroundings, begun_s, observer.record) as recorder:
         plan = planner.fitted(plan, costs, made, observer.note)
         observer.planned(plan)
+        observer.doing("starting the stages")
         for note in resumed.notes(plan, surroundings, on_cpu=workload.device.type == "cpu") if resumed else ():
             observer.note(note)
         recorder.began(plan, start.step, again=start.step > 0 or spent_s > 0)
@@ -137,6 +158,7 @@ def _run(
             interrupts=interrupts,
         )
         outcome = driver.run(start)
+    made.close()
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
     page = run_dir / "report.html" if options.pages else None

@@ -62,11 +62,14 @@ def make_run_dir(name: str, run_dir: Path | None) -> Path:
     return run_dir.resolve()
 
 
-def mark(run_dir: Path) -> str:
-    """Write a new token to the file `.run` and return it. A stage reads it to check that its node sees this folder."""
-    token = f"alray-{secrets.token_hex(6)}"
+def new_token() -> str:
+    """A name for what one command runs, which nothing else has."""
+    return f"alray-{secrets.token_hex(6)}"
+
+
+def mark(run_dir: Path, token: str) -> None:
+    """Write the token to the file `.run`. A stage reads it to check that its node sees this folder."""
     (run_dir / ".run").write_text(token)
-    return token
 
 
 def write_manifest(

@@ -35,6 +35,9 @@ class Observer(Protocol):
     def record(self, record: Record) -> None:
         """Called with every record as it is written."""
 
+    def doing(self, what: str) -> None:
+        """Called when the run turns to something that takes a while, such as "opening the data"."""
+
     def note(self, message: str) -> None:
         """Called with one line about something that happened."""
 
@@ -185,6 +188,7 @@ def assignments(
             allow_code=workload.code.allow_elsewhere,
             started_wall_s=started_wall_s,
             start=start,
+            encoders=tuple(workload.network.encoders),
             profile=profile,
         )
         for replica in range(plan.replicas)
