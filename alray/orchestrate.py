@@ -11,13 +11,12 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alray.errors import AlrayError
-from alray.records import Summary, write_json
+from alray.records import write_json
 from alray.run.engines import Engine, engine, engine_name
+from alray.run.options import Finished, Options
 from alray.spec.loading import LoadedSpec, dump_spec, load_spec
 from alray.spec.step_ranges import require_steps
 from alray.store import make_run_dir, mark
@@ -29,26 +28,6 @@ if TYPE_CHECKING:
     from alray.run.planning import Planner
     from alray.run.resume import Resumed
     from alray.stage.workload import Workload
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to run; nothing here changes what is computed."""
-
-    inline: bool = False  # run every stage in this process, without Ray
-    address: str | None = None  # the Ray cluster to attach to; None: start one for this run
-    run_dir: Path | None = None  # None: runs/<name>-<time>
-    allow_code: bool = False  # load the user's classes from outside the spec's folder too
-    profile: tuple[range, ...] = ()  # mini-batches to trace with torch.profiler, counted from 1
-    pages: bool = True  # end with the HTML page, timeline and TensorBoard files; `alray report` makes them later
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A run that ended. `error` is None unless it failed."""
-
-    summary: Summary
-    error: AlrayError | None
 
 
 def plan_spec(
