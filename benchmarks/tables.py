@@ -87,8 +87,8 @@ def start(result: dict[str, Any]) -> list[str]:
         "",
         f"`make bench` ran `alray run specs/{result['spec']}` on Ray from Enter to the end of its first mini-batch, "
         "and `benchmarks/plain_start.py` from Enter to its first message: Ray, two actors that import torch, and a "
-        "process group, with nothing to read, measure or plan. Seconds; beside them the processor time of `alray plan` and of "
-        "`import torch`.",
+        "process group, with nothing to read, measure or plan. Seconds; beside them the processor time of "
+        "`alray plan` and of `import torch`.",
         "",
         "| repeat | first line | first mini-batch | plain script | ratio | `alray plan` | `import torch` |",
         "|---|---|---|---|---|---|---|",

@@ -158,8 +158,9 @@ class RayEngine(ClusterEngine):
             self._begun = StageProcesses.begin(self._placement(bundles), self._names(pipeline.stages, replicas.count))
 
     def _end_on_cluster(self) -> None:
-        if self._begun is not None:
-            self._begun.end()
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun.end()
 
     def wait_until_ready(self) -> None:
         super().wait_until_ready()
