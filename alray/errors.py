@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
 
 
 @dataclass(frozen=True)
@@ -11,7 +11,7 @@ class Problem:
     """One thing that is wrong. `--json` prints these fields.
 
     message: what is wrong. mend: what to do about it. file, line, key: where it is; `key` is a key of the spec or a
-    command-line option.
+    command-line option. traceback: of a user's code that raised an error, printed below the message.
     """
 
     message: str
@@ -19,6 +19,7 @@ class Problem:
     file: str | None = None
     line: int | None = None
     key: str | None = None
+    traceback: str | None = None
 
     def __str__(self) -> str:
         place = self.file or ""
@@ -29,7 +30,10 @@ class Problem:
         return f"{text}; {self.mend}" if self.mend else text
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        fields = asdict(self)
+        if self.traceback is None:
+            del fields["traceback"]
+        return fields
 
 
 class AlrayError(Exception):
@@ -57,12 +61,16 @@ class AlrayError(Exception):
         return _rebuild, (type(self), self.problems)
 
     @classmethod
-    def of(cls, problems: tuple[Problem, ...]) -> AlrayError:
+    def of(cls, problems: tuple[Problem, ...]) -> Self:
         """Make one error that carries several problems, so that all are reported at once."""
         error = cls.__new__(cls)
         error.problems = problems
         Exception.__init__(error, "\n".join(str(problem) for problem in problems))
         return error
+
+    def mended(self, mend: str) -> Self:
+        """The same error, with this mend where a problem has none."""
+        return type(self).of(tuple(replace(problem, mend=problem.mend or mend) for problem in self.problems))
 
 
 def _rebuild(kind: type[AlrayError], problems: tuple[Problem, ...]) -> AlrayError:
@@ -93,6 +101,10 @@ class CheckpointError(RequestError):
 
 class RunError(AlrayError):
     """A run started and could not continue."""
+
+
+class UserCodeError(RunError):
+    """A user's own code raised an error."""
 
 
 class StageError(RunError):

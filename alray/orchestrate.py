@@ -142,7 +142,10 @@ def _run(
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
     page = run_dir / "report.html" if options.pages else None
     duration_s = time.time() - begun_s
-    summary = write_summary(run_dir, spec, driver.plan, outcome.status, name, duration_s=duration_s, page=page)
+    classes = workload.data.classes
+    summary = write_summary(
+        run_dir, spec, driver.plan, outcome.status, name, classes=classes, duration_s=duration_s, page=page
+    )
     if page is not None:
         make_report(run_dir)
     return Finished(summary, outcome.error)

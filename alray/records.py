@@ -203,6 +203,7 @@ class Summary(BaseModel):
     shares: list[int] = Field(default_factory=list)  # samples of a mini-batch that each replica takes at the end
     all_reduce_bytes: int = 0  # sent between replicas, over all stages
     failures: list[Failure]
+    classes: list[str] = Field(default_factory=list)  # names of the classes, in the order of their numbers
     report: str | None = None  # path of report.html
 
 

@@ -1,35 +1,30 @@
-"""Loads the user's own classes, `python:package.module.Class` in a spec, from the directory of the spec."""
+"""Loads the user's own classes, `python:package.module.Class` in a spec, from the directory of the spec; and names them
+where they raise an error."""
 
 from __future__ import annotations
 
 import importlib
 import shutil
 import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from alray.errors import SpecError
+from alray.errors import AlrayError, Problem, SpecError, UserCodeError
+from alray.spec.find_class import is_reserved, name_is_taken, no_module
 from alray.spec.own_code import parse_python_reference
 
-FAULTS_OF_USER_CODE: tuple[type[Exception], ...] = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    BufferError,
-    ImportError,
-    LookupError,
-    MemoryError,
-    NameError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-)
-"""All families of the standard library's errors, except those that end a process."""
+FAULTS_OF_USER_CODE = Exception
+"""What a user's code may raise: any error, because it may have classes of its own for them."""
+
+_ALRAY = Path(__file__).resolve().parent
+_STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
 
 _roots: set[Path] = set()
 """The directories from which this process has loaded user code."""
@@ -58,10 +53,8 @@ class UserCode:
             self._refuse_a_taken_name(reference, top)
             self._come_first(top)
         elif not self.allow_elsewhere:
-            raise SpecError(
-                f"`{reference}`: there is no module `{top}` in {self.root}",
-                mend="put it beside the spec, or allow code from other places with --allow-code",
-            )
+            message, mend = no_module(reference, top, self.root)
+            raise SpecError(message, mend=mend)
         try:
             module = importlib.import_module(parsed.module)
         except FAULTS_OF_USER_CODE as error:
@@ -93,11 +86,9 @@ class UserCode:
         loaded = sys.modules.get(top)
         place = getattr(loaded, "__file__", None)
         installed = place is not None and "site-packages" in Path(place).parts
-        if top in sys.stdlib_module_names or top == "alray" or installed:
-            raise SpecError(
-                f"`{reference}`: `{top}` is also a module of Python or of an installed package",
-                mend="give the file beside the spec another name",
-            )
+        if is_reserved(top) or installed:
+            message, mend = name_is_taken(reference, top)
+            raise SpecError(message, mend=mend)
 
     def _come_first(self, top: str) -> None:
         """Make imports find this directory's modules before modules of the same name elsewhere.
@@ -114,6 +105,43 @@ class UserCode:
                     del sys.modules[part]
         if sys.path[:1] != [str(self.root)]:
             sys.path[:] = [str(self.root), *(entry for entry in sys.path if entry != str(self.root))]
+
+
+@contextmanager
+def named(what: str, doing: str, *, key: str) -> Iterator[None]:
+    """Inside, whatever a user's code raises becomes one UserCodeError. alray's own errors go on as they are.
+
+    what: whose code it is. doing: what it did. key: of the spec, where it is named.
+    """
+    try:
+        yield
+    except AlrayError:
+        raise
+    except FAULTS_OF_USER_CODE as fault:
+        raise named_error(fault, what, doing, key=key) from fault
+
+
+def named_error(fault: Exception, what: str, doing: str, *, key: str) -> UserCodeError:
+    """The error that names a user's code: file and line where it raised `fault`, and its own traceback.
+
+    The traceback begins in the user's code. Where it has no part in the traceback, the whole of it is kept.
+    """
+    told = traceback.TracebackException.from_exception(fault)
+    own = [place for place, frame in enumerate(told.stack) if _is_own(frame.filename)]
+    file = line = None
+    if own:
+        file, line = told.stack[own[-1]].filename, told.stack[own[-1]].lineno
+        told.stack = traceback.StackSummary.from_list(told.stack[own[0] :])
+    text = str(fault).strip() or "no message"
+    message = f"{what} raised {type(fault).__name__} in {doing}: {text}"
+    problem = Problem(message, file=file, line=line, key=key, traceback="".join(told.format()))
+    return UserCodeError.of((problem,))
+
+
+def _is_own(place: str) -> bool:
+    """Whether a file may be the user's: neither alray's, nor installed, nor part of Python."""
+    path = _source(place)
+    return path is not None and not path.is_relative_to(_ALRAY) and not path.is_relative_to(_STANDARD_LIBRARY)
 
 
 def _own_file(module: ModuleType) -> Path | None:

@@ -175,7 +175,7 @@ def test_an_override_that_cannot_be(refusal: Callable[..., str], override: str, 
 )
 def test_a_number_too_large(refusal: Callable[..., str], override: str, most: int) -> None:
     key, _, value = override.partition("=")
-    assert refusal(override) == f"command line: {key}: must be at most {most}, got {value}\n"
+    assert refusal(override).startswith(f"command line: {key}: must be at most {most}, got {value}; write ")
 
 
 def test_a_component_that_no_memory_holds(refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,6 +215,17 @@ def test_a_label_out_of_range(refusal: Callable[..., str], folder: Path) -> None
     number = int(message.split()[3])
     assert number % 3 == 2
     assert message.startswith(f"x.yaml:2: data: sample {number} of split `train` has label 2, ")
+
+
+def test_a_last_mini_batch_with_fewer_samples_than_replicas(refusal: Callable[..., str], folder: Path) -> None:
+    """Only the data tells how many samples there are. Nothing is trained before that."""
+    (folder / "few_samples.py").write_text(SOURCE.replace("% 3", "% 2"))
+    data = "{source: 'python:few_samples.Samples', batch_size: 7, validation_fraction: 0, last_batch: keep}"
+    said = refusal("replicas.count=3", text=spec(DATA, data))
+    assert said == (
+        "x.yaml:2: data.last_batch: the last mini-batch of an epoch has 2 samples, which 3 replicas cannot share; "
+        "set data.last_batch to drop, or choose another data.batch_size\n"
+    )
 
 
 _OTHER_HASH = (

@@ -82,3 +82,10 @@ def test_the_way_to_the_hash_is_the_one_that_is_taken(tmp_path: Path) -> None:
     scope: dict[str, str] = {"run": str(tmp_path / "run")}
     exec(program, scope)
     assert scope["sha256"] == json.loads((tmp_path / "run/summary.json").read_text())["weights_sha256"]
+
+
+def test_every_test_that_a_page_names_is_there() -> None:
+    tests = re.findall(r"`(test_\w+\.py)::(test_\w+)`", page("writing_a_spec.md"))
+    assert len(tests) > 10
+    for file, name in tests:
+        assert f"def {name}(" in (DOCS.parent / "tests" / "engine" / file).read_text(encoding="utf-8"), name

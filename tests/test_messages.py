@@ -66,7 +66,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("case", BAD_SPECS, ids=lambda case: case.change[:60])
 def test_a_wrong_spec_is_refused_where_it_is_wrong(case: BadSpec, folder: Path) -> None:
-    assert [place(problem, folder) for problem in refused_spec(case).problems] == list(case.places)
+    problems = refused_spec(case).problems
+    assert [place(problem, folder) for problem in problems] == list(case.places)
+    assert all(problem.mend for problem in problems)
 
 
 @pytest.mark.parametrize("case", BAD_DATA, ids=lambda case: case.place)

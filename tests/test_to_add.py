@@ -300,7 +300,6 @@ SCHEDULE = Schedule(
     actions=in_order("R F S R.1 L S.1 B W U"),
     bound=bound,
     formula="max(F+B)",
-    cut_cost=None,
     limited_by="{slowest}",
 )
 ''',

@@ -31,19 +31,27 @@ class GradientReducer:
     """
 
     def __init__(
-        self, layout: Layout, *, over: AllReduce, compression: Compression, thread: ThreadPoolExecutor
+        self,
+        layout: Layout,
+        *,
+        over: AllReduce,
+        compression: Compression,
+        thread: ThreadPoolExecutor,
+        may_lack: bool = False,
     ) -> None:
-        """over: an all-reduce on a process group that only this component uses.
+        """over: an all-reduce that only this component uses.
 
-        thread: the stage's `communication_thread()`.
+        thread: the stage's `communication_thread()`. may_lack: whether a parameter may have no gradient on any rank.
+        Then the ranks also tell each other which gradients they have, one byte for each.
         """
         self.communication_s = 0.0
         """Seconds that the communication thread spent compressing, sending and waiting for peers."""
-        """Seconds spent in `wait`: the communication time that computation did not hide."""
         self._layout, self._over, self._compression, self._thread = layout, over, compression, thread
         self._flat = layout.zeros()
         self._views = layout.views(self._flat)
         self._targets: Sequence[torch.Tensor | None] = ()
+        self._may_lack = may_lack
+        self._had_by_any = [True] * len(layout.shapes)
         self._under_way: Future[None] | None = None
         # On a GPU the thread uses a stream of its own, so that the stage's computation continues.
         self._stream = torch.cuda.Stream(layout.device) if layout.device.type == "cuda" else None
@@ -58,12 +66,13 @@ class GradientReducer:
         """Whether `wait` would return at once."""
         return self._under_way is None or self._under_way.done()
 
-    def start(self, gradients: Sequence[torch.Tensor | None], weight: float) -> None:
+    def start(self, gradients: Sequence[torch.Tensor | None], weight: float, *, weighted: bool = False) -> None:
         """Start averaging `gradients`, given in parameter order, with this rank's share of the mini-batch as `weight`.
 
-        The weights of all ranks sum to one. The gradients are copied, so the caller may change them before `wait`.
-        None counts as zeros; a parameter may have a gradient on some ranks only. Raises `ChannelError` if `wait` was
-        not called for the previous reduction, or if the gradients do not fit the layout.
+        The weights of all ranks sum to one. weighted: whether the gradients are multiplied by them already. The
+        gradients are copied, so the caller may change them before `wait`. None counts as zeros; a parameter may have a
+        gradient on some ranks only. Raises `ChannelError` if `wait` was not called for the previous reduction, or if
+        the gradients do not fit the layout.
         """
         if self._under_way is not None:
             raise ChannelError(
@@ -83,7 +92,7 @@ class GradientReducer:
                 if gradient is None:
                     view.zero_()
                 else:
-                    torch.mul(gradient, weight, out=view)
+                    torch.mul(gradient, 1.0 if weighted else weight, out=view)
         self._targets = gradients
         packed = None
         if self._stream is not None:
@@ -91,11 +100,13 @@ class GradientReducer:
             packed.record(torch.cuda.current_stream(self._layout.device))
         self._under_way = self._thread.submit(self._reduce, weight, packed)
 
-    def wait(self) -> list[torch.Tensor]:
+    def wait(self) -> list[torch.Tensor | None]:
         """Return the averaged gradients in parameter order; every rank gets the same bits.
 
-        They are written into the tensors that were given to `start`. A new tensor takes the place of a None. Raises
-        `ChannelError` if a peer was lost during the reduction, or if nothing was started.
+        They are written into the tensors that were given to `start`. A new tensor takes the place of a None. Where
+        gradients may be lacking, a None stays that no rank has a gradient for, as in one process; what a compression
+        kept of it from earlier steps is still given out. Raises `ChannelError` if a peer was lost during the reduction,
+        or if nothing was started.
         """
         if self._under_way is None:
             raise ChannelError("no gradients are being averaged", mend="call `start` before `wait`")
@@ -106,8 +117,8 @@ class GradientReducer:
             targets, self._targets = self._targets, ()
         with torch.no_grad():
             return [
-                view.clone() if target is None else target.copy_(view)
-                for view, target in zip(self._views, targets, strict=True)
+                target.copy_(view) if target is not None else view.clone() if had or view.any() else None
+                for view, target, had in zip(self._views, targets, self._had_by_any, strict=True)
             ]
 
     def state_dict(self) -> State:
@@ -124,6 +135,9 @@ class GradientReducer:
         with torch.no_grad(), torch.cuda.stream(self._stream):
             if self._stream is not None and packed is not None:
                 self._stream.wait_event(packed)
+            if self._may_lack:
+                own = torch.tensor([target is not None for target in self._targets], dtype=torch.uint8)
+                self._had_by_any = self._over.gather(own).any(0).tolist()
             self._compression.reduce(self._flat, weight, self._over)
             if self._stream is not None:
                 self._stream.synchronize()

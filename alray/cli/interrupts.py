@@ -1,13 +1,15 @@
-"""Ctrl-C and SIGTERM, counted for the driver of a run."""
+"""Ctrl-C, SIGTERM and a closed terminal (SIGHUP), counted for the driver of a run."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AT_ONCE = 2
 """The number of requests that tells the driver to stop at once. A later request no longer waits for the driver."""
 
@@ -16,7 +18,7 @@ class Interrupts:
     """Counts requests to stop within a `with` block, and restores the earlier signal handlers after it.
 
     A request raises KeyboardInterrupt at once in two cases: before `count_from_now`, when no run reads the count yet,
-    and from the third request on. Only for the main thread.
+    and from the third request on. SIGHUP is left alone where it is ignored, as under `nohup`. Only for the main thread.
     """
 
     def __init__(self) -> None:
@@ -30,7 +32,9 @@ class Interrupts:
         return self._count
 
     def __enter__(self) -> Interrupts:
-        self._before = {number: signal.signal(number, self._heard) for number in _SIGNALS}
+        nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        heard = [number for number in _SIGNALS if not (nohup and number is signal.SIGHUP)]
+        self._before = {number: signal.signal(number, self._heard) for number in heard}
         return self
 
     def __exit__(
@@ -45,11 +49,27 @@ class Interrupts:
 
     def hold(self) -> None:
         """Install the handlers again if a library replaced them: Ray sets its own SIGTERM handler when it starts."""
-        for number in _SIGNALS:
+        for number in self._before:
             if signal.getsignal(number) != self._heard:
                 signal.signal(number, self._heard)
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            _leave_closed_terminal()
         if not self._counting or self._count >= _AT_ONCE:
             raise KeyboardInterrupt
         self._count += 1
+
+
+def _leave_closed_terminal() -> None:
+    """Lead every file descriptor of a terminal that is gone to nowhere: writing to it would raise an OSError."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for entry in Path("/proc/self/fd").iterdir():
+        number = int(entry.name)
+        try:
+            of_terminal = os.readlink(entry).startswith(("/dev/pts/", "/dev/tty"))
+        except FileNotFoundError:  # the one that listed this folder
+            continue
+        if of_terminal and not os.isatty(number):
+            os.dup2(nowhere, number)
+    os.close(nowhere)

@@ -65,7 +65,7 @@ def print_plan(plan: Plan, bars: Sequence[TimedAction], *, name: str, stream: Te
 def print_comparison(plan: Plan, rows: Sequence[Alternative], *, name: str, stream: TextIO) -> None:
     """Print a table of the schedules and numbers of stages compared with `plan`; a star marks the row of `plan`."""
     console = Console(file=stream, highlight=False)
-    console.print(Text(f"{name}: {plan.method}, each row with its best partition", style="bold"), soft_wrap=True)
+    console.print(Text(f"{name}: {plan.method}, each row with `partition: auto`", style="bold"), soft_wrap=True)
     console.print(Text(_source(plan)), soft_wrap=True)
     console.print()
     in_parts = any(row.micro_batches > 1 for row in rows)

@@ -51,7 +51,8 @@ def run(
 ) -> None:
     """Train the network of a spec and write a report.
 
-    Ctrl-C finishes the current mini-batch, writes a checkpoint and stops. Ctrl-C twice stops at once.
+    Ctrl-C finishes the current mini-batch, writes a checkpoint and stops; so do SIGTERM and a closed terminal. Ctrl-C
+    twice stops at once.
     """
     given = overrides or []
     with terminal(as_json=json, spec=spec, overrides=given) as streams:
@@ -120,7 +121,7 @@ def _watch(streams: Terminal, go: Callable[[Display, Interrupts], Finished]) -> 
     streams.say(summary_text(summary))
     if finished.error is not None:
         for problem in finished.error.problems:
-            streams.tell(str(problem))
+            streams.explain(problem)
     if summary.status == "failed":
         raise typer.Exit(1)
     if summary.status == "interrupted":

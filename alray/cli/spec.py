@@ -4,40 +4,44 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from alray.cli.terminal import Json, terminal, writing
-from alray.errors import Problem, RequestError, SpecError
+from alray.cli.terminal import AllowCode, Json, Terminal, placed, terminal, writing
+from alray.errors import AlrayError, Problem, RequestError
 from alray.report.text import counted
-
-if TYPE_CHECKING:
-    from alray.spec.models import Spec
 
 
 def validate(
     specs: Annotated[list[Path], typer.Argument(metavar="SPEC", help="Spec files.", show_default=False)],
     *,
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="Also open the data, run your own code and build the network without weights."),
+    ] = False,
+    allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
-    """Check spec files and list every problem in them."""
-    with terminal(as_json=json) as streams:
-        from alray.spec.loading import load_spec
+    """Check spec files and list every problem in them.
 
+    The data and the `python:` classes that a spec names must be there. They are opened only with --deep.
+    """
+    with terminal(as_json=json) as streams:
         good: list[dict[str, Any]] = []
         problems: list[Problem] = []
         for path in specs:
             try:
-                said = _described(path, load_spec(path).spec)
-            except SpecError as error:
-                problems += error.problems
+                said = _checked(path, streams, deep=deep, allow_code=allow_code)
+            except AlrayError as error:
+                problems += [placed(problem, path) for problem in error.problems]
                 continue
             good.append(said)
             if not json:
+                samples = f", {said['samples']:,} training samples" if deep else ""
                 streams.say(
                     f"{path}: ok ({said['method']}, {said['schedule']}, {counted(said['components'], 'component')}, "
-                    f"{counted(said['stages'], 'stage')})"
+                    f"{counted(said['stages'], 'stage')}{samples})"
                 )
         if problems:
             raise RequestError.of(tuple(problems))
@@ -101,11 +105,25 @@ def _written(file: Path, text: str) -> bool:
     return True
 
 
-def _described(path: Path, spec: Spec) -> dict[str, Any]:
-    return {
+def _checked(path: Path, streams: Terminal, *, deep: bool, allow_code: bool) -> dict[str, Any]:
+    """Return what a spec is. Raises SpecError, DataError or PlanError for everything that is wrong."""
+    from alray.spec.inputs import input_checks
+    from alray.spec.loading import load_spec
+
+    spec = load_spec(path, also=input_checks(path.resolve().parent, allow_elsewhere=allow_code)).spec
+    said: dict[str, Any] = {
         "file": str(path),
         "method": spec.method.kind,
         "schedule": spec.schedule,
         "components": spec.model.num_components,
         "stages": spec.pipeline.stages,
     }
+    if deep:
+        from alray.cli.display import PlainLines
+        from alray.cli.interrupts import Interrupts
+        from alray.orchestrate import plan_spec
+
+        observer = PlainLines(streams.err, Interrupts())
+        workload, _ = plan_spec(path, [], probe=False, allow_code=allow_code, observer=observer)
+        said["samples"] = workload.data.num_train
+    return said

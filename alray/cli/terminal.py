@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from textwrap import indent
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -76,7 +77,13 @@ class Terminal:
             self.answer({"ok": False, "errors": [problem.as_json() for problem in problems]})
             return
         for problem in problems:
-            self.tell(str(problem))
+            self.explain(problem)
+
+    def explain(self, problem: Problem) -> None:
+        """Print a problem on standard error, with the traceback of a user's code below it."""
+        self.tell(str(problem))
+        if problem.traceback is not None:
+            self.tell(indent(problem.traceback.rstrip(), "    "))
 
     def _write(self, stream: Any, text: str) -> None:
         stream.write(text + "\n")
@@ -95,7 +102,7 @@ def terminal(*, as_json: bool, spec: Path | None = None, overrides: Sequence[str
         try:
             yield streams
         except AlrayError as error:
-            streams.refuse([_placed(problem, spec, overrides) for problem in error.problems])
+            streams.refuse([placed(problem, spec, overrides) for problem in error.problems])
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as interrupt:
             streams.refuse([Problem("interrupted")])
@@ -171,7 +178,8 @@ def _writes_to(stream: TextIO, descriptor: int) -> bool:
         return False
 
 
-def _placed(problem: Problem, spec: Path | None, overrides: Sequence[str]) -> Problem:
+def placed(problem: Problem, spec: Path | None, overrides: Sequence[str] = ()) -> Problem:
+    """Return the problem with the place of its key in the spec, if it names a key but no place."""
     if spec is None or problem.file is not None or problem.key is None or problem.key.startswith("-"):
         return problem
     file, line = place_of(problem.key, spec, overrides)

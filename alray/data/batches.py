@@ -1,6 +1,7 @@
 """The mini-batches of a run.
 
-A mini-batch, with its augmentation, depends only on (seed, epoch, position). So a run gets the same bits whatever the
+A mini-batch, with its augmentation and with what a user's code draws in reading its samples, depends only on (seed,
+epoch, position). So a run gets the same bits whatever the
 step at which it starts and whatever the number of loader workers.
 """
 
@@ -21,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 from alray.data.dataset import Data
 from alray.data.source import generator
 from alray.data.split import Augment
-from alray.errors import DataError
+from alray.errors import AlrayError, DataError, UserCodeError
 from alray.plan.shares import rows_of, shares_of_part
 
 
@@ -54,8 +55,9 @@ class Batch:
 class TrainBatches:
     """Iterates over the mini-batches start_step, ..., end_step - 1 of a run, across epochs.
 
-    torch's global random numbers are not used. Workers ignore SIGINT, because the run handles Ctrl-C. `next` raises
-    DataError for an error in the data, with and without workers. The workers end after the last batch, in `close`, or
+    Global random numbers are used by a user's code only, and put back. Workers ignore SIGINT, because the run handles
+    Ctrl-C. `next` raises DataError for an error in the data, and UserCodeError for one in a user's code, with and
+    without workers. The workers end after the last batch, in `close`, or
     at the end of a `with` block.
     """
 
@@ -87,7 +89,7 @@ class TrainBatches:
             worker_init_fn=partial(_begin_worker, torch.get_num_threads()) if workers else None,
             generator=torch.Generator(),  # else the loader draws from the global one
         )
-        self._batches: Iterator[Batch | DataError] | None
+        self._batches: Iterator[Batch | AlrayError] | None
         self._batches = _start_workers(loader) if workers else iter(loader)
 
     def __iter__(self) -> Self:
@@ -97,7 +99,7 @@ class TrainBatches:
         if self._batches is None:
             raise StopIteration
         item = next(self._batches)
-        if isinstance(item, DataError):
+        if isinstance(item, AlrayError):
             self.close()
             raise item
         return item
@@ -139,7 +141,7 @@ class EvaluationBatches:
 
 
 class _Steps(Dataset[Any]):
-    """Item k is mini-batch k of the run, or the DataError that occurred while it was read.
+    """Item k is mini-batch k of the run, or the error that occurred while it was read.
 
     The error is returned as a value: if a worker raised it, the loader would turn it into text with a traceback.
     """
@@ -154,15 +156,15 @@ class _Steps(Dataset[Any]):
         self._epoch = -1
         self._order = torch.empty(0, dtype=torch.int64)
 
-    def __getitem__(self, step: int) -> Batch | DataError:
+    def __getitem__(self, step: int) -> Batch | AlrayError:
         epoch, position = divmod(step, self._steps_per_epoch)
         whole = self._epoch_order(epoch)[position * self._batch_size : (position + 1) * self._batch_size]
         own = rows_of(shares_of_part(self._shares, len(whole)), self._replica)
         first = position * self._batch_size + own.start
         positions = whole[own]
         try:
-            samples, labels = self._split.take(positions, self._augmentation(epoch, first))
-        except DataError as error:
+            samples, labels = self._split.take(positions, self._augmentation(epoch, first), (epoch, first))
+        except (DataError, UserCodeError) as error:
             return error
         return Batch(step, samples, labels, self._split.mask(samples))
 
@@ -181,7 +183,7 @@ class _Steps(Dataset[Any]):
         return self._order
 
 
-def _start_workers(loader: DataLoader[Any]) -> Iterator[Batch | DataError]:
+def _start_workers(loader: DataLoader[Any]) -> Iterator[Batch | AlrayError]:
     # Workers inherit the signal mask, so that Ctrl-C cannot end a worker before it reaches `_begin_worker`.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -13,7 +13,9 @@ from torch import Tensor
 from alray.data.registry import make_source
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet, TextSet, TextSource, generator
 from alray.data.split import SampleSplit, Split, require_tensor
+from alray.draws import put_back, seed_all
 from alray.errors import DataError
+from alray.spec.own_code import OwnCode
 
 if TYPE_CHECKING:
     from alray.data.vocabulary import Vocabulary
@@ -118,6 +120,14 @@ def open_data(
     load: turns a reference `python:package.module.Class` into that class. fixed_length: whether all mini-batches of
     text have the largest width. Raises DataError if data is missing, damaged or too small for one mini-batch.
     """
+    if not isinstance(data_spec, OwnCode):
+        return _opened_data(data_spec, seed, load, fixed_length)
+    with put_back():  # a user's code may draw where it makes or opens a set
+        seed_all(torch.device("cpu"), seed, "source")
+        return _opened_data(data_spec, seed, load, fixed_length)
+
+
+def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], fixed_length: bool) -> Data:
     source = make_source(data_spec, load)
     if isinstance(source, TextSource):
         return _open_text(source, data_spec, seed, fixed_length)
@@ -138,6 +148,8 @@ def open_data(
             shape=shape,
             classes=source.classes,
             normalisation=source.normalisation,
+            # A list runs no code of the user.
+            own_seed=seed if source.own and not isinstance(samples, list | tuple) else None,
         )
 
     return Data(
@@ -196,9 +208,7 @@ def _require_train(samples: SomeSet | None) -> SomeSet:
 def _divide(num_samples: int, data_spec: spec.DataSection, seed: int) -> tuple[Tensor, Tensor]:
     """Return the indices of the training and the validation split into the source's training set, sorted."""
     order = torch.randperm(num_samples, generator=generator(seed, "validation"))
-    fraction = data_spec.validation_fraction
-    num_validation = max(1, round(num_samples * fraction)) if fraction > 0 else 0
-    num_kept = round((num_samples - num_validation) * data_spec.train_fraction)
+    num_validation, num_kept = data_spec.split(num_samples)
     left = f"data.validation_fraction and data.train_fraction leave {num_kept} of {num_samples} training samples"
     if num_kept == 0:
         raise DataError(left, key="data", mend="decrease the first or increase the second")

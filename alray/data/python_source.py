@@ -14,6 +14,7 @@ from torch import Tensor
 from alray.data.picture import resize
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TextSet, TextSource
 from alray.errors import DataError
+from alray.user_code import named
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,15 @@ class OwnObject:
 
         Raises DataError if the class lacks something or does not take these fields.
         """
-        self._reference = reference
+        self.name = f"`{reference}`"
         if not callable(getattr(made, "open", None)):
             raise self.wrong("has no method open(split)")
         try:
             inspect.signature(made).bind(**fields)
         except TypeError as error:
             raise self.wrong(f"does not take these fields: {error}") from error
-        self.inner = made(**fields)
+        with named(self.name, "its constructor", key="data.source"):
+            self.inner = made(**fields)
         classes = getattr(self.inner, "classes", None)
         if not isinstance(classes, tuple | list) or not classes or not all(isinstance(c, str) for c in classes):
             raise self.wrong(f"needs `classes`, the names of the classes, and has {classes!r}")
@@ -57,7 +59,8 @@ class OwnObject:
 
     def open(self, split: SplitName) -> Any:
         """Return the set of a split, or None. Raises DataError if it has no length or cannot be indexed."""
-        samples = self.inner.open(split)
+        with named(self.name, f"open({split!r})", key="data.source"):
+            samples = self.inner.open(split)
         if samples is not None and not (hasattr(samples, "__len__") and hasattr(samples, "__getitem__")):
             raise self.wrong(f"open({split!r}) returned {type(samples).__name__}, which is not a sized, indexable set")
         return samples
@@ -65,7 +68,7 @@ class OwnObject:
     def wrong(self, why: str) -> DataError:
         """Return the error that says what the user's class lacks."""
         return DataError(
-            f"`{self._reference}` {why}",
+            f"{self.name} {why}",
             key="data.source",
             mend="a data source needs `classes`, open(split), and a constructor that takes the spec's keys",
         )
@@ -73,6 +76,8 @@ class OwnObject:
 
 class PythonSource(Source):
     """Pictures or vectors from the user's class. The object may also have `normalisation` and `read_image(path)`."""
+
+    own = True
 
     def __init__(self, own: OwnObject, *, image_size: int | None) -> None:
         self._own = own
@@ -92,7 +97,8 @@ class PythonSource(Source):
     def read_image(self, path: Path) -> Tensor:
         if not callable(getattr(self._own.inner, "read_image", None)):
             return super().read_image(path)
-        sample: Tensor = self._own.inner.read_image(path)
+        with named(self._own.name, f"read_image({str(path)!r})", key="data.source"):
+            sample: Tensor = self._own.inner.read_image(path)
         return sample if self._size is None else resize(sample, (self._size, self._size))
 
 
@@ -112,7 +118,9 @@ class PythonTextSource(TextSource):
             return None
         texts, labels = [], []
         for place in range(len(samples)):
-            match samples[place]:
+            with named(self._own.name, f"reading entry {place} of split `{split}`", key="data.source"):
+                document = samples[place]
+            match document:
                 case (str(text), SupportsIndex() as label):
                     texts.append(text)
                     labels.append(operator.index(label))

@@ -87,9 +87,14 @@ def _huggingface(data_spec: spec.HuggingFace) -> TextSource:
 
 
 def _text_csv(data_spec: spec.TextCsv) -> TextSource:
-    from alray.data.text_csv import TextCsv
+    from alray.data.text_csv import Layout, TextCsv
 
-    return TextCsv(train=data_spec.train, test=data_spec.test)
+    return TextCsv(
+        train=data_spec.train,
+        test=data_spec.test,
+        layout=Layout(data_spec.header, data_spec.label_column, data_spec.text_columns),
+        classes=data_spec.classes,
+    )
 
 
 def _docstrings(data_spec: spec.Docstrings) -> TextSource:

@@ -83,6 +83,8 @@ class Source(ABC):
 
     #: Applied to every sample after augmentation; None for no normalisation.
     normalisation: Normalisation | None = None
+    #: Whether a user's code reads the samples, which may draw random numbers and raise any error.
+    own: bool = False
     #: How a picture file becomes a sample; None if samples are not pictures or the user's code reads them.
     picture: Picture | None = None
 

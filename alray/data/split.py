@@ -5,15 +5,23 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 
 from alray.data.source import Normalisation, SampleSet, TensorSet
+from alray.draws import put_back, seed_all
 from alray.errors import DataError
+from alray.user_code import named
 
 #: From a sample in 0..1 and its position in the mini-batch to the augmented sample of the same shape.
 Augment = Callable[[Tensor, int], Tensor]
+
+Place = tuple[int, int]
+"""In training: an epoch, and the position in it of the first sample of a mini-batch."""
+
+_CPU = torch.device("cpu")
 
 
 class Split(ABC):
@@ -29,8 +37,13 @@ class Split(ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def take(self, positions: Sequence[int] | Tensor, augment: Augment | None = None) -> tuple[Tensor, Tensor]:
-        """Return a mini-batch: samples [N, *shape] ([N, T] for text) in default strides, labels [N] int64."""
+    def take(
+        self, positions: Sequence[int] | Tensor, augment: Augment | None = None, at: Place | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return a mini-batch: samples [N, *shape] ([N, T] for text) in default strides, labels [N] int64.
+
+        at: where in training it is read; None in an evaluation.
+        """
 
     def mask(self, samples: Tensor) -> Tensor | None:
         """Return where samples from `take` have a word, [N, T] bool; None if the samples are not text."""
@@ -60,9 +73,12 @@ class SampleSplit(Split):
         shape: tuple[int, ...],
         classes: tuple[str, ...],
         normalisation: Normalisation | None,
+        own_seed: int | None = None,
     ) -> None:
-        """part: [len(self)] int64, indices into `samples`. name: the split of the source, for messages."""
+        """part: [len(self)] int64, indices into `samples`. name: the split of the source, for messages. own_seed: of
+        the run, where a user's code reads the samples: whatever it draws is seeded for each sample."""
         super().__init__(shape, torch.float32, classes)
+        self._own_seed = own_seed
         self._samples = samples
         self._part = part
         self._name = name
@@ -78,7 +94,9 @@ class SampleSplit(Split):
     def __len__(self) -> int:
         return len(self._part)
 
-    def take(self, positions: Sequence[int] | Tensor, augment: Augment | None = None) -> tuple[Tensor, Tensor]:
+    def take(
+        self, positions: Sequence[int] | Tensor, augment: Augment | None = None, at: Place | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return a mini-batch: samples [N, *shape] float32 in default strides, labels [N] int64."""
         indices = self._part[torch.as_tensor(positions, dtype=torch.int64)]
         if isinstance(self._samples, TensorSet) and augment is None and self._prepare_all(self._samples):
@@ -87,7 +105,7 @@ class SampleSplit(Split):
         if isinstance(self._samples, TensorSet):
             raw, labels = self._samples.samples[indices], self._samples.labels[indices]
         else:
-            raw, labels = self._collate(indices)
+            raw, labels = self._collate(indices, at)
         self._check_shape(tuple(raw.shape[1:]), f"sample {int(indices[0])} of split `{self._name}`")
         samples = as_float(raw, f"sample {int(indices[0])} of split `{self._name}`")
         self._check_values(samples, labels, indices)
@@ -117,17 +135,26 @@ class SampleSplit(Split):
     def _normalise(self, samples: Tensor) -> Tensor:
         return samples if self._normalisation is None else self._normalisation.apply(samples)
 
-    def _collate(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+    def _collate(self, indices: Tensor, at: Place | None) -> tuple[Tensor, Tensor]:
         samples: list[Tensor] = []
         labels: list[int] = []
-        for index in indices.tolist():
-            what = f"sample {index} of split `{self._name}`"
-            sample, label = self._samples[index]
-            require_tensor(sample, what)
-            self._check_shape(tuple(sample.shape), what)
-            samples.append(sample)
-            labels.append(_integer(label, what))
+        with nullcontext() if self._own_seed is None else put_back():
+            for place, index in enumerate(indices.tolist()):
+                what = f"sample {index} of split `{self._name}`"
+                sample, label = self._read(index, what, at and (at[0], at[1] + place))
+                require_tensor(sample, what)
+                self._check_shape(tuple(sample.shape), what)
+                samples.append(sample)
+                labels.append(_integer(label, what))
         return torch.stack(samples), torch.tensor(labels, dtype=torch.int64)
+
+    def _read(self, index: int, what: str, at: Place | None) -> tuple[Tensor, int]:
+        """An entry of the set. at: epoch and position of this sample, from which a user's code draws."""
+        if self._own_seed is None:
+            return self._samples[index]
+        seed_all(_CPU, self._own_seed, "sample", *(at or (self._name, index)))
+        with named("the data source", f"reading {what}", key="data.source"):
+            return self._samples[index]
 
     def _check_shape(self, shape: tuple[int, ...], what: str) -> None:
         if shape != self.shape:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from alray.data.documents import Documents, Numbering
 from alray.data.source import TextSet
-from alray.data.split import Augment, Split
+from alray.data.split import Augment, Place, Split
 from alray.data.vocabulary import PADDING, Vocabulary, make_tokenizer
 from alray.errors import DataError
 
@@ -99,7 +99,9 @@ class TextSplit(Split):
     def __len__(self) -> int:
         return len(self._part)
 
-    def take(self, positions: Sequence[int] | Tensor, augment: Augment | None = None) -> tuple[Tensor, Tensor]:
+    def take(
+        self, positions: Sequence[int] | Tensor, augment: Augment | None = None, at: Place | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return a mini-batch: samples [N, T] int64, labels [N] int64. Documents have no augmentation."""
         assert augment is None, "the spec does not allow it"
         indices = self._part[torch.as_tensor(positions, dtype=torch.int64)]

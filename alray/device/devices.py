@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from alray import __version__
+from alray.draws import put_back
 from alray.errors import PlanError
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -53,7 +54,7 @@ def settled(threads: int, deterministic: bool, device: torch.device) -> Iterator
     deterministic_before = torch.get_deterministic_debug_mode()
     benchmark_before = torch.backends.cudnn.benchmark
     fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with put_back(device):
         try:
             settle(threads, deterministic)
             yield

@@ -6,7 +6,7 @@ import re
 
 import torch
 
-from alray.errors import StageError
+from alray.errors import StageError, UserCodeError
 from alray.plan.plan import Plan
 from alray.schedules.table import SCHEDULES
 
@@ -17,7 +17,9 @@ _UNITS = {"bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
 def is_out_of_memory(fault: BaseException) -> bool:
-    """Whether the error means that memory was requested and not available."""
+    """Whether the error, or what a user's code raised, means that memory was requested and not available."""
+    if isinstance(fault, UserCodeError) and fault.__cause__ is not None:
+        fault = fault.__cause__
     if isinstance(fault, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(fault, RuntimeError) and any(tell in str(fault).lower() for tell in _TELLS)

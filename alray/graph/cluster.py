@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,10 +75,24 @@ def _init(address: str | None, bundles: Sequence[Bundle]) -> tuple[str, ...]:
         return ()
     cores = len(os.sched_getaffinity(0))
     wanted = sum(bundle.get("CPU", 0.0) for bundle in bundles)
-    ray.init(address="local", num_cpus=max(cores, math.ceil(wanted)), include_dashboard=False, **quiet)
+    with _not_hung_up():
+        ray.init(address="local", num_cpus=max(cores, math.ceil(wanted)), include_dashboard=False, **quiet)
     if wanted <= cores:
         return ()
     return (f"{len(bundles)} stages ask for {wanted:g} processors and this machine has {cores}: they share them",)
+
+
+@contextmanager
+def _not_hung_up() -> Iterator[None]:
+    """Block SIGHUP for the processes that are started in the block.
+
+    When a terminal is closed, its shell sends SIGHUP to them too. Ray must go on until the run has its checkpoint.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _no_cluster(address: str, reason: str) -> RequestError:

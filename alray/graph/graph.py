@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from threading import Lock
 
 from alray.device.out_of_memory import is_out_of_memory, out_of_memory
-from alray.errors import AlrayError, StageError
+from alray.errors import AlrayError, StageError, UserCodeError
 from alray.stage.assignment import Assignment
 from alray.stage.loop import StageLoop
 from alray.stage.telemetry import StageStatus, Telemetry
@@ -81,13 +81,16 @@ def status_of(
 
 def as_stage_error(fault: BaseException, assignment: Assignment) -> AlrayError:
     """The fault as an AlrayError. For an error of a user's code it names the stage and its components."""
-    if isinstance(fault, AlrayError):
-        return fault
     if is_out_of_memory(fault):
         return out_of_memory(fault, assignment.plan, assignment.stage)
+    mend = f"the whole traceback is in {assignment.run_dir / 'logs' / f'stage-{assignment.stage}.log'}"
+    if isinstance(fault, UserCodeError):
+        return fault.mended(mend)
+    if isinstance(fault, AlrayError):
+        return fault
     plan = assignment.plan.stage_plans[assignment.stage]
     text = str(fault).strip() or "no message"
     return StageError(
         f"stage {assignment.stage} (components {plan.first} to {plan.last}) raised {type(fault).__name__}: {text}",
-        mend=f"the whole traceback is in {assignment.run_dir / 'logs' / f'stage-{assignment.stage}.log'}",
+        mend=mend,
     )

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from alray.channel.in_process import Queue, TurnBarrier
 from alray.device import devices
 from alray.device.memory_used import memory_baseline
+from alray.draws import put_back
 from alray.errors import RunError
 from alray.graph.graph import Graph, Outbox, status_of
 from alray.graph.rendezvous import replica_group
@@ -79,6 +80,7 @@ class InlineGraph(Graph):
             log = stack.enter_context((logs / "stage-0.log").open("a", encoding="utf-8", buffering=1))
             stack.enter_context(redirect_stdout(log))
             stack.enter_context(redirect_stderr(log))
+            stack.enter_context(put_back(first.device()))
             threads_before = torch.get_num_threads()
             deterministic_before = torch.get_deterministic_debug_mode()
             devices.settle(first.spec.resources.threads, first.spec.run.deterministic)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from alray.draws import seed_all
+from alray.errors import AlrayError
 from alray.nn.encoder import Encoder, Tensors, stopped
 from alray.nn.optimizers import ComponentOptimizer
+from alray.user_code import FAULTS_OF_USER_CODE, named, named_error
 
 __all__ = ["Component", "Encoder", "Exercise", "LocalComponent", "ProfiledPart", "Tensors"]
 
@@ -22,6 +26,9 @@ class Component(nn.Module, ABC):
     Parts are modules with short names (f, b, g, h; f, head). They are hashed and saved in the order in which they are
     assigned, so `f` comes first. A subclass assigns its parts, then calls `train_with`.
     """
+
+    own_method: str | None = None
+    """The reference of the method, if it is a user's code."""
 
     def __init__(self, index: int, f: Encoder) -> None:
         """index: of the component in the network, from 0."""
@@ -83,6 +90,33 @@ class Component(nn.Module, ABC):
 def trainable(module: nn.Module | None) -> int:
     """Number of trainable parameters; 0 for None."""
     return 0 if module is None else sum(p.numel() for p in module.parameters() if p.requires_grad)
+
+
+@contextmanager
+def backward_of(components: Sequence[Component]) -> Iterator[None]:
+    """Around a backward pass through these components: an error of a user's code becomes one that names the code.
+
+    An error of a block that is not the user's goes on as it is.
+    """
+    own = [component for component in components if component.f.own or component.own_method is not None]
+    if not own:
+        yield
+        return
+    for component in own:
+        component.f.in_backward = False
+    try:
+        yield
+    except AlrayError:
+        raise
+    except FAULTS_OF_USER_CODE as fault:
+        # The pass goes from the last component to the first, so the first of several has begun last.
+        begun = [component for component in own if component.f.in_backward] or (own if len(own) == 1 else [])
+        if not begun:
+            raise
+        at = begun[0]
+        what = at.f.title if at.f.in_backward or at.own_method is None else f"method `{at.own_method}`"
+        doing = f"the backward pass of component {at.index}"
+        raise named_error(fault, what, doing, key=f"model.components[{at.index}]") from fault
 
 
 @dataclass(frozen=True)
@@ -172,10 +206,14 @@ class LocalComponent(Component):
         D  decode          one step of a route down
     """
 
+    gathers = False
+    """Whether the losses need something of all replicas; then it defines `to_gather` and `take_gathered`."""
+
     def __init__(self, index: int, f: Encoder) -> None:
         super().__init__(index, f)
         self._encoded: Tensors | None = None
         self._losses: Tensors | None = None
+        self._step, self._device = 0, torch.device("cpu")  # of the mini-batch under way
 
     @abstractmethod
     def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
@@ -194,14 +232,27 @@ class LocalComponent(Component):
 
     def encoder_step(self, incoming: Tensors, step: int) -> Tensors:
         """F: `s` for the next component, with what goes along with it. step: from 1; random numbers depend on it."""
+        self._step, self._device = step, incoming["s"].device
         self._encoded = self.f.run(incoming, step)
         return stopped(self._encoded)
+
+    def to_gather(self, incoming: Tensors) -> torch.Tensor:
+        """After F and before L, where the component `gathers` and there are several replicas: its rows `[N, D]`.
+
+        incoming: `labels` [N], as the data gives them.
+        """
+        raise AssertionError("a component that gathers gives rows")
+
+    def take_gathered(self, rows: torch.Tensor, first: int) -> None:
+        """The rows of all replicas, `[samples of the mini-batch, D]`; those of this replica begin at `first`."""
+        raise AssertionError("a component that gathers takes rows")
 
     def label_step(self, incoming: Tensors) -> Tensors:
         """L, after F: computes the local losses; returns what the next component gets with the labels."""
         assert self._encoded is not None, "L before F"
         encoded, self._encoded = self._encoded, None
-        self._losses, passed_on = self.local_losses(encoded, incoming)
+        with self._pass("the losses"):
+            self._losses, passed_on = self.local_losses(encoded, incoming)
         return passed_on
 
     def backward_step(self) -> Tensors:
@@ -210,13 +261,22 @@ class LocalComponent(Component):
         losses, self._losses = self._losses, None
         for optimizer in self._optimizers.values():
             optimizer.zero_grad()
-        torch.autograd.backward(tuple(losses.values()))  # one pass over all graphs is faster than one for each
+        with self._pass("the backward pass"), backward_of([self]):
+            torch.autograd.backward(tuple(losses.values()))  # one pass over all graphs is faster than one for each
         return {name: loss.detach() for name, loss in losses.items()}
 
     def update_step(self, lr: float, label_lr: float) -> None:
         """U: one step of every optimizer, at these rates."""
-        for name, optimizer in self._optimizers.items():
-            optimizer.step(label_lr if name == "label" else lr)
+        with self._pass("the update"):
+            for name, optimizer in self.optimizers().items():
+                optimizer.step(label_lr if name == "label" else lr)
+
+    def _pass(self, name: str) -> AbstractContextManager[None]:
+        """Around a pass of the method. A user's method may draw from any generator, and raise any error."""
+        if self.own_method is None:
+            return nullcontext()
+        seed_all(self._device, self.f.seed, "draw", self.index, self._step, name)
+        return named(f"method `{self.own_method}`", f"{name} of component {self.index}", key="method")
 
     def infer(self, incoming: Tensors, *purpose: str | int) -> Tensors:
         """E: f's output as the next component gets it. purpose: what random numbers are drawn from, if any are."""

@@ -1,7 +1,8 @@
 """Encoders f: a block that gives the same bits wherever it runs.
 
 Two things would make the bits depend on how a network is cut into stages: where random numbers come from, and the
-strides of what crosses the boundary between two components. Both are settled here.
+strides of what crosses the boundary between two components. Both are settled here, and so is who is named when a
+user's block raises an error.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.graph import register_multi_grad_hook
 
+from alray.draws import seed_all, seed_torch
 from alray.nn.readout import Pooling
 from alray.nn.shape import Shape
-from alray.seeds import derive_seed
+from alray.user_code import named
 
 Tensors = dict[str, torch.Tensor]
 """What passes between components, by name:
@@ -36,6 +39,7 @@ class EncoderFacts:
     """What is known of one encoder before it is built for real. Shapes are those of one sample."""
 
     name: str  # of its block
+    own: bool  # whether the block is a user's code
     input: Shape
     output: Shape
     draws: bool  # whether it draws random numbers in training
@@ -54,25 +58,56 @@ class EncoderFacts:
 class Encoder(nn.Module):
     """A block, with what must be known to run it exactly."""
 
-    def __init__(self, body: nn.Module, *, index: int, seed: int, draws: bool, writes_input: bool) -> None:
-        """index: of its component; seed: of the run; draws, writes_input: see `EncoderFacts`."""
+    def __init__(self, body: nn.Module, *, index: int, seed: int, facts: EncoderFacts) -> None:
+        """index: of its component; seed: of the run."""
         super().__init__()
         self.body = body
         self.index, self.seed = index, seed
-        self.draws, self.writes_input = draws, writes_input
+        self.replica = 0
+        self.own, self.draws, self.writes_input = facts.own, facts.draws, facts.writes_input
+        self.title = f"block `{facts.name}`"
+        self.in_backward = False
+        """Of a user's block: whether its backward pass has begun and not ended."""
 
     def run(self, incoming: Tensors, *purpose: str | int) -> Tensors:
         """The block on `s`, `mask` and the final state in `incoming`; returns `s` and what goes on with it.
 
-        Random numbers are drawn from (seed, component, purpose). The result still carries its gradient graph: whoever
-        passes it on must stop it.
+        Random numbers are drawn from (seed, component, purpose, replica), those of replica 0 as if it were alone. The
+        result still carries its gradient graph: whoever passes it on must stop it.
         """
         s = incoming["s"]
+        if self.replica:
+            purpose = (*purpose, "replica", self.replica)
+        if self.own:
+            return self._run_own(incoming, purpose)
         if self.draws:
-            seed_draws(s.device, self.seed, "draw", self.index, *purpose)
+            seed_torch(s.device, self.seed, "draw", self.index, *purpose)
         if self.writes_input:
             s = s.clone()  # the component below still needs this tensor for its own loss
         return run_block(self.body, {**incoming, "s": s})
+
+    def _run_own(self, incoming: Tensors, purpose: tuple[str | int, ...]) -> Tensors:
+        """`run` of a user's block, which may draw from any generator, in its backward pass too, and raise any error."""
+        s = incoming["s"]
+        device = s.device
+        s = s.clone() if self.writes_input else s.view_as(s)
+        if s.requires_grad:  # this tensor is this mini-batch's own, so the hook goes when the graph goes
+            s.register_hook(self._end_backward)
+        seed_all(device, self.seed, "draw", self.index, *purpose)
+        with named(self.title, f"the forward pass of component {self.index}", key=f"model.components[{self.index}]"):
+            outgoing = run_block(self.body, {**incoming, "s": s})
+
+        def begin_backward(_: torch.Tensor) -> None:
+            self.in_backward = True
+            seed_all(device, self.seed, "draw", self.index, *purpose, "backward")
+
+        ends = [end for end in outgoing.values() if isinstance(end, torch.Tensor) and end.requires_grad]
+        if ends:
+            register_multi_grad_hook(ends, begin_backward, mode="any")
+        return outgoing
+
+    def _end_backward(self, _: torch.Tensor) -> None:
+        self.in_backward = False
 
 
 def run_block(block: nn.Module, incoming: Tensors) -> Tensors:
@@ -154,12 +189,3 @@ def module_draws(module: nn.Module) -> bool:
         if getattr(child, "dropout", 0.0) and isinstance(child, nn.RNNBase | nn.MultiheadAttention):
             return True
     return False
-
-
-def seed_draws(device: torch.device, seed: int, *purpose: str | int) -> None:
-    """Seed torch's generators, on the CPU and on `device`, from (seed, purpose)."""
-    value = derive_seed(seed, *purpose)
-    torch.default_generator.manual_seed(value)
-    if device.type == "cuda":
-        with torch.cuda.device(device):  # the current device may be another one
-            torch.cuda.manual_seed(value)

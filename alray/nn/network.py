@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from alray.draws import put_back, seed_all
 from alray.errors import SpecError
 from alray.nn.blocks import builder
 from alray.nn.component import Component
 from alray.nn.encoder import Encoder, EncoderFacts, Tensors, module_draws, run_block, stopped
 from alray.nn.methods.method import Task, make_method
+from alray.nn.own_state import Owners, require_untouched_buffers, unsaved_buffers
 from alray.nn.shape import Shape
-from alray.seeds import derive_seed
 from alray.spec.models import Spec
 from alray.spec.own_code import OwnCode
 from alray.user_code import FAULTS_OF_USER_CODE
@@ -45,7 +46,7 @@ class Network:
         self._trained = trained
         self.spec, self.classes = spec, classes
         self.entries = spec.model.expanded()
-        self._load = load
+        self._load, self._owners = load, Owners()
         self.dtype = DTYPES[spec.run.precision]
         task = Task(classes=classes, num_components=len(self.entries), dtype=self.dtype, optimizer=spec.optimizer)
         self.method = make_method(spec.method, task, load)
@@ -122,12 +123,14 @@ class Network:
             self._seeded(index, "f", lambda: self._build_block(index, facts.input)),
             index=index,
             seed=self.spec.seed,
-            draws=facts.draws,
-            writes_input=facts.writes_input,
+            facts=facts,
         ).to(device, self.dtype)
-        own_faults = FAULTS_OF_USER_CODE if isinstance(self.spec.method, OwnCode) else ()
+        own_method = self.spec.method.kind if isinstance(self.spec.method, OwnCode) else None
+        own_faults = () if own_method is None else FAULTS_OF_USER_CODE
         try:
             component = self.method.component(index, encoder, facts, make)
+        except SpecError:
+            raise
         except own_faults as error:
             raise SpecError(
                 f"method `{type(self.method).__name__}` fails on component {index}: {type(error).__name__}: {error}",
@@ -140,12 +143,15 @@ class Network:
                 key="method",
                 mend="give a LocalComponent; its `turn` is a module where `ends_route(index)` holds, else None",
             )
+        if own_method is not None:
+            component.own_method = own_method
+            self._owners.claim(index, component)
         return component.train()
 
     def _seeded(self, index: int, part: str, make: Callable[[], nn.Module]) -> nn.Module:
-        """Build a part with initial weights drawn from (seed, component, part). The global stream stays as it was."""
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(derive_seed(self.spec.seed, "weights", index, part))
+        """Build a part with initial weights drawn from (seed, component, part). Global generators stay as they were."""
+        with put_back():
+            seed_all(torch.device("cpu"), self.spec.seed, "weights", index, part)
             return make()
 
     def _build_block(self, index: int, input: Shape) -> nn.Module:
@@ -154,36 +160,43 @@ class Network:
         try:
             fields = entry.fields_of_trained if self._trained else entry.fields
             block = builder(entry.block, self._load)(input, **fields)
+        except SpecError as error:
+            problem = error.problems[0]
+            raise SpecError(problem.message, key=key, mend=problem.mend) from error
         except FAULTS_OF_USER_CODE as error:
             raise SpecError(
                 f"block `{entry.block}` cannot be built on an input of {tuple(input)}: {error}",
                 key=key,
                 mend="a block is `build(input, **fields)` and takes the fields given beside it",
             ) from error
-        except SpecError as error:
-            problem = error.problems[0]
-            raise SpecError(problem.message, key=key, mend=problem.mend) from error
         if not isinstance(block, nn.Module):
             raise SpecError(
                 f"block `{entry.block}` gave {type(block).__name__}, not a torch.nn.Module",
                 key=key,
                 mend="return the module from `build`",
             )
+        if isinstance(entry, OwnCode):
+            self._owners.claim(index, block)
         return block
 
     def _inspect(self, index: int, input: Shape, along: dict[str, Shape]) -> EncoderFacts:
         """Find the shapes of a block: it is built on the meta device, and two samples pass through it.
 
-        This takes neither memory nor time. The global random stream stays as it was, whatever the block draws.
+        This takes neither memory nor time. Global generators stay as they were, whatever the block draws.
         """
         entry = self.entries[index]
         key = f"model.components[{index}]"
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            block = self._build_block(index, input).to(dtype=self.dtype).train()
+        own = isinstance(entry, OwnCode)
+        with put_back(), torch.device("meta"):
+            block = self._seeded(index, "f", lambda: self._build_block(index, input)).to(dtype=self.dtype).train()
             incoming = _incoming(input, along, 2, "meta")
             before = incoming["s"]._version
             try:
                 outgoing = run_block(block, incoming)
+                if own:  # the first pass may have filled a cache; a second one leaves that as it is
+                    buffers = {name: (buffer, buffer._version) for name, buffer in unsaved_buffers(block).items()}
+                    run_block(block, _incoming(input, along, 2, "meta"))
+                    require_untouched_buffers(buffers, block, index)
             except SpecError as error:
                 problem = error.problems[0]
                 raise SpecError(problem.message, key=key, mend=problem.mend) from error
@@ -217,10 +230,11 @@ class Network:
         given = stopped(outgoing)
         return EncoderFacts(
             name=entry.block,
+            own=own,
             input=input,
             output=Shape(given.pop("s").shape[1:], output.dtype),
             # Code that is not alray's may draw without a dropout layer: seeding it costs little, so it always is.
-            draws=entry.block.startswith("python:") or module_draws(block),
+            draws=own or module_draws(block),
             writes_input=incoming["s"]._version != before,
             normalises_batches=any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in block.modules()),
             pooling=getattr(block, "pooling", "mean"),

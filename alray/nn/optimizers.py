@@ -27,10 +27,11 @@ class Accumulation:
         self._sums: dict[int, torch.Tensor] = {}
         self._gathered = 0
 
-    def gather(self) -> bool:
-        """Take the gradients of one mini-batch from the parameters; return whether an update is due.
+    def gather(self, weight: float = 1.0) -> bool:
+        """Take the gradients of one mini-batch, times `weight`, from the parameters; return whether an update is due.
 
-        If it is due, the parameters' gradients are now the mean; if not, they are None.
+        If it is due, the parameters' gradients are now the mean; if not, they are None. With one mini-batch an update
+        nothing happens, and nothing is multiplied.
         """
         if self.mini_batches == 1:
             return True
@@ -38,6 +39,8 @@ class Accumulation:
             gradient, parameter.grad = parameter.grad, None
             if gradient is None:
                 continue
+            if weight != 1.0:
+                gradient.mul_(weight)
             if index in self._sums:
                 self._sums[index].add_(gradient)
             else:
@@ -70,20 +73,30 @@ class Accumulation:
             for index, gradient in state.get("gradients", {}).items()
         }
 
+    def clear_sums(self) -> None:
+        """Leave the gradients to another replica; the number of mini-batches stays."""
+        self._sums = {}
+
+    def add(self, gradients: dict[int, torch.Tensor]) -> None:
+        """Add the sums that another replica gathered over the same mini-batches."""
+        for index, gradient in gradients.items():
+            own = self._sums.get(index)
+            moved = gradient.to(self._parameters[index].device, self._parameters[index].dtype, copy=True)
+            self._sums[index] = moved if own is None else own.add_(moved)
+
 
 class ComponentOptimizer:
     """An optimizer over some parameters of one component; without parameters it does nothing.
 
     For every mini-batch the order is `zero_grad`, the backward pass, `step`. With `accumulate: n` only every n-th
-    `step` updates, by the mean of n gradients. Replicas call `gather` before `step`, to average the gradients of an
-    update.
+    `step` updates, by the mean of n gradients. Replicas that average gradients call `gather` before `step`.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], optimizer: Any) -> None:
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self.kind: str = optimizer.kind
         self.clip_norm: float | None = optimizer.clip_norm
-        self._accumulation = Accumulation(self.parameters, optimizer.accumulate)
+        self.accumulation = Accumulation(self.parameters, optimizer.accumulate)
         self._due: bool | None = None  # whether the gathered mini-batch completes an update; None: not gathered yet
         self._optimizer = _build(self.parameters, optimizer) if self.parameters else None
 
@@ -91,14 +104,20 @@ class ComponentOptimizer:
         for parameter in self.parameters:
             parameter.grad = None
 
-    def gather(self) -> bool:
+    @property
+    def accumulates(self) -> bool:
+        """Whether an update takes the gradients of more than one mini-batch."""
+        return self.accumulation.mini_batches > 1
+
+    def gather(self, weight: float = 1.0) -> bool:
         """Add the gradients of the last backward pass; return whether the next `step` will update.
 
         If it will, the parameters' gradients are those of the update, and may be averaged over replicas; if not, they
-        are None. Further calls for the same mini-batch change nothing. `step` calls it if nobody has.
+        are None. weight: the replica's share, of 1, of this mini-batch, which gradients that wait are multiplied by.
+        Further calls for the same mini-batch change nothing. `step` calls it if nobody has.
         """
         if self._due is None:
-            self._due = self._accumulation.gather()
+            self._due = self.accumulation.gather(weight)
         return self._due
 
     def step(self, lr: float) -> None:
@@ -116,7 +135,7 @@ class ComponentOptimizer:
         """The state of the optimizer, with its kind; empty without parameters."""
         if self._optimizer is None:
             return {}
-        waiting = self._accumulation.state_dict()
+        waiting = self.accumulation.state_dict()
         return {"kind": self.kind, **self._optimizer.state_dict(), **({"accumulation": waiting} if waiting else {})}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -132,7 +151,7 @@ class ComponentOptimizer:
         own = self._optimizer.state_dict()["param_groups"]
         groups = [{**mine, "params": saved["params"]} for mine, saved in zip(own, state["param_groups"], strict=True)]
         self._optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
-        self._accumulation.load_state_dict(state.get("accumulation", {}))
+        self.accumulation.load_state_dict(state.get("accumulation", {}))
 
     def state_bytes_per_parameter(self) -> int:
         """Number of values the optimizer keeps for each parameter: 2 for Adam, 1 for momentum, 0 for plain SGD.
@@ -141,7 +160,7 @@ class ComponentOptimizer:
         """
         if self._optimizer is None:
             return 0
-        waiting = 1 if self._accumulation.mini_batches > 1 else 0
+        waiting = 1 if self.accumulation.mini_batches > 1 else 0
         if isinstance(self._optimizer, torch.optim.Adam | torch.optim.AdamW):
             return waiting + 2
         return waiting + (1 if self._optimizer.param_groups[0]["momentum"] else 0)

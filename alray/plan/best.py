@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
 from math import comb
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from alray.errors import PlanError
-from alray.plan.memory import memory_matrix, memory_of
+from alray.plan.memory import memory_matrix, memory_of, stage_ranges
 from alray.plan.partition import Cut, Matrix, check_size, interval_sums, partition_auto, partition_intervals
-from alray.plan.search import MOST_CUTS, every_cut, search_partition
+from alray.plan.search import SAME, Best, every_cut, search_cut, step_of
 from alray.plan.setting import Setting
 from alray.schedules.table import SCHEDULES
 
-if TYPE_CHECKING:
-    from alray.schedules.schedule import CutCost
+_MOST_WEIGHED = 4_000
+"""The most cuts whose memory is computed, one after another, to find one that fits."""
 
 
-def best_partition(setting: Setting) -> Cut:
+@lru_cache(maxsize=8)
+def best_cut(setting: Setting) -> Best:
     """The cut with the shortest step that keeps within the memory limits. Messages between stages are counted.
 
-    A schedule with a `cut_cost` gets the cut with the smallest bound, by a dynamic programme; ties are broken as in
-    `alray.plan.partition`. The other schedules, and those with a barrier on devices of different speeds, get the best
-    cut that a simulation finds, see `alray.plan.search`.
+    Where a step takes as long as its slowest stage, a dynamic programme finds this cut; ties are broken as in
+    `alray.plan.partition`. The cuts of the other schedules are simulated, see `alray.plan.search`. So are those of a
+    step that takes longer than its slowest stage because messages are slow to arrive.
 
     Raises PlanError where there are more stages than components, or where no cut fits. The error then names the stage
     that is over its limit in the cut that comes nearest to fitting.
     """
-    schedule = SCHEDULES[setting.schedule]
     check_parts(setting)
     start = _fitting(setting) if setting.memory_limits else None
     if setting.num_parts == 1:
-        return (len(setting.costs.components),)
-    if schedule.cut_cost is None or (schedule.has_barrier(setting.stages) and not setting.even_speed):
-        return search_partition(setting, start)
-    fits = None
-    if setting.memory_limits:
-        fits = [memory_matrix(setting, stage) <= limit for stage, limit in enumerate(setting.memory_limits)]
-    return partition_intervals(_stage_costs(setting, schedule.cut_cost), setting.stages, fits=fits)
+        cut = (len(setting.costs.components),)
+        return Best(cut, step_of(setting, cut))
+    if setting.virtual_stages == 1:
+        start, slowest_s = _with_fastest_slowest_stage(setting)
+        if SCHEDULES[setting.schedule].slowest_stage and step_of(setting, start) <= slowest_s * (1.0 + SAME):
+            return Best(start, slowest_s)
+    if start is None:
+        start = partition_auto([component.train_s for component in setting.costs.components], setting.num_parts)
+    return search_cut(setting, start)
 
 
 def check_parts(setting: Setting) -> None:
@@ -55,17 +56,29 @@ def check_parts(setting: Setting) -> None:
     check_size(components, setting.stages)
 
 
-def _stage_costs(setting: Setting, cut_cost: CutCost) -> list[Matrix]:
-    """What each run of components costs as a stage, with half of each message at its ends; one matrix per speed."""
+def _with_fastest_slowest_stage(setting: Setting) -> tuple[Cut, float]:
+    """The cut whose slowest stage is fastest, messages included, within the memory limits; and that stage's seconds."""
+    fits = None
+    if setting.memory_limits:
+        fits = [memory_matrix(setting, stage) <= limit for stage, limit in enumerate(setting.memory_limits)]
+    matrices = _stage_costs(setting)
+    cut = partition_intervals(matrices, setting.stages, fits=fits)
+    stages = enumerate(stage_ranges(cut))
+    return cut, max(float(matrices[stage % len(matrices)][own.start, own.stop]) for stage, own in stages)
+
+
+def _stage_costs(setting: Setting) -> list[Matrix]:
+    """What each run of components takes as a stage, with half of each message at its ends; one matrix per speed."""
     costs = setting.costs
-    forward = interval_sums([component.forward_s for component in costs.components])
-    backward = interval_sums([component.backward_s + component.update_s for component in costs.components])
+    computing = interval_sums([component.train_s for component in costs.components])
     # The sender spends half of a message's time, the receiver the other half.
     half = np.array([0.0, *(component.output_bytes * costs.edge_s_per_byte / 2 for component in costs.components)])
     half[-1] = 0.0
-    computing = cut_cost(forward, backward)
-    speeds: Sequence[float] = setting.stage_speed or (1.0,)
-    return [computing / speed + half[:, None] + half[None, :] for speed in speeds]
+    other = half[:, None] + half[None, :]
+    if setting.replicas > 1:
+        other += interval_sums([component.reduce_s for component in costs.components])
+    other[0] += costs.data_s
+    return [computing / speed + other for speed in setting.stage_speed or (1.0,)]
 
 
 def nearest_to_fitting(setting: Setting) -> Cut:
@@ -78,7 +91,7 @@ def nearest_to_fitting(setting: Setting) -> Cut:
     if setting.virtual_stages == 1:
         filled = [memory_matrix(setting, stage) / limit for stage, limit in enumerate(setting.memory_limits)]
         return partition_intervals(filled, parts)
-    if comb(size - 1, parts - 1) <= MOST_CUTS:
+    if comb(size - 1, parts - 1) <= _MOST_WEIGHED:
         return min(every_cut(size, parts), key=lambda each: fullest_stage(setting, each))
     return partition_auto(
         [

@@ -16,8 +16,8 @@ from alray.schedules.table import default_schedule, schedules_for
 
 @dataclass(frozen=True)
 class Alternative:
-    """One row: a schedule on a number of stages, with its best cut. A schedule that cannot run has a reason instead of
-    figures."""
+    """One row: a schedule on a number of stages, with the cut that `partition: auto` chooses. A schedule that cannot
+    run has a reason instead of figures."""
 
     schedule: str
     stages: int

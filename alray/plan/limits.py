@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
-from alray.plan.best import best_partition
+from alray.plan.best import best_cut
 from alray.plan.durations import action_durations, computing_s
 from alray.plan.predict import StepPrediction, predict_step
 from alray.plan.setting import Setting
 from alray.schedules.table import SCHEDULES
 
 _WORTH_TELLING = 1.01  # a measurement cannot show a gain of less than 1 %
+_EQUAL = 1e-6  # sums are rounded
 
 
-def limited_by(setting: Setting, partition: Sequence[int], prediction: StepPrediction, *, is_best: bool) -> str:
-    """One sentence: what the step time depends on, and a better cut where there is one.
-
-    is_best: whether `partition` is known to be the best cut.
-    """
+def limited_by(setting: Setting, partition: Sequence[int], prediction: StepPrediction) -> str:
+    """One sentence: what the step time depends on, and a better cut where there is one."""
     stages, costs, cores = setting.stages, setting.costs, setting.cores
     if prediction.shared and cores is not None:
         threads = stages * setting.replicas * costs.threads
@@ -27,17 +26,29 @@ def limited_by(setting: Setting, partition: Sequence[int], prediction: StepPredi
         )
     if stages == 1:
         return "one stage does all the work"
-    reason = _reason(setting, partition, prediction)
-    if is_best:
-        return f"{reason}; no other cut is better"
-    best = best_partition(setting)
-    if best == tuple(partition):
-        return f"{reason}; no other cut is better"
-    better = predict_step(setting, best)
-    gain = prediction.step_time_s / better.step_time_s if better.step_time_s > 0 else 1.0
+    return f"{_reason(setting, partition, prediction)}; {_other_cuts(setting, partition, prediction.step_time_s)}"
+
+
+def _other_cuts(setting: Setting, partition: Sequence[int], step_time_s: float) -> str:
+    """How much faster another cut is, or at most could be.
+
+    Stages that share processors slow each other down, and only the chosen cut is predicted with that. No other cut can
+    be faster than the best one would be without.
+    """
+    best = best_cut(setting)
+    if best.cut != tuple(partition):
+        better_s = predict_step(setting, best.cut).step_time_s
+        if better_s > 0 and step_time_s / better_s >= _WORTH_TELLING:
+            known = "a better" if best.least_s is None else "best"
+            return f"{known} cut {list(best.cut)} gives {step_time_s / better_s:.2f}x"
+    if best.least_s is None:
+        return "no better cut was found, but not all were tried"
+    gain = step_time_s / best.least_s if best.least_s > 0 else 1.0
+    if gain <= 1.0 + _EQUAL:
+        return "no other cut is better"
     if gain < _WORTH_TELLING:
-        return f"{reason}; no other cut is better by 1 %"
-    return f"{reason}; best cut {list(best)} gives {gain:.2f}x"
+        return "no other cut is better by 1 %"
+    return f"no other cut is better by more than {ceil(round(100 * (gain - 1.0), 6))} %"
 
 
 def _reason(setting: Setting, partition: Sequence[int], prediction: StepPrediction) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alray.plan.best import best_partition, check_parts
+from alray.plan.best import best_cut, check_parts
 from alray.plan.costs import Costs
 from alray.plan.durations import evaluation_durations, stage_durations
 from alray.plan.limits import limited_by
@@ -87,7 +87,7 @@ def _plan_in(
     """The plan in a setting."""
     check_parts(setting)
     parameters = [component.parameters for component in setting.costs.components]
-    counts = partition_as_asked(partition, parameters, setting.num_parts, auto=lambda: best_partition(setting))
+    counts = partition_as_asked(partition, parameters, setting.num_parts, auto=lambda: best_cut(setting).cut)
     prediction = predict_step(setting, counts)
     return Plan(
         method=method,
@@ -106,7 +106,7 @@ def _plan_in(
         predicted_bubble=prediction.bubble,
         bound_s=prediction.bound_s,
         bound=prediction.bound,
-        limited_by=limited_by(setting, counts, prediction, is_best=partition == "auto"),
+        limited_by=limited_by(setting, counts, prediction),
         evaluation_s=predict_evaluation(setting, counts, evaluation_batches),
         deadline_s=_deadline_s(setting, counts, prediction),
         micro_batches=setting.micro_batches,

@@ -14,7 +14,7 @@ from alray.plan.timeline import Timeline
 from alray.schedules.table import SCHEDULES
 
 NUM_BATCHES = 64  # simulated mini-batches: enough to reach the steady state
-NUM_PIPELINE_BATCHES = 8  # a pipeline drains after each mini-batch, so it is in its steady state at once
+NUM_DRAINED_BATCHES = 8  # pipelines and barriers drain the stages after each mini-batch: a steady state at once
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,9 @@ def program_of(setting: Setting, num_batches: int | None = None) -> Program:
     num_batches: mini-batches to simulate; None: enough for the steady state.
     """
     if num_batches is None:
-        num_batches = NUM_PIPELINE_BATCHES if SCHEDULES[setting.schedule].is_pipeline else NUM_BATCHES
+        schedule = SCHEDULES[setting.schedule]
+        drains = schedule.is_pipeline or schedule.has_barrier(setting.stages)
+        num_batches = NUM_DRAINED_BATCHES if drains else NUM_BATCHES
     return Program.of_schedule(
         setting.schedule,
         setting.stages,

@@ -101,6 +101,11 @@ class Program:
         return len(self.codes)
 
     @cached_property
+    def num_batches(self) -> int:
+        """Mini-batches 0 to `num_batches` - 1 occur in it."""
+        return 1 + max(int(batches(codes).max()) for codes in self.codes if len(codes))
+
+    @cached_property
     def virtual_stages(self) -> int:
         """The largest number of virtual stages on one stage."""
         return 1 + max((int(chunks(codes).max()) for codes in self.codes if len(codes)), default=0)

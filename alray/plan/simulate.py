@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from alray.plan.dependencies import FIRST_BARRIER, NOTHING, Dependencies, deadlock, find_dependencies
+from alray.plan.dependencies import FIRST_BARRIER, NOTHING, deadlock, find_dependencies
 from alray.plan.program import NUM_SORTS, Program, chunks, is_labels, sort_of, sorts
-from alray.plan.timeline import Timeline
+from alray.plan.timeline import Timeline, computations_of, mean_step
 from alray.schedules.actions import Action
 from alray.schedules.durations import Durations
 
@@ -33,42 +35,69 @@ def simulate(program: Program | Sequence[Sequence[Action]], durations: Durations
     """
     if not isinstance(program, Program):
         program = Program.of(program)
-    spent = _spent(program, durations)
-    before = [np.cumsum(seconds) - seconds for seconds in spent]  # the stage's own work before each action
-    dependencies = find_dependencies(program, in_flight)
-    events = _events(program, dependencies, spent, before, durations.latency_s)
-    times, stuck = _run(events)
-    if stuck:
-        places = {stage: int(events.places[event] - dependencies.offsets[stage]) for stage, event in stuck.items()}
-        raise deadlock(program, places, in_flight)
-    starts = []
-    for stage, own in enumerate(before):
-        first, end = events.first[stage], events.first[stage + 1]
-        places = events.places[first:end] - dependencies.offsets[stage]
-        event = np.searchsorted(places, np.arange(len(own)), side="right") - 1
-        starts.append(np.array(times[first:end])[event] + (own - own[places][event]))
-    ends = [start + seconds for start, seconds in zip(starts, spent, strict=True)]
+    work = _work(program, _seconds(durations, program))
+    events = _events(program, work, durations.latency_s, in_flight)
+    times = np.array(_times(events, max))
+    starts = [_starts(events, work, times, stage) for stage in range(program.stages)]
+    ends = [start + seconds for start, seconds in zip(starts, work.spent, strict=True)]
     return Timeline(program, tuple(starts), tuple(ends))
 
 
-def _spent(program: Program, durations: Durations) -> list[Floats]:
-    """For each stage, the seconds that it is busy with each of its actions."""
-    table = np.zeros((program.stages * program.virtual_stages, NUM_SORTS))
+def step_times(program: Program, every: Sequence[Durations], *, in_flight: int) -> Floats:
+    """The step time of one program with each of these durations, as `simulate(...).step_time_s` gives it.
+
+    What waits for what does not depend on durations, so all of them are simulated at once. Their latencies are equal.
+    """
+    work = _work(program, np.stack([_seconds(durations, program) for durations in every], axis=-1))
+    events = _events(program, work, every[0].latency_s, in_flight)
+    times = np.array(_times(events, np.maximum))
+
+    def completed(batch: int) -> Floats:
+        ends = []
+        for stage, codes in enumerate(program.codes):
+            own = computations_of(codes, batch)
+            if len(own):
+                ends.append((_starts(events, work, times, stage, own) + work.spent[stage][own]).max(axis=0))
+        latest: Floats = np.maximum.reduce(ends)
+        return latest
+
+    steps: Floats = mean_step(completed, program.num_batches)
+    return steps
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """For each stage, the seconds that it is busy with each of its actions, and with all actions before it.
+
+    Arrays of shape [actions], or [actions, n] for n durations at once.
+    """
+
+    spent: list[Floats]
+    before: list[Floats]
+
+
+def _work(program: Program, seconds: Floats) -> _Work:
+    """seconds: as `_seconds` gives them, with one more dimension for several durations at once."""
+    spent = []
+    for stage, codes in enumerate(program.codes):
+        kinds = sorts(codes) + NUM_SORTS * (is_labels(codes, "S") | is_labels(codes, "R"))
+        spent.append(seconds[chunks(codes) * program.stages + stage, kinds])
+    return _Work(spent, [np.cumsum(own, axis=0) - own for own in spent])
+
+
+def _seconds(durations: Durations, program: Program) -> Floats:
+    """[virtual stages, 2 * NUM_SORTS]: seconds of each sort of action; the second half is for parts with labels."""
+    table = np.zeros((program.stages * program.virtual_stages, 2 * NUM_SORTS))
     for kind, seconds in durations.computations.items():
         if len(seconds):
             table[:, sort_of(kind)] = seconds
-    for down, seconds in ((False, durations.up_s), (True, durations.down_s)):
+    labels = durations.labels_up_s if len(durations.labels_up_s) else durations.up_s
+    for first, down, seconds in ((0, False, durations.up_s), (NUM_SORTS, False, labels), (0, True, durations.down_s)):
         if len(seconds):
             half = np.array(seconds, dtype=float) / 2
-            table[:-1, sort_of("R" if down else "S", down)] = half
-            table[1:, sort_of("S" if down else "R", down)] = half
-    spent = [table[chunks(codes) * program.stages + stage, sorts(codes)] for stage, codes in enumerate(program.codes)]
-    if len(durations.labels_up_s):
-        half = np.array([0.0, *durations.labels_up_s, 0.0]) / 2
-        for stage, codes in enumerate(program.codes):
-            spent[stage][is_labels(codes, "R")] = half[stage]
-            spent[stage][is_labels(codes, "S")] = half[stage + 1]
-    return spent
+            table[:-1, first + sort_of("R" if down else "S", down)] = half
+            table[1:, first + sort_of("S" if down else "R", down)] = half
+    return table
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,23 +110,25 @@ class _Events:
     """
 
     places: NDArray[np.int64]  # the number of the event's action, counted over all stages
+    offsets: NDArray[np.int64]  # the number of each stage's first action
     first: list[int]
+    order: list[int]  # each event comes after those it waits for
     gap: Floats
-    on: NDArray[np.int64]
+    on: list[int]
     lag: Floats
     latency_s: float
 
 
-def _events(
-    program: Program, dependencies: Dependencies, spent: list[Floats], before: list[Floats], latency_s: float
-) -> _Events:
+def _events(program: Program, work: _Work, latency_s: float, in_flight: int) -> _Events:
+    """Raises PlanError for a program that cannot end."""
+    dependencies = find_dependencies(program, in_flight)
     on, offsets = dependencies.on, dependencies.offsets
     is_event = on != NOTHING
     is_event[offsets[:-1][np.diff(offsets) > 0]] = True
     places = np.flatnonzero(is_event)
     first = np.searchsorted(places, offsets)
-    all_before = np.concatenate(before)
-    gap = np.diff(all_before[places], prepend=0.0)
+    all_before = np.concatenate(work.before)
+    gap = np.diff(all_before[places], axis=0, prepend=0.0 * all_before[:1])
     gap[first[:-1][np.diff(first) > 0]] = 0.0
     waited = on[places]
     remote = waited >= 0
@@ -105,60 +136,99 @@ def _events(
     source = np.searchsorted(places, waited[remote], side="right") - 1
     event_on = waited.copy()
     event_on[remote] = source
-    lag = np.zeros(len(places))
-    lag[remote] = all_before[waited[remote]] - all_before[places[source]] + np.concatenate(spent)[waited[remote]]
+    lag = np.zeros_like(gap)
+    lag[remote] = all_before[waited[remote]] - all_before[places[source]] + np.concatenate(work.spent)[waited[remote]]
     receives = np.isin(sorts(np.concatenate(program.codes)[places]), [sort_of("R"), sort_of("R", True)])
     lag[receives] += latency_s
-    return _Events(places, first.tolist(), gap, event_on, lag, latency_s)
+    order, stuck = _order(first.tolist(), event_on.tolist())
+    if stuck:
+        raise deadlock(
+            program, {stage: int(places[event] - offsets[stage]) for stage, event in stuck.items()}, in_flight
+        )
+    return _Events(places, offsets, first.tolist(), order, gap, event_on.tolist(), lag, latency_s)
 
 
-def _run(events: _Events) -> tuple[list[float], dict[int, int]]:
-    """The start of every event, and for each stage that cannot go on the event at which it waits.
+def _order(first: list[int], on: list[int]) -> tuple[list[int], dict[int, int]]:
+    """An order in which every event comes after those it waits for, and for each stage that cannot go on the event at
+    which it waits.
 
-    Each stage goes on until it needs the start of an event that is not known yet. The stage that finds this start wakes
-    it. These are plain loops because each start depends on one that was just found: numpy could not do several at once.
+    Each stage goes on until it needs an event that has not come yet. The stage that comes to this event wakes it.
     """
-    gap, on, lag = events.gap.tolist(), events.on.tolist(), events.lag.tolist()
-    first = events.first
     stages = len(first) - 1
-    times = [-1.0] * first[-1]
+    order: list[int] = []
+    known = [False] * first[-1]
     next_event = first[:-1]
     sleepers: list[list[int]] = [[] for _ in range(stages)]  # stages that wait for this one
-    opened: list[float] = []  # when each barrier opened; every stage reaches the next one before any stage passes it
-    arrived, latest = 0, 0.0  # at the barrier that opens next
+    opened, arrived = 0, 0  # barriers; every stage reaches the next one before any stage passes it
     everyone = list(range(stages))
     ready = deque(everyone)
     while ready:
         stage = ready.popleft()
         event, end = next_event[stage], first[stage + 1]
-        time = times[event - 1] if event > first[stage] else 0.0
         while event < end:
-            start = time + gap[event]
             needed = on[event]
             if needed >= 0:
-                known = times[needed]
-                if known < 0.0:
+                if not known[needed]:
                     sleepers[bisect_right(first, needed) - 1].append(stage)
                     break
-                known += lag[event]
-                if known > start:
-                    start = known
-            elif needed <= FIRST_BARRIER:
-                barrier = FIRST_BARRIER - needed
-                if barrier == len(opened):
-                    arrived += 1
-                    if start > latest:
-                        latest = start
-                    if arrived < stages:
-                        break
-                    opened.append(latest + events.latency_s if stages > 1 else latest)
-                    arrived = 0
-                    ready.extend(everyone[:stage] + everyone[stage + 1 :])
-                start = opened[barrier]
-            times[event] = time = start
+            elif needed <= FIRST_BARRIER and FIRST_BARRIER - needed == opened:
+                arrived += 1
+                if arrived < stages:
+                    break
+                opened, arrived = opened + 1, 0
+                ready.extend(everyone[:stage] + everyone[stage + 1 :])
+            known[event] = True
+            order.append(event)
             event += 1
         if event > next_event[stage]:  # otherwise stages that wait for each other would wake each other for ever
             next_event[stage] = event
             ready.extend(sleepers[stage])
             sleepers[stage].clear()
-    return times, {stage: event for stage, event in enumerate(next_event) if event < first[stage + 1]}
+    return order, {stage: event for stage, event in enumerate(next_event) if event < first[stage + 1]}
+
+
+def _times(events: _Events, later: Callable[[Any, Any], Any]) -> list[Any]:
+    """The start of every event: numbers with `max` as `later`, or arrays for several durations with `np.maximum`.
+
+    These are plain loops because each start depends on one that was just found: numpy could not do several at once.
+    """
+    gap, on = events.gap.tolist() if later is max else list(events.gap), events.on
+    lag = events.lag.tolist() if later is max else list(events.lag)
+    begins = set(events.first)
+    times: list[Any] = [0.0] * len(on)
+    opened: list[Any] = []
+    at_barrier: dict[int, list[int]] = {}
+    for event, needed in enumerate(on):
+        if needed <= FIRST_BARRIER:
+            at_barrier.setdefault(FIRST_BARRIER - needed, []).append(event)
+
+    def free(event: int) -> Any:
+        """When the stage itself is ready for the event."""
+        return gap[event] if event in begins else times[event - 1] + gap[event]
+
+    for event in events.order:
+        needed = on[event]
+        if needed >= 0:
+            times[event] = later(free(event), times[needed] + lag[event])
+        elif needed <= FIRST_BARRIER:
+            barrier = FIRST_BARRIER - needed
+            if barrier == len(opened):
+                members = at_barrier[barrier]
+                opened.append(reduce(later, map(free, members)) + (events.latency_s if len(members) > 1 else 0.0))
+            times[event] = opened[barrier]
+        else:
+            times[event] = free(event)
+    return times
+
+
+def _starts(
+    events: _Events, work: _Work, times: Floats, stage: int, actions: NDArray[np.int64] | None = None
+) -> Floats:
+    """When these actions of a stage start; None: all of them."""
+    first, end = events.first[stage], events.first[stage + 1]
+    places = events.places[first:end] - events.offsets[stage]
+    own = work.before[stage]
+    actions = np.arange(len(own)) if actions is None else actions
+    event = np.searchsorted(places, actions, side="right") - 1
+    starts: Floats = times[first:end][event] + (own[actions] - own[places][event])
+    return starts

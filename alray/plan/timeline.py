@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from alray.plan.program import Program, batches, sort_of, sorts
+from alray.plan.program import Codes, Program, batches, sort_of, sorts
 from alray.schedules.actions import COMPUTE
 
 Seconds = NDArray[np.float64]
@@ -43,8 +44,7 @@ class Timeline:
     @property
     def completed_s(self) -> Seconds:
         """[num_batches]: when the last computation of each mini-batch ends on any stage."""
-        count = 1 + max(int(batches(codes).max()) for codes in self.program.codes)
-        completed = np.zeros(count)
+        completed = np.zeros(self.program.num_batches)
         for codes, ends in zip(self.program.codes, self.ends_s, strict=True):
             computes = np.isin(sorts(codes), _COMPUTE)
             np.maximum.at(completed, batches(codes)[computes], ends[computes])
@@ -53,11 +53,7 @@ class Timeline:
     @property
     def step_time_s(self) -> float:
         """Mean seconds between two completed mini-batches in steady state: in the second half of the program."""
-        completed = self.completed_s
-        if len(completed) == 1:
-            return float(completed[0])
-        middle = (len(completed) - 1) // 2
-        return float(completed[-1] - completed[middle]) / (len(completed) - 1 - middle)
+        return float(mean_step(self.completed_s.__getitem__, self.program.num_batches))
 
     @property
     def bubble(self) -> float:
@@ -112,6 +108,19 @@ class Timeline:
                 start, end = self.starts_s[stage][place], self.ends_s[stage][place]
                 drawn.append(TimedAction(stage, action, float(start), float(end)))
         return drawn
+
+
+def computations_of(codes: Codes, batch: int) -> NDArray[np.int64]:
+    """The indices in a stage's list of the computations of one mini-batch."""
+    return np.flatnonzero(np.isin(sorts(codes), _COMPUTE) & (batches(codes) == batch))
+
+
+def mean_step(completed_s: Callable[[int], Any], num_batches: int) -> Any:
+    """`Timeline.step_time_s`, from when each mini-batch is completed: one time, or an array for several simulations."""
+    if num_batches == 1:
+        return completed_s(0)
+    middle = (num_batches - 1) // 2
+    return (completed_s(num_batches - 1) - completed_s(middle)) / (num_batches - 1 - middle)
 
 
 _COMPUTE = [sort_of(kind) for kind in COMPUTE]

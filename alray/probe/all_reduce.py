@@ -29,10 +29,11 @@ _REPEATS = 7
 _TIMEOUT_S = 60.0
 
 
-def time_reduction(component: Component, replicas: Replicas) -> float:
+def time_reduction(component: Component, replicas: Replicas, accumulate: int) -> float:
     """Seconds per mini-batch, the median of repeats; 0 with one replica or without trainable parameters.
 
-    Where weights are averaged every k mini-batches, it is a k-th of one average.
+    accumulate: mini-batches of an update. Where gradients or weights are averaged every k mini-batches, it is a k-th of
+    one average.
     """
     parameters = [parameter for parameter in component.parameters() if parameter.requires_grad]
     if replicas.count == 1 or not parameters:
@@ -63,6 +64,6 @@ def time_reduction(component: Component, replicas: Replicas) -> float:
 
     with ThreadPoolExecutor(max_workers=ranks) as threads:
         found = [each.result() for each in [threads.submit(rank_times, rank) for rank in range(ranks)]]
-    interval = 1 if replicas.synchronise == "every_step" else replicas.synchronise.num_steps
+    interval = accumulate if replicas.synchronise == "every_step" else replicas.synchronise.num_steps
     seconds: float = median(max(times) for times in zip(*found, strict=True))
     return seconds / interval

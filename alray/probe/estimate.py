@@ -10,6 +10,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from alray.device import devices
+from alray.draws import put_back
+from alray.errors import UserCodeError
 from alray.nn.component import trainable
 from alray.nn.network import Network
 from alray.plan.costs import ComponentCosts, Costs
@@ -22,12 +24,18 @@ ASSUMED_BYTES_PER_S = 1.0e10
 
 @lru_cache(maxsize=1)  # whoever asks for a plan asks more than once, and to count takes long
 def estimate_costs(network: Network, *, batch_size: int, device: torch.device, threads: int) -> Costs:
-    """Costs counted on the meta device, without allocating or computing. The global random stream stays as it was."""
+    """Costs counted on the meta device, without allocating or computing. Global generators stay as they were."""
     counted: dict[str, ComponentCosts] = {}
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with put_back(device):
         for index in range(len(network)):
             if network.alike(index) not in counted:
-                counted[network.alike(index)] = _count(network, index, batch_size, device, threads)
+                try:
+                    counted[network.alike(index)] = _count(network, index, batch_size, device, threads)
+                except UserCodeError as error:
+                    mend = (
+                        "it was tried on torch's meta device, where sizes are counted; all passes must also run there"
+                    )
+                    raise error.mended(mend) from error
     labels = torch.empty(batch_size, dtype=torch.int64, device="meta")
     read = [*network.incoming(0, batch_size, "meta").values(), labels]
     return Costs(

@@ -13,10 +13,11 @@ import torch
 from alray.data.batches import Batch
 from alray.device import devices
 from alray.device.out_of_memory import asked_text, is_out_of_memory
-from alray.errors import RunError
+from alray.errors import RunError, UserCodeError
 from alray.nn.component import Component, Exercise
 from alray.nn.encoder import Tensors
 from alray.nn.network import Network
+from alray.nn.own_state import require_same_buffers, unsaved_buffers
 from alray.plan.costs import ComponentCosts, Costs
 from alray.probe.all_reduce import time_reduction
 from alray.probe.contention import companions, measure_contention
@@ -25,6 +26,7 @@ from alray.probe.micro_batch import MicroBatchTimes, time_micro_batch
 from alray.probe.timing import Timed, Timing, time_parts
 from alray.user_code import FAULTS_OF_USER_CODE
 
+_TRIED = "it was tried on the first mini-batch; mend the block, or the spec's fields for it"
 _WORK_S = 0.03  # least time of the work that is measured alone and beside other stages
 _TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
 
@@ -117,6 +119,10 @@ def _probe(
         component = network.component(index, surroundings.device)
         samples = len(incoming["s"])
         exercise = _exercise(network, component, incoming, samples)
+        exercise.forward()
+        exercise.label()
+        exercise.backward()
+        buffers = {name: buffer.clone() for name, buffer in unsaved_buffers(component).items()}
         timed = time_parts(exercise.parts, timing)
         exercise.forward()
         exercise.label()
@@ -133,12 +139,15 @@ def _probe(
                 key=f"model.components[{index}]",
                 mend="use a smaller data.batch_size, a smaller component, or a device with more memory",
             ) from error
+        if isinstance(error, UserCodeError):
+            raise error.mended(_TRIED) from error
         raise RunError(
             f"component {index} (block `{network.encoders[index].name}`) raised {type(error).__name__}: {error}",
             key=f"model.components[{index}]",
-            mend="it was tried on the first mini-batch; mend the block, or the spec's fields for it",
+            mend=_TRIED,
         ) from error
-    reduce_s = time_reduction(component, network.spec.replicas)
+    require_same_buffers(buffers, unsaved_buffers(component), index)
+    reduce_s = time_reduction(component, network.spec.replicas, network.spec.optimizer.accumulate)
     return _Measured(timed, passed_on, micro_batch, reduce_s), lambda: _processor_s(exercise)
 
 

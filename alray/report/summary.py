@@ -45,6 +45,7 @@ class Facts(TypedDict):
     duration_s: float
     weights_sha256: str | None
     parameters: int
+    classes: NotRequired[list[str]]
     report: NotRequired[str | None]
 
 
@@ -90,12 +91,13 @@ def write_summary(
     status: Literal["finished", "interrupted", "failed"],
     engine: EngineName,
     *,
+    classes: Sequence[str],
     duration_s: float,
     page: Path | None,
 ) -> Summary:
     """Write `summary.json` of a run that ended, and return it.
 
-    plan: the one it last ran with; page: `report.html`, None where no page is made.
+    plan: the one it last ran with; classes: their names; page: `report.html`, None where no page is made.
     """
     manifest = latest_manifest(run_dir)
     sha256 = None
@@ -114,6 +116,7 @@ def write_summary(
         duration_s=duration_s,
         weights_sha256=sha256,
         parameters=sum(component.parameters for component in plan.costs.components),
+        classes=list(classes),
         report=None if page is None else str(page),
     )
     write_json(run_dir / "summary.json", summary.model_dump(mode="json"))

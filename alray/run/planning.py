@@ -25,6 +25,7 @@ from alray.run.micro_batches import with_micro_batches
 from alray.schedules.micro_batches import micro_batch_norm_fault
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
+from alray.spec.replicas import AverageEvery
 from alray.stage.workload import Workload
 from alray.user_code import UserCode
 
@@ -144,6 +145,8 @@ class Planner:
                 f"there is room for {replicas} of {before.replicas} replicas: "
                 f"they take {list(plan.shares)} samples of each mini-batch from here on"
             )
+            if isinstance(self.workload.spec.replicas.synchronise, AverageEvery):
+                note("they go on from the mean of the weights and the optimizers of replica 0")
         if stages != before.stages:
             note(f"there is room for {stages} of {before.stages} stages: partition {list(plan.partition)} from here on")
         return plan

@@ -16,6 +16,8 @@ from alray.schedules.table import SCHEDULES
 from alray.spec.data import OwnData, TextSection
 from alray.spec.loading import load_spec
 from alray.spec.models import Spec
+from alray.spec.replicas import AverageEvery
+from alray.spec.section import counted
 from alray.stage.assignment import Start, start_from
 from alray.store import latest_manifest, require_run_dir
 
@@ -79,6 +81,11 @@ class Resumed:
             f"the weights will not be those of an unbroken run, for this changes: {change}"
             for change in _changes_of_pipeline(self.before, self.spec)
         ]
+        if isinstance(self.spec.replicas.synchronise, AverageEvery) and plan.replicas != self.before.replicas.count:
+            notes.append(
+                "all replicas go on from the mean of the weights and the optimizers of replica 0, because the run was "
+                f"on {counted(self.before.replicas.count, 'replica')}"
+            )
         recorded = self.manifest["environment"]
         changed = [
             f"{key} was {recorded.get(key)}, is {environment[key]}"
@@ -127,6 +134,10 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Path) -> None:
         for key, old, new in _differences(before.model_dump(mode="json"), after.model_dump(mode="json"))
         if not _free(key, after)
     ]
+    if isinstance(before.replicas.synchronise, AverageEvery):
+        count = _change("replicas.count", before.replicas.count, after.replicas.count)
+        why = "each replica has weights of its own; another number of them begins with the mean"
+        changes = [f"{change} ({why})" if change == count else change for change in changes]
     keep = "leave them as they were"
     of_pipeline = _changes_of_pipeline(before, after)
     if of_pipeline:

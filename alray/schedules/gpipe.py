@@ -28,7 +28,6 @@ SCHEDULE = Schedule(
     actions=with_messages(order),
     bound=two_phases_bound,
     formula="sum(f+b)+(M-1)*(max(f)+max(b))+U",
-    cut_cost=None,
     limited_by=IDLE,
     torch_class="ScheduleGPipe",
     demand=any_number,

@@ -63,7 +63,6 @@ SCHEDULE = Schedule(
     actions=with_messages(interleaved(split_backward=False)),
     bound=way_bound(),
     formula="max(f_0+b_0+..+f_s-1+b_s-1+F_s+B_s)+U",
-    cut_cost=None,
     limited_by=IDLE,
     torch_class="ScheduleInterleaved1F1B",
     demand=whole_rounds("interleaved_1f1b"),

@@ -21,7 +21,6 @@ SCHEDULE = Schedule(
     actions=with_messages(gpipe.order),
     bound=two_phases_bound,
     formula="sum(F+B)+U",
-    cut_cost=None,
     limited_by="one stage works at a time",
     torch_class="ScheduleGPipe",
 )

@@ -44,7 +44,6 @@ SCHEDULE = Schedule(
     actions=with_messages(order),
     bound=way_bound(),
     formula="max(f_0+b_0+..+f_s-1+b_s-1+F_s+B_s)+U",
-    cut_cost=None,
     limited_by=IDLE,
     default_on=("several stages",),
     torch_class="Schedule1F1B",

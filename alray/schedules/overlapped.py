@@ -30,6 +30,5 @@ SCHEDULE = Schedule(
     actions=in_order("R F S R.1 L S.1 B U W"),
     bound=bound,
     formula="max(F_0+..+F_s+B_s)",
-    cut_cost=lambda forward, backward: forward[0][None, :] + backward,
     limited_by="forwards follow each other ({forwards}), then {slowest_backward}",
 )

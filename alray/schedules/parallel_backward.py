@@ -31,6 +31,5 @@ SCHEDULE = Schedule(
     actions=in_order("R F S R.1 L S.1 W B U W.1"),
     bound=bound,
     formula="max(F_0+..+F_s+L_s)+max(B-L)",
-    cut_cost=None,
     limited_by="forwards follow each other ({forwards}), then {slowest_backward}",
 )

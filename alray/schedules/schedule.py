@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from alray.errors import PlanError
 from alray.schedules.actions import COMPUTE, Action, ActionKind
@@ -21,14 +21,6 @@ from alray.schedules.micro_batches import (
     Demand,
     Fault,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Matrix = NDArray[np.float64]
-    """[n + 1, n + 1]; [i, j] with i < j holds the value of components i to j - 1 together."""
-    CutCost = Callable[[Matrix, Matrix], Matrix]
 
 Methods = Literal["local losses", "backpropagation"]
 Bound = Callable[[Durations, int, int], float]
@@ -59,14 +51,13 @@ class Schedule:
     formula: str
     """The bound as text. F, L, B and U are the seconds of a stage's actions for one mini-batch; B here includes L and
     U in schedules of local losses. f and b are those of one micro-batch, M the number of micro-batches."""
-    cut_cost: CutCost | None
-    """From the forward seconds and the L + B + U seconds of every run of components: what the run costs as a stage. The
-    cut whose most expensive stage is cheapest has the smallest bound. This holds on devices of one speed, and in a
-    schedule without barriers on all devices. None: the best cut has to be found by simulation."""
     limited_by: str
     """One sentence: what limits the step. `alray.plan.limits` fills in its fields."""
     default_on: tuple[Literal["one stage", "several stages"], ...] = ()
     """Where `pipeline.schedule: auto` means this schedule."""
+    slowest_stage: bool = False
+    """Whether a step takes as long as its slowest stage, so that a dynamic programme finds the best cut. The cuts of
+    other schedules have to be simulated."""
     one_stage: bool = False
     """Whether it runs on one stage only."""
     torch_class: str | None = None

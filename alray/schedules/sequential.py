@@ -27,7 +27,5 @@ SCHEDULE = Schedule(
     actions=in_order("R F R.1 L B U S S.1 W"),
     bound=bound,
     formula="sum(F+B)",
-    # On equally fast devices every cut has the same bound; this takes the cut that suits `streamed`.
-    cut_cost=lambda forward, backward: forward + backward,
     limited_by="one stage works at a time",
 )

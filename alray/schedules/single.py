@@ -23,7 +23,6 @@ SCHEDULE = Schedule(
     actions=in_order("F B U"),
     bound=bound,
     formula="F+B",
-    cut_cost=None,
     limited_by="one stage does all the work",
     default_on=("one stage",),
     one_stage=True,

@@ -27,7 +27,7 @@ SCHEDULE = Schedule(
     actions=in_order("R F S R.1 L S.1 B U"),
     bound=bound,
     formula="max(F+B)",
-    cut_cost=lambda forward, backward: forward + backward,
     limited_by="{slowest}",
+    slowest_stage=True,
     default_on=("one stage", "several stages"),
 )

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from alray.spec.choice import OPEN_TAG, Choice
 from alray.spec.own_code import OwnCode, Reference
-from alray.spec.section import Counts, PositiveInt, Section, SpecPath, Width
+from alray.spec.section import Counts, InputFile, PositiveInt, Section, Width
 
 LayerActivation = Literal["relu", "tanh", "sigmoid", "none"]
 NumLayers = Annotated[int, Field(ge=1, le=1000)]
@@ -86,7 +86,7 @@ class Embedding(BlockSection):
     """`embedding`."""
     dim: Width
     """Width of the vectors."""
-    vectors: SpecPath | None = None
+    vectors: InputFile | None = None
     """File of initial word vectors, with lines `word v1 ... v_dim` (the text format of GloVe, word2vec and fastText).
     Words that are not in the file start with small random vectors of mean zero. null: all words do."""
 

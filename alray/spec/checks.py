@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from alray.errors import Problem
 from alray.schedules.micro_batches import Fault, batch_size_fault, micro_batch_norm_fault
@@ -25,12 +26,18 @@ from alray.spec.models import Spec
 from alray.spec.optimizer import Sgd
 from alray.spec.places import Places
 from alray.spec.replica_checks import REPLICA_CHECKS
-from alray.spec.section import counted, listed
+from alray.spec.run import LENGTHS
+from alray.spec.section import Unknown, counted, listed
 
 
-def check_spec(spec: Spec, places: Places) -> list[Problem]:
-    """The problems that all checks find."""
-    return [problem(places, *finding) for check in CHECKS for finding in check(spec)]
+def check_spec(spec: Spec, places: Places, checks: Iterable[Check]) -> list[Problem]:
+    """The problems that checks find. A check ends where it asks for a value that is wrong in the file."""
+    problems = []
+    for check in checks:
+        with suppress(Unknown):
+            for finding in check(spec):
+                problems.append(problem(places, *finding))
+    return problems
 
 
 def partition_adds_up(spec: Spec) -> Iterator[Finding]:
@@ -255,6 +262,55 @@ def cuda_stages_have_a_gpu(spec: Spec) -> Iterator[Finding]:
             return
 
 
+def run_has_one_length(spec: Spec) -> Iterator[Finding]:
+    """Exactly one key says how long to train."""
+    given = [key for key in LENGTHS if getattr(spec.run, key) is not None]
+    if not given:
+        yield ("run",), "the length of the run is missing", f"add {listed(LENGTHS)}"
+    elif len(given) > 1:
+        yield ("run",), f"{listed(given, 'and')} each set the length of the run", "keep one of them"
+
+
+def stop_has_one_bound(spec: Spec) -> Iterator[Finding]:
+    """A run stops above a bound or below one."""
+    stop = spec.run.stop_at
+    if stop is not None and (stop.above is None) == (stop.below is None):
+        yield (
+            ("run", "stop_at"),
+            "give exactly one of `above` and `below`",
+            "add, for example, `above: 0.95`, or remove one",
+        )
+
+
+def hub_set_has_one_place(spec: Spec) -> Iterator[Finding]:
+    """A set of the Hugging Face libraries is on the hub or on disk."""
+    data = spec.data
+    if isinstance(data, HuggingFace) and (data.dataset is None) == (data.path is None):
+        yield (
+            ("data",),
+            "give exactly one of `dataset` and `path`",
+            "`dataset` is a name on the hub, `path` is a folder on disk",
+        )
+
+
+def columns_suit_the_file(spec: Spec) -> Iterator[Finding]:
+    """Columns are named only where there is a header, and each has one purpose. Class names differ."""
+    data = spec.data
+    if not isinstance(data, TextCsv):
+        return
+    named = [column for column in (data.label_column, *(data.text_columns or ())) if isinstance(column, str)]
+    if data.header is False and named:
+        yield ("data", "header"), f"without a header there is no column `{named[0]}`", "give its number, counted from 0"
+    if data.text_columns is not None and data.label_column in data.text_columns:
+        yield (
+            ("data", "text_columns"),
+            "the column of the class is also a column of text",
+            "leave it out of text_columns",
+        )
+    if data.classes is not None and len(set(data.classes)) < len(data.classes):
+        yield ("data", "classes"), "two classes have the same name", "name every class once"
+
+
 def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
     """A run can only stop by what its evaluations measure."""
     stop = spec.run.stop_at
@@ -344,6 +400,10 @@ CHECKS: tuple[Check, ...] = (
     one_bundle_per_stage,
     one_speed_per_stage,
     cuda_stages_have_a_gpu,
+    run_has_one_length,
+    stop_has_one_bound,
+    hub_set_has_one_place,
+    columns_suit_the_file,
     stop_metric_is_measured,
     pools_leave_an_image,
     heads_share_the_width,

@@ -12,13 +12,15 @@ from pydantic import (
     Tag,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 
 from alray.spec.choice import OPEN_TAG, Choice
 from alray.spec.own_code import OwnCode, Reference
 from alray.spec.section import (
     Counts,
+    Input,
+    InputFile,
+    InputFolder,
     NonNegativeInt,
     PositiveInt,
     Section,
@@ -51,6 +53,16 @@ class DataSection(Section):
     image_size: PositiveInt | None = None
     """Height and width to which images are resized, in pixels. null: images keep their size."""
 
+    @property
+    def training_set(self) -> int | None:
+        """The number of samples of the training set with validation, if the spec alone says it."""
+        return None
+
+    def split(self, samples: int) -> tuple[int, int]:
+        """Return how many of the samples of the training set are for validation and for training."""
+        validation = max(1, round(samples * self.validation_fraction)) if self.validation_fraction > 0 else 0
+        return validation, round((samples - validation) * self.train_fraction)
+
 
 class Digits(DataSection):
     """The 1,797 handwritten digits of scikit-learn: 1 x 8 x 8 pixels, 10 classes, no download.
@@ -60,6 +72,10 @@ class Digits(DataSection):
 
     source: Literal["digits"]
     """`digits`."""
+
+    @property
+    def training_set(self) -> int:
+        return 1437
 
 
 class Synthetic(DataSection):
@@ -74,15 +90,19 @@ class Synthetic(DataSection):
     samples: PositiveInt = 10000
     """Number of samples in the training set, including validation. The test set has a fifth of it. Default: 10000."""
 
+    @property
+    def training_set(self) -> int:
+        return self.samples
+
 
 class ImageFolder(DataSection):
     """Image files on disk, with one folder for each class."""
 
     source: Literal["image_folder"]
     """`image_folder`."""
-    train: SpecPath
+    train: InputFolder
     """Folder of the training set, with one folder for each class."""
-    test: SpecPath | None = None
+    test: InputFolder | None = None
     """Folder of the test set, with the same classes. null: no test set."""
     image_size: PositiveInt
     """Height and width to which images are resized, in pixels."""
@@ -93,7 +113,7 @@ class TinyImagenet(DataSection):
 
     source: Literal["tiny_imagenet"]
     """`tiny_imagenet`."""
-    root: SpecPath
+    root: InputFolder
     """Folder with `wnids.txt`, `train` and `val` (`tiny-imagenet-200` in the archive)."""
 
 
@@ -122,7 +142,7 @@ def _tokenizer(value: Any, info: ValidationInfo) -> Any:
 class Text(Section):
     """How documents become word numbers: 0 is padding, 1 is any word that is not in the vocabulary."""
 
-    tokenizer: Annotated[str, BeforeValidator(_tokenizer)] = "basic_english"
+    tokenizer: Annotated[str, BeforeValidator(_tokenizer), Input("file", ending=".json")] = "basic_english"
     """Tokenizer: `basic_english` (of torchtext: lower case, split at spaces and punctuation), the path of a tokenizer's
     .json file, or a name on the Hugging Face hub. The last two need `alray[hub]`. Default: basic_english."""
     vocabulary_size: Annotated[int, Field(ge=3, le=10_000_000)] = 30_000
@@ -147,19 +167,63 @@ class TextSection(DataSection):
         return value
 
 
-class TextCsv(TextSection):
-    """Documents in CSV files without a header: class (1 to n), then one or more columns of text.
+def _header(value: Any) -> Any:
+    if not isinstance(value, bool) and value != "auto":
+        raise refusal(f"expected true, false or `auto`, got {describe(value)}", "write one of them")
+    return value
 
-    AG News and DBpedia have this layout. A file `classes.txt` beside the training file may give the names of the
-    classes, one on each line.
+
+def _column(value: Any) -> Any:
+    named = isinstance(value, str) and value != ""
+    if not named and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise refusal(f"expected a column, got {describe(value)}", "give its name, or its number, counted from 0")
+    return value
+
+
+def _columns(value: Any) -> Any:
+    return [value] if isinstance(value, str | int) else value
+
+
+def _class_names(value: Any) -> Any:
+    """Names, where some may look like numbers: `[0, 1]` is `["0", "1"]`."""
+    if not isinstance(value, list | tuple):
+        return value
+    return [str(name) if isinstance(name, int) and not isinstance(name, bool) else name for name in value]
+
+
+Column = Annotated[str | int, BeforeValidator(_column)]
+"""A column of a table: its name in the header, or its number, counted from 0."""
+Columns = Annotated[tuple[Column, ...], BeforeValidator(_columns), Field(strict=False, min_length=1)]
+ClassNames = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    BeforeValidator(_class_names),
+    Field(strict=False, min_length=1),
+]
+
+
+class TextCsv(TextSection):
+    """Documents in CSV files: a column of classes, and one or more columns of text.
+
+    Classes are numbers from 0 or 1 without gaps, or names. A file `classes.txt` beside the training file may give the
+    names of the classes, one on each line. AG News and DBpedia are read without further keys.
     """
 
     source: Literal["text_csv"]
     """`text_csv`."""
-    train: SpecPath
+    train: InputFile
     """File of the training set."""
-    test: SpecPath | None = None
+    test: InputFile | None = None
     """File of the test set, with the same classes and columns. null: no test set."""
+    header: Annotated[bool | Literal["auto"], BeforeValidator(_header)] = "auto"
+    """Whether the first line names the columns. Default: auto, if a column is given by its name, if the first line has
+    the name `label`, or if its class is neither a number nor on another line."""
+    label_column: Column | None = None
+    """Column of the class: its name, or its number, counted from 0. null: the column `label`, or else the first."""
+    text_columns: Columns | None = None
+    """Columns that form a document, joined by a space: names or numbers, or one of them. null: all others."""
+    classes: ClassNames | None = None
+    """Names of the classes, in the order of their numbers. null: those of `classes.txt`, or else the different classes
+    of the training file."""
 
 
 class TextFolder(TextSection):
@@ -167,9 +231,9 @@ class TextFolder(TextSection):
 
     source: Literal["text_folder"]
     """`text_folder`."""
-    train: SpecPath
+    train: InputFolder
     """Folder of the training set, with one folder for each class."""
-    test: SpecPath | None = None
+    test: InputFolder | None = None
     """Folder of the test set, with the same classes. null: no test set."""
 
 
@@ -193,7 +257,7 @@ class HuggingFace(TextSection):
     """`huggingface`."""
     dataset: str | None = None
     """Name on the hub, such as `ag_news`. Give either this or `path`."""
-    path: SpecPath | None = None
+    path: InputFolder | None = None
     """Folder on disk in a layout that `datasets.load_dataset` reads. It needs no network."""
     config: str | None = None
     """Configuration of the set, if it has several. null: the default of the set."""
@@ -205,15 +269,6 @@ class HuggingFace(TextSection):
     """Columns that form a document, joined by a space. Default: [text]."""
     label_column: str = "label"
     """Column of the class: a ClassLabel, an integer or a text. Default: label."""
-
-    @model_validator(mode="after")
-    def _one_place(self) -> HuggingFace:
-        if (self.dataset is None) == (self.path is None):
-            raise refusal(
-                "give exactly one of `dataset` and `path`",
-                "`dataset` is a name on the hub, `path` is a folder on disk",
-            )
-        return self
 
 
 class OwnData(OwnCode, DataSection):

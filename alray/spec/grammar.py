@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import Discriminator, Tag
+from pydantic.fields import FieldInfo
 
-from alray.spec.choice import OPEN_TAG, Choice
+from alray.spec.choice import OPEN_TAG, ByShape, Choice
 from alray.spec.models import Spec
 from alray.spec.places import Path
 from alray.spec.section import Section
+
+Mark = TypeVar("Mark")
 
 
 @dataclass(frozen=True)
@@ -21,14 +25,14 @@ class Spot:
 
     path: keys and indices from the root to here, as a user would write them. section: the model whose keys are allowed
     here, if it is known. choice: how the model is selected, if there are several. members: these models by tag.
-    description: the docstring of the field at this place.
+    field: the field of the section around it, if this place is not an entry of a list.
     """
 
     path: Path
     section: type[Section] | None
     choice: Choice | None
     members: dict[str, type[Section]]
-    description: str | None
+    field: FieldInfo | None
 
     @property
     def known(self) -> list[str]:
@@ -55,7 +59,7 @@ class Spot:
 def spot(location: tuple[str | int, ...]) -> Spot:
     """Return the place of a pydantic error's location, which may contain the tags of unions."""
     annotation: Any = Spec
-    description: str | None = None
+    field: FieldInfo | None = None
     path: list[str | int] = []
     for part in location:
         arms = _arms(annotation)
@@ -63,21 +67,17 @@ def spot(location: tuple[str | int, ...]) -> Spot:
             annotation = arms[str(part)]
             continue
         path.append(part)
-        section = _section(annotation)
-        if section is not None:
-            fields = section.model_fields
-            description = fields[part].description if isinstance(part, str) and part in fields else None
-            annotation = _hints(section).get(str(part))
-        else:
-            annotation = _item(annotation)
-    choice = _choice(annotation)
-    members = {tag: _section(arm) for tag, arm in (_arms(annotation) or {}).items()}
+        section = section_of(annotation)
+        field = section.model_fields.get(str(part)) if section is not None else None
+        annotation = hints(section).get(str(part)) if section is not None else item_of(annotation)
+    choice = choice_of(annotation)
+    members = {tag: section_of(arm) for tag, arm in (_arms(annotation) or {}).items()}
     return Spot(
         tuple(path),
-        _section(annotation),
-        choice,
+        section_of(annotation),
+        choice if isinstance(choice, Choice) else None,
         {tag: member for tag, member in members.items() if member is not None},
-        description,
+        field,
     )
 
 
@@ -107,12 +107,55 @@ def _child(value: Any, part: str | int) -> Any:
     return None
 
 
+def spelled_out(value: Any, annotation: Any = Spec) -> Any:
+    """Return a document in which every bare name of a kind (`method: backpropagation`) is a section with this kind.
+
+    Sections and lists are changed in place.
+    """
+    choice = choice_of(annotation)
+    if isinstance(choice, Choice) and isinstance(value, str):
+        return {choice.key: value}
+    for part, inner in inside(annotation, value):
+        value[part] = spelled_out(value[part], inner)
+    return value
+
+
+def inside(annotation: Any, value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the keys or indices of an unchecked value that the grammar knows, each with its annotation."""
+    chosen = selected(annotation, value)
+    section = section_of(chosen)
+    if isinstance(value, list):
+        yield from ((index, item_of(chosen)) for index in range(len(value)))
+    elif isinstance(value, dict) and section is not None:
+        yield from ((key, hint) for key, hint in hints(section).items() if key in value)
+
+
+def marked(section: Section, mark: type[Mark], path: Path = ()) -> Iterator[tuple[Path, Any, Mark]]:
+    """Yield every value that is given in a section, or below, for a field that is annotated with a `mark`."""
+    for key, hint in hints(type(section)).items():
+        value = section.__dict__.get(key)  # a section may lack wrong values
+        marks = [item for item in bare(hint)[1] if isinstance(item, mark)]
+        if value is not None and marks:
+            yield (*path, key), value, marks[0]
+        for place, inner in enumerate(value) if isinstance(value, tuple) else [(None, value)]:
+            if isinstance(inner, Section):
+                yield from marked(inner, mark, (*path, key) if place is None else (*path, key, place))
+
+
+def selected(annotation: Any, value: Any) -> Any:
+    """Return the member of a tagged union that a value selects, or None; other annotations are returned unchanged."""
+    arms, choice = _arms(annotation), choice_of(annotation)
+    return annotation if arms is None or choice is None else arms.get(choice(value) or "")
+
+
 @cache
-def _hints(section: type[Section]) -> dict[str, Any]:
-    return get_type_hints(section, include_extras=True)
+def hints(section: type[Section]) -> dict[str, Any]:
+    """Return the annotations of a section's fields."""
+    found = get_type_hints(section, include_extras=True)
+    return {key: found[key] for key in section.model_fields}
 
 
-def _bare(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
+def bare(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return an annotation without `Annotated` and `| None`, and its metadata."""
     metadata: tuple[Any, ...] = ()
     while True:
@@ -130,34 +173,36 @@ def _bare(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
 
 def _arms(annotation: Any) -> dict[str, Any] | None:
     """Return the members of a tagged union by tag, or None if this is not one."""
-    bare, metadata = _bare(annotation)
+    core, metadata = bare(annotation)
     if not any(isinstance(item, Discriminator) for item in metadata):
         return None
     arms = {}
-    for arm in get_args(bare):
-        tags = [item.tag for item in _bare(arm)[1] if isinstance(item, Tag)]
+    for arm in get_args(core):
+        tags = [item.tag for item in bare(arm)[1] if isinstance(item, Tag)]
         arms[tags[0]] = arm
     return arms
 
 
-def _choice(annotation: Any) -> Choice | None:
-    for item in _bare(annotation)[1]:
-        if isinstance(item, Discriminator) and isinstance(item.discriminator, Choice):
+def choice_of(annotation: Any) -> Choice | ByShape | None:
+    """Return how a value selects a member of a tagged union, or None if this is not one."""
+    for item in bare(annotation)[1]:
+        if isinstance(item, Discriminator) and isinstance(item.discriminator, Choice | ByShape):
             return item.discriminator
     return None
 
 
-def _section(annotation: Any) -> type[Section] | None:
-    bare, _ = _bare(annotation)
-    return bare if isinstance(bare, type) and issubclass(bare, Section) else None
+def section_of(annotation: Any) -> type[Section] | None:
+    """Return the section that an annotation stands for, or None."""
+    core, _ = bare(annotation)
+    return core if isinstance(core, type) and issubclass(core, Section) else None
 
 
-def _item(annotation: Any) -> Any:
+def item_of(annotation: Any) -> Any:
     """Return the annotation of the items of a list or the values of a mapping."""
-    bare, _ = _bare(annotation)
-    arguments = get_args(bare)
-    if get_origin(bare) is tuple:
+    core, _ = bare(annotation)
+    arguments = get_args(core)
+    if get_origin(core) is tuple:
         return arguments[0]
-    if get_origin(bare) is dict:
+    if get_origin(core) is dict:
         return arguments[1]
     return None

@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from alray.errors import Problem, SpecError
-from alray.spec.checks import check_spec
-from alray.spec.messages import problems_of
+from alray.errors import SpecError
+from alray.spec.checks import CHECKS, check_spec
+from alray.spec.finding import Check
+from alray.spec.grammar import spelled_out
+from alray.spec.messages import in_order, problems_of
 from alray.spec.models import Spec
 from alray.spec.overrides import apply_overrides
+from alray.spec.partial import parse_spec
 from alray.spec.places import Places
 from alray.spec.section import describe
-from alray.spec.yaml_text import read_yaml, write_yaml
+from alray.spec.yaml_text import parse_yaml, write_yaml
 
 
 @dataclass(frozen=True)
@@ -28,36 +29,30 @@ class LoadedSpec:
     notes: list[str] = field(default_factory=list)
 
 
-def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> LoadedSpec:
+def load_spec(path: str | Path, overrides: Sequence[str] = (), *, also: Sequence[Check] = ()) -> LoadedSpec:
     """Read the spec at `path`, apply `key.sub=value` overrides and check everything.
 
-    Relative paths in the spec and in overrides are taken from the folder of the file and become absolute. Raises
-    SpecError with as many problems as can be found at once, each with file, line, key and mend.
+    Relative paths in the spec and in overrides are taken from the folder of the file and become absolute. also: further
+    checks. Raises SpecError with all problems, each with file, line, key and mend. A syntax error of YAML hides others.
     """
     file = Path(path)
-    document, places = read_yaml(_text(file), str(path))
-    document = _run_spec(document, places)
+    parsed = parse_yaml(_text(file), str(path))
+    places = parsed.places
+    document = spelled_out(_run_spec(parsed.value, places))
     applied = apply_overrides(document, overrides, places)
-    problems = applied.problems
-    try:
-        spec = Spec.model_validate(document, context={"directory": file.resolve().parent})
-    except ValidationError as error:
-        raise _error([*problems_of(error.errors(include_url=False), places), *problems]) from error
-    problems = [*check_spec(spec, places), *problems]
+    spec, errors = parse_spec(document, file.resolve().parent, parsed.problems)
+    found = check_spec(spec, places, (*CHECKS, *also))
+    problems = in_order([*parsed.problems.values(), *problems_of(errors, places), *found, *applied.problems])
     if problems:
-        raise _error(problems)
+        error = SpecError.of(tuple(problems))
+        assert isinstance(error, SpecError)
+        raise error
     return LoadedSpec(spec, file, applied.notes)
 
 
 def dump_spec(spec: Spec) -> str:
     """Return the spec as YAML text with all keys. `load_spec` reads an equal spec from it."""
     return write_yaml(spec.model_dump(mode="json"))
-
-
-def _error(problems: list[Problem]) -> SpecError:
-    error = SpecError.of(tuple(problems))
-    assert isinstance(error, SpecError)
-    return error
 
 
 def _text(file: Path) -> str:

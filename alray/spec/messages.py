@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic_core import ErrorDetails
 
 from alray.errors import Problem
 from alray.spec.grammar import Spot, spot
-from alray.spec.own_code import PREFIX
+from alray.spec.own_code import FORM
 from alray.spec.places import COMMAND_LINE, Path, Places, key_text
-from alray.spec.section import PLAIN, counted, describe, listed
+from alray.spec.section import PLAIN, describe, nearest
+from alray.spec.value_messages import Words, value_message
 
-_SIMILARITY = 0.7  # of two words, to suggest one for the other: `channels` for `chanels`, but not `cpu` for `gpu`
-
-Words = tuple[str, str | None]
-"""The message and the mend of a problem."""
+WRONG_KIND = ("union_tag_invalid", "union_tag_not_found")
+"""pydantic's types of errors for a section whose `kind`, `source` or `block` does not exist or is missing."""
 
 
 def problem(places: Places, path: Path, message: str, mend: str | None = None) -> Problem:
@@ -27,30 +25,21 @@ def problem(places: Places, path: Path, message: str, mend: str | None = None) -
 
 
 def problems_of(errors: Iterable[ErrorDetails], places: Places) -> list[Problem]:
-    """Return the problems for the errors of a validation, in the order of the values in the file."""
-    told = [error for error in errors if not _is_echo(error)]
-    meant = {_meant(error) for error in told if error["type"] == "extra_forbidden"}
-    # A misspelt key is not reported as missing, too.
-    told = [error for error in told if error["type"] != "missing" or tuple(error["loc"]) not in meant]
-    found = [_problem(error, places) for error in told]
-    return sorted(found, key=lambda one: (one.file == COMMAND_LINE, one.line or 0))
+    """Return the problems for the errors of a validation."""
+    return [_problem(error, places) for error in errors]
 
 
-def _is_echo(error: ErrorDetails) -> bool:
-    """pydantic also reports a list as too short if it has wrong entries. Those entries are already reported."""
-    return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
+def in_order(problems: Iterable[Problem]) -> list[Problem]:
+    """Return problems in the order of the lines of the file, and those of the command line last."""
+    return sorted(dict.fromkeys(problems), key=lambda one: (one.file == COMMAND_LINE, one.line or 0))
 
 
-def _meant(error: ErrorDetails) -> tuple[str | int, ...]:
-    *around, word = error["loc"]
-    return (*around, nearest(str(word), spot(tuple(around)).keys) or "")
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that the user probably meant by `word`, if there is one."""
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    matches = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=_SIMILARITY)
-    return by_lower[matches[0]] if matches else None
+def meant_kind(word: Any, here: Spot) -> str | None:
+    """Return the kind that was probably meant by a word that is not one, also if it is the field's abbreviation."""
+    if not isinstance(word, str):
+        return None
+    short = {member.abbreviation.lower(): kind for kind, member in here.members.items() if member.abbreviation}
+    return short.get(word.lower()) or nearest(word, here.known)
 
 
 def unknown_key(word: str, known: list[str]) -> Words:
@@ -58,16 +47,16 @@ def unknown_key(word: str, known: list[str]) -> Words:
     meant = nearest(word, known)
     if meant is not None:
         return "unknown key", f"did you mean `{meant}`?"
-    return "unknown key", f"known: {', '.join(known)}" if known else None
+    return "unknown key", f"known: {', '.join(known)}" if known else "remove it"
 
 
 def unknown_word(noun: str, word: str, here: Spot) -> Words:
     """Return message and mend for a `kind`, `source` or `block` that does not exist."""
-    meant = nearest(word, here.known)
+    meant = meant_kind(word, here)
     mend = f"did you mean `{meant}`? known: " if meant is not None else "known: "
     mend += ", ".join(here.known)
     if here.is_open:
-        mend += f", and your own classes as {PREFIX}package.module.Class"
+        mend += f", and your own classes as {FORM}"
     return f"unknown {noun} `{word}`", mend
 
 
@@ -78,28 +67,30 @@ def _problem(error: ErrorDetails, places: Places) -> Problem:
     kind = error["type"]
     if kind == "extra_forbidden":
         words = unknown_key(str(path[-1]), spot(location[:-1]).keys)
-    elif kind in ("union_tag_invalid", "union_tag_not_found"):
-        path, words = _tag(error, here)
+    elif kind in WRONG_KIND:
+        path, words = _wrong_kind(error, here)
     elif kind == "missing" and isinstance(path[-1], int):
-        words = f"entry {path[-1]} is missing", _first_sentence(spot(location[:-1]).description)
+        words = f"entry {path[-1]} is missing", f"add it ({_first_sentence(spot(location[:-1]))})"
         path = path[:-1]
     elif kind == "missing":
-        words = "this key is required", _first_sentence(here.description)
+        words = "this key is required", f"add `{path[-1]}: ...` ({_first_sentence(here)})"
     elif kind == PLAIN:
         context = error["ctx"]
-        words = str(context["message"]), context["mend"]
+        words = str(context["message"]), str(context["mend"])
     else:
-        words = _value(error, here)
+        words = value_message(error, here)
     return problem(places, path, *words)
 
 
-def _tag(error: ErrorDetails, here: Spot) -> tuple[Path, Words]:
+def _wrong_kind(error: ErrorDetails, here: Spot) -> tuple[Path, Words]:
     value = error["input"]
     assert here.choice is not None
     key = here.choice.key
-    first = here.known[0]
     if not isinstance(value, dict):
-        return here.path, (f"expected a section, got {describe(value)}", f"write, for example, {{{key}: {first}}}")
+        return here.path, (
+            f"expected a section, got {describe(value)}",
+            f"write, for example, {{{key}: {here.known[0]}}}",
+        )
     path = (*here.path, key)
     if key not in value:
         return path, ("this key is required", f"known: {_known(here)}")
@@ -110,74 +101,11 @@ def _tag(error: ErrorDetails, here: Spot) -> tuple[Path, Words]:
 
 
 def _known(here: Spot) -> str:
-    return ", ".join([*here.known, f"{PREFIX}package.module.Class"] if here.is_open else here.known)
+    return ", ".join([*here.known, FORM] if here.is_open else here.known)
 
 
-def _first_sentence(description: str | None) -> str | None:
-    if description is None:
-        return None
+def _first_sentence(here: Spot) -> str:
+    """Return the first sentence of a field's docstring, to be read in brackets."""
+    description = (here.field.description if here.field is not None else None) or "its value"
     sentence = description.split(". ")[0].rstrip(".")
-    return f"it is: {sentence[0].lower()}{sentence[1:]}"
-
-
-def _value(error: ErrorDetails, here: Spot) -> Words:
-    translate = _VALUES[error["type"]]
-    return translate(error.get("ctx", {}), error["input"], here)
-
-
-Translate = Callable[[dict[str, Any], Any, Spot], Words]
-
-
-def _expected(what: str) -> Translate:
-    return lambda context, value, here: (f"expected {what}, got {describe(value)}", None)
-
-
-def _bound(words: str, name: str) -> Translate:
-    def translate(context: dict[str, Any], value: Any, here: Spot) -> Words:
-        bound = context[name]
-        shown = f"{bound:g}" if isinstance(bound, float) else f"{bound}"
-        return f"must be {words} {shown}, got {describe(value)}", None
-
-    return translate
-
-
-def _items(words: str, name: str) -> Translate:
-    def translate(context: dict[str, Any], value: Any, here: Spot) -> Words:
-        return f"expected {words} {counted(context[name], 'entry', 'entries')}, got {context['actual_length']}", None
-
-    return translate
-
-
-def _literal(context: dict[str, Any], value: Any, here: Spot) -> Words:
-    known = [word.strip("'") for word in context["expected"].replace(" or ", ", ").split(", ")]
-    meant = nearest(value, known) if isinstance(value, str) else None
-    said = f"expected {listed(known)}, got {describe(value)}"
-    return said, f"did you mean `{meant}`?" if meant is not None else None
-
-
-def _section(context: dict[str, Any], value: Any, here: Spot) -> Words:
-    keys = here.keys
-    return f"expected a section, got {describe(value)}", f"its keys: {', '.join(keys)}" if keys else None
-
-
-_VALUES: dict[str, Translate] = {
-    "int_type": _expected("an integer"),
-    "int_from_float": _expected("an integer"),
-    "int_parsing_size": _expected("an integer below 2^63"),
-    "float_type": _expected("a number"),
-    "bool_type": _expected("true or false"),
-    "string_type": _expected("a text"),
-    "tuple_type": _expected("a list"),
-    "dict_type": _section,
-    "model_type": _section,
-    "model_attributes_type": _section,
-    "finite_number": _expected("a finite number"),
-    "greater_than": _bound("greater than", "gt"),
-    "greater_than_equal": _bound("at least", "ge"),
-    "less_than": _bound("less than", "lt"),
-    "less_than_equal": _bound("at most", "le"),
-    "too_short": _items("at least", "min_length"),
-    "too_long": _items("at most", "max_length"),
-    "literal_error": _literal,
-}
-"""The message for each type of pydantic's errors that the models can raise."""
+    return f"{sentence[0].lower()}{sentence[1:]}"

@@ -22,8 +22,6 @@ class MethodSection(Section):
     """Whether every component learns from its own losses, so that no gradient travels between components."""
     has_label_chain: ClassVar[bool] = False
     """Whether components have label encoders, which can train at a rate of their own (`optimizer.label_lr`)."""
-    abbreviation: ClassVar[str] = ""
-    """How tables call it."""
 
     kind: str
     """Which method."""
@@ -141,6 +139,9 @@ class SupervisedContrastive(MethodSection):
     ] = False
     """Class prior of the debiased loss (tau+ of Chuang et al. 2020): the share of one class among the data, such as
     0.1 for ten classes of equal size. false: the plain loss (Khosla et al. 2020)."""
+    gather: bool = False
+    """Whether the losses compare the samples of all replicas: they exchange their projections in every mini-batch, and
+    n replicas have the loss of the whole mini-batch. false: each compares the samples of its own share."""
     head: HeadOrAuto = "auto"
     """What follows the last encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
     label_smoothing: LabelSmoothing = 0.0

@@ -184,6 +184,11 @@ class Spec(Section):
         return self.pipeline.resolved_micro_batches(SCHEDULES[self.schedule])
 
     @property
+    def trains_own_code(self) -> bool:
+        """Whether the user's own code computes gradients: that of a block or of the method."""
+        return isinstance(self.method, OwnMethod) or any(isinstance(entry, OwnBlock) for entry in self.model.components)
+
+    @property
     def virtual_stages(self) -> int:
         """The pipeline's virtual stages per stage, with null resolved."""
         return self.pipeline.resolved_virtual_stages(SCHEDULES[self.schedule])

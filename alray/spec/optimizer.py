@@ -29,7 +29,8 @@ class OptimizerSection(Section):
     accumulate: PositiveInt = 1
     """Number of mini-batches whose gradients are averaged into one update. Without batch normalisation and contrastive
     losses, the update equals that of one mini-batch of all these samples. If a run ends between two updates, its
-    checkpoint contains the gradients so far, and a resume continues with them. Default: 1."""
+    checkpoint contains the gradients so far, and a resume continues with them. Replicas average gradients once an
+    update. Default: 1."""
 
 
 class Sgd(OptimizerSection):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from alray.errors import Problem, SpecError
-from alray.spec.grammar import spot_of
+from alray.spec.grammar import spelled_out, spot_of
 from alray.spec.messages import unknown_key
 from alray.spec.places import COMMAND_LINE, Path, Places, key_text
 from alray.spec.precedence import set_aside
@@ -94,13 +94,9 @@ def _apply(document: dict[str, Any], override: _Override, places: Places, applie
     holder = _holder(document, override.path, places, applied)
     if holder is None:
         return False
-    *_, last = override.path
-    value = override.value
-    choice = spot_of(document, override.path).choice
-    if choice is not None and isinstance(value, str):
-        value = {choice.key: value}
     applied.notes += _drop_lacking(document, holder, override, places)
-    holder[last] = value
+    holder[override.path[-1]] = override.value
+    spelled_out(document)
     places.override(override.path)
     return True
 

@@ -40,20 +40,29 @@ def _reference(text: str) -> str:
     try:
         parse_python_reference(text)
     except ValueError as error:
-        raise refusal(str(error)) from error
+        raise refusal(
+            str(error), f"write {PREFIX} and the dotted name of a class, such as {PREFIX}my_module.MyClass"
+        ) from error
     return text
 
 
 def _finite(value: Any) -> Any:
     """Return a free value of the YAML file. NaN and infinities are refused at any depth."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise refusal(f"expected a finite number, got {value}")
+        raise refusal(f"expected a finite number, got {value}", "write a finite number")
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         _finite(item)
     return value
 
 
-Reference = Annotated[str, AfterValidator(_reference), WithJsonSchema({"type": "string", "pattern": rf"^{PREFIX}"})]
+@dataclass(frozen=True)
+class OwnClass:
+    """Marks the name of a class of the user."""
+
+
+Reference = Annotated[
+    str, AfterValidator(_reference), WithJsonSchema({"type": "string", "pattern": rf"^{PREFIX}"}), OwnClass()
+]
 """A class of the user's own, as text; see `alray.spec.own_code`."""
 
 FreeValue = Annotated[Any, AfterValidator(_finite)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from alray.schedules.schedule import Schedule
 from alray.schedules.table import SCHEDULES, default_schedule
@@ -51,15 +51,21 @@ def _micro_batches(value: Any) -> Any:
     raise refusal(f"expected `auto` or a whole number, got {describe(value)}", "leave it out for 2 per stage")
 
 
+def _stages(given: dict[str, Any]) -> int:
+    """Return the number of stages where it is left out. given: the keys of the section before it."""
+    partition, schedule = given["partition"], given["schedule"]
+    if isinstance(partition, str):
+        return 1
+    default = SCHEDULES[schedule].default_virtual_stages if schedule in SCHEDULES else 1
+    return max(1, len(partition) // (given["virtual_stages"] or default))
+
+
 class Pipeline(Section):
     """Schedule, stages and partition."""
 
     schedule: ScheduleName = "auto"
     """Order of work. `auto`: `streamed` for local losses; for backpropagation `single` on one stage, `1f1b` on
     several."""
-    stages: PositiveInt = 1
-    """Number of device stages. Left out beside a `partition` that is a list: the length of that list, over the
-    virtual stages of each stage."""
     partition: Annotated[
         Annotated[Counts, Tag("list")] | Annotated[Literal["auto", "uniform", "parameters"], Tag("name")],
         Discriminator(ByShape((list, tuple), "list", "name")),
@@ -68,6 +74,12 @@ class Pipeline(Section):
     """Components per stage. `auto`: the step is as short as possible. `uniform`: even numbers of
     components. `parameters`: even numbers of parameters. A list: as given, `repeat` counted; with virtual
     stages, one entry per virtual stage."""
+    virtual_stages: PositiveInt | None = None
+    """Runs of components on each stage that do not follow each other, in the schedules interleaved_1f1b and
+    zero_bubble: stage s of S holds virtual stages s, s + S, and so on. null: 2 for interleaved_1f1b, otherwise 1."""
+    stages: PositiveInt = Field(default_factory=_stages, json_schema_extra={"default": 1})
+    """Number of device stages. Left out beside a `partition` that is a list: the length of that list, over the
+    virtual stages of each stage."""
     in_flight: Annotated[int, Field(ge=1, le=1024)] = 4
     """Mini-batches that may wait on an edge between two stages. Pipelines of backpropagation ignore it: they have room
     for every micro-batch."""
@@ -82,25 +94,10 @@ class Pipeline(Section):
     """Equal parts that a mini-batch is cut into, in the pipelines of backpropagation except naive. null: 2 per stage.
     `auto`: the fewest, one per stage or more, with which every stage keeps within its memory (see
     `resources.memory_bytes`); the number found is written to the run folder."""
-    virtual_stages: PositiveInt | None = None
-    """Runs of components on each stage that do not follow each other, in the schedules interleaved_1f1b and
-    zero_bubble: stage s of S holds virtual stages s, s + S, and so on. null: 2 for interleaved_1f1b, otherwise 1."""
     micro_batch_norm: Literal["refuse", "accept"] = "refuse"
     """Batch normalisation with micro-batches, each of which is then normalised by itself. Default: refuse."""
     costs: Annotated[tuple[Cost, ...], Field(strict=False, min_length=1)] | None = None
     """Costs of the components, one entry each. null: measured."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _stages_of_a_list(cls, value: Any) -> Any:
-        partition = value.get("partition") if isinstance(value, dict) and "stages" not in value else None
-        if not isinstance(partition, list | tuple):
-            return value
-        virtual, schedule = value.get("virtual_stages"), value.get("schedule")
-        if virtual is None and isinstance(schedule, str) and schedule in SCHEDULES:
-            virtual = SCHEDULES[schedule].default_virtual_stages
-        each = virtual if isinstance(virtual, int) and virtual > 0 else 1
-        return {**value, "stages": max(1, len(partition) // each)}
 
     def resolved_schedule(self, *, local_losses: bool) -> Schedule:
         """The schedule, with `auto` resolved for methods with or without local losses."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from alray.schedules.micro_batches import Fault
 from alray.schedules.table import default_schedule
 from alray.spec.finding import Check, Finding, is_pipeline
+from alray.spec.method import SupervisedContrastive
 from alray.spec.models import Spec
-from alray.spec.replicas import FixedDisturbance, PowerSgd
+from alray.spec.replicas import FixedDisturbance, PowerSgd, RandomDisturbance
 from alray.spec.section import counted, listed
 
 _LEAST_START = 2  # of torch's hook with error feedback: DDP rebuilds its buckets in the first two mini-batches
@@ -24,6 +26,28 @@ def each_replica_has_a_sample(spec: Spec) -> Iterator[Finding]:
             f"{count} replicas cannot share a mini-batch of {counted(batch_size, 'sample')}",
             f"use at most {batch_size}, or a larger data.batch_size",
         )
+
+
+def each_replica_has_a_sample_of_the_last_mini_batch(spec: Spec) -> Iterator[Finding]:
+    """No replica's share of a smaller last mini-batch is empty. For most sources only the data can tell."""
+    samples = spec.data.training_set
+    fault = None if samples is None else last_batch_fault(spec, spec.data.split(samples)[1])
+    if fault is not None:
+        yield ("data", "last_batch"), *fault
+
+
+def last_batch_fault(spec: Spec, samples: int) -> Fault | None:
+    """Return message and mend if the last mini-batch of an epoch has fewer samples than there are replicas.
+
+    samples: number of training samples in an epoch.
+    """
+    rest, count = samples % spec.data.batch_size, spec.replicas.count
+    if spec.data.last_batch == "drop" or rest == 0 or rest >= count:
+        return None
+    return (
+        f"the last mini-batch of an epoch has {counted(rest, 'sample')}, which {count} replicas cannot share",
+        "set data.last_batch to drop, or choose another data.batch_size",
+    )
 
 
 def shares_add_up(spec: Spec) -> Iterator[Finding]:
@@ -157,6 +181,36 @@ def shared_norms_suit_the_rest(spec: Spec) -> Iterator[Finding]:
         )
 
 
+def gathered_contrasts_suit_the_rest(spec: Spec) -> Iterator[Finding]:
+    """Samples that are compared over all replicas have passed one network."""
+    method = spec.method
+    if isinstance(method, SupervisedContrastive) and method.gather and spec.replicas.synchronise != "every_step":
+        yield (
+            ("method", "gather"),
+            "replicas that train apart have no projections in common",
+            "leave it at false, or set replicas.synchronise to every_step",
+        )
+
+
+def disturbance_has_a_duration(spec: Spec) -> Iterator[Finding]:
+    """A disturbance does not end before it begins."""
+    disturbance = spec.replicas.disturbance
+    if isinstance(disturbance, FixedDisturbance):
+        first, last = disturbance.epochs
+        if last < first:
+            yield (
+                ("replicas", "disturbance"),
+                f"the first epoch, {first}, is after the last one, {last}",
+                "give the first epoch first",
+            )
+    elif isinstance(disturbance, RandomDisturbance) and disturbance.most_epochs < disturbance.least_epochs:
+        yield (
+            ("replicas", "disturbance"),
+            f"least_epochs is {disturbance.least_epochs}, but most_epochs is {disturbance.most_epochs}",
+            "set most_epochs to at least least_epochs",
+        )
+
+
 def disturbed_replicas_exist(spec: Spec) -> Iterator[Finding]:
     """Only a replica there is can be slowed."""
     disturbance, count = spec.replicas.disturbance, spec.replicas.count
@@ -181,6 +235,7 @@ def _equal_shares(spec: Spec) -> bool:
 
 REPLICA_CHECKS: tuple[Check, ...] = (
     each_replica_has_a_sample,
+    each_replica_has_a_sample_of_the_last_mini_batch,
     shares_add_up,
     dynamic_shares_are_not_given,
     dynamic_shares_suit_the_schedule,
@@ -190,5 +245,7 @@ REPLICA_CHECKS: tuple[Check, ...] = (
     micro_batches_divide_each_share,
     norms_are_shared_by_several,
     shared_norms_suit_the_rest,
+    gathered_contrasts_suit_the_rest,
+    disturbance_has_a_duration,
     disturbed_replicas_exist,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
 from alray.spec.choice import ByShape, Choice
 from alray.spec.duration import Duration, SpecDuration
@@ -30,13 +30,6 @@ class FixedDisturbance(DisturbanceSection):
     epochs: Annotated[tuple[PositiveInt, PositiveInt], Field(strict=False)]
     """First and last slowed epoch, counted from 1, both included."""
 
-    @model_validator(mode="after")
-    def _first_before_last(self) -> FixedDisturbance:
-        first, last = self.epochs
-        if last < first:
-            raise refusal(f"the first epoch, {first}, is after the last one, {last}", "give the first epoch first")
-        return self
-
 
 class RandomDisturbance(DisturbanceSection):
     """Slows replicas at random times, drawn from the seed of the run (the test of Ye et al., arXiv 2007.11831)."""
@@ -49,15 +42,6 @@ class RandomDisturbance(DisturbanceSection):
     """Smallest number of epochs that it stays slow. Default: 4."""
     most_epochs: PositiveInt = 20
     """Largest number of epochs that it stays slow; the number is drawn uniformly. Default: 20."""
-
-    @model_validator(mode="after")
-    def _least_below_most(self) -> RandomDisturbance:
-        if self.most_epochs < self.least_epochs:
-            raise refusal(
-                f"least_epochs is {self.least_epochs}, but most_epochs is {self.most_epochs}",
-                "set most_epochs to at least least_epochs",
-            )
-        return self
 
 
 Disturbance = Annotated[
@@ -117,12 +101,7 @@ class TopK(CompressionSection):
     """Share in 0..1 of a component's gradient that is sent. Default: 0.01."""
 
 
-def _named(value: Any) -> Any:
-    """Turn the bare name of a kind into a section with its defaults."""
-    return {"kind": value} if isinstance(value, str) else value
-
-
-CompressionSections = Annotated[
+Compression = Annotated[
     Annotated[NoCompression, Tag("none")]
     | Annotated[Fp16, Tag("fp16")]
     | Annotated[Bf16, Tag("bf16")]
@@ -130,12 +109,6 @@ CompressionSections = Annotated[
     | Annotated[TopK, Tag("top_k")],
     Discriminator(Choice("kind", default="none")),
 ]
-CompressionName = Literal["none", "fp16", "bf16", "powersgd", "top_k"]
-Compression = Annotated[
-    CompressionSections, BeforeValidator(_named, json_schema_input_type=CompressionSections | CompressionName)
-]
-"""A section with `kind`, or the bare name of a kind."""
-
 
 AllReduce = Literal["backend", "ring", "halving_doubling", "tree", "star"]
 
@@ -149,7 +122,8 @@ def _in_steps(duration: Duration) -> Duration:
 class AverageEvery(Section):
     """Model averaging (local SGD; Stich 2019, arXiv 1805.09767): replicas train separately and then average weights.
 
-    The mean is weighted by the replicas' shares of the mini-batch.
+    The mean is weighted by the replicas' shares of the mini-batch. Evaluations, checkpoints and the end of a run
+    between two averages show and keep the mean, and do not change the training.
     """
 
     average_every: Annotated[

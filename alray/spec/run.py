@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from alray.spec.duration import Duration, SpecDuration
-from alray.spec.section import NonNegativeInt, PositiveInt, Section, listed, refusal
+from alray.spec.section import NonNegativeInt, PositiveInt, Section
 
 LENGTHS = ("epochs", "steps", "samples")
 """The keys of `run` for the length of training. Exactly one of them is given."""
@@ -32,12 +32,6 @@ class StopAt(Section):
     below: Annotated[float, Field(ge=0, le=1)] | None = None
     """Bound: stop if the metric is at most this value. Give either this or `above`."""
 
-    @model_validator(mode="after")
-    def _one_bound(self) -> StopAt:
-        if (self.above is None) == (self.below is None):
-            raise refusal("give exactly one of `above` and `below`", "add, for example, `above: 0.95`, or remove one")
-        return self
-
 
 class RunSection(Section):
     """The length of training, checkpoints, evaluations, failures and numeric types."""
@@ -60,12 +54,3 @@ class RunSection(Section):
     """Whether only deterministic algorithms are used, so that the same spec gives the same bits. Default: true."""
     precision: Literal["float32", "float64"] = "float32"
     """Numeric type of weights and activations. Default: float32."""
-
-    @model_validator(mode="after")
-    def _one_length(self) -> RunSection:
-        given = [key for key in LENGTHS if getattr(self, key) is not None]
-        if not given:
-            raise refusal("the length of the run is missing", f"add {listed(LENGTHS)}")
-        if len(given) > 1:
-            raise refusal(f"{listed(given, 'and')} each set the length of the run", "keep one of them")
-        return self

@@ -6,14 +6,25 @@ import json
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import core_schema
 
+from alray.spec.choice import OPEN_TAG, Choice
 from alray.spec.duration import Duration
 from alray.spec.models import Spec
+from alray.spec.own_code import PREFIX
 from alray.spec.section import Section
 
 
 class _Generator(GenerateJsonSchema):
-    """Writes defaults in the form of a spec: durations as text, sections as mappings."""
+    """Writes what a spec accepts beyond the models: bare names of kinds. Writes defaults in the form of a spec."""
+
+    def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> dict[str, Any]:
+        sections = super().tagged_union_schema(schema)
+        if not isinstance(schema["discriminator"], Choice):
+            return sections
+        kinds = [kind for kind in schema["choices"] if kind != OPEN_TAG]
+        own = [{"type": "string", "pattern": f"^{PREFIX}"}] if OPEN_TAG in schema["choices"] else []
+        return {"anyOf": [sections, {"type": "string", "enum": kinds}, *own]}
 
     def encode_default(self, dft: Any) -> Any:
         if isinstance(dft, Duration):

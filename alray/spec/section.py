@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 PLAIN = "plain"
 """Type of the errors that already have a message for the user (see `refusal`)."""
+
+_SIMILARITY = 0.7  # of two words, to suggest one for the other: `channels` for `chanels`, but not `cpu` for `gpu`
+
+
+class Unknown(Exception):
+    """A value was asked for that is wrong in the file. Only `alray.spec.partial` makes sections without a value."""
 
 
 class Section(BaseModel):
@@ -29,8 +37,19 @@ class Section(BaseModel):
         validate_default=False,
     )
 
+    abbreviation: ClassVar[str] = ""
+    """Short name of the kind that this section stands for, such as BP, if the field has one."""
 
-def refusal(message: str, mend: str | None = None) -> PydanticCustomError:
+    if not TYPE_CHECKING:  # a type checker would otherwise accept any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Python calls this for an attribute that is not there."""
+            if name in type(self).model_fields:
+                raise Unknown(name)
+            return super().__getattr__(name)
+
+
+def refusal(message: str, mend: str) -> PydanticCustomError:
     """Return the error that a validator raises. message: what is wrong. mend: what to do about it."""
     return PydanticCustomError(PLAIN, "{message}", {"message": message, "mend": mend})
 
@@ -59,6 +78,13 @@ def listed(words: Sequence[str], last: str = "or") -> str:
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} {last} {quoted[-1]}"
 
 
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that the user probably meant by `word`, if there is one."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    matches = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=_SIMILARITY)
+    return by_lower[matches[0]] if matches else None
+
+
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun: "1 stage", "2 stages"."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
@@ -67,19 +93,33 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 def located(value: Any, info: ValidationInfo) -> Path:
     """Return the path that a spec gives. A relative one is taken from the folder `context["directory"]`."""
     if not isinstance(value, str | Path):
-        raise refusal(f"expected a path, got {describe(value)}")
+        raise refusal(f"expected a path, got {describe(value)}", "write a path as text, such as data/train")
     if not str(value).strip() or "\0" in str(value):
-        raise refusal("expected a path that is not empty and has no NUL characters")
+        raise refusal("expected a path that is not empty and has no NUL characters", "write, for example, data/train")
     try:
         path = Path(value).expanduser()
     except RuntimeError as error:  # "~name" without such a user
-        raise refusal(f"`{value}` begins with a home folder that does not exist") from error
+        raise refusal(
+            f"`{value}` begins with a home folder that does not exist", "write the whole path, or `~/` for your own"
+        ) from error
     directory = (info.context or {}).get("directory")
     return path if directory is None else Path(directory) / path
 
 
+@dataclass(frozen=True)
+class Input:
+    """Marks a path that is read: what there must be. A text is only a path if it ends with `ending`."""
+
+    kind: Literal["file", "folder"]
+    ending: str = ""
+
+
 SpecPath = Annotated[Path, BeforeValidator(located)]
 """A path. A relative one is taken from the folder of the spec, which `context["directory"]` gives."""
+InputFile = Annotated[SpecPath, Input("file")]
+"""The path of a file that is read."""
+InputFolder = Annotated[SpecPath, Input("folder")]
+"""The path of a folder that is read."""
 
 PositiveInt = Annotated[int, Field(ge=1)]
 Width = Annotated[int, Field(ge=1, le=1_000_000)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -34,6 +35,21 @@ _PLAIN_SCALARS: tuple[tuple[str, str, str], ...] = (
     ("merge", r"<<", "<"),
 )
 
+
+_MENDS = {
+    "a tab": "indent with spaces",
+    "mapping values": "put each `key: value` on a line of its own, and a text with `: ` in quotes",
+    "sequence entries": "put each `- entry` on a line of its own, below its key",
+    "could not find expected ':'": "write `key: value`, and close the brackets and quotes above",
+    "expected ',' or": "separate entries by commas, and close the bracket",
+    "<block end>": "indent all keys of a section, and all entries of a list, alike",
+    "while scanning a quoted scalar": "close the quote",
+    "escape": "write `\\\\` for a backslash, or put the text in single quotes",
+    "undefined alias": "write `&name` before the value that `*name` stands for, or put the text in quotes",
+    "cannot start any token": "put the text in quotes",
+    "": "put a text that begins with a special character in quotes",
+}
+"""What to do about a syntax error, by words of PyYAML's message; the first match counts."""
 
 Resolvers = dict[str, list[tuple[str, re.Pattern[str]]]]
 """For each first letter ("" for an empty text): the types that a plain scalar can have, and their patterns."""
@@ -73,19 +89,33 @@ def _represent_list(dumper: _Dumper, items: list[Any]) -> Node:
 _Dumper.add_representer(list, _represent_list)
 
 
-def read_yaml(text: str, file: str) -> tuple[Any, Places]:
-    """Return the document in `text` and the places of its values. file: the name of the file in messages.
+@dataclass(frozen=True)
+class Parsed:
+    """A document, the places of its values, and by path what it may not contain: duplicate keys, unsupported values."""
 
-    An empty text gives None. Raises SpecError with all duplicate keys and unsupported values at once, or with the first
-    syntax error.
+    value: Any
+    places: Places
+    problems: dict[Path, Problem]
+
+
+def parse_yaml(text: str, file: str) -> Parsed:
+    """Return the document in `text`. file: the name of the file in messages.
+
+    An empty text gives None. Raises SpecError with the first syntax error.
     """
     places = Places(file)
     builder = _Builder(places)
     node = _compose(text, file)
     value = None if node is None else builder.build(node, ())
-    if builder.problems:
-        raise SpecError.of(tuple(dict.fromkeys(builder.problems)))
-    return value, places
+    return Parsed(value, places, builder.problems)
+
+
+def read_yaml(text: str, file: str) -> tuple[Any, Places]:
+    """Return the document in `text` and the places of its values. Raises SpecError for all problems of `parse_yaml`."""
+    parsed = parse_yaml(text, file)
+    if parsed.problems:
+        raise SpecError.of(tuple(parsed.problems.values()))
+    return parsed.value, parsed.places
 
 
 def write_yaml(value: Any) -> str:
@@ -108,7 +138,9 @@ def _compose(text: str, file: str) -> Node | None:
     except RecursionError as error:
         raise _too_deep(file) from error
     except ValueError as error:  # from chr(), for an escape beyond the last character
-        raise SpecError("not YAML: an escape is not a character", file=file, line=loader.line + 1) from error
+        raise SpecError(
+            "not YAML: an escape is not a character", mend=_MENDS["escape"], file=file, line=loader.line + 1
+        ) from error
     finally:
         loader.dispose()
     if second is not None:
@@ -134,13 +166,13 @@ def _unreadable(error: yaml.reader.ReaderError, text: str, file: str) -> SpecErr
 def _unparsable(error: yaml.MarkedYAMLError, file: str) -> SpecError:
     mark = error.problem_mark or error.context_mark
     said = error.problem or "it cannot be read"
-    mend = None
     if "'\\t'" in said:
-        said, mend = "a tab cannot begin a value or indent a line", "indent with spaces"
+        said = "a tab cannot begin a value or indent a line"
     elif error.context:
         begun = error.context_mark
         where = f" that starts in line {begun.line + 1}" if begun is not None and begun is not mark else ""
         said = f"{said} ({error.context}{where})"
+    mend = next(mend for words, mend in _MENDS.items() if words in said)
     return SpecError(f"not YAML: {said}", mend=mend, file=file, line=mark.line + 1 if mark else None)
 
 
@@ -152,7 +184,7 @@ class _Builder:
     """Makes values from nodes. Each alias gives a new value, so that an override changes one place only."""
 
     def __init__(self, places: Places) -> None:
-        self.problems: list[Problem] = []
+        self.problems: dict[Path, Problem] = {}
         self._places = places
         self._around: set[int] = set()
         self._count = 0
@@ -200,7 +232,8 @@ class _Builder:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, ScalarNode) or key_node.tag != _TAG + "str":
                 shown = f"`{key_node.value}`" if isinstance(key_node, ScalarNode) else "a list or section"
-                self._refuse(key_node, path, f"{shown} is used as a key, but keys are text", "write the key in quotes")
+                said = f"{shown} is used as a key, but keys are text"
+                self._refuse(key_node, path, said, "write the key in quotes", within=f"line {line}")
             elif key_node.value in own:
                 first = lines[key_node.value]
                 self._refuse(
@@ -225,7 +258,7 @@ class _Builder:
                 into.update(value)
             else:
                 mend = "write, for example, `<<: *name`"
-                self._refuse(source, path, "`<<` needs a section or a list of sections", mend)
+                self._refuse(source, path, "`<<` needs a section or a list of sections", mend, within="<<")
 
     def _scalar(self, node: ScalarNode, path: Path) -> Any:
         make = _SCALARS.get(node.tag)
@@ -247,9 +280,11 @@ class _Builder:
             node, path, f"values of the type `{tag}` are not supported", "use text, numbers, lists and sections"
         )
 
-    def _refuse(self, node: Node, path: Path, message: str, mend: str) -> None:
+    def _refuse(self, node: Node, path: Path, message: str, mend: str, within: str | None = None) -> None:
+        """within: the entry of the section at `path` that is wrong, if the section itself is not."""
         line = node.start_mark.line + 1
-        self.problems.append(Problem(message, mend, self._places.file, line, key_text(path) or None))
+        problem = Problem(message, mend, self._places.file, line, key_text(path) or None)
+        self.problems.setdefault(path if within is None else (*path, within), problem)
 
 
 def _text(text: str) -> str:

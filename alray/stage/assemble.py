@@ -18,7 +18,7 @@ from alray.nn.network import Network
 from alray.nn.replica_norm import ReplicaSums, share_norms
 from alray.schedules.actions import Action
 from alray.stage.assignment import Assignment
-from alray.stage.checkpoint import load_component, load_replica_state
+from alray.stage.checkpoint import load_component
 from alray.stage.clock import Clock
 from alray.stage.cuts import Cuts
 from alray.stage.disturbance import Slowdown
@@ -27,6 +27,7 @@ from alray.stage.loop import StageLoop
 from alray.stage.ports import Ports
 from alray.stage.profiler import Profiler
 from alray.stage.reduction import ReducedReplication
+from alray.stage.replica_state import load_replica_state
 from alray.stage.replication import Alone, Replication
 from alray.stage.stages.backpropagation import BackpropagationStage
 from alray.stage.stages.local_losses import LocalLossStage
@@ -88,6 +89,9 @@ def assemble_loop(
     """
     components = _components(assignment, network, device, replicas)
     replication = _replication(assignment, components, replicas)
+    if assignment.start.folder is not None:
+        for component in components:
+            load_replica_state(component, replication, assignment.start.folder, dict(assignment.start.hashes))
     stage = _stage(assignment, components, replication, network=network, device=device, ports=ports)
 
     def inputs(batch: Batch) -> Tensors:
@@ -131,9 +135,11 @@ def clock_for(assignment: Assignment) -> Clock:
 def _components(
     assignment: Assignment, network: Network, device: torch.device, replicas: ReplicaPeers | None
 ) -> list[Component]:
-    """The stage's components, loaded from the checkpoint that the run starts from."""
+    """The stage's components, with what the checkpoint that the run starts from has of them for all replicas."""
     own = assignment.plan.stage_plans[assignment.stage].components
     components = [network.component(index, device) for index in own]
+    for component in components:
+        component.f.replica = assignment.replica
     if assignment.start.folder is not None:
         hashes = dict(assignment.start.hashes)
         for component in components:
@@ -145,11 +151,8 @@ def _components(
 
 
 def _replication(assignment: Assignment, components: list[Component], replicas: ReplicaPeers | None) -> Replication:
-    """The stage among the same stage of all replicas, its state loaded from the checkpoint that the run starts from.
-
-    A checkpoint of fewer replicas has no state for some: those begin anew.
-    """
-    spec, plan, start = assignment.spec, assignment.plan, assignment.start
+    """The stage among the same stage of all replicas."""
+    spec, plan = assignment.spec, assignment.plan
     if replicas is None:
         return Alone(spec.data.batch_size)
     if assignment.data_parallel:
@@ -158,7 +161,7 @@ def _replication(assignment: Assignment, components: list[Component], replicas: 
         return DataParallelReplication(
             spec, plan, replica=assignment.replica, shares=assignment.shares, store=replicas.store
         )
-    replication = ReducedReplication(
+    return ReducedReplication(
         spec,
         plan,
         stage=assignment.stage,
@@ -170,12 +173,6 @@ def _replication(assignment: Assignment, components: list[Component], replicas: 
         in_turns=replicas.in_turns,
         timeout_s=replicas.timeout_s,
     )
-    if start.folder is not None:
-        for component in components:
-            state = load_replica_state(component.index, assignment.replica, start.folder, dict(start.hashes))
-            if state:
-                replication.load_state_dict(component.index, state)
-    return replication
 
 
 def _stage(

@@ -1,6 +1,6 @@
-"""A stage's part of a checkpoint: one file of weights and one of optimizer state for each component.
+"""The files of a checkpoint: one of weights and one of optimizer state for each component.
 
-A snapshot is a copy in memory, taken between two mini-batches. A thread writes files from it while training goes on.
+A snapshot is a copy in memory, taken between two mini-batches; `alray.stage.checkpoint_writer` writes files from it.
 Files belong to components, not to stages, so that any partition can read what another one wrote.
 """
 
@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +19,7 @@ from safetensors.torch import save as save_safetensors
 from alray.errors import CheckpointError
 from alray.nn.component import Component
 from alray.nn.encoder import row_major
-from alray.stage.replication import Replication
-from alray.stage.telemetry import CheckpointPart
-from alray.store import ComponentFile, step_folder
+from alray.store import ComponentFile
 
 
 def weights_file(index: int) -> str:
@@ -35,11 +30,6 @@ def optimizer_file(index: int) -> str:
     return f"component-{index:02d}.optimizer.pt"
 
 
-def replica_file(index: int, replica: int) -> str:
-    """The file for what one replica alone keeps of a component: the state of its gradients' compression."""
-    return f"component-{index:02d}.replica-{replica}.pt"
-
-
 @dataclass(frozen=True)
 class Snapshot:
     """A component as it was after a mini-batch."""
@@ -48,7 +38,6 @@ class Snapshot:
     weights: dict[str, torch.Tensor]
     optimizers: dict[str, dict[str, Any]]
     parameters: tuple[str, ...]  # names of the weights that are no buffers
-    replica_state: dict[str, torch.Tensor]
 
     def parameters_sha256(self) -> str:
         """Hash of the parameters, in their order. It is the same on every replica; buffers may differ."""
@@ -59,7 +48,7 @@ class Snapshot:
         return digest.hexdigest()
 
 
-def take_snapshot(component: Component, replica_state: dict[str, torch.Tensor] | None = None) -> Snapshot:
+def take_snapshot(component: Component) -> Snapshot:
     """A copy on the CPU that later updates do not change; weights are row-major, as safetensors files hold them."""
     weights = component.weights()
     held = {parameter.untyped_storage()._cdata for parameter in component.parameters()}
@@ -68,7 +57,6 @@ def take_snapshot(component: Component, replica_state: dict[str, torch.Tensor] |
         {name: row_major(_copied(value)) for name, value in weights.items()},
         {name: _copied(optimizer.state_dict()) for name, optimizer in component.optimizers().items()},
         tuple(name for name, value in weights.items() if value.untyped_storage()._cdata in held),
-        dict(replica_state or {}),
     )
 
 
@@ -89,32 +77,13 @@ def write_snapshot(snapshot: Snapshot, folder: Path) -> tuple[ComponentFile, ...
     # The order of names is kept beside the weights, because the hash of a network follows it.
     weights = save_safetensors(snapshot.weights, metadata={"order": "\n".join(snapshot.weights)})
     return (
-        _write(folder, weights_file(snapshot.index), weights),
-        _write(folder, optimizer_file(snapshot.index), buffer.getvalue()),
+        write_file(folder, weights_file(snapshot.index), weights),
+        write_file(folder, optimizer_file(snapshot.index), buffer.getvalue()),
     )
 
 
-def write_replica_state(snapshot: Snapshot, replica: int, folder: Path) -> tuple[ComponentFile, ...]:
-    """Write what this replica alone keeps of a component, if there is anything."""
-    if not snapshot.replica_state:
-        return ()
-    buffer = io.BytesIO()
-    torch.save(snapshot.replica_state, buffer)
-    return (_write(folder, replica_file(snapshot.index, replica), buffer.getvalue()),)
-
-
-def load_replica_state(index: int, replica: int, folder: Path, hashes: dict[str, str]) -> dict[str, torch.Tensor]:
-    """What `write_replica_state` wrote; empty where it wrote nothing. Raises CheckpointError for a damaged file."""
-    name = replica_file(index, replica)
-    if name not in hashes:
-        return {}
-    state: dict[str, torch.Tensor] = torch.load(
-        io.BytesIO(read_checked(folder, name, hashes[name])), weights_only=True, map_location="cpu"
-    )
-    return state
-
-
-def _write(folder: Path, name: str, content: bytes) -> ComponentFile:
+def write_file(folder: Path, name: str, content: bytes) -> ComponentFile:
+    """Write a file of a checkpoint whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f"{name}.partial"
     partial.write_bytes(content)
@@ -158,13 +127,18 @@ def load_component(component: Component, folder: Path, hashes: dict[str, str], *
     name = optimizer_file(component.index)
     content = read_checked(folder, name, _hash(hashes, folder, name))
     states = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+    load_optimizers(component, states, folder / name)
+
+
+def load_optimizers(component: Component, states: dict[str, Any], file: Path) -> None:
+    """Give a component's optimizers the states that `file` has of them. Raises CheckpointError if they do not fit."""
     for key, part in component.optimizers().items():
         try:
             part.load_state_dict(states[key])
         except ValueError as error:
             raise CheckpointError(
                 f"this is not the optimizer state of component {component.index}: {error}",
-                file=str(folder / name),
+                file=str(file),
                 mend="leave `optimizer.kind` and the model as they were, or start a new run",
             ) from error
 
@@ -177,59 +151,3 @@ def _hash(hashes: dict[str, str], folder: Path, name: str) -> str:
             mend="use the model that the checkpoint was written with: this one has more components",
         )
     return hashes[name]
-
-
-class CheckpointWriter:
-    """Writes snapshots in the background, one checkpoint at a time.
-
-    Replica 0 writes weights and optimizers, which are the same on all. Each replica writes what it alone keeps.
-    """
-
-    def __init__(
-        self,
-        checkpoints: Path,
-        emit: Callable[[CheckpointPart], None],
-        replication: Replication,
-    ) -> None:
-        """emit: is called with each part that is on disk."""
-        self._checkpoints, self._emit, self._replication = checkpoints, emit, replication
-        self._pending: Future[None] | None = None
-
-    def write(self, components: list[Component], step: int, *, final: bool) -> None:
-        """Take snapshots now and write them in the background. Waits for the checkpoint before it."""
-        began = time.perf_counter()
-        self.finish()
-        replication = self._replication
-        snapshots = [take_snapshot(component, replication.state_dict(component.index)) for component in components]
-        shares = replication.shares if replication.deals_shares else ()
-        executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"checkpoint-{step}")
-        self._pending = executor.submit(self._write, snapshots, step, final, began, shares)
-        executor.shutdown(wait=False)  # the thread ends with what it writes
-
-    def _write(self, snapshots: list[Snapshot], step: int, final: bool, began: float, shares: tuple[int, ...]) -> None:
-        folder = self._checkpoints / step_folder(step)
-        files: list[ComponentFile] = []
-        for snapshot in snapshots:
-            if self._replication.replica == 0:
-                files += write_snapshot(snapshot, folder)
-            files += write_replica_state(snapshot, self._replication.replica, folder)
-        parameters: tuple[tuple[int, str], ...] = ()
-        # Between two means, replicas that average weights differ.
-        if self._replication.count > 1 and not self._replication.averages_weights:
-            parameters = tuple((snapshot.index, snapshot.parameters_sha256()) for snapshot in snapshots)
-        duration_s = time.perf_counter() - began
-        self._emit(CheckpointPart(step, tuple(files), duration_s, final, parameters, shares))
-
-    def finish(self) -> None:
-        """Wait until everything is written. Raises CheckpointError where the disk refused it."""
-        if self._pending is None:
-            return
-        try:
-            self._pending.result()
-        except OSError as error:
-            raise CheckpointError(
-                f"a checkpoint could not be written: {error}",
-                file=str(self._checkpoints),
-                mend="make room on the disk or choose another --run-dir, then resume",
-            ) from error
-        self._pending = None

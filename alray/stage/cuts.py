@@ -15,19 +15,23 @@ from alray.data.dataset import Data
 from alray.nn.encoder import Tensors
 from alray.records import DepthAccuracy, EvaluationRecord
 from alray.stage.assignment import Assignment
-from alray.stage.checkpoint import CheckpointWriter
+from alray.stage.checkpoint_writer import CheckpointWriter
 from alray.stage.clock import Clock
 from alray.stage.evaluation import Evaluator
 from alray.stage.inference import Inference
 from alray.stage.leader import Control, Leader
 from alray.stage.ports import Ports
-from alray.stage.replication import Replication
+from alray.stage.replication import Replication, holding
 from alray.stage.stages.stage import Stage
 from alray.stage.telemetry import Telemetry
 
 
 class Cuts:
-    """One stage's part of every cut. Replica 0 decides and evaluates; every replica writes what it alone keeps."""
+    """One stage's part of every cut. Replica 0 decides and evaluates; every replica writes what it alone keeps.
+
+    Of replicas that average weights, cuts evaluate and keep the mean. It is not put into training, so a cut does not
+    change the run.
+    """
 
     def __init__(
         self,
@@ -89,13 +93,15 @@ class Cuts:
         """Send the cut on, then do this stage's part of it."""
         if self._ports.to_above is not None:
             yield from self._ports.to_above.send(Message(MessageKind.CUT, cut.step, flags=cut.flags, count=cut.count))
-        record = None
+        components, record = self._stage.components, None
+        with self._clock.pause("all_reduce"):
+            means = yield from self._replication.mean_weights(cut.step)
         if cut.flags & CutFlag.EVALUATE:
-            with self._clock.pause("evaluation"):
+            with self._clock.pause("evaluation"), holding(components, means):
                 record = yield from self._evaluate(cut, evaluator)
         if cut.flags & CutFlag.CHECKPOINT:
             with self._clock.pause("checkpoint"):
-                self._writer.write(self._stage.components, cut.step, final=bool(cut.flags & CutFlag.STOP))
+                self._writer.write(components, cut.step, means, final=bool(cut.flags & CutFlag.STOP))
         return record
 
     def _evaluate(self, cut: Message, evaluator: Evaluator | None) -> Waiting[EvaluationRecord | None]:

@@ -1,28 +1,31 @@
 """Replicas that average gradients by alray's own all-reduces: one flat sum for each component.
 
-The sums run in a thread of their own, over a process group of the replicas of one stage. Operations that may have to
-wait are generators (see `alray.channel.edge`).
+What losses need of all replicas goes the same way. The sums run in a thread of their own, over a process group of the
+replicas of one stage. Operations that may have to wait are generators (see `alray.channel.edge`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 import torch.distributed as dist
 
+from alray.channel.all_reduce.algorithm import AllReduce
 from alray.channel.all_reduce.registry import ALL_REDUCES
 from alray.channel.compression.layout import Layout
 from alray.channel.compression.registry import make_compression
 from alray.channel.edge import Waiting
 from alray.channel.gradient_reducer import GradientReducer, communication_thread
+from alray.channel.row_gather import RowGather
 from alray.nn.component import Component
 from alray.plan.plan import Plan
+from alray.plan.shares import shares_of_part
 from alray.seeds import derive_seed
 from alray.spec.models import Spec
 from alray.stage.clock import AmongReplicas
-from alray.stage.replication import LOOK_S, SeveralReplicas
+from alray.stage.replication import LOOK_S, MeanWeights, SeveralReplicas, trained
 
 
 class ReducedReplication(SeveralReplicas):
@@ -42,14 +45,14 @@ class ReducedReplication(SeveralReplicas):
         in_turns: bool,
         timeout_s: float,
     ) -> None:
-        """group: one rank for each replica of this stage, for gradients alone; the rest as in `SeveralReplicas`."""
+        """group: one rank for each replica of this stage, for this object alone; the rest as in `SeveralReplicas`."""
         super().__init__(spec, plan, stage=stage, replica=replica, shares=shares, store=store, in_turns=in_turns)
         self.averages_gradients = not self.averages_weights
-        thread = communication_thread()
-        self._parameters = {
-            component.index: [parameter for parameter in component.parameters() if parameter.requires_grad]
-            for component in components
-        }
+        self._parameters = {component.index: trained(component) for component in components}
+        self._algorithm, self._group, self._timeout_s = ALL_REDUCES[spec.replicas.all_reduce], group, timeout_s
+        self._thread = communication_thread()
+        self._started: list[int] = []  # components whose gradients are being averaged
+        self._gathers: dict[int, RowGather] = {}
         self._reducers: dict[int, GradientReducer] = {}
         for index, parameters in self._parameters.items():
             layout = Layout.of(parameters)
@@ -57,40 +60,73 @@ class ReducedReplication(SeveralReplicas):
             seed = derive_seed(spec.seed, "compression", index) % 2**63
             self._reducers[index] = GradientReducer(
                 layout,
-                over=ALL_REDUCES[spec.replicas.all_reduce](group, timeout_s=timeout_s),
+                over=self._all_reduce(),
                 compression=make_compression(layout=layout, seed=seed, **settings),
-                thread=thread,
+                thread=self._thread,
+                may_lack=spec.trains_own_code,
             )
+
+    def _all_reduce(self) -> AllReduce:
+        return self._algorithm(self._group, timeout_s=self._timeout_s)
 
     def account(self) -> AmongReplicas:
         reducers = self._reducers.values()
+        gathered_bytes = sum(gather.bytes_sent for gather in self._gathers.values())
         return AmongReplicas(
             share=self.shares[self.replica],
-            bytes_sent=sum(reducer.bytes_sent for reducer in reducers),
+            bytes_sent=sum(reducer.bytes_sent for reducer in reducers) + gathered_bytes,
             communication_s=sum(reducer.communication_s for reducer in reducers),
         )
 
     def start(self, component: Component, samples: int) -> None:
+        """Gradients that wait for their update are multiplied by the weight of their own mini-batch: it may change."""
+        weight, optimizers = self.weight(samples), component.optimizers().values()
+        due = [optimizer.gather(weight) for optimizer in optimizers]
+        if not all(due):
+            return
+        self._started.append(component.index)
         gradients = [parameter.grad for parameter in self._parameters[component.index]]
-        self._reducers[component.index].start(gradients, self.weight(samples))
+        weighted = any(optimizer.accumulates for optimizer in optimizers)
+        self._reducers[component.index].start(gradients, weight, weighted=weighted)
 
     def finish(self) -> Waiting[None]:
-        yield from self._reduced()
-        for index, reducer in self._reducers.items():
-            for parameter, gradient in zip(self._parameters[index], reducer.wait(), strict=True):
+        yield from self._all_done(self._reducers.values())
+        started, self._started = self._started, []
+        for index in started:
+            for parameter, gradient in zip(self._parameters[index], self._reducers[index].wait(), strict=True):
                 parameter.grad = gradient
 
+    def start_gather(self, component: Component, own: torch.Tensor, samples: int) -> None:
+        gather = self._gathers.get(component.index)
+        if gather is None:
+            gather = self._gathers[component.index] = RowGather(self._all_reduce(), self._thread)
+        gather.start(own, shares_of_part(self.shares, samples))
+
+    def gathered(self) -> Waiting[dict[int, torch.Tensor]]:
+        yield from self._all_done(self._gathers.values())
+        return {index: gather.wait() for index, gather in self._gathers.items()}
+
     def average_weights(self, step: int) -> Waiting[None]:
-        if step % self._average_every:
-            return
+        if step % self._average_every == 0:
+            yield from self._mean({index: [each.detach() for each in held] for index, held in self._parameters.items()})
+
+    def mean_weights(self, step: int) -> Waiting[MeanWeights]:
+        if not self.averages_weights or step % self._average_every == 0:
+            return {}
+        copies = {index: [each.detach().clone() for each in held] for index, held in self._parameters.items()}
+        yield from self._mean(copies)
+        return copies
+
+    def _mean(self, weights: MeanWeights) -> Waiting[None]:
+        """Replace these tensors by their mean over the replicas."""
         for index, reducer in self._reducers.items():
-            reducer.start([parameter.detach() for parameter in self._parameters[index]], self.weight(self._batch_size))
-        yield from self._reduced()
+            reducer.start(weights[index], self.weight(self._batch_size))
+        yield from self._all_done(self._reducers.values())
         for reducer in self._reducers.values():
             reducer.wait()
 
-    def _reduced(self) -> Waiting[None]:
-        while self._in_turns and not all(reducer.done for reducer in self._reducers.values()):
+    def _all_done(self, under_way: Collection[GradientReducer | RowGather]) -> Waiting[None]:
+        while self._in_turns and not all(each.done for each in under_way):
             yield
             time.sleep(LOOK_S)
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from alray.channel.edge import Waiting
 from alray.nn.component import Component
@@ -20,8 +22,34 @@ from alray.plan.shares import balanced_shares, shares_of_part
 from alray.spec.models import Spec
 from alray.stage.clock import AmongReplicas
 
+MeanWeights = dict[int, list[torch.Tensor]]
+"""The parameters that training changes (`trained`), by component."""
+
 LOOK_S = 2.0e-4
 """How often replicas that take turns look whether what they wait for has come."""
+
+
+@contextmanager
+def holding(components: Sequence[Component], weights: MeanWeights) -> Iterator[None]:
+    """Within it, components hold these weights instead of their own; where there are none of a component, its own."""
+    held = [
+        (parameter, parameter.data, value)
+        for component in components
+        if component.index in weights
+        for parameter, value in zip(trained(component), weights[component.index], strict=True)
+    ]
+    try:
+        for parameter, _, value in held:
+            parameter.data = value
+        yield
+    finally:
+        for parameter, own, _ in held:
+            parameter.data = own
+
+
+def trained(component: Component) -> list[nn.Parameter]:
+    """The parameters of a component that training changes."""
+    return [parameter for parameter in component.parameters() if parameter.requires_grad]
 
 
 class Replication(ABC):
@@ -50,21 +78,42 @@ class Replication(ABC):
         """How many of the samples of a mini-batch this replica takes."""
         return shares_of_part(self.shares, samples)[self.replica]
 
+    def first_sample(self, samples: int) -> int:
+        """The place in a mini-batch of so many samples of the first one that this replica takes."""
+        return sum(shares_of_part(self.shares, samples)[: self.replica])
+
     def account(self) -> AmongReplicas | None:
         """For the record: share, bytes sent and time spent so far. None where there is one replica."""
         return None
 
     def start(self, component: Component, samples: int) -> None:
-        """Begin to average a component's gradients over all replicas, for a mini-batch of so many samples in all."""
+        """After B of a component, in a mini-batch of so many samples in all: take its gradients.
+
+        Where the mini-batch completes an update, begin to average them over all replicas.
+        """
         return
 
     def finish(self) -> Waiting[None]:
-        """Wait until every gradient is the average over all replicas, and put it in its place."""
+        """Wait until every gradient that `start` began with is the average over all replicas, and put it in place."""
         yield from ()
+
+    def start_gather(self, component: Component, own: torch.Tensor, samples: int) -> None:
+        """Begin to gather `[N, D]` of every replica, one row for each of the `samples` of a mini-batch in all."""
+        raise AssertionError("only replicas of stages gather")
+
+    def gathered(self) -> Waiting[dict[int, torch.Tensor]]:
+        """Wait for what `start_gather` began: by component, `[samples, D]` in the order of the mini-batch."""
+        yield from ()
+        return {}
 
     def average_weights(self, step: int) -> Waiting[None]:
         """Model averaging, after mini-batch `step`: where it is due, weights become the mean over all replicas."""
         yield from ()
+
+    def mean_weights(self, step: int) -> Waiting[MeanWeights]:
+        """For a cut after mini-batch `step`: the mean over all replicas, where they differ. Nothing is changed."""
+        yield from ()
+        return {}
 
     def deal(self, epoch: int, compute_s: float) -> Waiting[None]:
         """After an epoch: new shares, from the seconds this stage computed."""

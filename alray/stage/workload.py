@@ -11,11 +11,14 @@ import torch
 
 from alray.data.dataset import Data, open_data
 from alray.device import devices
+from alray.errors import DataError
 from alray.nn.encoder import EncoderFacts
 from alray.nn.network import Network
 from alray.nn.shape import Shape
 from alray.schedules.table import SCHEDULES
+from alray.spec.method import SupervisedContrastive
 from alray.spec.models import Spec
+from alray.spec.replica_checks import last_batch_fault
 from alray.user_code import UserCode
 
 
@@ -89,22 +92,39 @@ class Workload:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know before this runs, one sentence each."""
-        replicas = self.spec.replicas
-        normalises = any(encoder.normalises_batches for encoder in self.network.encoders)
-        if replicas.count > 1 and normalises and not replicas.sync_batch_norm:
-            return (
+        """What the user should know before this runs, one sentence each: where replicas are not one process."""
+        spec, encoders = self.spec, self.network.encoders
+        if spec.replicas.count == 1:
+            return ()
+        notes = []
+        not_one = f"{spec.replicas.count} replicas do not train exactly what one process would train"
+        if any(encoder.normalises_batches for encoder in encoders) and not spec.replicas.sync_batch_norm:
+            notes.append(
                 "batch normalisation computes its statistics on each replica's share of the mini-batch: "
-                f"{replicas.count} replicas do not train exactly what one process would train; "
-                "replicas.sync_batch_norm=true computes them over all replicas",
+                f"{not_one}; replicas.sync_batch_norm=true computes them over all replicas"
             )
-        return ()
+        if isinstance(spec.method, SupervisedContrastive) and not spec.method.gather and len(encoders) > 1:
+            notes.append(
+                "contrastive losses compare the samples of each replica's share of the mini-batch: "
+                f"{not_one}; method.gather=true compares those of all replicas"
+            )
+        if any(encoder.draws and not encoder.own for encoder in encoders):
+            notes.append(f"each replica draws its own dropout masks: {not_one}, but the same on average")
+        return tuple(notes)
 
 
 def open_training_data(spec: Spec, load: Callable[[str], Any]) -> Data:
     """Open the data of a run. In a pipeline of backpropagation every text is padded to the same width, because the
-    stages fix the shapes of their messages before the run."""
-    return open_data(spec.data, seed=spec.seed, load=load, fixed_length=SCHEDULES[spec.schedule].is_pipeline)
+    stages fix the shapes of their messages before the run.
+
+    Raises DataError, also if the replicas cannot share the last mini-batch of an epoch.
+    """
+    data = open_data(spec.data, seed=spec.seed, load=load, fixed_length=SCHEDULES[spec.schedule].is_pipeline)
+    fault = last_batch_fault(spec, data.num_train)
+    if fault is not None:
+        message, mend = fault
+        raise DataError(message, key="data.last_batch", mend=mend)
+    return data
 
 
 def network_of(

@@ -26,6 +26,7 @@ from alray.user_code import FAULTS_OF_USER_CODE
 Format = Literal["safetensors", "torch_export", "onnx"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 ENDINGS: dict[Format, str] = {"safetensors": ".safetensors", "torch_export": ".pt2", "onnx": ".onnx"}
+_BATCH = "batch"  # the name of the dimension whose size is the number of samples
 _EXAMPLES = 2  # samples to trace a graph with; with one sample, torch would fix the number of samples to one
 
 
@@ -98,10 +99,17 @@ def _write_torch_export(route: Route, header: RouteHeader, file: Path) -> None:
 def _write_onnx(route: Route, header: RouteHeader, file: Path) -> None:
     for library in ("onnx", "onnxscript"):
         _require(library)
-    names = list(_dynamic_sizes(route, header))
+    free = _dynamic_sizes(route, header)
+    # ONNX takes the names of dimensions from here; those of the graph are numbers.
+    named = {name: {place: size.__name__ for place, size in sizes.items()} for name, sizes in free.items()}
     with _explained(), _without_warnings():
         program = torch.onnx.export(
-            _traced(route, header), dynamo=True, input_names=names, output_names=["scores"], verbose=False
+            _traced(route, header),
+            dynamo=True,
+            input_names=list(free),
+            output_names=["scores"],
+            dynamic_shapes=named,
+            verbose=False,
         )
     assert program is not None
     program.model.metadata_props[HEADER] = header.model_dump_json()
@@ -129,7 +137,7 @@ def _traced(route: Route, header: RouteHeader) -> ExportedProgram:
 
 def _dynamic_sizes(route: Route, header: RouteHeader) -> dict[str, dict[int, Any]]:
     """The sizes of each input that are free at run time, by dimension."""
-    free: dict[int, Any] = {0: Dim("N")}
+    free: dict[int, Any] = {0: Dim(_BATCH)}
     if header.sample.words is None:
         return {"samples": free}
     # torch.export supports recurrent layers of one length only. Texts are padded to it, and the mask marks their words.
@@ -141,7 +149,7 @@ def _dynamic_sizes(route: Route, header: RouteHeader) -> dict[str, dict[int, Any
 
 def _inputs(route: Route, header: RouteHeader, kind: Format) -> dict[str, list[int | str]]:
     """The shape of each input. A safetensors route runs in alray, which takes texts of any length."""
-    shape: list[int | str] = ["N", *header.sample]
+    shape: list[int | str] = [_BATCH, *header.sample]
     if header.sample.words is None:
         return {"samples": shape}
     if kind == "safetensors" or 1 in _dynamic_sizes(route, header)["samples"]:

@@ -32,9 +32,12 @@ def backward(net: nn.Module, s: torch.Tensor, labels: torch.Tensor) -> list[Any]
     return [parameter.grad for parameter in net.parameters()]
 
 
-def reducer(layout: Layout, group: Any, thread: Any, *, name: str = "ring", kind: str = "none") -> GradientReducer:
+def reducer(
+    layout: Layout, group: Any, thread: Any, *, name: str = "ring", kind: str = "none", may_lack: bool = False
+) -> GradientReducer:
     over = ALL_REDUCES[name](group, timeout_s=20.0)
-    return GradientReducer(layout, over=over, compression=make_compression(kind, layout), thread=thread)
+    compression = make_compression(kind, layout)
+    return GradientReducer(layout, over=over, compression=compression, thread=thread, may_lack=may_lack)
 
 
 @pytest.mark.parametrize("name", ALL_REDUCES)
@@ -71,6 +74,25 @@ def test_a_gradient_that_is_missing_counts_as_zeros(on_ranks):
 
     assert on_ranks(2, work) == [[[2.0, 4.0], [0.0, 0.0]]] * 2
     assert given[0][0].tolist() == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("kind", ["none", "bf16", "top_k"])
+def test_a_gradient_that_no_rank_has_stays_missing_where_it_may_lack(on_ranks, kind):
+    """But what a compression kept of earlier gradients is given out, so that nothing of them is lost."""
+    layout = Layout((torch.Size([2]), torch.Size([3]), torch.Size([4])))
+    given = [[torch.tensor([4.0, 8.0]), None, None], [None, None, None]]
+
+    def work(rank: int, group: Any) -> list[Any]:
+        with communication_thread() as thread:
+            averaging = reducer(layout, group, thread, kind=kind, may_lack=True)
+            for _ in range(2):  # a second time: top_k sends one entry at a time
+                averaging.start([None if each is None else each.clone() for each in given[rank]], 0.5)
+                found = averaging.wait()
+            averaging.start([None] * 3, 0.5)
+            return [found[0].tolist(), *found[1:], averaging.wait()[0] is None]
+
+    wanted = {"none": [[2.0, 4.0], None, None, True], "bf16": [[2.0, 4.0], None, None, True]}
+    assert on_ranks(2, work) == [wanted.get(kind, [[0.0, 4.0], None, None, False])] * 2
 
 
 def test_components_are_reduced_in_the_order_of_start_and_waited_for_in_any(on_ranks):

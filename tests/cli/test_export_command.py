@@ -118,7 +118,7 @@ def test_an_exported_file_of_pictures_predicts_as_the_run(
 ) -> None:
     file = tmp_path / "moved" / "route.safetensors"
     said = alray("export", images, "--format", "safetensors", "--depth", depth, "--output", file, "--json").json
-    assert (said["file"], said["depth"], said["inputs"]) == (str(file), depth, {"samples": ["N", 3, 8, 8]})
+    assert (said["file"], said["depth"], said["inputs"]) == (str(file), depth, {"samples": ["batch", 3, 8, 8]})
     assert said["bytes"] == file.stat().st_size
     shutil.copy(images / "code" / "own_blocks.py", file.parent)
     of_run = alray("predict", images, picture, "--depth", depth, "--json").json
@@ -140,7 +140,7 @@ def test_an_exported_file_of_text_needs_neither_run_nor_data(
         data.with_suffix(".gone").rename(data)
     assert of_file == of_run
     assert [entry["input"] for entry in of_file["predictions"]] == list(LINES)
-    assert written[-1] == "takes samples [N, T], mask [N, T]"
+    assert written[-1] == "takes samples [batch, T], mask [batch, T]"
 
 
 @pytest.mark.parametrize("method", ["backpropagation", "supervised_contrastive"])
@@ -165,7 +165,7 @@ def test_a_graph_of_torch_gives_the_runs_scores(
     said = alray("export", run, "--format", "torch_export", "--depth", depth, "--output", file, "--json").json
     network, tensors = batch_of(run)
     if which == "text":
-        assert said["inputs"]["mask"] == ["N", length or "T"]
+        assert said["inputs"]["mask"] == ["batch", length or "T"]
     extra = {f"{HEADER}.json": ""}
     graph = torch.export.load(file, extra_files=extra).module()
     assert parse_header(extra[f"{HEADER}.json"], "").classes == network.workload.data.classes
@@ -187,6 +187,7 @@ def test_a_graph_of_onnx_gives_the_runs_scores(
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     assert parse_header(session.get_modelmeta().custom_metadata_map[HEADER], "").depth == depth
     assert [given.name for given in session.get_inputs()] == ["samples", "mask"][: len(tensors)]
+    assert {given.shape[0] for given in (*session.get_inputs(), *session.get_outputs())} == {"batch"}
     for rows in (tensors, [tensor[:1] for tensor in tensors]):
         given = padded(rows, length)
         fed = {entry.name: tensor.numpy() for entry, tensor in zip(session.get_inputs(), given, strict=True)}

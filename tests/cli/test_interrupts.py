@@ -53,12 +53,16 @@ def start(command: list[str], *arguments: str | Path) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [*command, "run", *map(str, arguments), *LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    wait_for_a_step(process)
+    return process
+
+
+def wait_for_a_step(process: subprocess.Popen[Any]) -> None:
     until_s = time.monotonic() + 60
     records = Path("out/records.jsonl")
     while not records.exists() or '"kind":"step"' not in records.read_text():
         assert process.poll() is None and time.monotonic() < until_s, process.communicate()
         time.sleep(0.02)
-    return process
 
 
 def end(process: subprocess.Popen[str]) -> Ended:
@@ -86,6 +90,43 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_bits(
     assert (resumed.code, resumed.json["status"], resumed.json["steps"]) == (0, "finished", 1000)
     unbroken = alray("run", spec, long, "run.evaluate_every=null", "--inline", "--json").json
     assert resumed.json["weights_sha256"] == unbroken["weights_sha256"]
+
+
+@pytest.mark.parametrize("engine", [["--inline"], pytest.param([], id="ray", marks=pytest.mark.full)])
+def test_a_closed_terminal_ends_a_run_with_a_checkpoint(spec: Path, command: list[str], engine: list[str]) -> None:
+    """A shell whose terminal is closed sends SIGHUP to the whole group, and nothing can be written any more."""
+    arguments = ["run", str(spec), "run.steps=100000", "run.evaluate_every=null", "run.checkpoint=null"]
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [*command, *arguments, *engine, "--run-dir", "out"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    try:
+        os.close(theirs)
+        wait_for_a_step(process)
+        os.close(ours)
+        os.killpg(process.pid, signal.SIGHUP)
+        assert process.wait(timeout=60) == 130
+    finally:
+        process.kill()
+    assert json.loads(Path("out/summary.json").read_text())["status"] == "interrupted"
+    assert len(list(Path("out/checkpoints").glob("*/manifest.json"))) == 1
+
+
+def test_a_run_under_nohup_goes_on() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            interrupts.count_from_now()
+            os.kill(os.getpid(), signal.SIGHUP)
+            interrupts.hold()
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert interrupts.count == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_the_second_interrupt_does_not_wait_for_a_block_that_hangs(spec: Path, command: list[str]) -> None:

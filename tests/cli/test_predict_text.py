@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,20 @@ def test_lines_and_files(alray: Callable[..., Any], trained_on_text: Path, tmp_p
     assert {prediction["depth"] for prediction in predictions} == {2}
     shallow = alray("predict", trained_on_text, "the apple", "--depth", "1")
     assert shallow.out.startswith("the apple: fruit (")
+
+
+def test_the_names_of_a_file_are_those_of_the_answer(alray: Callable[..., Any], tmp_path: Path) -> None:
+    """A header, and classes by name in the second column: the summary lists them, and predictions answer with them."""
+    words = {"tool": ("hammer", "saw"), "fruit": ("apple", "pear")}
+    lines = [f"the {word},{name}\n" for name, group in words.items() for word in group * 20]
+    (tmp_path / "train.csv").write_text("text,kind\n" + "".join(lines), encoding="utf-8")
+    text = TEXT.replace("train: train.csv", "train: train.csv, label_column: kind")
+    (tmp_path / "text.yaml").write_text(text, encoding="utf-8")
+    assert alray("run", tmp_path / "text.yaml", "--inline", "--run-dir", tmp_path / "run").code == 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["classes"] == ["fruit", "tool"]
+    (found,) = alray("predict", tmp_path / "run", "the saw", "--json").json["predictions"]
+    assert (found["label"], found["class_index"]) == ("tool", 1)
+    assert alray("predict", tmp_path / "run", "the pear").out.startswith("the pear: fruit (")
 
 
 def test_a_file_that_is_not_text(alray: Callable[..., Any], trained_on_text: Path, tmp_path: Path) -> None:

@@ -43,6 +43,60 @@ def test_validate_tells_every_problem_of_every_file(alray: Callable[..., Any], s
     ]
 
 
+OWN = """\
+raise_if_run = 1 / {run}
+
+import torch
+from torch import nn
+
+
+class Scale(nn.Module):
+    def __init__(self, input, by):
+        super().__init__()
+        self.by = nn.Parameter(torch.full(tuple(input), float(by)))
+
+    def forward(self, s):
+        return s * self.by
+"""
+
+
+def test_validate_looks_for_data_and_classes_and_runs_nothing(alray: Callable[..., Any], spec: Path) -> None:
+    text = spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:own.Scael', by: 2}", 1)
+    data = text.splitlines()[1]
+    Path("own.py").write_text(OWN.format(run=0))
+    Path("y.yaml").write_text(text.replace(data, "data: {source: image_folder, train: pictures, image_size: 4}"))
+    said = alray("validate", "y.yaml", "--json")
+    assert (said.code, said.err) == (2, "")
+    assert [(error["file"], error["line"], error["key"]) for error in said.json["errors"]] == [
+        ("y.yaml", 2, "data.train"),
+        ("y.yaml", 5, "model.components[0].block"),
+    ]
+    assert said.json["errors"][0]["message"] == f"there is no folder `{Path.cwd() / 'pictures'}`"
+    assert said.json["errors"][1]["mend"] == "did you mean `Scale`?"
+    Path("pictures").mkdir()
+    Path("y.yaml").write_text(Path("y.yaml").read_text().replace("Scael", "Scale"))
+    assert alray("validate", "y.yaml").code == 0
+
+
+def test_validate_deep_opens_the_data_and_builds_the_network(alray: Callable[..., Any], spec: Path) -> None:
+    text = spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:own_deep.Scale', by: 2}", 1)
+    Path("own_deep.py").write_text(OWN.format(run=1))
+    Path("y.yaml").write_text(text)
+    said = alray("validate", "y.yaml", "--deep")
+    assert said.out == "y.yaml: ok (associated_learning, streamed, 3 components, 2 stages, 90 training samples)\n"
+    assert alray("validate", "y.yaml", "--deep", "--json").json["specs"][0]["samples"] == 90
+    Path("y.yaml").write_text(text.replace("by: 2", "bye: 2"))
+    Path("folder").mkdir()
+    data = "data: {source: image_folder, train: folder, image_size: 4}"
+    Path("z.yaml").write_text(text.replace(text.splitlines()[1], data))
+    assert alray("validate", "y.yaml", "z.yaml").code == 0
+    said = alray("validate", "y.yaml", "z.yaml", "--deep")
+    assert said.code == 2
+    block, folder = said.err.splitlines()
+    assert block.startswith("y.yaml:5: model.components[0]: block `python:own_deep.Scale` cannot be built")
+    assert folder.startswith(f"{Path.cwd() / 'folder'}: data.train: the folder has no subfolders; ")
+
+
 def test_schema(alray: Callable[..., Any]) -> None:
     assert alray("schema").out == schema_text()
     assert alray("schema", "--records", "--json").json == json_schema()

@@ -38,8 +38,8 @@ def picture(ending: str = "PNG") -> bytes:
     return file.getvalue()
 
 
-def csv(place: str, train: str | bytes, **others: str) -> BadData:
-    test = ", test: test.csv" if "test" in others else ""
+def csv(place: str, train: str | bytes, *, keys: str = "", **others: str) -> BadData:
+    test = (", test: test.csv" if "test" in others else "") + keys
     files: Files = {f"{name}.{'txt' if name == 'classes' else 'csv'}": text for name, text in others.items()}
     return BadData(place, f"source: text_csv, train: train.csv{test}", {"train.csv": train, **files})
 
@@ -89,17 +89,29 @@ BAD_DATA = (
     csv("train.csv:2", '"1","a","b"\n"2","a"\n'),
     csv("train.csv:2", '"1","a","b"\n"2","a","b","c"\n'),
     csv("train.csv:1", '"1"\n'),
-    csv("train.csv:1", "Class Index,Title,Description\n"),
+    csv("train.csv data.train", "Class Index,Title,Description\n"),
+    csv("train.csv data.train", ""),
     csv("train.csv:2", '"1","a","b"\n"-1","a","b"\n'),
     csv("train.csv:2", '"1","a","b"\n"²","a","b"\n'),
-    csv("train.csv:2", '"1","a","b"\n"0","a","b"\n'),
+    csv("train.csv:3", '"1","a","b"\n"2","a","b"\n"3a","a","b"\n'),
     csv("train.csv:2", b'"1","a","b"\n"2","a\xff","b"\n'),
     csv("train.csv:5", b'"1","a","b\n\n"\n"2","a","b"\n"1","\xe9t\xe9","b"\n'),
     csv("train.csv:2", '"1","a","b"\n"2","left open\n"1","a","b"\n'),
     csv("train.csv:3", '"1","a","b"\n\n"2","a","left open\n1,2,3\n'),
-    csv("train.csv data.train", '"1","a","b"\n"999","a","b"\n'),
+    csv("train.csv:2", '"1","a","b"\n"999","a","b"\n'),
     csv("test.csv:2", "1,a,b\n2,a,b\n", test="1,a,b\n3,a,b\n"),
     csv("test.csv:1", "1,a,b\n2,a,b\n", test="1,a\n"),
+    csv("train.csv:1 data.label_column", "text,class\na,good\n", keys=", label_column: sentiment"),
+    csv("train.csv:1 data.text_columns", "1,a\n", keys=", text_columns: [1, 2]"),
+    csv("train.csv:3", "text,label\na,good\nb,\n"),
+    csv("train.csv:2", "good,a\nbda,b\n", keys=", header: false, classes: [good, bad]"),
+    csv("test.csv:3", "text,label\na,good\nb,bad\n", test="text,label\na,good\nb,worse\n"),
+    csv(
+        "test.csv:1 data.label_column",
+        "text,label\na,good\nb,bad\n",
+        test="text,class\na,good\n",
+        keys=", label_column: label",
+    ),
     csv("classes.txt", "1,a\n", classes="\n"),
     csv("classes.txt", "1,a\n", classes="a\na\n"),
     # Folders with one subfolder for each class.

@@ -24,7 +24,7 @@ def no_code(reference: str) -> type:
 
 def test_digits_has_a_fixed_stratified_test_split() -> None:
     train, test = Digits().open("train"), Digits().open("test")
-    assert (len(train), len(test)) == (1437, 360)
+    assert (len(train), len(test)) == (spec.Digits(source="digits").training_set, 360) == (1437, 360)
     counts = torch.bincount(test.labels, minlength=10)
     whole = torch.bincount(torch.cat([train.labels, test.labels]), minlength=10)
     assert ((counts - whole * 360 / 1797).abs() < 1).all()

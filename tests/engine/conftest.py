@@ -153,6 +153,7 @@ class Workshop:
         name: str = "run",
         watching: Watching | None = None,
         asked: Asked | None = None,
+        allow_change: bool = False,
     ) -> Finished:
         return resume_run(
             self.folder / name,
@@ -160,7 +161,7 @@ class Workshop:
             Options(inline=inline, pages=False),
             watching or Watching(),
             asked or Asked(),
-            allow_change=False,
+            allow_change=allow_change,
         )
 
 

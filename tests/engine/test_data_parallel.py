@@ -10,7 +10,7 @@ import pytest
 from alray.errors import RequestError
 
 from .conftest import Workshop
-from .test_replicas import ADAM, BP, SGD, SPEC, distance, replicas
+from .test_replicas import ADAM, BP, DRAWN, OWN, SGD, SPEC, distance, replicas
 from .test_sync_batch_norm import SHARED
 from .test_sync_batch_norm import SPEC as NORMALISED
 
@@ -38,6 +38,13 @@ def test_with_statistics_over_all_replicas(replicated, processes) -> None:
     replicated.spec.write_text(NORMALISED)
     one = replicated.run(*ADAM[0], *BP, name="one")
     run = replicated.run(*ADAM[0], *DDP, *replicas(2), SHARED, inline=False)
+    assert distance(run, one) <= ADAM[1]
+
+
+def test_a_parameter_without_a_gradient_stays(replicated, processes) -> None:
+    (replicated.folder / "own.py").write_text(OWN)
+    one = replicated.run(*ADAM[0], *BP, *DRAWN, name="one")
+    run = replicated.run(*ADAM[0], *DDP, *DRAWN, *replicas(2), inline=False)
     assert distance(run, one) <= ADAM[1]
 
 

@@ -8,10 +8,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from alray.errors import SpecError
 from alray.orchestrate import Finished
 from alray.records import read
+from alray.store import checkpoint_folder
+from alray.trained.requests import evaluate_run
 
-from .conftest import Workshop
+from .conftest import Watching, Workshop
 
 SPEC = """
 name: replicas
@@ -48,6 +51,7 @@ class Slow(torch.nn.Module):
 SGD = (["optimizer={kind: sgd, lr: 0.1, momentum: 0.9}"], 1e-5)
 ADAM = (["optimizer={kind: adam, lr: 0.01}", "run.precision=float64"], 1e-10)
 BP = ["method=backpropagation", "pipeline.schedule=single"]
+SCPL = ["method={kind: supervised_contrastive, projection_dim: 10, gather: true}"]
 ALL_REDUCES = ("backend", "ring", "halving_doubling", "tree", "star")
 
 
@@ -72,6 +76,18 @@ def distance(run: Finished, reference: Finished) -> float:
     return float((weights(run) - expected).norm() / expected.norm())
 
 
+def losses(run: Finished) -> list[float]:
+    """All losses, in order."""
+    records = read(Path(run.summary.run_dir) / "records.jsonl")
+    return [
+        value
+        for record in records
+        if record.kind == "step"
+        for named in record.losses.values()
+        for value in named.values()
+    ]
+
+
 def replicas(count: int, *more: str) -> list[str]:
     return [f"replicas.count={count}", *more]
 
@@ -88,6 +104,27 @@ def test_equal_one_process_on_the_whole_mini_batch(replicated, method, setting) 
         assert run.summary.accuracy == one.summary.accuracy
         assert run.summary.all_reduce_bytes > 0
     assert run.summary.shares == [5, 17, 42]
+
+
+@pytest.mark.parametrize("method", ["decoupled_greedy", SCPL[0].removeprefix("method=")], ids=["greedy", "gather"])
+def test_other_methods_equal_one_process(replicated, method) -> None:
+    overrides = [*ADAM[0], f"method={method}", "data.last_batch=keep", "data.samples=365"]
+    one = replicated.run(*overrides, name="one")
+    layout = replicas(3, "replicas.shares=[5, 17, 42]", "pipeline.partition=[1,2]")
+    run = replicated.run(*overrides, *layout, name="several")
+    assert distance(run, one) <= ADAM[1]
+    assert losses(run) == pytest.approx(losses(one), rel=1e-9)
+
+
+def test_contrasts_within_shares_are_told(replicated) -> None:
+    one = replicated.run(*SCPL, *ADAM[0], name="one")
+    watching = Watching()
+    run = replicated.run(*SCPL, "method.gather=false", *ADAM[0], *replicas(2), watching=watching)
+    assert distance(run, one) > 1e-3
+    assert watching.notes == [
+        "contrastive losses compare the samples of each replica's share of the mini-batch: 2 replicas do not train "
+        "exactly what one process would train; method.gather=true compares those of all replicas"
+    ]
 
 
 @pytest.mark.full
@@ -115,16 +152,6 @@ def test_the_last_mini_batch_may_be_smaller(replicated) -> None:
 
 
 def test_losses_are_means_over_all_samples(replicated) -> None:
-    def losses(run: Finished) -> list:
-        records = read(Path(run.summary.run_dir) / "records.jsonl")
-        return [
-            value
-            for record in records
-            if record.kind == "step"
-            for named in record.losses.values()
-            for value in named.values()
-        ]
-
     one = replicated.run(*ADAM[0], name="one")
     run = replicated.run(*ADAM[0], *replicas(3, "replicas.shares=[5, 17, 42]"), name="several")
     assert losses(run) == pytest.approx(losses(one), rel=1e-9)
@@ -150,6 +177,120 @@ def test_averaged_weights(replicated) -> None:
     assert 1e-9 < distance(apart, one) < 0.2 * distance(alone, one)
 
 
+@pytest.mark.parametrize("method", [[], BP], ids=["al", "bp"])
+def test_gathered_gradients_are_averaged_once_an_update(replicated, method) -> None:
+    """Shares that change from mini-batch to mini-batch of an update are those of the samples, too."""
+    overrides, two = [*method, *ADAM[0], "data.last_batch=keep", "data.samples=365"], "optimizer.accumulate=2"
+    one = replicated.run(*overrides, two, name="one")
+    each = replicated.run(*overrides, *replicas(3), name="each")
+    run = replicated.run(*overrides, *replicas(3), two, name="several")
+    assert distance(run, one) <= ADAM[1]
+    assert run.summary.all_reduce_bytes == each.summary.all_reduce_bytes / 2
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1), (1, 2)])
+def test_gathered_gradients_follow_to_another_number_of_replicas(replicated, before, after) -> None:
+    overrides = [*ADAM[0], "optimizer.accumulate=3"]
+    one = replicated.run(*overrides, name="one")
+    replicated.run(*overrides, *replicas(before), "run.steps=5")
+    run = replicated.resume("run.steps=10", *replicas(after), allow_change=True)
+    assert distance(run, one) <= ADAM[1]
+
+
+def test_gathered_gradients_are_resumed_to_the_same_bits(replicated) -> None:
+    overrides = [*SGD[0], *replicas(2, "replicas.compression=powersgd"), "optimizer.accumulate=3"]
+    whole = replicated.run(*overrides, name="whole")
+    replicated.run(*overrides, "run.steps=5")
+    again = replicated.resume("run.steps=10")
+    assert again.summary.weights_sha256 == whole.summary.weights_sha256
+
+
+APART = [*ADAM[0], *replicas(2, "replicas.synchronise={average_every: 4 steps}"), "model.components.0.dropout=0.2"]
+"""Means after mini-batches 4 and 8; a checkpoint after 5, and the end after 10."""
+
+
+def test_averaged_weights_are_resumed_to_the_same_bits(replicated) -> None:
+    whole = replicated.run(*APART, name="whole")
+    replicated.run(*APART, "run.steps=5")
+    again = replicated.resume("run.steps=10", "pipeline.partition=[1,2]")
+    assert again.summary.weights_sha256 == whole.summary.weights_sha256
+    assert again.summary.accuracy == whole.summary.accuracy
+
+
+def test_cuts_between_two_means_change_nothing_and_show_the_mean(replicated) -> None:
+    run = replicated.run(*APART, "run.evaluate_every=3 steps", "run.checkpoint={every: 3 steps, keep: 50}")
+    plain = replicated.run(*APART, "run.evaluate_every=null", "run.checkpoint=null", name="plain")
+    assert run.summary.weights_sha256 == plain.summary.weights_sha256
+    folder = checkpoint_folder(Path(run.summary.run_dir), 10)
+    for index in range(3):
+        mean = load_file(folder / f"component-{index:02d}.safetensors")
+        own = [torch.load(folder / f"component-{index:02d}.replica-{replica}-of-2.pt")["weights"] for replica in (0, 1)]
+        for name, value in mean.items():
+            assert not torch.equal(own[0][name], own[1][name])
+            torch.testing.assert_close(value, (own[0][name] + own[1][name]) / 2, rtol=0, atol=1e-15)
+    shown = evaluate_run(
+        Path(run.summary.run_dir), depth=None, allow_code=False, splits=("train", "validation", "test")
+    )
+    assert shown.accuracies == run.summary.accuracy_per_depth
+
+
+def test_replicas_that_average_weights_stay_as_many(replicated) -> None:
+    """With --allow-change they go on from the mean."""
+    replicated.run(*APART, "run.steps=5")
+    with pytest.raises(
+        SpecError, match=r"`replicas.count` from 2 to 3 \(each replica has weights of its own; another number"
+    ):
+        replicated.resume("run.steps=7", "replicas.count=3")
+    run = replicated.resume("run.steps=7", "replicas.count=3", allow_change=True)
+    assert run.error is None
+
+
+OWN = '''
+import torch
+
+
+class Drawn(torch.nn.Module):
+    """Adds up what it draws. One of its parameters never has a gradient."""
+
+    def __init__(self, input, width):
+        super().__init__()
+        self.linear = torch.nn.Linear(input.elements, width)
+        self.spare = torch.nn.Parameter(torch.ones(3))
+        self.register_buffer("drawn", torch.zeros(1))
+
+    def forward(self, s, mask=None):
+        if self.training:
+            self.drawn += torch.rand(1, dtype=torch.float64).to(self.drawn)
+        return torch.tanh(self.linear(s.flatten(1)))
+'''
+DRAWN = ["model.components.0={block: 'python:own.Drawn', width: 24}", "optimizer.weight_decay=0.1"]
+
+
+@pytest.mark.parametrize("method", [[], BP], ids=["al", "bp"])
+def test_a_parameter_without_a_gradient_stays(replicated, method) -> None:
+    """With weight decay, a gradient of zeros would move it."""
+    (replicated.folder / "own.py").write_text(OWN)
+    one = replicated.run(*ADAM[0], *DRAWN, *method, name="one")
+    assert distance(replicated.run(*ADAM[0], *DRAWN, *method, *replicas(2)), one) <= ADAM[1]
+
+
+def test_each_replica_draws_numbers_of_its_own(replicated) -> None:
+    """The sum of what a block drew is one of its buffers: that of replica 0 is the one of a single process."""
+
+    def drawn(run: Finished, *others: int) -> list[float]:
+        folder = checkpoint_folder(Path(run.summary.run_dir), 10)
+        own = [torch.load(folder / f"component-00.replica-{replica}-of-3.pt")["buffers"] for replica in others]
+        return [buffers["f.drawn"].item() for buffers in (load_file(folder / "component-00.safetensors"), *own)]
+
+    (replicated.folder / "own.py").write_text(OWN)
+    overrides = [*ADAM[0], *DRAWN]
+    whole = replicated.run(*overrides, *replicas(3), name="whole")
+    assert len(set(drawn(whole, 1, 2))) == 3
+    assert drawn(whole) == drawn(replicated.run(*overrides, name="alone"))
+    replicated.run(*overrides, *replicas(3), "run.steps=5")
+    assert drawn(replicated.resume("run.steps=10"), 1, 2) == drawn(whole, 1, 2)
+
+
 def test_stop_at_is_agreed_on(replicated) -> None:
     stop = "run={epochs: 50, evaluate_every: 3 steps, stop_at: {metric: validation_accuracy, above: 0.4}}"
     one = replicated.run(stop, *ADAM[0], name="one")
@@ -157,8 +298,13 @@ def test_stop_at_is_agreed_on(replicated) -> None:
     assert run.summary.steps == one.summary.steps < 250
 
 
-def test_a_grid(replicated, processes) -> None:
-    inline = replicated.run(*SGD[0], *replicas(2), name="inline")
-    run = replicated.run(*SGD[0], *replicas(2), "pipeline.partition=[1,2]", inline=False)
+@pytest.mark.parametrize(
+    "overrides",
+    [[*SGD[0], *replicas(2)], [*SCPL, *SGD[0], *replicas(3), "optimizer.accumulate=3"], APART],
+    ids=["plain", "gathers", "apart"],
+)
+def test_a_grid(replicated, processes, overrides) -> None:
+    inline = replicated.run(*overrides, name="inline")
+    run = replicated.run(*overrides, "pipeline.partition=[1,2]", inline=False)
     assert run.summary.weights_sha256 == inline.summary.weights_sha256
     assert run.summary.accuracy == inline.summary.accuracy

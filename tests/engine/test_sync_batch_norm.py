@@ -9,7 +9,7 @@ import pytest
 from alray.errors import RequestError
 
 from .conftest import Watching, Workshop
-from .test_replicas import ADAM, BP, SGD, distance, replicas
+from .test_replicas import ADAM, BP, SCPL, SGD, distance, replicas
 
 SPEC = """
 name: norms
@@ -44,6 +44,14 @@ def test_equal_one_process_on_the_whole_mini_batch(normalised, processes, method
         run = normalised.run(*overrides, *layout, SHARED, inline=False, name=f"shared-{len(layout)}")
         assert distance(run, one) <= tolerance, layout
         assert run.summary.accuracy == one.summary.accuracy
+
+
+def test_with_contrasts_of_all_replicas(normalised, processes) -> None:
+    """Statistics and projections go over the replicas at the same time."""
+    one = normalised.run(*ADAM[0], *SCPL, name="one")
+    layout = replicas(3, "replicas.shares=[5, 17, 42]", "pipeline.partition=[1,2]")
+    run = normalised.run(*ADAM[0], *SCPL, *layout, SHARED, inline=False)
+    assert distance(run, one) <= ADAM[1]
 
 
 def test_statistics_of_their_own_are_told(normalised) -> None:

@@ -37,6 +37,11 @@ def no_spec(*places: str, text: str) -> BadSpec:
     return BadSpec(repr(text), text, (), places)
 
 
+def no_keys(*places: str, text: str) -> BadSpec:
+    """A whole text that lacks all required keys, too."""
+    return no_spec("name", "data", "model", "run", *places, text=text)
+
+
 BAD_SPECS = (
     # Values of one key.
     bad("6 model.components[1].pol", second="{block: vgg, channels: [8], pol: true}"),
@@ -49,7 +54,10 @@ BAD_SPECS = (
     bad("6 model.components[1].x", second="{block: 'python:a.B', x: [.nan]}"),
     bad("2 data.source", data="{source: digitz}"),
     bad("7 method.kind", method="{kind: hebbian}"),
-    bad("7 method", method="backpropagation"),
+    bad("7 method", method="7"),
+    bad("7 method.kind", method="hebbian"),
+    bad("7 method.kind", method="bp", pipeline="{}"),
+    bad("7 method.kind", method="{kind: SCPL, temperature: 1}"),
     bad("8 optimizer.lr", optimizer="{kind: sgd}"),
     bad("8 optimizer.lr", optimizer="{lr: abc}"),
     bad("8 optimizer.lr", optimizer="{lr: '3'}"),
@@ -88,7 +96,7 @@ BAD_SPECS = (
     bad("11 resources.device", resources="{device: gpu}"),
     bad("11 resources.per_stage", resources="{per_stage: 2}"),
     bad("11 resources.labels", resources="{labels: 2}"),
-    bad("7 method.head", method="{kind: backpropagation, head: big}"),
+    bad("7 method.head", method="{kind: backpropagation, head: big}", pipeline="{}"),
     bad("7 method.debiased", method="{kind: supervised_contrastive, debiased: true}"),
     bad("7 method.debiased", method="{kind: supervised_contrastive, debiased: 0}"),
     bad("7 method.debiased", method="{kind: supervised_contrastive, debiased: 1}"),
@@ -135,6 +143,11 @@ BAD_SPECS = (
     bad("2 data.text.max_tokens", data="{source: docstrings, text: {max_tokens: 0}}"),
     bad("2 data.text", data="{source: digits, text: {max_tokens: 3}}"),
     bad("2 data.train", data="{source: text_csv}"),
+    bad("2 data.label_column", data="{source: text_csv, train: a, label_column: 1.5}"),
+    bad("2 data.header", data="{source: text_csv, train: a, header: maybe}"),
+    bad("2 data.header", data="{source: text_csv, train: a, header: false, text_columns: review}"),
+    bad("2 data.text_columns", data="{source: text_csv, train: a, text_columns: [a, b], label_column: a}"),
+    bad("2 data.classes", data="{source: text_csv, train: a, classes: [a, a]}"),
     bad("2 data.text", data="{source: 'python:words.Own', text: {}, image_size: 8}"),
     # Checks across keys.
     bad("9 pipeline.partition", pipeline="{partition: [1, 3]}"),
@@ -238,6 +251,16 @@ BAD_SPECS = (
     bad("9 pipeline.stages", "9 pipeline.schedule", pipeline="{stages: 3, schedule: single}"),
     # Checks across keys, of replicas.
     bad("11 replicas.count", data="{source: digits, batch_size: 4}", replicas="{count: 5}"),
+    bad(
+        "2 data.last_batch",
+        data="{source: digits, batch_size: 323, last_batch: keep}",  # 1,293 for training: the last one has a sample
+        replicas="{count: 2}",
+    ),
+    bad(
+        "2 data.last_batch",
+        data="{source: synthetic, samples: 11, batch_size: 9, validation_fraction: 0, last_batch: keep}",
+        replicas="{count: 4}",
+    ),
     bad("11 replicas.shares", "11 replicas.shares", replicas="{count: 3, shares: [32, 31]}"),
     bad("11 replicas.shares", replicas="{count: 2, shares: [30, 34], balance: dynamic_batch_size}"),
     bad(
@@ -304,6 +327,11 @@ BAD_SPECS = (
         replicas="{count: 2, sync_batch_norm: true, synchronise: {average_every: 8 steps}}",
     ),
     bad(
+        "7 method.gather",
+        method="{kind: supervised_contrastive, gather: true}",
+        replicas="{count: 2, synchronise: {average_every: 8 steps}}",
+    ),
+    bad(
         "11 replicas.disturbance.workers",
         replicas="{count: 2, disturbance: {workers: [0, 2], factor: 2, epochs: [1, 3]}}",
     ),
@@ -340,7 +368,7 @@ BAD_SPECS = (
             "method=backpropagation",
         ),
     ),
-    bad("command line optimizer.kind", overrides=("optimizer.kind=sgdd",)),
+    bad("command line optimizer.kind", overrides=("optimizer.kind=adammw",)),
     bad("command line run.stop_at.metric", overrides=("run.stop_at.above=0.9",)),
     bad("command line pipeline.partition", overrides=("pipeline.partition=[1, 2]",)),
     bad(
@@ -379,7 +407,7 @@ BAD_SPECS = (
         run="{epochs: none}",
     ),
     # Files that are no specs.
-    no_spec("2 a", text="a: 1\na: 2"),
+    no_keys("2 a", text="a: 1\na: 2"),
     no_spec("3", text="a: 1\n---\nb: 2"),
     no_spec("2", text="a:\n\tb: 1"),
     no_spec("1", text="a: b: c"),
@@ -387,15 +415,15 @@ BAD_SPECS = (
     no_spec("1", text="a: *b"),
     no_spec("2", text="a: 1\nb: \x01"),
     no_spec("1", text='a: "\\U00110000"'),
-    no_spec("1 a", text='a: "\\ud800"'),
-    no_spec("1 a[0]", text="a: &a [*a]"),
-    no_spec("1 a", text="a: {<<: 3}"),
-    no_spec("1", text="{1: 2}"),
-    no_spec("1", text="? [a]\n: 3"),
-    no_spec("1 a", text="a: !!binary abc"),
-    no_spec("1 a", text="a: !mine {b: 1}"),
-    no_spec("1 a", text="a: !!int x"),
-    no_spec("1 a.x", "3 b", text="a: {x: 1, x: 2}\nb: 1\nb: 2\n"),
+    no_keys("1 a", text='a: "\\ud800"'),
+    no_keys("1 a[0]", "1 a", text="a: &a [*a]"),
+    no_keys("1 a", "1 a", text="a: {<<: 3}"),
+    no_keys("1", text="{1: 2}"),
+    no_keys("1", text="? [a]\n: 3"),
+    no_keys("1 a", text="a: !!binary abc"),
+    no_keys("1 a", text="a: !mine {b: 1}"),
+    no_keys("1 a", text="a: !!int x"),
+    no_keys("1 a.x", "1 a", "3 b", text="a: {x: 1, x: 2}\nb: 1\nb: 2\n"),
     no_spec("", text=""),
     no_spec("1", text="hello"),
     no_spec("1", text="- a\n- b"),

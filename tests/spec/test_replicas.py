@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from alray.spec import models
 from alray.spec.checks import CHECKS
+from alray.spec.grammar import spelled_out
 from alray.spec.loading import dump_spec, load_spec
 from alray.spec.models import Replicas, Spec
 from alray.spec.places import key_text
@@ -25,15 +26,14 @@ GPIPE: dict[str, Any] = {**BACKPROPAGATION, "pipeline": {"schedule": "gpipe", "s
 
 
 def spec_with(batch_size: int = 64, **sections: Any) -> Spec:
-    return Spec.model_validate(
-        {
-            "name": "small",
-            "data": {"source": "digits", "batch_size": batch_size},
-            "model": {"components": [{"block": "linear", "width": 4}, {"block": "linear", "width": 4}]},
-            "run": {"epochs": 1},
-            **sections,
-        }
-    )
+    document = {
+        "name": "small",
+        "data": {"source": "digits", "batch_size": batch_size},
+        "model": {"components": [{"block": "linear", "width": 4}, {"block": "linear", "width": 4}]},
+        "run": {"epochs": 1},
+        **sections,
+    }
+    return Spec.model_validate(spelled_out(document))
 
 
 def replicas(**values: Any) -> Replicas:

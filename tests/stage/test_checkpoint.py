@@ -13,13 +13,13 @@ from safetensors.torch import load_file
 from alray.errors import CheckpointError
 from alray.nn.component import Component
 from alray.stage.checkpoint import (
-    CheckpointWriter,
     load_component,
     optimizer_file,
     take_snapshot,
     weights_file,
     write_snapshot,
 )
+from alray.stage.checkpoint_writer import CheckpointWriter
 from alray.stage.replication import Alone
 from alray.stage.telemetry import CheckpointPart
 from alray.stage.weights_hash import weights_sha256
@@ -215,9 +215,9 @@ def test_the_writer_takes_the_snapshot_at_once_and_writes_in_the_background(make
         parts.append(part)
 
     writer = CheckpointWriter(tmp_path, report, Alone())
-    writer.write([component], 3, final=False)
+    writer.write([component], 3, {}, final=False)
     train(component, 1)
-    writer.write([component], 4, final=True)
+    writer.write([component], 4, {}, final=True)
     writer.finish()
     assert [(part.step, part.final) for part in parts] == [(3, False), (4, True)]
     assert not any(name == threading.main_thread().name for name in threads)
@@ -230,7 +230,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told(make_network, tmp_path):
     (tmp_path / "checkpoints").write_text("a file where the folder should be")
     parts: list[CheckpointPart] = []
     writer = CheckpointWriter(tmp_path / "checkpoints", parts.append, Alone())
-    writer.write([make_network().component(0, "cpu")], 3, final=False)
+    writer.write([make_network().component(0, "cpu")], 3, {}, final=False)
     with pytest.raises(CheckpointError, match=r"a checkpoint could not be written: .*; make room on the disk"):
         writer.finish()
     assert parts == []
@@ -242,6 +242,6 @@ def test_any_other_fault_of_the_writer_comes_up_too(make_network, tmp_path):
     component = make_network().component(0, "cpu")
     component.f.register_buffer("spectrum", torch.zeros(1, dtype=torch.complex32))
     writer = CheckpointWriter(tmp_path, lambda part: None, Alone())
-    writer.write([component], 3, final=False)
+    writer.write([component], 3, {}, final=False)
     with pytest.raises(Exception, match="complex32"):
         writer.finish()

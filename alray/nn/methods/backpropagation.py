@@ -10,7 +10,7 @@ from torch import nn
 from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional
 
-from alray.nn.component import Component, Exercise, ProfiledPart, read
+from alray.nn.component import Component, Exercise, ProfiledPart, backward_of, read
 from alray.nn.encoder import Encoder, EncoderFacts, Tensors, in_default_strides, stopped
 from alray.nn.methods.method import MakePart, Method, Task, class_numbers
 from alray.nn.readout import head_of
@@ -105,7 +105,8 @@ class _BackpropagationExercise(Exercise):
         if output.requires_grad:
             edge, shape, dtype, device = get_gradient_edge(output), output.shape, output.dtype, output.device
             del output
-            torch.autograd.backward((edge,), (torch.ones(shape, dtype=dtype, device=device),))
+            with backward_of([self._component]):
+                torch.autograd.backward((edge,), (torch.ones(shape, dtype=dtype, device=device),))
 
     def _infer(self) -> None:
         self._component.f.run(self._incoming, 0)

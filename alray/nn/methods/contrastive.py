@@ -1,8 +1,9 @@
 """Supervised contrastive parallel learning (SCPL; Wang 2022, arXiv 2602.00062), with its losses.
 
-The losses compare the samples of one mini-batch. For anchor i, A(i) is every other sample of the mini-batch, and P(i)
-the positives: those of A(i) with i's label. Codes z have norm 1, and e_a = exp(z_i . z_a / temperature). Both losses
-are means over the anchors that have a positive; a mini-batch without any has loss 0 and gradients of zero.
+The losses compare the samples of one mini-batch, or of a replica's share of it (`gather`). For anchor i, A(i) is every
+other sample, and P(i) the positives: those of A(i) with i's label. Codes z have norm 1, and
+e_a = exp(z_i . z_a / temperature). Both losses are means over the anchors that have a positive; without any the loss is
+0, with gradients of zero.
 
 No size here depends on the labels, so that costs can be counted on the meta device.
 """
@@ -37,9 +38,10 @@ class SupervisedContrastive(Method):
         debiased: float | bool,
         head: Any,
         label_smoothing: float,
+        gather: bool = False,
     ) -> None:
         super().__init__(task)
-        self.projection_dim, self.head = projection_dim, head
+        self.projection_dim, self.head, self.gather = projection_dim, head, gather
         self.objective = LocalObjective(temperature, None if debiased is False else debiased, label_smoothing)
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> ContrastiveComponent:
@@ -50,7 +52,7 @@ class SupervisedContrastive(Method):
             return ContrastiveComponent(index, f=f, head=head, **parts)
         width = self.projection_dim
         p = make("p", lambda: projection(facts.output, projection_dim=width, pool=4, pooling=facts.pooling))
-        return ContrastiveComponent(index, f=f, p=p, **parts)
+        return ContrastiveComponent(index, f=f, p=p, gather=self.gather, **parts)
 
 
 def projection(input: Shape, *, projection_dim: int, pool: int | None, pooling: Pooling = "mean") -> Readout:
@@ -107,11 +109,15 @@ class ContrastiveComponent(LocalComponent):
         head: nn.Module | None = None,
         objective: LocalObjective,
         optimizer: object,
+        gather: bool = False,
     ) -> None:
-        """Exactly one of `p` and `head` is given."""
+        """Exactly one of `p` and `head` is given. gather: whether codes are compared over all replicas."""
         super().__init__(index, f)
         self.p, self.head = p, head
         self.objective = objective
+        self.gathers = gather and p is not None
+        self._codes: torch.Tensor | None = None  # this replica's, while those of the others are on their way
+        self._gathered: tuple[torch.Tensor, int] | None = None
         readout = p if head is None else head
         assert readout is not None and (p is None or head is None), "either p or head"
         self.train_with(optimizer, encoder=(f, readout))
@@ -120,14 +126,42 @@ class ContrastiveComponent(LocalComponent):
     def turn(self) -> nn.Module | None:
         return self.head
 
+    def to_gather(self, incoming: Tensors) -> torch.Tensor:
+        """The codes, with the labels as one more column: class numbers below 2^24 are exact in float32."""
+        assert self._encoded is not None and self.p is not None, "gathering before F"
+        self._codes = read(self.p, self._encoded)
+        return torch.cat([self._codes.detach(), incoming["labels"].unsqueeze(1).to(self._codes.dtype)], 1)
+
+    def take_gathered(self, rows: torch.Tensor, first: int) -> None:
+        self._gathered = rows, first
+
     def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
         labels = incoming["labels"]
         if self.head is not None:
             losses = {"cross_entropy": self.objective.cross_entropy(read(self.head, encoded), labels)}
+        elif self._gathered is not None:
+            losses = {"contrastive": self._contrastive_of_all(*self._gathered)}
+            self._gathered = None
         else:
             assert self.p is not None
             losses = {"contrastive": self.objective.contrastive(read(self.p, encoded), labels)}
         return losses, {"labels": labels}
+
+    def _contrastive_of_all(self, rows: torch.Tensor, first: int) -> torch.Tensor:
+        """The loss of the whole mini-batch, of which this replica's codes alone have a gradient.
+
+        The gradient of the whole is the sum over the replicas. Replicas average with the weights w_i = N_i / N instead,
+        so each of them divides its own part by its w_i.
+        """
+        assert self._codes is not None, "codes come back from where they were sent"
+        codes, self._codes = self._codes, None
+        scale = len(rows) / len(codes)
+        if codes.requires_grad:
+            codes.register_hook(lambda gradient: gradient * scale)
+        rows = rows.to(codes.device)
+        others = rows[:, :-1]
+        everyone = torch.cat([others[:first], codes, others[first + len(codes) :]])
+        return self.objective.contrastive(everyone, rows[:, -1].long())
 
 
 def supervised_contrastive(codes: torch.Tensor, labels: torch.Tensor, *, temperature: float) -> torch.Tensor:

@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from alray.nn.component import Component
+from alray.nn.component import Component, backward_of
 from alray.nn.encoder import Tensors, in_default_strides
 from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.schedules.actions import Action
@@ -87,7 +87,8 @@ class BackpropagationStage(WholeNetworkStage):
         ready = self._gradients_ready
         if ready is not None and self._micro_batches == 1 and torch.isfinite(loss):
             ready.begin()
-        loss.backward()
+        with backward_of(self._chain):
+            loss.backward()
         if len(self._losses) < self._micro_batches:
             return {}
         if self._micro_batches > 1:

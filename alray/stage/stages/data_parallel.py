@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from alray.channel.point_to_point import lost_neighbour
 from alray.errors import PlanError
+from alray.nn.component import backward_of
 from alray.nn.encoder import Tensors
 from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.plan.plan import Plan
@@ -53,6 +54,7 @@ class DataParallelReplication(SeveralReplicas):
                 key="replicas.count",
                 mend=f"use a data.batch_size that {len(shares)} divides",
             )
+        self.may_lack_gradients = spec.trains_own_code  # DDP looks for them in every mini-batch
         self._compression = spec.replicas.compression
         self._seed = derive_seed(spec.seed, "compression")  # of PowerSGD's first factors, the same on all replicas
         self._powersgd: PowerSGDState | None = None
@@ -107,7 +109,9 @@ class DataParallelStage(WholeNetworkStage):
     ) -> None:
         """Collective: all replicas call it, in processes whose default process group they form."""
         super().__init__(components, actions, replication, slowdown)
-        self._network = DistributedDataParallel(_WholeNetwork(components))
+        self._network = DistributedDataParallel(
+            _WholeNetwork(components), find_unused_parameters=replication.may_lack_gradients
+        )
         self._by_ddp = replication
         replication.register(self._network)
 
@@ -121,7 +125,7 @@ class DataParallelStage(WholeNetworkStage):
         assert self._pending is not None, "B before F"
         loss, self._pending = self._pending, None
         zero_gradients(self._chain)
-        with _lost_replicas():
+        with backward_of(self._chain), _lost_replicas():
             loss.backward()
         self._by_ddp.sent()
         return {self._chain[-1].index: {"cross_entropy": loss.detach()}}

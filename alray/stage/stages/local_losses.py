@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from alray.channel.edge import Waiting
 from alray.nn.component import LocalComponent
 from alray.nn.encoder import Tensors
 from alray.schedules.actions import Action
+from alray.stage.clock import Clock
 from alray.stage.disturbance import Slowdown
 from alray.stage.replication import Replication
 from alray.stage.stages.stage import ActionStage, MiniBatch
@@ -32,6 +34,20 @@ class LocalLossStage(ActionStage):
         for component in self._local:
             tensors = component.encoder_step(tensors, batch.step)
         batch.outgoing.update(tensors)
+
+    def gather(self, batch: MiniBatch, clock: Clock, text: str) -> Waiting[None]:
+        replication = self._replication
+        if replication.count == 1 or not any(component.gathers for component in self._local):
+            return
+        with clock.measure("L", text, batch.step):
+            for component in self._local:
+                if component.gathers:
+                    replication.start_gather(component, component.to_gather(batch.incoming), batch.samples)
+        with clock.measure("all_reduce", f"gather {batch.step - 1}", batch.step):
+            gathered = yield from replication.gathered()
+        for component in self._local:
+            if component.gathers:
+                component.take_gathered(gathered[component.index], replication.first_sample(batch.samples))
 
     def label(self, batch: MiniBatch) -> None:
         tensors = batch.incoming

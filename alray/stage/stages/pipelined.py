@@ -8,7 +8,8 @@ over those between stages of one host, over gloo between hosts. Two stages may s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -22,7 +23,9 @@ from alray.channel.message import Message, MessageKind
 from alray.channel.point_to_point import lost_neighbour
 from alray.channel.wire import Wire
 from alray.device.out_of_memory import is_out_of_memory
-from alray.errors import StageError
+from alray.draws import seed_all
+from alray.errors import AlrayError, StageError
+from alray.nn.component import backward_of
 from alray.nn.encoder import Tensors
 from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.nn.network import Network
@@ -61,6 +64,18 @@ class _Fault(BaseException):
     def __init__(self, raised: Exception) -> None:
         super().__init__()
         self.raised = raised
+
+
+@contextmanager
+def _without_torch() -> Iterator[None]:
+    """Inside, what a component raises goes on as it is: torch makes it the cause of an error of its own."""
+    try:
+        yield
+    except FAULTS_OF_USER_CODE as error:
+        cause = error.__cause__
+        if isinstance(error, AlrayError) or not isinstance(cause, Exception):
+            raise
+        raise cause from cause.__cause__
 
 
 class PipelinedStage(RoundStage):
@@ -151,7 +166,7 @@ class PipelinedStage(RoundStage):
                     return_outputs=False,
                 )
         except _Fault as fault:
-            raise fault.raised from None
+            raise fault.raised from fault.raised.__cause__
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
@@ -231,6 +246,14 @@ class _Part(nn.Module):
         # A gradient comes for whatever was sent, also where nothing below learns from it.
         return s if s.requires_grad else s.detach().requires_grad_()
 
+    def seed_weight_gradients(self, micro_batch: int) -> None:
+        """Before the second part of a split backward pass, in which a user's block may draw once more."""
+        batch = self._batch
+        if any(component.f.own for component in self.held):
+            purpose = draw_purpose(batch.step, micro_batch, batch.micro_batches)
+            first = self.held[0]
+            seed_all(self._device, first.f.seed, "draw", first.index, *purpose, "weights")
+
 
 class _End(PipelineStage):
     """A virtual stage as torch sees it, its computations measured and its bytes counted.
@@ -281,12 +304,14 @@ class _End(PipelineStage):
         clock, step = self._batch.clock, self._batch.step
         assert clock is not None, "the schedule runs in `train` only"
         text = str(Action(self.stage_index, kind, step - 1, micro_batch))
+        if kind == "G":  # torch runs parts of a block's backward pass once more
+            self._part.seed_weight_gradients(micro_batch)
+        naming = nullcontext() if kind == "F" else backward_of(self._part.held)
         try:
-            with clock.measure("F" if kind == "F" else "B", text, step):
+            with clock.measure("F" if kind == "F" else "B", text, step), naming, _without_torch():
                 return compute(micro_batch, *arguments, **named)
         except FAULTS_OF_USER_CODE as error:
-            # What a component raised in F or B is the cause of an error of torch's own.
-            raise _Fault(error.__cause__ if isinstance(error.__cause__, Exception) else error) from None
+            raise _Fault(error) from None
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         return self._sends(super().get_fwd_send_ops(fwd_chunk_id))

@@ -126,6 +126,10 @@ class ActionStage(Stage, ABC):
     def forward(self, batch: MiniBatch, micro_batch: int) -> None:
         """F: run the encoders on `batch.incoming`, and put what the next stage gets into `batch.outgoing`."""
 
+    def gather(self, batch: MiniBatch, clock: Clock, text: str) -> Waiting[None]:
+        """Before L: exchange with the other replicas what losses need of all of them. text: names L in traces."""
+        yield from ()
+
     def label(self, batch: MiniBatch) -> None:
         """L: run the label chain and the local losses, and add the labels to `batch.outgoing`.
 
@@ -151,6 +155,7 @@ class ActionStage(Stage, ABC):
                     with clock.measure("F", text, step):
                         self.forward(batch, action.part)
                 case "L":
+                    yield from self.gather(batch, clock, text)
                     with clock.measure("L", text, step):
                         self.label(batch)
                 case "B":

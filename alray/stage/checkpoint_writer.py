@@ -1,0 +1,88 @@
+"""A stage's part of every checkpoint: snapshots between two mini-batches, and a thread that writes them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from alray.errors import CheckpointError
+from alray.nn.component import Component
+from alray.stage.checkpoint import Snapshot, take_snapshot, write_snapshot
+from alray.stage.replica_state import ReplicaState, take_replica_state, write_replica_state
+from alray.stage.replication import MeanWeights, Replication, holding
+from alray.stage.telemetry import CheckpointPart
+from alray.store import ComponentFile, step_folder
+
+
+class CheckpointWriter:
+    """Writes snapshots in the background, one checkpoint at a time.
+
+    Replica 0 writes weights and optimizers, which are the same on all; of replicas that average weights it writes the
+    mean of the weights. Each replica writes what it alone keeps.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Path,
+        emit: Callable[[CheckpointPart], None],
+        replication: Replication,
+    ) -> None:
+        """emit: is called with each part that is on disk."""
+        self._checkpoints, self._emit, self._replication = checkpoints, emit, replication
+        self._pending: Future[None] | None = None
+
+    def write(self, components: list[Component], step: int, means: MeanWeights, *, final: bool) -> None:
+        """Take snapshots now and write them in the background. Waits for the checkpoint before it.
+
+        means: as from `Replication.mean_weights`.
+        """
+        began = time.perf_counter()
+        self.finish()
+        replication = self._replication
+        snapshots = [take_snapshot(component) for component in components]
+        states = [take_replica_state(own, replication, apart=bool(means)) for own in snapshots]
+        if means and replication.replica == 0:
+            with holding(components, means):
+                snapshots = [take_snapshot(component) for component in components]
+        shares = replication.shares if replication.deals_shares else ()
+        executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"checkpoint-{step}")
+        self._pending = executor.submit(self._write, snapshots, states, step, final, began, shares)
+        executor.shutdown(wait=False)  # the thread ends with what it writes
+
+    def _write(
+        self,
+        snapshots: list[Snapshot],
+        states: list[ReplicaState],
+        step: int,
+        final: bool,
+        began: float,
+        shares: tuple[int, ...],
+    ) -> None:
+        folder = self._checkpoints / step_folder(step)
+        files: list[ComponentFile] = []
+        for snapshot, state in zip(snapshots, states, strict=True):
+            if self._replication.replica == 0:
+                files += write_snapshot(snapshot, folder)
+            files += write_replica_state(snapshot.index, state, self._replication, folder)
+        parameters: tuple[tuple[int, str], ...] = ()
+        # Between two means, replicas that average weights differ.
+        if self._replication.count > 1 and not self._replication.averages_weights:
+            parameters = tuple((snapshot.index, snapshot.parameters_sha256()) for snapshot in snapshots)
+        duration_s = time.perf_counter() - began
+        self._emit(CheckpointPart(step, tuple(files), duration_s, final, parameters, shares))
+
+    def finish(self) -> None:
+        """Wait until everything is written. Raises CheckpointError where the disk refused it."""
+        if self._pending is None:
+            return
+        try:
+            self._pending.result()
+        except OSError as error:
+            raise CheckpointError(
+                f"a checkpoint could not be written: {error}",
+                file=str(self._checkpoints),
+                mend="make room on the disk or choose another --run-dir, then resume",
+            ) from error
+        self._pending = None

@@ -1,0 +1,46 @@
+"""Rows of ranks that are threads of this process, gathered on all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from alray.channel.all_reduce.registry import ALL_REDUCES
+from alray.channel.gradient_reducer import communication_thread
+from alray.channel.row_gather import RowGather
+from alray.errors import ChannelError
+
+COUNTS = (5, 1, 3)
+
+
+@pytest.mark.parametrize("name", ALL_REDUCES)
+def test_all_ranks_get_all_rows_in_rank_order(on_ranks, name):
+    rows = torch.arange(2.0 * sum(COUNTS)).view(-1, 2)
+
+    def work(rank: int, group: Any) -> list[torch.Tensor]:
+        with communication_thread() as thread:
+            gather = RowGather(ALL_REDUCES[name](group, timeout_s=20.0), thread)
+            found = []
+            for counts in (COUNTS, COUNTS[::-1]):
+                own = rows.split(counts)[rank].clone()
+                gather.start(own, counts)
+                own.zero_()
+                found.append(gather.wait())
+        assert gather.done and gather.bytes_sent > 0
+        return found
+
+    assert all(torch.equal(found, rows) for of_rank in on_ranks(3, work) for found in of_rank)
+
+
+def test_what_is_out_of_order_is_refused(on_ranks):
+    def work(rank: int, group: Any) -> None:
+        with communication_thread() as thread:
+            gather = RowGather(ALL_REDUCES["ring"](group, timeout_s=20.0), thread)
+            with pytest.raises(ChannelError, match="no rows are being gathered; call `start` before `wait`"):
+                gather.wait()
+            with pytest.raises(ChannelError, match=r"2 rows cannot be gathered for \[1\]"):
+                gather.start(torch.ones(2, 2), [1])
+
+    on_ranks(1, work)

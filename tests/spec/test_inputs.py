@@ -1,0 +1,175 @@
+"""What a spec names outside itself is looked for: files, folders, and classes by the text of their modules."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from alray.errors import SpecError
+from alray.spec.find_class import ClassFinder
+from alray.spec.inputs import input_checks
+from alray.spec.loading import load_spec
+
+from .conftest import SMALL
+
+
+@pytest.fixture
+def said(write: Callable[[str], Path], tmp_path: Path) -> Callable[[str], list[str]]:
+    """What is said of a spec of which one line is changed."""
+
+    def load(text: str) -> list[str]:
+        try:
+            load_spec(write(text), also=input_checks(tmp_path, allow_elsewhere=False))
+        except SpecError as error:
+            return str(error).replace(f"{tmp_path}/", "").split("\n")
+        return []
+
+    return load
+
+
+def with_data(data: str) -> str:
+    return SMALL.replace("{source: digits}", f"{{{data}}}")
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ("source: image_folder, train: a, image_size: 8", ["train: there is no folder `a`"]),
+        ("source: image_folder, train: file, image_size: 8", ["train: `file` is not a folder"]),
+        ("source: text_folder, train: folder, test: b", ["test: there is no folder `b`"]),
+        (
+            "source: text_csv, train: a.csv, test: b.csv",
+            ["train: there is no file `a.csv`", "test: there is no file `b.csv`"],
+        ),
+        ("source: text_csv, train: folder", ["train: `folder` is not a file"]),
+        ("source: tiny_imagenet, root: a", ["root: there is no folder `a`"]),
+        ("source: huggingface, path: a", ["path: there is no folder `a`"]),
+        ("source: torchvision, dataset: MNIST, root: a", ["root: there is no folder `a`"]),
+        ("source: docstrings, text: {tokenizer: a.json}", ["text.tokenizer: there is no file `a.json`"]),
+        ("source: image_folder, train: folder, test: folder, image_size: 8", []),
+        ("source: torchvision, dataset: CIFAR10, root: a, download: true", []),
+        ("source: huggingface, dataset: ag_news", []),
+        ("source: docstrings, cache: a, text: {tokenizer: bert-base-uncased}", []),
+    ],
+)  # fmt: skip
+def test_files_and_folders(said: Callable[[str], list[str]], tmp_path: Path, data: str, expected: list[str]) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    assert [line.partition("; ")[0] for line in said(with_data(data))] == [
+        f"x.yaml:2: data.{line}" for line in expected
+    ]
+
+
+def test_they_are_looked_for_beside_other_errors(said: Callable[[str], list[str]]) -> None:
+    text = with_data("source: text_csv, train: a.csv, batch_size: -1").replace(
+        "{block: vgg, channels: [4]}", "{block: embedding, dim: 3, vectors: words.txt, foo: 1}"
+    )
+    assert [line.partition(": ")[2].partition(": ")[0] for line in said(text)] == [
+        "data.batch_size",
+        "data.train",
+        "model.components[0].foo",
+        "model.components[0].vectors",
+    ]
+
+
+def test_every_place_for_a_class(said: Callable[[str], list[str]], tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("raise RuntimeError('this module was run')\n\nclass Gated: pass\n")
+    text = with_data("source: 'python:own.Data'").replace("{block: vgg, channels: [4]}", "{block: 'python:own.Gate'}")
+    text = text.replace("{kind: associated_learning}", "{kind: 'python:away.Method'}")
+    assert said(text) == [
+        "x.yaml:2: data.source: `python:own.Data`: module `own` has no `Data`; name a class or function of that module",
+        "x.yaml:5: model.components[0].block: `python:own.Gate`: module `own` has no `Gate`; did you mean `Gated`?",
+        f"x.yaml:7: method.kind: `python:away.Method`: there is no module `away` in {tmp_path}; "
+        "put it beside the spec, or allow code from other places with --allow-code",
+    ]
+    assert "own" not in sys.modules
+
+
+PLAIN = """
+class A:
+    inner = 1
+def b(): c = 1
+d = e = 2
+f: int = 3
+if d:
+    class G: pass
+else:
+    H = 1
+try:
+    import numpy.linalg as I
+except ImportError:
+    I = None
+def set_j():
+    global J
+    J = 1
+(K, L) = 1, 2
+"""
+MODULES: dict[str, str | bytes] = {
+    "plain.py": PLAIN,
+    "again.py": "from plain import A, Gone, b as B\nfrom torch.nn import Module as M\nfrom package.deep import Deep",
+    "stars.py": "from plain import *",
+    "far_stars.py": "from torch.nn import *",
+    "made.py": "globals()['Made'] = type('Made', (), {})",
+    "lazy.py": "def __getattr__(name): return name",
+    "object.py": "class A:\n    def __getattr__(self, name): return setattr(self, name, 1)",
+    "broken.py": "class A:\n  def",
+    "latin.py": b"# caf\xe9\nclass A: pass",
+    "round_a.py": "from round_b import A",
+    "round_b.py": "from round_a import A",
+    "package/__init__.py": "from .deep import Deep\nfrom . import deep as under",
+    "package/deep.py": "from ..plain import A\nclass Deep: pass",
+    "package/other/more.py": "from ..deep import Deep as More\nfrom .gone import Gone",
+}
+
+
+@pytest.fixture
+def find(tmp_path: Path) -> ClassFinder:
+    for name, text in MODULES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return ClassFinder(tmp_path, allow_elsewhere=False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"plain.{name}" for name in ("A", "b", "d", "e", "f", "G", "H", "I", "J", "K", "L")),
+        "again.A", "again.B", "again.M", "again.Deep", "stars.A", "far_stars.Linear", "made.Made", "lazy.Any",
+        "round_a.A", "package.Deep", "package.under", "package.deep.Deep", "package.other.more.More",
+    ],
+)  # fmt: skip
+def test_a_class_that_is_there_or_may_be(find: ClassFinder, name: str) -> None:
+    assert find(f"python:{name}") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("plain.inner", "`python:plain.inner`: module `plain` has no `inner`"),
+        ("plain.c", "`python:plain.c`: module `plain` has no `c`"),
+        ("again.Gone", "`python:again.Gone`: module `plain` has no `Gone`"),
+        ("stars.Missing", "`python:stars.Missing`: module `stars` has no `Missing`"),
+        ("object.B", "`python:object.B`: module `object` has no `B`"),
+        ("broken.A", "`python:broken.A`: ROOT/broken.py:2 cannot be read as Python: "),
+        ("latin.A", "`python:latin.A`: ROOT/latin.py"),
+        ("package.gone.A", "`python:package.gone.A`: there is no module `package.gone` in ROOT"),
+        (
+            "package.other.more.Gone",
+            "`python:package.other.more.Gone`: there is no module `package.other.gone` in ROOT",
+        ),
+        ("json.A", "`python:json.A`: `json` is also a module of Python or of an installed package"),
+        ("torch.A", "`python:torch.A`: there is no module `torch` in ROOT"),
+    ],
+)
+def test_a_class_that_is_not_there(find: ClassFinder, tmp_path: Path, name: str, message: str) -> None:
+    fault = find(f"python:{name}")
+    assert fault is not None and fault[1]
+    assert fault[0].replace(str(tmp_path), "ROOT").startswith(message)
+
+
+def test_code_from_elsewhere_is_not_read(tmp_path: Path) -> None:
+    assert ClassFinder(tmp_path, allow_elsewhere=True)("python:torch.nn.Nothing") is None
+    assert ClassFinder(tmp_path, allow_elsewhere=True)("python:nowhere_at_all.A") is not None
