@@ -2,8 +2,7 @@
 
 spec.yaml -> Spec -> Plan -> Graph -> Run -> Report
 
-Ray starts in the background while this process imports torch, opens the data and counts memory. So whatever needs torch
-is imported inside functions.
+Ray starts in the background while this process imports torch: whatever needs torch is imported inside functions.
 """
 
 from __future__ import annotations
@@ -98,8 +97,7 @@ def _run(
     interrupts: Interrupts,
 ) -> Finished:
     from alray.device.devices import environment
-    from alray.report.make import make_report
-    from alray.report.summary import write_summary
+    from alray.report.make import conclude
     from alray.run.driver import Driver, assignments
     from alray.run.micro_batches import as_kept
     from alray.run.recorder import recording
@@ -113,7 +111,6 @@ def _run(
     mark(run_dir, made.run_token)
     observer.doing("measuring the components")
     costs = planner.costs(probe=True, one_process=inline, wait_until_quiet=made.wait_until_ready)
-    made.wait_until_ready()
     plan = planner.plan(costs, one_process=inline, note=observer.note)
     write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s
@@ -140,12 +137,8 @@ def _run(
     made.close()
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
-    page = run_dir / "report.html" if options.pages else None
-    duration_s = time.time() - begun_s
-    classes = workload.data.classes
-    summary = write_summary(
-        run_dir, spec, driver.plan, outcome.status, name, classes=classes, duration_s=duration_s, page=page
+    duration_s, classes, pages = time.time() - begun_s, workload.data.classes, options.pages
+    summary = conclude(
+        run_dir, spec, driver.plan, outcome.status, name, classes=classes, duration_s=duration_s, pages=pages
     )
-    if page is not None:
-        make_report(run_dir)
     return Finished(summary, outcome.error)

@@ -9,7 +9,6 @@ makes the page.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from alray.records import StepRecord, read
 from benchmarks.repeats import settings
 from benchmarks.runs import write_results
 
@@ -48,15 +48,14 @@ def alray(*overrides: str) -> Start:
             try:
                 first_line = _when(lambda: os.fstat(said.fileno()).st_size, process, said)
                 records = run_dir / "records.jsonl"
-                _when(lambda: records.is_file() and bool(_records(records)), process, said)
-                began = time.time() - _records(records)[0]["time_s"]
-                _when(lambda: any(record["kind"] == "step" for record in _records(records)), process, said)
-                step = next(record for record in _records(records) if record["kind"] == "step")
+                began = _when(lambda: _first(records), process, said) - _first(records).time_s
+                _when(lambda: _first(records, StepRecord), process, said)
+                trained = began + _first(records, StepRecord).time_s
                 process.send_signal(signal.SIGINT)  # ends after this mini-batch, with a checkpoint
                 process.wait(LIMIT_S)
             finally:
                 process.kill()
-        return Start(first_line - entered, began + step["time_s"] - entered)
+        return Start(first_line - entered, trained - entered)
 
 
 def _when(there: Callable[[], Any], process: subprocess.Popen[bytes], said: Any) -> float:
@@ -70,10 +69,9 @@ def _when(there: Callable[[], Any], process: subprocess.Popen[bytes], said: Any)
     return time.time()
 
 
-def _records(file: Path) -> list[dict[str, Any]]:
-    """The records that are written whole."""
-    lines = file.read_text(encoding="utf-8").split("\n")[:-1]
-    return [json.loads(line) for line in lines]
+def _first(file: Path, kind: Any = object) -> Any:
+    """The first record of a kind, as soon as it is written."""
+    return next((record for record in read(file) if isinstance(record, kind)), None) if file.is_file() else None
 
 
 def plain() -> float:

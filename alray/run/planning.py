@@ -84,7 +84,9 @@ class Planner:
                     key="pipeline.costs",
                     mend="give one entry for each component, or null to measure",
                 )
-            return given_costs(self._estimate(), given)
+            counted = self._estimate()
+            wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
+            return given_costs(counted, given)
         if not probe:
             return self._estimate()
         surroundings = self.surroundings(one_process=one_process)
