@@ -10,6 +10,7 @@ import pytest
 from alray.errors import DataError, PlanError, RequestError
 from alray.graph.cluster import require_room
 from alray.orchestrate import Options, plan_spec, run_spec
+from alray.run.engines import RayEngine
 
 from .conftest import LONG, Asked, Watching
 from .test_same_bits import same
@@ -44,16 +45,23 @@ def test_no_cluster_there(workshop) -> None:
         attached(workshop, "ray://127.0.0.1:10001", name="client")
 
 
-def test_an_error_while_ray_starts_leaves_no_process(workshop, own_ray) -> None:
+def test_an_error_while_the_stages_start_leaves_no_process(workshop, own_ray, monkeypatch) -> None:
     """The data are opened while Ray and the stages' processes start."""
-    import ray
+    begun: list[psutil.Process] = []
+    close = RayEngine.close
 
+    def watched(self) -> None:
+        self.wait_until_ready()
+        begun.extend(child for child in psutil.Process().children(recursive=True) if "ray" in " ".join(child.cmdline()))
+        assert [child.cmdline() for child in begun if child.cmdline()[0].startswith("ray::StageProcess")]
+        close(self)
+
+    monkeypatch.setattr(RayEngine, "close", watched)
     missing = "data={source: image_folder, train: nowhere, image_size: 8, batch_size: 4}"
-    watching = Watching()
     with pytest.raises(DataError, match="nowhere"):
-        run_spec(workshop.spec, [missing], Options(run_dir=workshop.folder / "run"), watching, Asked())
-    assert not ray.is_initialized()
-    assert not [child for child in psutil.Process().children(recursive=True) if "ray" in " ".join(child.cmdline())]
+        run_spec(workshop.spec, [missing], Options(run_dir=workshop.folder / "run"), Watching(), Asked())
+    _, alive = psutil.wait_procs(begun, timeout=10)
+    assert begun and not alive
     assert not (workshop.folder / "run").exists()
 
 
