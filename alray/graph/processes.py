@@ -43,12 +43,18 @@ class StageProcess:
     def __init__(self) -> None:
         self._stage: StageActor
 
-    def load(self) -> None:
-        """Import what a stage needs: seconds of a processor."""
-        gc.disable()  # what an import makes is no garbage, and to search it takes a fifth of the time
-        import alray.graph.actor  # noqa: F401
+    def load(self, threads: int) -> None:
+        """Import what a stage needs, and compute something on this many threads. This takes seconds of a processor."""
+        gc.disable()  # what imports make is no garbage, and to look through it takes a fifth of their time
+        import torch
 
+        import alray.graph.actor  # noqa: F401
+        from alray.device.memory_used import run_first_kernels
+
+        gc.freeze()
         gc.enable()
+        torch.set_num_threads(threads)
+        run_first_kernels()
 
     def become(self, assignment: Assignment, run_token: str) -> Whereabouts:
         """Take this assignment. The other methods are those of `StageActor`."""
@@ -80,8 +86,11 @@ class StageProcesses:
     """Ray's references to the ends of `load`."""
 
     @classmethod
-    def begin(cls, placement: Placement, names: Sequence[str]) -> StageProcesses:
-        """Start processes of these names without waiting for them. Ray never restarts them, and repeats no call."""
+    def begin(cls, placement: Placement, names: Sequence[str], *, threads: int) -> StageProcesses:
+        """Start processes of these names without waiting for them. Ray never restarts them, and repeats no call.
+
+        threads: of a stage.
+        """
         remote = ray.remote(StageProcess)
         actors = tuple(
             remote.options(
@@ -92,7 +101,7 @@ class StageProcesses:
             ).remote()
             for place, name in enumerate(names)
         )
-        return cls(placement, actors, tuple(actor.load.remote() for actor in actors))
+        return cls(placement, actors, tuple(actor.load.remote(threads) for actor in actors))
 
     def wait_until_loaded(self) -> None:
         """Wait until every process has imported what it needs, or has died: whoever calls it next will learn that."""

@@ -123,7 +123,7 @@ class ClusterEngine(Engine):
         for warning in connection.warnings:
             note(warning)
         if connection.own:
-            self._begin_on_cluster(bundles)
+            self._begin_on_cluster()
 
     def close(self) -> None:
         wait([self._connected])
@@ -134,8 +134,8 @@ class ClusterEngine(Engine):
     def wait_until_ready(self) -> None:
         self._connected.result()
 
-    def _begin_on_cluster(self, bundles: list[Bundle]) -> None:
-        """Called in the background as soon as a cluster of our own has started, with what the stages ask of it."""
+    def _begin_on_cluster(self) -> None:
+        """Called in the background as soon as a cluster of our own has started."""
 
     def _end_on_cluster(self) -> None:
         """Called before the connection ends: end what was begun and never used."""
@@ -149,13 +149,10 @@ class RayEngine(ClusterEngine):
         self._kept: Placement | None = None
         self._begun: StageProcesses | None = None
 
-    def _begin_on_cluster(self, bundles: list[Bundle]) -> None:
+    def _begin_on_cluster(self) -> None:
         """Begin the stages' processes, unless their devices are to be measured first, which takes the same room."""
-        from alray.graph.processes import StageProcesses
-
-        pipeline, replicas = self._spec.pipeline, self._spec.replicas
         if self._devices_are_like_here():
-            self._begun = StageProcesses.begin(self._placement(bundles), self._names(pipeline.stages, replicas.count))
+            self._begun = self._begin(self._spec.pipeline.stages, self._spec.replicas.count)
 
     def _end_on_cluster(self) -> None:
         begun, self._begun = self._begun, None
@@ -174,21 +171,16 @@ class RayEngine(ClusterEngine):
 
     def _processes(self, plan: Plan) -> StageProcesses:
         """A process for each stage: those that were begun with the cluster, which the first plan takes, or new ones."""
+        begun, self._begun = self._begun, None
+        return begun or self._begin(plan.stages, plan.replicas)
+
+    def _begin(self, stages: int, replicas: int) -> StageProcesses:
         from alray.graph.processes import StageProcesses
 
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            return begun
-        bundles = _bundles(self._spec, plan.stages, plan.replicas)
-        return StageProcesses.begin(self._placement(bundles), self._names(plan.stages, plan.replicas))
-
-    def _names(self, stages: int, replicas: int) -> list[str]:
-        """A name on the cluster for each process."""
-        return [
-            f"{self.run_token}-replica-{replica}-stage-{stage}"
-            for replica in range(replicas)
-            for stage in range(stages)
-        ]
+        token = self.run_token
+        names = [f"{token}-replica-{replica}-stage-{stage}" for replica in range(replicas) for stage in range(stages)]
+        placement = self._placement(_bundles(self._spec, stages, replicas))
+        return StageProcesses.begin(placement, names, threads=self._spec.resources.threads)
 
     def _placement(self, bundles: list[Bundle]) -> Placement:
         """Room for stages: the placement that `find_devices` kept if it fits, else a new one."""
