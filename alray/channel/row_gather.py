@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -16,6 +17,8 @@ class RowGather:
 
     def __init__(self, over: AllReduce, thread: ThreadPoolExecutor) -> None:
         """thread: the stage's `communication_thread()`, in which other operations on the same group run, too."""
+        self.communication_s = 0.0
+        """Seconds that the communication thread spent sending and waiting for peers."""
         self._over, self._thread = over, thread
         self._counts: Sequence[int] = ()
         self._under_way: Future[torch.Tensor] | None = None
@@ -61,4 +64,7 @@ class RowGather:
         return torch.cat([rows[:count] for rows, count in zip(padded, self._counts, strict=True)])
 
     def _gather(self, padded: torch.Tensor) -> torch.Tensor:
-        return self._over.gather(padded.flatten()).view(-1, *padded.shape)
+        began = time.perf_counter()
+        rows = self._over.gather(padded.flatten()).view(-1, *padded.shape)
+        self.communication_s += time.perf_counter() - began
+        return rows

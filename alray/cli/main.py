@@ -8,9 +8,10 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperArgument, TyperCommand
 
 from alray import __version__
 from alray.cli.doctor import doctor
@@ -27,18 +28,32 @@ _OBJECTS = 100_000
 _PATIENCE_S = 2.0
 """Seconds that a busy thread may take to end by itself."""
 
+
+class _Command(TyperCommand):
+    """A command whose help names an argument without the Python type behind it, such as `list[str]`."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        records = [(param, param.get_help_record(ctx)) for param in self.get_params(ctx)]
+        arguments = [(param.metavar, said[1]) for param, said in records if said and isinstance(param, TyperArgument)]
+        options = [said for param, said in records if said and not isinstance(param, TyperArgument)]
+        for title, shown in {"Arguments": arguments, "Options": options}.items():
+            if shown:
+                with formatter.section(title):
+                    formatter.write_dl(shown)
+
+
 app = typer.Typer(
     name="alray",
     help="Train neural networks by Associated Learning. A YAML spec describes the network, and Ray actors train it.",
     epilog="Exit codes: 0 success, 1 the run failed, 2 the request was wrong, 130 interrupted.",
-    add_completion=False,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     # Plain help: importing rich takes longer than the whole command.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 for _command in (run, plan, validate, schema, init, resume, evaluate, predict, export, report, compare, doctor):
-    app.command()(_command)
+    app.command(cls=_Command)(_command)
 
 
 def _print_version(asked: bool) -> None:

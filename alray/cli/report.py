@@ -34,7 +34,7 @@ def report(run_dir: RunDir, *, json: Json = False) -> None:
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.", show_default=False)],
     *,
     output: Annotated[
         Path | None,

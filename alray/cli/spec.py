@@ -69,7 +69,9 @@ def schema(
 
 
 def init(
-    path: Annotated[Path | None, typer.Argument(help="The file to write.  [default: NAME.yaml]")] = None,
+    path: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="The file to write.  [default: NAME.yaml]")
+    ] = None,
     *,
     name: Annotated[str, typer.Option("--from", metavar="NAME", help="The starter spec to copy.")] = "quickstart",
     json: Json = False,

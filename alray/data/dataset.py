@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
@@ -16,6 +17,7 @@ from alray.data.split import SampleSplit, Split, require_tensor
 from alray.draws import put_back, seed_all
 from alray.errors import DataError
 from alray.spec.own_code import OwnCode
+from alray.user_code import named
 
 if TYPE_CHECKING:
     from alray.data.vocabulary import Vocabulary
@@ -134,7 +136,9 @@ def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], A
     train, test = _opened(source.open("train"), "train"), _opened(source.open("test"), "test")
     train = _require_train(train)
     train_part, validation_part = _divide(len(train), data_spec, seed)
-    sample = train[0][0]
+    reading = named("the data source", "reading sample 0 of split `train`", key="data.source")
+    with reading if source.own else nullcontext():
+        sample = train[0][0]
     require_tensor(sample, "sample 0 of split `train`")
     shape = tuple(sample.shape)
     _require_images_to_augment(data_spec, shape)
@@ -148,8 +152,7 @@ def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], A
             shape=shape,
             classes=source.classes,
             normalisation=source.normalisation,
-            # A list runs no code of the user.
-            own_seed=seed if source.own and not isinstance(samples, list | tuple) else None,
+            own_seed=seed if source.own else None,
         )
 
     return Data(

@@ -79,6 +79,9 @@ class SampleSplit(Split):
         the run, where a user's code reads the samples: whatever it draws is seeded for each sample."""
         super().__init__(shape, torch.float32, classes)
         self._own_seed = own_seed
+        # A list itself runs no code of the user.
+        kind: type = type(samples)
+        self._draws = own_seed is not None and kind is not list and kind is not tuple
         self._samples = samples
         self._part = part
         self._name = name
@@ -138,7 +141,7 @@ class SampleSplit(Split):
     def _collate(self, indices: Tensor, at: Place | None) -> tuple[Tensor, Tensor]:
         samples: list[Tensor] = []
         labels: list[int] = []
-        with nullcontext() if self._own_seed is None else put_back():
+        with put_back() if self._draws else nullcontext():
             for place, index in enumerate(indices.tolist()):
                 what = f"sample {index} of split `{self._name}`"
                 sample, label = self._read(index, what, at and (at[0], at[1] + place))
@@ -152,9 +155,11 @@ class SampleSplit(Split):
         """An entry of the set. at: epoch and position of this sample, from which a user's code draws."""
         if self._own_seed is None:
             return self._samples[index]
-        seed_all(_CPU, self._own_seed, "sample", *(at or (self._name, index)))
+        if self._draws:
+            seed_all(_CPU, self._own_seed, "sample", *(at or (self._name, index)))
         with named("the data source", f"reading {what}", key="data.source"):
-            return self._samples[index]
+            sample, label = self._samples[index]
+        return sample, label
 
     def _check_shape(self, shape: tuple[int, ...], what: str) -> None:
         if shape != self.shape:

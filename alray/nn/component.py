@@ -20,6 +20,9 @@ from alray.user_code import FAULTS_OF_USER_CODE, named, named_error
 __all__ = ["Component", "Encoder", "Exercise", "LocalComponent", "ProfiledPart", "Tensors"]
 
 
+_UPDATE = "the update"
+
+
 class Component(nn.Module, ABC):
     """One component: an encoder `f` and the further parts its method gives it.
 
@@ -267,7 +270,7 @@ class LocalComponent(Component):
 
     def update_step(self, lr: float, label_lr: float) -> None:
         """U: one step of every optimizer, at these rates."""
-        with self._pass("the update"):
+        with self._pass(_UPDATE):
             for name, optimizer in self.optimizers().items():
                 optimizer.step(label_lr if name == "label" else lr)
 
@@ -275,7 +278,9 @@ class LocalComponent(Component):
         """Around a pass of the method. A user's method may draw from any generator, and raise any error."""
         if self.own_method is None:
             return nullcontext()
-        seed_all(self._device, self.f.seed, "draw", self.index, self._step, name)
+        # An update is the same on all replicas, so that their weights stay equal.
+        purpose = (self._step,) if name == _UPDATE else self.f.purpose(self._step)
+        seed_all(self._device, self.f.seed, "draw", self.index, *purpose, name)
         return named(f"method `{self.own_method}`", f"{name} of component {self.index}", key="method")
 
     def infer(self, incoming: Tensors, *purpose: str | int) -> Tensors:

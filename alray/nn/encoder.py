@@ -76,8 +76,7 @@ class Encoder(nn.Module):
         result still carries its gradient graph: whoever passes it on must stop it.
         """
         s = incoming["s"]
-        if self.replica:
-            purpose = (*purpose, "replica", self.replica)
+        purpose = self.purpose(*purpose)
         if self.own:
             return self._run_own(incoming, purpose)
         if self.draws:
@@ -86,13 +85,21 @@ class Encoder(nn.Module):
             s = s.clone()  # the component below still needs this tensor for its own loss
         return run_block(self.body, {**incoming, "s": s})
 
+    def purpose(self, *purpose: str | int) -> tuple[str | int, ...]:
+        """What random numbers are drawn from beside seed and component."""
+        return (*purpose, "replica", self.replica) if self.replica else purpose
+
     def _run_own(self, incoming: Tensors, purpose: tuple[str | int, ...]) -> Tensors:
-        """`run` of a user's block, which may draw from any generator, in its backward pass too, and raise any error."""
+        """`run` of a user's block, which may draw from any generator, in its backward pass too, and raise any error.
+
+        Aliases on both sides have hooks that come before and behind all those of the block.
+        """
         s = incoming["s"]
         device = s.device
-        s = s.clone() if self.writes_input else s.view_as(s)
-        if s.requires_grad:  # this tensor is this mini-batch's own, so the hook goes when the graph goes
+        if s.requires_grad:
+            s = _alias(s)
             s.register_hook(self._end_backward)
+        s = s.clone() if self.writes_input else _alias(s)
         seed_all(device, self.seed, "draw", self.index, *purpose)
         with named(self.title, f"the forward pass of component {self.index}", key=f"model.components[{self.index}]"):
             outgoing = run_block(self.body, {**incoming, "s": s})
@@ -101,13 +108,19 @@ class Encoder(nn.Module):
             self.in_backward = True
             seed_all(device, self.seed, "draw", self.index, *purpose, "backward")
 
-        ends = [end for end in outgoing.values() if isinstance(end, torch.Tensor) and end.requires_grad]
+        ends = {name: _alias(end) for name, end in outgoing.items() if getattr(end, "requires_grad", False)}
         if ends:
-            register_multi_grad_hook(ends, begin_backward, mode="any")
-        return outgoing
+            register_multi_grad_hook(tuple(ends.values()), begin_backward, mode="any")
+        return {**outgoing, **ends}
 
     def _end_backward(self, _: torch.Tensor) -> None:
         self.in_backward = False
+
+
+def _alias(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values and strides, with a place of its own in the gradient graph."""
+    alias: torch.Tensor = torch.ops.aten.alias(tensor)
+    return alias
 
 
 def run_block(block: nn.Module, incoming: Tensors) -> Tensors:

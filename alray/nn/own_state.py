@@ -65,8 +65,9 @@ def require_untouched_buffers(before: Mapping[str, tuple[torch.Tensor, int]], mo
 
 
 def _changes(name: str, index: int) -> SpecError:
+    buffer = name.removeprefix("f.body.")
     return SpecError(
-        f"the buffer `{name}` changes in training, but has persistent=False: no checkpoint would hold it",
+        f"the buffer `{buffer}` changes in training, but has persistent=False: no checkpoint would hold it",
         key=f"model.components[{index}]",
         mend="register it without persistent=False, so that a run that is resumed ends in the same weights",
     )

@@ -35,9 +35,12 @@ def in_order(problems: Iterable[Problem]) -> list[Problem]:
 
 
 def meant_kind(word: Any, here: Spot) -> str | None:
-    """Return the kind that was probably meant by a word that is not one, also if it is the field's abbreviation."""
-    if not isinstance(word, str):
+    """Return the tag of the kind that a word names or probably means. It may be the field's abbreviation."""
+    if not isinstance(word, str) or here.choice is None:
         return None
+    tag = here.choice({here.choice.key: word})
+    if tag in here.members:
+        return tag
     short = {member.abbreviation.lower(): kind for kind, member in here.members.items() if member.abbreviation}
     return short.get(word.lower()) or nearest(word, here.known)
 

@@ -10,6 +10,8 @@ from alray.spec.choice import OPEN_TAG, ByShape, Choice
 from alray.spec.own_code import OwnCode, Reference
 from alray.spec.section import PositiveFloat, PositiveInt, Section, Width, describe, refusal
 
+DEFAULT = "associated_learning"
+"""The method of a spec that names none."""
 Activation = Literal["tanh", "sigmoid", "none"]
 
 
@@ -182,7 +184,7 @@ Method = Annotated[
     | Annotated[SupervisedContrastive, Tag("supervised_contrastive")]
     | Annotated[DecoupledGreedy, Tag("decoupled_greedy")]
     | Annotated[OwnMethod, Tag(OPEN_TAG)],
-    Discriminator(Choice("kind", default="associated_learning")),
+    Discriminator(Choice("kind", default=DEFAULT)),
 ]
 
 

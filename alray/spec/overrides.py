@@ -9,7 +9,7 @@ from typing import Any
 
 from alray.errors import Problem, SpecError
 from alray.spec.grammar import spelled_out, spot_of
-from alray.spec.messages import unknown_key
+from alray.spec.messages import meant_kind, unknown_key
 from alray.spec.places import COMMAND_LINE, Path, Places, key_text
 from alray.spec.precedence import set_aside
 from alray.spec.section import describe
@@ -143,7 +143,7 @@ def _drop_lacking(document: dict[str, Any], holder: Any, override: _Override, pl
     here = spot_of(document, around)
     if here.choice is None or here.choice.key != key or not isinstance(holder, dict):
         return []
-    chosen = here.members.get(here.choice({key: override.value}) or "")
+    chosen = here.members.get(meant_kind(override.value, here) or "")
     if chosen is None or chosen.model_config.get("extra") == "allow":
         return []
     dropped = [old for old in holder if old not in chosen.model_fields and not places.is_override((*around, old))]

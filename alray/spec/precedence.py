@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from alray.schedules.table import SCHEDULES, schedules_for
-from alray.spec.choice import Choice
-from alray.spec.method import METHODS
+from alray.spec.grammar import spot
+from alray.spec.messages import meant_kind
+from alray.spec.method import DEFAULT, METHODS
 from alray.spec.places import Path, Places, key_text
 from alray.spec.run import LENGTHS
 from alray.spec.section import counted
@@ -57,8 +58,8 @@ def _stages(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
 def _method(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
     if ("method",) not in done and ("method", "kind") not in done:
         return
-    kind = Choice("kind", default="associated_learning")(document.get("method"))
-    if kind not in METHODS:
+    kind = meant_kind(_value(document, "method", "kind") or DEFAULT, spot(("method",)))
+    if kind is None:
         return
     section = METHODS[kind]
     schedule = _value(document, "pipeline", "schedule")

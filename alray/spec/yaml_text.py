@@ -47,6 +47,7 @@ _MENDS = {
     "escape": "write `\\\\` for a backslash, or put the text in single quotes",
     "undefined alias": "write `&name` before the value that `*name` stands for, or put the text in quotes",
     "cannot start any token": "put the text in quotes",
+    "the node content": "write a value here, or remove the comma or bracket",
     "": "put a text that begins with a special character in quotes",
 }
 """What to do about a syntax error, by words of PyYAML's message; the first match counts."""

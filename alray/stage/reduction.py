@@ -51,7 +51,7 @@ class ReducedReplication(SeveralReplicas):
         self._parameters = {component.index: trained(component) for component in components}
         self._algorithm, self._group, self._timeout_s = ALL_REDUCES[spec.replicas.all_reduce], group, timeout_s
         self._thread = communication_thread()
-        self._started: list[int] = []  # components whose gradients are being averaged
+        self._due: dict[int, bool] = {}  # whether the mini-batch completes an update, by component
         self._gathers: dict[int, RowGather] = {}
         self._reducers: dict[int, GradientReducer] = {}
         for index, parameters in self._parameters.items():
@@ -70,29 +70,29 @@ class ReducedReplication(SeveralReplicas):
         return self._algorithm(self._group, timeout_s=self._timeout_s)
 
     def account(self) -> AmongReplicas:
-        reducers = self._reducers.values()
-        gathered_bytes = sum(gather.bytes_sent for gather in self._gathers.values())
+        exchanges: list[GradientReducer | RowGather] = [*self._reducers.values(), *self._gathers.values()]
         return AmongReplicas(
             share=self.shares[self.replica],
-            bytes_sent=sum(reducer.bytes_sent for reducer in reducers) + gathered_bytes,
-            communication_s=sum(reducer.communication_s for reducer in reducers),
+            bytes_sent=sum(each.bytes_sent for each in exchanges),
+            communication_s=sum(each.communication_s for each in exchanges),
         )
 
     def start(self, component: Component, samples: int) -> None:
         """Gradients that wait for their update are multiplied by the weight of their own mini-batch: it may change."""
         weight, optimizers = self.weight(samples), component.optimizers().values()
-        due = [optimizer.gather(weight) for optimizer in optimizers]
-        if not all(due):
+        complete = [optimizer.gather(weight) for optimizer in optimizers]
+        self._due[component.index] = all(complete)
+        if not self._due[component.index]:
             return
-        self._started.append(component.index)
         gradients = [parameter.grad for parameter in self._parameters[component.index]]
         weighted = any(optimizer.accumulates for optimizer in optimizers)
         self._reducers[component.index].start(gradients, weight, weighted=weighted)
 
     def finish(self) -> Waiting[None]:
+        assert self._due.keys() == self._reducers.keys(), "`finish` comes after `start` of every component"
         yield from self._all_done(self._reducers.values())
-        started, self._started = self._started, []
-        for index in started:
+        due, self._due = self._due, {}
+        for index in (index for index in due if due[index]):
             for parameter, gradient in zip(self._parameters[index], self._reducers[index].wait(), strict=True):
                 parameter.grad = gradient
 

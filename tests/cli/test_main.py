@@ -74,6 +74,36 @@ def test_the_first_line_of_a_run_comes_before_heavy_imports(python: Callable[[st
     assert modules.strip() == "[]"
 
 
+def test_every_command_has_short_help_in_plain_words(alray: Callable[..., Any]) -> None:
+    commands = [line.split()[0] for line in alray("-h").out.partition("Commands:\n")[2].split("\n\n")[0].splitlines()]
+    assert "validate" in commands and len(commands) > 10
+    for command in commands:
+        shown = alray(command, "-h")
+        assert shown == alray(command, "--help")
+        for jargon in ("<list", "list[", "<path>", "<Path>", "<str>"):
+            assert jargon not in shown.out, command
+
+
+def test_bash_completes_commands_and_options(command: list[str], tmp_path: Path) -> None:
+    """In a real bash, with the script that `--install-completion` writes."""
+    (tmp_path / "alray").write_text(f"#!/bin/sh\nexec {command[0]} -X importtime {command[1]} '{command[2]}' \"$@\"\n")
+    (tmp_path / "alray").chmod(0o755)
+    script = """
+        alray --install-completion 2>/dev/null
+        source ~/.bashrc
+        complete -p alray
+        COMP_WORDS=(alray val); COMP_CWORD=1; _alray_completion alray; echo "${COMPREPLY[@]}"
+        COMP_WORDS=(alray run --in); COMP_CWORD=2; _alray_completion alray; echo "${COMPREPLY[@]}"
+    """
+    environment = {**os.environ, "HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert "-F _alray_completion alray" in lines[-3] and "-o default" in lines[-3]  # the default completes files
+    assert lines[-2:] == ["validate", "--inline"]
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert imported & {"typer", "torch", "ray", "numpy"} == {"typer"}
+
+
 def test_help_takes_under_a_quarter_of_a_second(command: list[str]) -> None:
     def processor_s() -> float:
         used = os.times()

@@ -253,8 +253,10 @@ def test_faults_are_named(pipeline, processes) -> None:
     raises = "model.components.3={block: 'python:plain.Same', calls: 12}"
     run = pipeline.run(raises, *schedule("zero_bubble", 2), inline=False)
     log = pipeline.folder / "run" / "logs" / "stage-1.log"
-    assert str(run.error).endswith(f"raised KeyError: 'nothing there'; the whole traceback is in {log}")
-    assert str(run.error).startswith("stage 1 (components ")
+    assert str(run.error).endswith(
+        f"in the forward pass of component 3: 'nothing there'; the whole traceback is in {log}"
+    )
+    assert str(run.error).startswith(f"{pipeline.folder / 'plain.py'}:")
     assert "Traceback" in log.read_text()
 
 

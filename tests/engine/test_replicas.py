@@ -174,7 +174,7 @@ def test_averaged_weights(replicated) -> None:
     one = replicated.run(*overrides, name="one")
     apart = replicated.run(*overrides, *replicas(2, "replicas.synchronise={average_every: 5 steps}"), name="apart")
     alone = replicated.run(*overrides, *replicas(2, "replicas.synchronise={average_every: 50 steps}"), name="alone")
-    assert 1e-9 < distance(apart, one) < 0.2 * distance(alone, one)
+    assert 1e-5 < distance(apart, one) < distance(alone, one) < 1e-3
 
 
 @pytest.mark.parametrize("method", [[], BP], ids=["al", "bp"])
@@ -182,13 +182,13 @@ def test_gathered_gradients_are_averaged_once_an_update(replicated, method) -> N
     """Shares that change from mini-batch to mini-batch of an update are those of the samples, too."""
     overrides, two = [*method, *ADAM[0], "data.last_batch=keep", "data.samples=365"], "optimizer.accumulate=2"
     one = replicated.run(*overrides, two, name="one")
-    each = replicated.run(*overrides, *replicas(3), name="each")
     run = replicated.run(*overrides, *replicas(3), two, name="several")
     assert distance(run, one) <= ADAM[1]
-    assert run.summary.all_reduce_bytes == each.summary.all_reduce_bytes / 2
+    each = replicated.run(*overrides, *replicas(3), "run.steps=2", name="each")
+    assert run.summary.all_reduce_bytes == 10 / 2 * each.summary.all_reduce_bytes / 2
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1), (1, 2)])
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1)])
 def test_gathered_gradients_follow_to_another_number_of_replicas(replicated, before, after) -> None:
     overrides = [*ADAM[0], "optimizer.accumulate=3"]
     one = replicated.run(*overrides, name="one")
@@ -210,7 +210,12 @@ APART = [*ADAM[0], *replicas(2, "replicas.synchronise={average_every: 4 steps}")
 
 
 def test_averaged_weights_are_resumed_to_the_same_bits(replicated) -> None:
-    whole = replicated.run(*APART, name="whole")
+    watching = Watching()
+    whole = replicated.run(*APART, name="whole", watching=watching)
+    assert watching.notes == [
+        "each replica draws its own dropout masks: 2 replicas do not train exactly what one process would train, but "
+        "the same on average"
+    ]
     replicated.run(*APART, "run.steps=5")
     again = replicated.resume("run.steps=10", "pipeline.partition=[1,2]")
     assert again.summary.weights_sha256 == whole.summary.weights_sha256
@@ -266,12 +271,11 @@ class Drawn(torch.nn.Module):
 DRAWN = ["model.components.0={block: 'python:own.Drawn', width: 24}", "optimizer.weight_decay=0.1"]
 
 
-@pytest.mark.parametrize("method", [[], BP], ids=["al", "bp"])
-def test_a_parameter_without_a_gradient_stays(replicated, method) -> None:
+def test_a_parameter_without_a_gradient_stays(replicated) -> None:
     """With weight decay, a gradient of zeros would move it."""
     (replicated.folder / "own.py").write_text(OWN)
-    one = replicated.run(*ADAM[0], *DRAWN, *method, name="one")
-    assert distance(replicated.run(*ADAM[0], *DRAWN, *method, *replicas(2)), one) <= ADAM[1]
+    one = replicated.run(*ADAM[0], *DRAWN, *BP, name="one")
+    assert distance(replicated.run(*ADAM[0], *DRAWN, *BP, *replicas(2)), one) <= ADAM[1]
 
 
 def test_each_replica_draws_numbers_of_its_own(replicated) -> None:
@@ -286,7 +290,9 @@ def test_each_replica_draws_numbers_of_its_own(replicated) -> None:
     overrides = [*ADAM[0], *DRAWN]
     whole = replicated.run(*overrides, *replicas(3), name="whole")
     assert len(set(drawn(whole, 1, 2))) == 3
-    assert drawn(whole) == drawn(replicated.run(*overrides, name="alone"))
+    alone = replicated.run(*overrides, name="alone")
+    assert drawn(whole) == drawn(alone)
+    assert distance(whole, alone) <= ADAM[1], "the parameter without a gradient stays here, too"
     replicated.run(*overrides, *replicas(3), "run.steps=5")
     assert drawn(replicated.resume("run.steps=10"), 1, 2) == drawn(whole, 1, 2)
 
@@ -308,3 +314,10 @@ def test_a_grid(replicated, processes, overrides) -> None:
     run = replicated.run(*overrides, "pipeline.partition=[1,2]", inline=False)
     assert run.summary.weights_sha256 == inline.summary.weights_sha256
     assert run.summary.accuracy == inline.summary.accuracy
+
+
+def test_a_pipeline(replicated, processes) -> None:
+    pipeline = ["method=backpropagation", "pipeline.schedule=1f1b", "pipeline.stages=2", "pipeline.micro_batches=4"]
+    one = replicated.run(*ADAM[0], *BP, name="one")
+    run = replicated.run(*ADAM[0], *pipeline, *replicas(2), inline=False)
+    assert distance(run, one) <= ADAM[1]

@@ -412,6 +412,7 @@ BAD_SPECS = (
     no_spec("2", text="a:\n\tb: 1"),
     no_spec("1", text="a: b: c"),
     no_spec("2", text="a: [1\nb: 2"),
+    no_spec("1", text="a: [1, , 2]"),
     no_spec("1", text="a: *b"),
     no_spec("2", text="a: 1\nb: \x01"),
     no_spec("1", text='a: "\\U00110000"'),

@@ -113,6 +113,15 @@ def test_a_pipeline_of_backpropagation_asked_for_keeps_the_stages(load: Load, sm
     assert (loaded.spec.schedule, loaded.spec.pipeline.stages, loaded.notes) == (schedule, 2, [])
 
 
+@pytest.mark.parametrize("override", ["method=bp", "method=backpropagatoin", "method.kind=bp"])
+def test_a_method_that_is_misspelt_sets_aside_what_the_right_one_does(
+    complaints: Complaints, small: str, override: str
+) -> None:
+    text = small.replace("{stages: 2}", "{schedule: streamed, stages: 2}").replace("{kind: adam}", "{label_lr: 0.1}")
+    (said,) = complaints(text, [override])
+    assert said.startswith("command line: method.kind: unknown kind `") and "did you mean `backpropagation`?" in said
+
+
 def test_back_to_local_losses(load: Load, small: str) -> None:
     text = small.replace("{kind: associated_learning}", "{kind: backpropagation}")
     loaded = load("method=associated_learning", text=text.replace("{stages: 2}", "{schedule: single}"))

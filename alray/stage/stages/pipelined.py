@@ -128,6 +128,11 @@ class PipelinedStage(RoundStage):
         """Whether this stage holds the last component."""
         return self._parts[-1].ends_in_loss
 
+    @property
+    def _averages_in_backward(self) -> bool:
+        """No: gradients are complete, and scaled, when torch's schedule is at its end."""
+        return False
+
     def mini_batch(self, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[LossValues]:
         """Send labels and mask up, so that cuts keep their place between mini-batches; then run torch's schedule."""
         began_s, step, incoming = clock.by_samples_s, batch.step, batch.incoming
@@ -243,8 +248,10 @@ class _Part(nn.Module):
                 f"the edge was laid out for {tuple(self.gives or ())}",
                 mend="the shape of a block's output must be fixed, and the same as on the meta device",
             )
-        # A gradient comes for whatever was sent, also where nothing below learns from it.
-        return s if s.requires_grad else s.detach().requires_grad_()
+        if not s.requires_grad:
+            return s.detach().requires_grad_()  # a gradient comes for whatever was sent
+        # torch detaches what it sent in place, which it refuses for a view, such as what a user's block may give.
+        return s.clone() if s._is_view() else s
 
     def seed_weight_gradients(self, micro_batch: int) -> None:
         """Before the second part of a split backward pass, in which a user's block may draw once more."""
@@ -252,7 +259,7 @@ class _Part(nn.Module):
         if any(component.f.own for component in self.held):
             purpose = draw_purpose(batch.step, micro_batch, batch.micro_batches)
             first = self.held[0]
-            seed_all(self._device, first.f.seed, "draw", first.index, *purpose, "weights")
+            seed_all(self._device, first.f.seed, "draw", first.index, *first.f.purpose(*purpose), "weights")
 
 
 class _End(PipelineStage):
