@@ -65,6 +65,7 @@ def resume_run(
 
     resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
     with closing(engine(resumed.spec, options.inline, options.address, observer.note)) as made:
+        observer.doing("opening the data")
         code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
         planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.manifest is not None)
         require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
