@@ -138,8 +138,7 @@ def _run(
     made.close()
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
-    duration_s, classes, pages = time.time() - begun_s, workload.data.classes, options.pages
-    summary = conclude(
-        run_dir, spec, driver.plan, outcome.status, name, classes=classes, duration_s=duration_s, pages=pages
-    )
+    duration_s, classes = time.time() - begun_s, workload.data.classes
+    ended = (spec, driver.plan, outcome.status, name)
+    summary = conclude(run_dir, *ended, classes=classes, duration_s=duration_s, pages=options.pages)
     return Finished(summary, outcome.error)
