@@ -6,9 +6,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 
+def printable(text: str) -> str:
+    """The text as it can be written anywhere; a byte of a file name that is not UTF-8 becomes `\\udce9`."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong. `--json` prints these fields.
+    """One thing that is wrong. `--json` prints these fields; all of them are printable.
 
     message: what is wrong. mend: what to do about it. file, line, key: where it is; `key` is a key of the spec or a
     command-line option. traceback: of a user's code that raised an error, printed below the message.
@@ -20,6 +25,12 @@ class Problem:
     line: int | None = None
     key: str | None = None
     traceback: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("message", "mend", "file", "key"):
+            text = getattr(self, name)
+            if text is not None:
+                object.__setattr__(self, name, printable(text))
 
     def __str__(self) -> str:
         place = self.file or ""

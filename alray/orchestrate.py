@@ -7,7 +7,6 @@ Ray starts in the background while this process imports torch: whatever needs to
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING
 from alray.records import write_json
 from alray.run.engines import Engine, engine, engine_name
 from alray.run.options import Finished, Options
-from alray.spec.loading import LoadedSpec, dump_spec, load_spec
+from alray.spec.loading import LoadedSpec, load_spec
 from alray.spec.step_ranges import require_steps
-from alray.store import make_run_dir, mark
+from alray.store import make_run_dir, mark, writing_to
 from alray.user_code import UserCode
 
 if TYPE_CHECKING:
@@ -47,7 +46,8 @@ def run_spec(
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
         planner.workload.code.copy_used(run_dir / "code")
-        return _run(planner, run_dir, None, made, options, observer, interrupts)
+        with writing_to(run_dir):
+            return _run(planner, run_dir, None, made, options, observer, interrupts)
 
 
 def resume_run(
@@ -59,7 +59,7 @@ def resume_run(
     *,
     allow_change: bool,
 ) -> Finished:
-    """Go on with a run from its last checkpoint, on the same stages or on others."""
+    """Go on with a run from its last checkpoint, on the same stages or on others. A finished run is left as it is."""
     from alray.run.planning import Planner
     from alray.run.resume import Resumed
 
@@ -69,7 +69,10 @@ def resume_run(
         code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
         planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.manifest is not None)
         require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
-        return _run(planner, resumed.run_dir, resumed, made, options, observer, interrupts)
+        if summary := resumed.finished(planner.workload.total_steps, observer.note):
+            return Finished(summary, None)
+        with writing_to(resumed.run_dir):
+            return _run(planner, resumed.run_dir, resumed, made, options, observer, interrupts)
 
 
 def _load(spec_file: Path, overrides: list[str], observer: Observer) -> LoadedSpec:
@@ -100,22 +103,21 @@ def _run(
     from alray.device.devices import environment
     from alray.report.make import conclude
     from alray.run.driver import Driver, assignments
-    from alray.run.micro_batches import as_kept
+    from alray.run.provenance import describe_run
     from alray.run.recorder import recording
     from alray.stage.assignment import Start
 
     inline, workload, spec = options.inline, planner.workload, planner.workload.spec
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
     name, surroundings = engine_name(spec, inline=inline), environment(workload.device)
-    (run_dir / "spec.yaml").write_text(dump_spec(as_kept(spec)), encoding="utf-8")
-    write_json(run_dir / "environment.json", {**surroundings, "engine": name, "command": sys.argv})
+    describe_run(run_dir, workload, {**surroundings, "engine": name})
     mark(run_dir, made.run_token)
     observer.doing("measuring the components")
     costs = planner.costs(probe=True, one_process=inline, wait_until_quiet=made.wait_until_ready)
     plan = planner.plan(costs, one_process=inline, note=observer.note)
     write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s
-    with recording(run_dir, workload, surroundings, begun_s, observer.record) as recorder:
+    with recording(run_dir, workload, {**surroundings, "engine": name}, begun_s, observer.record) as recorder:
         plan = planner.fitted(plan, costs, made, observer.note)
         observer.planned(plan)
         observer.doing("starting the stages")

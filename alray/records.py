@@ -128,6 +128,7 @@ class PlanRecord(_Record):
 
     kind: Literal["plan"] = "plan"
     plan: dict[str, Any]
+    engine: EngineName | None = None  # what executed it
 
 
 Record = Annotated[
@@ -138,23 +139,47 @@ RECORD: TypeAdapter[Record] = TypeAdapter(Record)
 
 
 class Best(BaseModel):
-    """The evaluation with the best validation accuracy."""
+    """The evaluation with the best validation accuracy, the earliest of equals."""
 
     model_config = ConfigDict(extra="forbid")
 
     step: int
     validation: float | None
     test: float | None
+    checkpoint: str | None = None  # in a summary: the checkpoint of these weights, relative to the run folder, if kept
 
 
 class Accuracy(BaseModel):
-    """Accuracy of the final weights, in 0..1."""
+    """Accuracy of the whole network, in 0..1."""
 
     model_config = ConfigDict(extra="forbid")
 
     train: float | None = None
     validation: float | None = None
     test: float | None = None
+
+
+class Standing(BaseModel):
+    """What the evaluations of a run have come to so far. Every checkpoint holds it, so that a resumed run goes on from
+    it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    step: int = 0  # mini-batches before the last evaluation
+    last: Accuracy = Accuracy()
+    best: Best | None = None  # chosen on validation: the test set chooses nothing
+    since_best: int = 0  # evaluations after the best one
+
+    def after(self, evaluation: EvaluationRecord) -> Standing:
+        """The standing after one more evaluation. A second one after the same mini-batch changes nothing."""
+        if evaluation.step == self.step:
+            return self
+        train, validation, test = evaluation.train, evaluation.validation, evaluation.test
+        best, since_best = self.best, self.since_best + 1
+        if validation is not None and (best is None or best.validation is None or validation > best.validation):
+            best, since_best = Best(step=evaluation.step, validation=validation, test=test), 0
+        last = Accuracy(train=train, validation=validation, test=test)
+        return Standing(step=evaluation.step, last=last, best=best, since_best=since_best)
 
 
 class Failure(BaseModel):
@@ -165,6 +190,26 @@ class Failure(BaseModel):
     step: int
     stage: int | None
     message: str
+
+
+class AttemptSummary(BaseModel):
+    """What one attempt measured, from a start or resume to its end or failure; keys as in `Summary`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    began_after: int  # mini-batches completed before it
+    ended_after: int  # mini-batches completed at its end, without lost work
+    engine: EngineName | None
+    schedule: str
+    stages: int
+    replicas: int
+    partition: list[int]
+    samples_per_s: float | None
+    step_time_s: float | None
+    predicted_step_time_s: float | None
+    bubble: float | None
+    predicted_bubble: float | None
+    peak_memory_bytes: list[int | None]
 
 
 class Summary(BaseModel):
@@ -203,6 +248,7 @@ class Summary(BaseModel):
     shares: list[int] = Field(default_factory=list)  # samples of a mini-batch that each replica takes at the end
     all_reduce_bytes: int = 0  # sent between replicas, over all stages
     failures: list[Failure]
+    attempts: list[AttemptSummary] = Field(default_factory=list)  # those that reached training
     classes: list[str] = Field(default_factory=list)  # names of the classes, in the order of their numbers
     report: str | None = None  # path of report.html
 
@@ -271,5 +317,5 @@ def write_json(path: Path, value: Any) -> None:
 def replace_file(path: Path, text: str) -> None:
     """Write a text file in one step: a reader finds the whole old file or the whole new one, never a part."""
     temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(text, encoding="utf-8")
+    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
     temporary.replace(path)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import secrets
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from alray.errors import CheckpointError, RequestError
-from alray.records import write_json
+from alray.errors import CheckpointError, RequestError, RunError
+from alray.records import Standing, write_json
 
 MANIFEST = "manifest.json"
 
@@ -67,6 +69,30 @@ def new_token() -> str:
     return f"alray-{secrets.token_hex(6)}"
 
 
+@contextmanager
+def writing_to(run_dir: Path) -> Iterator[None]:
+    """Raise a RunError where the block fails because the run folder was deleted or can no longer be written."""
+    try:
+        yield
+    except OSError as error:
+        require_kept(run_dir)
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise RunError(
+                f"the run folder can no longer be written: {error.strerror}",
+                file=str(run_dir),
+                mend="make it writable; then `alray resume` goes on from the last checkpoint",
+            ) from error
+        raise
+
+
+def require_kept(run_dir: Path) -> None:
+    """Raise RunError if the run folder was deleted."""
+    if not run_dir.is_dir():
+        raise RunError(
+            "the run folder was deleted while the run went on", file=str(run_dir), mend="begin again with `alray run`"
+        )
+
+
 def mark(run_dir: Path, token: str) -> None:
     """Write the token to the file `.run`. A stage reads it to check that its node sees this folder."""
     (run_dir / ".run").write_text(token)
@@ -82,10 +108,12 @@ def write_manifest(
     files: Sequence[ComponentFile],
     environment: dict[str, Any],
     shares: Sequence[int] = (),
+    standing: Standing | None = None,
 ) -> Path:
     """Write the manifest of the checkpoint after `step` mini-batches, which completes it; return its folder.
 
     shares: samples of the next mini-batch for each replica; empty if the shares do not change during the run.
+    standing: of the evaluations until then.
     """
     folder = checkpoint_folder(run_dir, step)
     write_json(
@@ -98,6 +126,7 @@ def write_manifest(
             "partition": list(partition),
             "environment": environment,
             **({"shares": list(shares)} if shares else {}),
+            "evaluations": (standing or Standing()).model_dump(mode="json", exclude={"best": {"checkpoint"}}),
             "files": [
                 {"file": entry.file, "sha256": entry.sha256, "bytes": entry.bytes}
                 for entry in sorted(files, key=lambda entry: entry.file)
@@ -110,10 +139,14 @@ def write_manifest(
 def manifests(run_dir: Path) -> list[dict[str, Any]]:
     """Manifests of all complete checkpoints, oldest first. Raises CheckpointError if one is damaged."""
     found = []
-    for path in sorted((run_dir / "checkpoints").glob(f"step-*/{MANIFEST}")):
+    for folder in _folders(run_dir).values():
+        path = folder / MANIFEST
+        if not path.is_file():
+            continue
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"))
             found.append({**manifest, "step": int(manifest["step"]), "files": list(manifest["files"])})
+            standing_of(found[-1])
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"this manifest is damaged: {error}",
@@ -123,6 +156,26 @@ def manifests(run_dir: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda manifest: int(manifest["step"]))
 
 
+def _folders(run_dir: Path) -> dict[int, Path]:
+    """The folders of checkpoints, complete or not, by step. Anything else beside them is the user's own."""
+    found = {}
+    for path in (run_dir / "checkpoints").glob("step-*"):
+        digits = path.name.removeprefix("step-")
+        if digits.isdecimal() and path.name == step_folder(int(digits)) and path.is_dir():
+            found[int(digits)] = path
+    return found
+
+
+def standing_of(manifest: dict[str, Any]) -> Standing:
+    """What the evaluations of the run had come to at this checkpoint."""
+    return Standing.model_validate(manifest.get("evaluations", {}))
+
+
+def has_checkpoint(run_dir: Path, step: int) -> bool:
+    """Whether there is a complete checkpoint after `step` mini-batches."""
+    return (checkpoint_folder(run_dir, step) / MANIFEST).is_file()
+
+
 def latest_manifest(run_dir: Path) -> dict[str, Any] | None:
     """The manifest of the newest complete checkpoint; None if there is none yet."""
     complete = manifests(run_dir)
@@ -130,16 +183,18 @@ def latest_manifest(run_dir: Path) -> dict[str, Any] | None:
 
 
 def prune(run_dir: Path, keep: int) -> None:
-    """Keep the newest `keep` complete checkpoints. Delete older ones, and incomplete ones that came before the newest.
+    """Keep the newest `keep` complete checkpoints, and the one with the best validation accuracy. Delete older ones,
+    and incomplete ones that came before the newest.
 
     A manifest goes before its folder, so that no manifest describes files that are gone.
     """
     complete = manifests(run_dir)
-    newest = complete[-1]["step"] if complete else 0
-    kept = {step_folder(manifest["step"]) for manifest in complete[-keep:]}
-    for folder in (run_dir / "checkpoints").glob("step-*"):
-        step = int(folder.name.removeprefix("step-"))
-        if folder.name not in kept and step < newest:
+    if not complete:
+        return
+    newest, best = complete[-1]["step"], standing_of(complete[-1]).best
+    kept = {manifest["step"] for manifest in complete[-keep:]} | ({best.step} if best is not None else set())
+    for step, folder in _folders(run_dir).items():
+        if step not in kept and step < newest:
             (folder / MANIFEST).unlink(missing_ok=True)
             shutil.rmtree(folder)
 

@@ -59,7 +59,7 @@ class Trial:
     def arguments(self) -> list[str]:
         """Overrides of the spec. A method's bare name replaces the whole section, so it goes first."""
         method = [f"method={self.method}"] if self.method != "associated_learning" else []
-        return [*method, f"seed={self.seed}", "pipeline.stages=1", "run.checkpoint=null", *self.overrides]
+        return [*method, f"seed={self.seed}", "pipeline.stages=1", "run.checkpoint.keep=1", *self.overrides]
 
     @property
     def is_done(self) -> bool:

@@ -78,7 +78,9 @@ def test_the_best_was_chosen_on_validation(summary: dict[str, Any], run_dir: Pat
     evaluations = [record for record in effective(read(run_dir / "records.jsonl")) if record.kind == "evaluation"]
     assert len(evaluations) == EPOCHS
     best = max(evaluations, key=lambda record: record.validation)
-    assert summary["best"] == {"step": best.step, "validation": best.validation, "test": best.test}
+    found = {"step": best.step, "validation": best.validation, "test": best.test}
+    assert summary["best"] == {**found, "checkpoint": f"checkpoints/step-{best.step:08d}"}
+    assert (run_dir / summary["best"]["checkpoint"] / "manifest.json").is_file()
 
 
 def test_the_run_folder_is_complete(summary: dict[str, Any], run_dir: Path) -> None:
@@ -92,7 +94,8 @@ def test_the_run_folder_is_complete(summary: dict[str, Any], run_dir: Path) -> N
         ends = (".safetensors", ".optimizer.pt")
         expected = {f"{folder}/manifest.json"} | {part + end for part in parts for end in ends}
         assert {name for name in files if name.startswith(folder)} == expected
-    assert len(list((run_dir / "checkpoints").iterdir())) == 3, "`keep: 3`"
+    kept = {360, 380, 400, summary["best"]["step"]}
+    assert len(list((run_dir / "checkpoints").iterdir())) == len(kept), "`keep: 3`, and the best"
     assert summary["weights_sha256"] == weights_sha256(run_dir / "checkpoints" / "step-00000400", DEPTHS)
     assert not [name for name in files if name.endswith(".partial")]
 

@@ -9,20 +9,22 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
+
 from alray.report.text import size
 from alray.run.memory import machine_memory_bytes
+from alray.run.ray_start import RAYS_SHARE
 
 _OLDEST = {"torch": (2, 13), "torchvision": (0, 28), "ray": (2, 60)}
 _OLDEST_PYTHON = (3, 11)
 _SHARED = Path("/dev/shm")
-_RAYS_SHARE = 0.3  # share of the memory that Ray's object store takes by default
 _LEAST_FREE_BYTES = 1e9
 _GLOO_TIMEOUT_S = 5.0
 
@@ -61,6 +63,7 @@ def findings() -> Iterator[CheckResult]:
         yield gpus()
         yield network()
     yield run_folder(Path("runs"))
+    yield leftovers()
 
 
 def python() -> CheckResult:
@@ -127,7 +130,7 @@ def shared_memory() -> CheckResult:
     if not _SHARED.is_dir():
         return CheckResult("shared memory", "warning", f"there is no {_SHARED}, so Ray's object store uses the disk")
     total = shutil.disk_usage(_SHARED).total
-    wanted = _RAYS_SHARE * machine_memory_bytes()
+    wanted = RAYS_SHARE * machine_memory_bytes()
     if total < wanted:
         return CheckResult(
             "shared memory",
@@ -193,6 +196,31 @@ def run_folder(folder: Path) -> CheckResult:
             "run folder", "warning", f"{holder} has only {size(free)} left", "free some space, or use --run-dir"
         )
     return CheckResult("run folder", "ok", f"{holder} can be written; {size(free)} left")
+
+
+def leftovers() -> CheckResult:
+    """Processes of this user that outlive their Ray.
+
+    After a driver or a part of Ray was killed, Ray's agents and idle workers notice it only after some seconds. Each is
+    a child of its raylet while that lives.
+    """
+    left = []
+    for process in psutil.process_iter(["pid", "uids", "cmdline"]):
+        name = " ".join(process.info["cmdline"] or ())
+        if name.startswith("ray::") and process.info["uids"].real == os.getuid():
+            with suppress(psutil.NoSuchProcess):  # it has just ended
+                parent = process.parent()
+                if parent is None or parent.name() != "raylet":
+                    left.append((process.info["pid"], name))
+    if not left:
+        return CheckResult("leftovers", "ok", "no process of a Ray that has ended")
+    named = ", ".join(f"{pid} ({name})" for pid, name in sorted(left))
+    return CheckResult(
+        "leftovers",
+        "warning",
+        f"processes of a Ray that has ended: {named}",
+        f"they end within a minute; to end them now: kill {' '.join(str(pid) for pid, _ in sorted(left))}",
+    )
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from alray.cli.interrupts import Interrupts
 from alray.cli.progress import Progress
 from alray.cli.terminal import Terminal, rows_text, shown
 from alray.plan.plan import Plan
-from alray.records import EvaluationRecord, EventRecord, Record, Summary
+from alray.records import Best, EvaluationRecord, EventRecord, Record, Summary
 from alray.report.text import accuracy, counted, seconds, share, whole
 from alray.stage.telemetry import StageStatus
 
@@ -183,6 +183,8 @@ def summary_text(summary: Summary) -> str:
     if summary.accuracy.test is not None or summary.accuracy.validation is not None:
         rows.append(("accuracy", ", ".join(f"{name} {accuracy(value)}" for name, value in splits if value is not None)))
     rows += _by_depth(summary)
+    if summary.best is not None and summary.best.step != summary.steps:
+        rows.append(("best", _best(summary.best)))
     if summary.step_time_s is not None:
         rows.append(
             (
@@ -215,6 +217,11 @@ def _length(summary: Summary) -> str:
     failures = f", with {counted(len(summary.failures), 'failure')}" if summary.failures else ""
     length = f"{counted(summary.steps, 'mini-batch')}, {counted(summary.epochs, 'epoch')}"
     return f"{length} in {seconds(summary.duration_s)}{failures}"
+
+
+def _best(best: Best) -> str:
+    kept = "use it with --best" if best.checkpoint is not None else "its weights were not kept"
+    return f"validation {accuracy(best.validation)} after mini-batch {best.step:,}; {kept}"
 
 
 def _by_depth(summary: Summary) -> list[tuple[str, str]]:

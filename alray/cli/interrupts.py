@@ -67,7 +67,7 @@ def _leave_closed_terminal() -> None:
     for entry in Path("/proc/self/fd").iterdir():
         number = int(entry.name)
         try:
-            of_terminal = os.readlink(entry).startswith(("/dev/pts/", "/dev/tty"))
+            of_terminal = str(entry.readlink()).startswith(("/dev/pts/", "/dev/tty"))
         except FileNotFoundError:  # the one that listed this folder
             continue
         if of_terminal and not os.isatty(number):

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TextIO
 
+import rich.table
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from alray.report import compare_tables
 from alray.report.compare import Comparison
-from alray.report.compare_tables import accuracy_table, bag_table, cost_table, depth_table
+from alray.report.compare_tables import Table, accuracy_table, bag_table, blocks, cost_table, depth_table
 from alray.report.single_step import HEAD, SingleStep, cells
+from alray.report.text import NOT_MEASURED
 
-_WIDE = 200
-"""Columns of a file or a pipe, where nothing has to be cut or wrapped."""
+_NARROW = 80
+"""Columns of a file or a pipe."""
 
 
 def print_single_step(step: SingleStep, *, stream: TextIO) -> None:
     """Print the predicted and the measured row of each stage and of the step."""
     console = Console(file=stream, highlight=False)
-    made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))  # fits into 80 columns
+    made = rich.table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))  # fits into 80 columns
     made.add_column("ms", no_wrap=True)
     for heading in HEAD:
         made.add_column(heading.replace(" ", "\n"), justify="right")
@@ -32,28 +32,39 @@ def print_single_step(step: SingleStep, *, stream: TextIO) -> None:
 
 
 def print_comparison(comparison: Comparison, *, stream: TextIO) -> None:
-    """Print accuracies, accuracies per depth and costs, one row for each group of runs, then the notes on them."""
-    console = Console(file=stream, highlight=False, width=None if stream.isatty() else _WIDE)
-    console.print(_table(accuracy_table(comparison)))
+    """Print accuracies, accuracies per depth and costs, one row for each group of runs, then the notes on them.
+
+    The groups are numbered, so that a row needs no long label. A table that is too wide is cut between its columns.
+    """
+    console = Console(file=stream, highlight=False, width=None if stream.isatty() else _NARROW)
+    numbers = {group.label: str(number) for number, group in enumerate(comparison.groups, start=1)}
+    for label, number in numbers.items():
+        console.print(Text(f"{number}  {label}"))
     for table, title in (
+        (accuracy_table(comparison), "accuracy"),
         (depth_table(comparison), f"accuracy per depth, {comparison.split}"),
-        (bag_table(comparison), None),
+        (bag_table(comparison), "bag of embeddings"),
         (cost_table(comparison), "parameters, memory of the largest stage, time"),
     ):
         if table.rows and len(table.head) > 1:
             console.print()
-            if title is not None:
-                console.print(Text(title, style="bold"))
-            console.print(_table(table))
+            console.print(Text(title, style="bold"))
+            numbered = Table(table.head, tuple((numbers[row[0]], *row[1:]) for row in table.rows))
+            for place, block in enumerate(blocks(numbered, console.width)):
+                if place:
+                    console.print()
+                console.print(_drawn(block))
     for note in comparison.notes:
-        console.print(Text(f"note: {note}"), soft_wrap=True)
+        console.print()
+        console.print(Text(f"note: {note}"))
     console.print()
 
 
-def _table(table: compare_tables.Table) -> Table:
-    made = Table(box=None, pad_edge=False)
-    for number, heading in enumerate(table.head):
-        made.add_column(heading, justify="right" if number else "left", overflow="fold")
+def _drawn(table: Table) -> rich.table.Table:
+    made = rich.table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading, *column in zip(table.head, *table.rows, strict=True):
+        numeric = all(cell[:1].isdigit() or cell == NOT_MEASURED for cell in column)
+        made.add_column(heading, justify="right" if numeric and heading != "run" else "left", overflow="fold")
     for row in table.rows:
         made.add_row(*map(Text, row))
     return made

@@ -102,7 +102,7 @@ def _written(file: Path, text: str) -> bool:
     """Write a new file. Returns False if it exists already; raises RequestError if it cannot be written."""
     if file.exists():
         return False
-    with writing(file), file.open("x", encoding="utf-8") as new:
+    with writing(file), file.open("x", encoding="utf-8", errors="backslashreplace") as new:
         new.write(text)
     return True
 

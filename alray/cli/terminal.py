@@ -18,6 +18,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from alray.errors import AlrayError, Problem, RequestError, SpecError
+from alray.system_errors import from_system
 
 INTERRUPTED = 130  # exit code
 _OUT, _ERR = 1, 2  # file descriptors
@@ -57,6 +58,9 @@ class Terminal:
         self.began_s = time.monotonic()
         self.out: TextIO = sys.stdout
         self.err: TextIO = sys.stderr
+        for stream in (self.out, self.err):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # file names may have bytes that are not UTF-8
 
     def answer(self, value: Any) -> None:
         """Print the one JSON object of `--json`. Raises ValueError for a number that JSON cannot hold."""
@@ -104,6 +108,12 @@ def terminal(*, as_json: bool, spec: Path | None = None, overrides: Sequence[str
         except AlrayError as error:
             streams.refuse([placed(problem, spec, overrides) for problem in error.problems])
             raise typer.Exit(error.exit_code) from error
+        except (OSError, MemoryError, ImportError, RuntimeError) as fault:
+            ended = from_system(fault)
+            if ended is None:
+                raise
+            streams.refuse(ended.problems)
+            raise typer.Exit(ended.exit_code) from fault
         except KeyboardInterrupt as interrupt:
             streams.refuse([Problem("interrupted")])
             raise typer.Exit(INTERRUPTED) from interrupt
@@ -158,7 +168,7 @@ def _alone(streams: Terminal) -> Iterator[None]:
     """
     before = sys.stdout
     before.flush()
-    with os.fdopen(os.dup(_OUT), "w", encoding="utf-8") as kept:
+    with os.fdopen(os.dup(_OUT), "w", encoding="utf-8", errors="backslashreplace") as kept:
         if _writes_to(before, _OUT):
             streams.out = kept
         os.dup2(_ERR, _OUT)

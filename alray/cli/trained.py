@@ -18,6 +18,17 @@ Depth = Annotated[
     typer.Option(metavar="L", help="The depth of the route to use.  [default: the deepest]", show_default=False),
 ]
 
+Best = Annotated[bool, typer.Option("--best", help="Use the weights with the best validation accuracy.")]
+
+Step = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Use the checkpoint after N mini-batches.  [default: the last checkpoint]",
+        show_default=False,
+    ),
+]
+
 
 def evaluate(
     run_dir: RunDir,
@@ -25,26 +36,37 @@ def evaluate(
     depth: Annotated[
         str, typer.Option(metavar="L|all", help="The depth of the route to evaluate; 1 is the first component alone.")
     ] = _ALL,
+    best: Best = False,
+    step: Step = None,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
     """Measure the accuracy, time and size of a trained network.
 
-    Takes the last checkpoint of a run and measures each route of inference on the validation and test sets.
+    Takes a checkpoint of a run and measures each route of inference on the validation and test sets.
     """
     with terminal(as_json=json, spec=run_dir / "spec.yaml") as streams:
         wanted = _depth(depth)
         from alray.records import DepthAccuracy
         from alray.report.text import accuracy, seconds
         from alray.trained.requests import evaluate_run
+        from alray.trained.weights import Asked
 
-        found = evaluate_run(run_dir, depth=wanted, allow_code=allow_code)
+        found = evaluate_run(run_dir, depth=wanted, allow_code=allow_code, asked=Asked(best, step))
+        weights = found.weights
         if json:
             per_depth = [entry.model_dump(mode="json") for entry in found.accuracies]
             routes = [asdict(cost) for cost in found.costs]
-            streams.answer({"step": found.step, "accuracy_per_depth": per_depth, "routes": routes})
+            streams.answer(
+                {
+                    "step": weights.step,
+                    "weights": asdict(weights),
+                    "accuracy_per_depth": per_depth,
+                    "routes": routes,
+                }
+            )
             return
-        streams.say(f"checkpoint after {found.step:,} mini-batches")
+        streams.say(str(weights))
         streams.say("depth  validation    test  time per sample    parameters")
         of_depth = {entry.depth: entry for entry in found.accuracies}
         for cost in found.costs:
@@ -75,20 +97,26 @@ def predict(
     ],
     *,
     depth: Depth = None,
+    best: Best = False,
+    step: Step = None,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
     """Classify pictures or texts with a trained network.
 
-    Uses the last checkpoint of a run, or an exported route.
+    Uses a checkpoint of a run, or an exported route.
     """
     with terminal(as_json=json, spec=None if run.is_file() else run / "spec.yaml") as streams:
         from alray.trained.requests import predict_run
+        from alray.trained.weights import Asked
 
-        predictions = predict_run(run, inputs, depth=depth, allow_code=allow_code)
+        predictions, weights = predict_run(run, inputs, depth=depth, allow_code=allow_code, asked=Asked(best, step))
         if json:
-            streams.answer({"predictions": [asdict(prediction) for prediction in predictions]})
+            streams.answer(
+                {"weights": asdict(weights), "predictions": [asdict(prediction) for prediction in predictions]}
+            )
             return
+        streams.tell(str(weights))
         for prediction in predictions:
             streams.say(f"{prediction.input}: {prediction.label} ({prediction.score:.4f})")
 
@@ -113,30 +141,36 @@ def export(
             show_default=False,
         ),
     ] = None,
+    best: Best = False,
+    step: Step = None,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
     """Write the inference route of a trained network to a file.
 
-    Takes the last checkpoint of a run. The file holds what inference needs, in float32, and nothing that only training
+    Takes a checkpoint of a run. The file holds what inference needs, in float32, and nothing that only training
     needs.
     """
     with terminal(as_json=json, spec=run_dir / "spec.yaml") as streams:
         from alray.report.text import size
         from alray.trained.export import FORMATS
         from alray.trained.requests import export_run
+        from alray.trained.weights import Asked
 
         if format not in FORMATS:
             raise RequestError(
                 f"`{format}` is not a format", key="--format", mend=f"choose one of {', '.join(FORMATS)}"
             )
-        written = export_run(run_dir, kind=format, depth=depth, output=output, allow_code=allow_code)
+        written, weights = export_run(
+            run_dir, kind=format, depth=depth, output=output, allow_code=allow_code, asked=Asked(best, step)
+        )
         if json:
-            streams.answer(asdict(written))
+            streams.answer({**asdict(written), "weights": asdict(weights)})
             return
         inputs = ", ".join(f"{name} [{', '.join(map(str, sizes))}]" for name, sizes in written.inputs.items())
         streams.say(shown(written.file))
         streams.say(f"route of depth {written.depth}: {written.parameters:,} parameters, {size(written.bytes)}")
+        streams.say(str(weights))
         streams.say(f"takes {inputs}")
 
 

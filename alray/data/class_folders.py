@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from alray.errors import DataError
+from alray.errors import DataError, printable
 
 
 def class_folders(folder: Path, key: str, *, holding: str, passed_over: Collection[str] = ()) -> list[Path]:
@@ -36,16 +36,22 @@ def class_folders(folder: Path, key: str, *, holding: str, passed_over: Collecti
     return found
 
 
+def class_of(subfolder: Path) -> str:
+    """The name of the class that a subfolder is named after."""
+    return printable(subfolder.name)
+
+
 def require_known(subfolder: Path, classes: tuple[str, ...], key: str) -> int:
     """Return the number of the class that a subfolder is named after. Raises DataError if there is no such class."""
-    if subfolder.name not in classes:
+    name = class_of(subfolder)
+    if name not in classes:
         raise DataError(
-            f"class `{subfolder.name}` is not a training class ({', '.join(classes)})",
+            f"class `{name}` is not a training class ({', '.join(classes)})",
             file=str(subfolder),
             key=key,
             mend="use the same names of subfolders for training and test",
         )
-    return classes.index(subfolder.name)
+    return classes.index(name)
 
 
 def require_files(found: list[Path], subfolder: Path, key: str, *, holding: str) -> list[Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image
 from torch import Tensor
 
-from alray.data.class_folders import class_folders, require_files, require_known
+from alray.data.class_folders import class_folders, class_of, require_files, require_known
 from alray.data.picture import Picture, read_image
 from alray.data.source import Normalisation, Source, SplitName
 
@@ -42,7 +42,7 @@ class ImageFolder(Source):
         self._folders: dict[SplitName, Path | None] = {"train": train, "test": test}
         self._size = image_size
         self.picture = Picture((3, image_size, image_size), (image_size, image_size))
-        self._classes = tuple(folder.name for folder in _subfolders(train, "data.train"))
+        self._classes = tuple(class_of(folder) for folder in _subfolders(train, "data.train"))
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -57,6 +57,8 @@ def read_image(path: Path, shape: tuple[int, ...]) -> Tensor:
             mend="remove the file, or replace it by a complete picture",
         ) from error
     except _DAMAGED as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the system refused to read it
         raise DataError(
             f"damaged picture ({error})",
             file=str(path),

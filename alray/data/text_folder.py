@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from alray.data.class_folders import class_folders, require_files, require_known
+from alray.data.class_folders import class_folders, class_of, require_files, require_known
 from alray.data.source import SplitName, TextSet, TextSource
 from alray.data.text_file import read_text
 
@@ -21,7 +21,7 @@ class TextFolder(TextSource):
 
     def __init__(self, *, train: Path, test: Path | None) -> None:
         self._folders: dict[SplitName, Path | None] = {"train": train, "test": test}
-        self._classes = tuple(folder.name for folder in _subfolders(train, "data.train"))
+        self._classes = tuple(class_of(folder) for folder in _subfolders(train, "data.train"))
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from alray.errors import AlrayError, StageError, UserCodeError
 from alray.stage.assignment import Assignment
 from alray.stage.loop import StageLoop
 from alray.stage.telemetry import StageStatus, Telemetry
+from alray.system_errors import ran_out
 
 
 class Graph(ABC):
@@ -89,6 +90,10 @@ def as_stage_error(fault: BaseException, assignment: Assignment) -> AlrayError:
     if isinstance(fault, AlrayError):
         return fault
     plan = assignment.plan.stage_plans[assignment.stage]
+    known = ran_out(fault)
+    if known is not None:
+        (problem,) = known.problems
+        return StageError(f"stage {assignment.stage}: {problem.message}", file=problem.file, mend=problem.mend)
     text = str(fault).strip() or "no message"
     return StageError(
         f"stage {assignment.stage} (components {plan.first} to {plan.last}) raised {type(fault).__name__}: {text}",

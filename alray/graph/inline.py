@@ -77,7 +77,8 @@ class InlineGraph(Graph):
         logs.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             # What a user's code prints goes to the log, as where each stage is a process.
-            log = stack.enter_context((logs / "stage-0.log").open("a", encoding="utf-8", buffering=1))
+            log = (logs / "stage-0.log").open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
+            stack.enter_context(log)
             stack.enter_context(redirect_stdout(log))
             stack.enter_context(redirect_stderr(log))
             stack.enter_context(put_back(first.device()))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from alray.plan.plan import Plan
-from alray.records import EventRecord, PlanRecord, Record, StageRecord
+from alray.records import EngineName, EventRecord, PlanRecord, Record, StageRecord
 
 # Two plans that agree in these keys predict the same timeline. Costs may differ: each attempt may measure them again.
 _SAME_TIMELINE = (
@@ -33,10 +33,16 @@ class Attempt:
 
     plan: dict[str, Any] | None  # the plan of this attempt, as in `plan.json`; None if no plan was recorded
     records: tuple[Record, ...]
+    engine: EngineName | None = None
 
     @property
     def stage_records(self) -> list[StageRecord]:
         return [record for record in self.records if isinstance(record, StageRecord)]
+
+    @property
+    def timed(self) -> list[StageRecord]:
+        """The stage records after warm-up."""
+        return [record for record in self.stage_records if not record.warm_up]
 
     def ran(self, plan: Plan) -> bool:
         """Whether this attempt ran with `plan`, so that its times can be compared with the plan's prediction."""
@@ -56,10 +62,11 @@ def split_attempts(records: Sequence[Record]) -> list[Attempt]:
     found: list[Attempt] = []
     current: list[Record] = []
     plan: dict[str, Any] | None = None
+    engine: EngineName | None = None
 
     def close() -> None:
         if any(isinstance(record, StageRecord) for record in current):
-            found.append(Attempt(plan, tuple(current)))
+            found.append(Attempt(plan, tuple(current), engine))
         current.clear()
 
     for record in records:
@@ -67,7 +74,7 @@ def split_attempts(records: Sequence[Record]) -> list[Attempt]:
             close()
         if isinstance(record, PlanRecord):
             close()
-            plan = record.plan
+            plan, engine = record.plan, record.engine
         current.append(record)
     close()
     return found
@@ -78,13 +85,17 @@ def timed_records(kept: Sequence[Record], plan: Plan) -> list[StageRecord]:
 
     kept: the records of a run without lost work, see `alray.records.effective`.
     """
-    return [
-        record
-        for attempt in split_attempts(kept)
-        if attempt.ran(plan)
-        for record in attempt.stage_records
-        if not record.warm_up
-    ]
+    return [record for attempt in split_attempts(kept) if attempt.ran(plan) for record in attempt.timed]
+
+
+def timed_plan(kept: Sequence[Record], plan: Plan) -> Plan:
+    """The plan under which figures of time were measured last: `plan`, with which the run last ran, or an earlier one
+    where that was not measured, as after a resume of a few mini-batches on other stages."""
+    attempts = split_attempts(kept)
+    if any(attempt.timed for attempt in attempts if attempt.ran(plan)):
+        return plan
+    measured = [attempt.plan for attempt in attempts if attempt.timed and attempt.plan is not None]
+    return Plan.from_json(measured[-1]) if measured else plan
 
 
 def _listed(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """A comparison of several runs, as values. Runs that differ only in their seed form one group, with mean and spread.
 
-The accuracies of a run are those of the evaluation with the best validation accuracy (`best` in its summary). The test
-set chooses nothing.
+The accuracies of a run are those of the evaluation with the best validation accuracy (`best` in its summary), if its
+weights were kept; otherwise those of the last evaluation. The test set chooses nothing.
 """
 
 from __future__ import annotations
@@ -14,20 +14,17 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from alray.records import EvaluationRecord
+from alray.records import Best, EvaluationRecord, StageRecord, StepRecord
+from alray.report.attempts import split_attempts
+from alray.report.compare_labels import differences, labels_of
 from alray.report.folder import RunFolder, read_run
 from alray.report.single_step import SingleStep, single_step
 from alray.report.summary import Figures, figures_of
+from alray.report.text import accuracy, number
 from alray.spec.yaml_text import read_yaml
+from alray.store import has_checkpoint
 
 ComparedSplit = Literal["validation", "test"]
-
-_FIRST = ("name", "method.kind", "pipeline.schedule", "pipeline.stages")
-"""Keys of a spec that labels use before any other key."""
-_LAST = ("version", "run.", "resources.", "data.")
-"""Keys that are seldom the reason for a comparison."""
-_LONGEST = 60
-_ABSENT = "–"
 
 
 @dataclass(frozen=True)
@@ -55,8 +52,10 @@ class ComparedRun:
 
     @property
     def engine(self) -> str:
-        """`ray`, `ray_train` or `inline`. Times measured with different engines cannot be compared."""
-        return str((self.folder.environment or {}).get("engine", "ray"))
+        """`ray`, `ray_train` or `inline`; after a resume with another one both, such as `ray, inline`. Times measured
+        with different engines cannot be compared."""
+        last = str((self.folder.environment or {}).get("engine", "ray"))
+        return ", ".join(dict.fromkeys(each.engine or last for each in self.figures.attempts)) or last
 
     @property
     def seed(self) -> int:
@@ -68,11 +67,34 @@ class ComparedRun:
 
     @property
     def chosen(self) -> EvaluationRecord | None:
-        """The evaluation with the best validation accuracy; without a validation set the last evaluation."""
+        """The evaluation with the best validation accuracy; the last one without a validation set, or if the weights of
+        the best were not kept."""
         best = self.figures.best
-        if best is None:
+        if best is None or not self.keeps_best:
             return self.evaluations[-1] if self.evaluations else None
         return next(record for record in self.evaluations if record.step == best.step)
+
+    @cached_property
+    def keeps_best(self) -> bool:
+        """Whether there are weights with the best validation accuracy."""
+        best = self.figures.best
+        return best is not None and has_checkpoint(self.folder.path, best.step)
+
+    def training_s(self, record: EvaluationRecord) -> float:
+        """Seconds of training until an evaluation, evaluations and checkpoints included. The time from each start to
+        its first mini-batch is left out, and so is work that a failure lost."""
+        return record.time_s - sum(length for end, length in self._starts if end <= record.time_s)
+
+    @cached_property
+    def _starts(self) -> list[tuple[float, float]]:
+        """When the first mini-batch of each attempt was done, and how many seconds passed since the last record of
+        work."""
+        found, before_s = [], 0.0
+        for attempt in split_attempts(self.folder.kept):
+            worked = [each.time_s for each in attempt.records if isinstance(each, _WORK)]
+            found.append((min(worked), min(worked) - before_s))
+            before_s = max(worked)
+        return found
 
     @property
     def duration_s(self) -> float:
@@ -129,12 +151,17 @@ class ComparedRun:
             "status": self.status,
             "seed": self.seed,
             "steps": self.figures.steps,
+            "engine": self.engine,
             "chosen": None if record is None else record.model_dump(mode="json", include=_CHOSEN),
+            "best": None if self.figures.best is None else self.figures.best.model_dump(include=_BEST),
+            "best_kept": self.keeps_best,
             "accuracy": self.figures.accuracy.model_dump(mode="json"),
             "duration_s": self.duration_s,
         }
 
 
+_WORK = (StepRecord, StageRecord, EvaluationRecord)
+_BEST = {"step", "validation", "test"}
 _CHOSEN = {"step", "epoch", "samples", "time_s", "validation", "test", "per_depth"}
 
 
@@ -235,12 +262,23 @@ class Comparison:
     def notes(self) -> list[str]:
         """Remarks that a reader of the figures needs."""
         found = []
+        engines = list(dict.fromkeys(group.first.engine for group in self.groups))
+        if len(engines) > 1:
+            ran = [[group.label for group in self.groups if group.first.engine == engine] for engine in engines]
+            told = "; ".join(f"{engine}: {', '.join(of)}" for engine, of in zip(engines, ran, strict=True))
+            found.append(f"different engines, so accuracies can be compared, and times cannot ({told})")
         for group in self.groups:
             seeds = [run.seed for run in group.runs]
             if len(set(seeds)) < len(seeds):
                 found.append(f"{group.label}: two runs have the same seed, so the spread is too small")
             if any(run.chosen is not None and run.figures.best is None for run in group.counted):
                 found.append(f"{group.label}: no validation set, so the last evaluation is used instead of the best")
+            lost = [run.figures.best for run in group.counted if run.figures.best is not None and not run.keeps_best]
+            if lost:
+                found.append(
+                    f"{group.label}: the last evaluation is used, because the weights of the best validation accuracy "
+                    f"({_best_shown(lost)}) were not kept; `run.checkpoint` keeps them unless it is null"
+                )
             if group.first.is_text and not group.has_bag_of_embeddings:
                 found.append(f"{group.label}: no line for the bag of embeddings, because {_why_none(group)}")
         return found
@@ -267,9 +305,9 @@ def compare_runs(run_dirs: Sequence[Path]) -> Comparison:
         grouped.setdefault(run.identity, []).append(run)
     groups = list(grouped.values())
     specs = [runs[0].spec for runs in groups]
-    labels = _labels(specs, [runs[0].engine for runs in groups])
+    labels = labels_of(specs, [runs[0].engine for runs in groups])
     return Comparison(
-        tuple(Group(label, tuple(runs)) for label, runs in zip(labels, groups, strict=True)), _differences(specs)
+        tuple(Group(label, tuple(runs)) for label, runs in zip(labels, groups, strict=True)), differences(specs)
     )
 
 
@@ -279,6 +317,10 @@ def spread(values: Iterable[float | None]) -> Spread | None:
     if not known:
         return None
     return Spread(fmean(known), stdev(known) if len(known) > 1 else None, len(known))
+
+
+def _best_shown(lost: Sequence[Best]) -> str:
+    return ", ".join(f"{accuracy(best.validation)} after {number(best.step)} mini-batches" for best in lost)
 
 
 def _why_none(group: Group) -> str:
@@ -291,63 +333,3 @@ def _why_none(group: Group) -> str:
 
 def _json_of(value: Spread | None) -> dict[str, Any] | None:
     return None if value is None else asdict(value)
-
-
-def _differences(specs: Sequence[dict[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """Every key except `seed` whose values differ, with its value in each spec as one short line of text."""
-    flat = [_flattened(spec) for spec in specs]
-    keys = [key for key in dict.fromkeys(key for values in flat for key in values) if key != "seed"]
-    found = {key: tuple(values.get(key, _ABSENT) for values in flat) for key in sorted(keys, key=_rank)}
-    return {key: tuple(map(_short, values)) for key, values in found.items() if len(set(values)) > 1}
-
-
-def _labels(specs: Sequence[dict[str, Any]], engines: Sequence[str]) -> list[str]:
-    """A unique label for each spec: its name, and the fewest values that make the labels differ."""
-    labels = [str(spec["name"]) for spec in specs]
-    for key, values in _differences(specs).items():
-        if len(set(labels)) == len(labels):
-            break
-        separates = len(set(zip(labels, values, strict=True))) > len(set(labels))
-        if separates and key != "name":
-            labels = [f"{label}, {_named(key, value)}" for label, value in zip(labels, values, strict=True)]
-    if len(set(labels)) < len(labels):
-        labels = [f"{label}, {engine}" for label, engine in zip(labels, engines, strict=True)]
-    if len(set(labels)) < len(labels):  # the specs differ in the middle of a long value
-        labels = [f"{label}, number {number}" for number, label in enumerate(labels, start=1)]
-    return labels
-
-
-def _named(key: str, value: str) -> str:
-    if key in ("method.kind", "pipeline.schedule"):
-        return value.replace("_", " ")
-    return f"{key.rpartition('.')[2]} {value}"
-
-
-def _rank(key: str) -> tuple[int, str]:
-    if key in _FIRST:
-        return _FIRST.index(key), key
-    return len(_FIRST) + key.startswith(_LAST), key
-
-
-def _flattened(spec: dict[str, Any], before: str = "") -> dict[str, str]:
-    """Every value that is not a section, by its full key."""
-    values: dict[str, str] = {}
-    for key, value in spec.items():
-        if isinstance(value, dict):
-            values |= _flattened(value, f"{before}{key}.")
-        elif key == "components":
-            values[f"{before}{key}"] = " ".join(_component(entry) for entry in value)
-        else:
-            values[f"{before}{key}"] = value if isinstance(value, str) else json.dumps(value)
-    return values
-
-
-def _component(entry: dict[str, Any]) -> str:
-    fields = [f"{key}={json.dumps(value)}" for key, value in entry.items() if key not in ("block", "repeat")]
-    times = f"{entry['repeat']}x" if entry.get("repeat", 1) != 1 else ""
-    return f"{times}{entry['block']}({', '.join(fields)})"
-
-
-def _short(text: str) -> str:
-    """A long text without its middle, because long values often differ at their ends."""
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2 - 1]}…{text[-_LONGEST // 2 :]}"

@@ -13,10 +13,12 @@ from alray.report.compare_tables import accuracy_table, bag_table, cost_table, d
 from alray.report.html import render
 from alray.report.single_step import HEAD, rows_of
 
-AXES: dict[str, tuple[str, Callable[[EvaluationRecord], float]]] = {
-    "steps": ("mini-batches completed", lambda record: float(record.step)),
-    "samples": ("samples seen", lambda record: float(record.samples)),
-    "seconds": ("seconds since the start, evaluations included", lambda record: record.time_s),
+Place = Callable[[ComparedRun, EvaluationRecord], float]
+
+AXES: dict[str, tuple[str, Place]] = {
+    "steps": ("mini-batches completed", lambda run, record: float(record.step)),
+    "samples": ("samples seen", lambda run, record: float(record.samples)),
+    "seconds": ("seconds of training, without start-up, with evaluations", ComparedRun.training_s),
 }
 """The horizontal axes of the accuracy curves: name -> (label, where an evaluation lies on the axis)."""
 
@@ -96,7 +98,7 @@ def curve_split(comparison: Comparison) -> ComparedSplit:
 def _mean_curve(
     group: Group,
     label: str,
-    place: Callable[[EvaluationRecord], float],
+    place: Place,
     value: Callable[[EvaluationRecord], float | None],
 ) -> Curve:
     points = []
@@ -104,7 +106,7 @@ def _mean_curve(
     for records in _same_steps(group.counted):
         values = _known([value(record) for record in records])
         if len(values) == len(records):
-            at = fmean(place(record) for record in records)
+            at = fmean(place(run, record) for run, record in zip(group.counted, records, strict=True))
             points.append((at, fmean(values)))
             band.append((at, min(values), max(values)))
     return Curve(label, tuple(points), tuple(band) if len(group.counted) > 1 else ())

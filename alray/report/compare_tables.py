@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from alray.report.compare import Comparison, Group, Spread
-from alray.report.text import NOT_MEASURED, accuracy, number, seconds, share, size, whole
+from alray.report.summary import Figures
+from alray.report.text import NOT_MEASURED, accuracy, counted, number, seconds, share, size, whole
 
 
 @dataclass(frozen=True)
@@ -16,17 +17,23 @@ class Table:
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
+    def only(self, columns: Sequence[int]) -> Table:
+        """The table with these columns alone."""
+        head, *rows = (tuple(row[column] for column in columns) for row in (self.head, *self.rows))
+        return Table(head, tuple(rows))
+
 
 def accuracy_table(comparison: Comparison) -> Table:
     """What each group ran, how it ended, and its accuracy at the chosen evaluations."""
-    head = ("run", "method", "schedule", "seeds", "status", "chosen after", "validation", "test")
+    head = ("run", "method", "schedule", "engine", "seeds", "status", "chosen after", "validation", "test")
     return Table(
         head,
         tuple(
             (
                 group.label,
                 group.method.replace("_", " "),
-                f"{group.first.figures.schedule}, {group.first.figures.stages}",
+                _schedule(group.first.figures),
+                group.first.engine,
                 " ".join(str(run.seed) for run in group.runs),
                 group.status,
                 _chosen_steps(group),
@@ -53,7 +60,7 @@ def depth_table(comparison: Comparison) -> Table:
 def bag_table(comparison: Comparison) -> Table:
     """The test accuracy of the bag of embeddings and of the whole network, for each group that has both."""
     return Table(
-        ("bag of embeddings", "its test", "whole network"),
+        ("run", "bag of embeddings, test", "whole network, test"),
         tuple(
             (group.label, shown(group.accuracy("test", 1), accuracy), shown(group.accuracy("test"), accuracy))
             for group in comparison.groups
@@ -82,12 +89,33 @@ def _costs(group: Group) -> tuple[str, ...]:
     )
 
 
+def _schedule(figures: Figures) -> str:
+    replicas = f", {counted(figures.replicas, 'replica')}" if figures.replicas > 1 else ""
+    return f"{figures.schedule}, {counted(figures.stages, 'stage')}{replicas}"
+
+
 def _chosen_steps(group: Group) -> str:
-    """The number of mini-batches before the chosen evaluations, as a range if the runs differ."""
+    """The number of mini-batches before the chosen evaluations, as a range if the runs differ, and why these."""
     steps = sorted({run.chosen.step for run in group.counted if run.chosen})
     if not steps:
         return NOT_MEASURED
-    return number(steps[0]) if len(steps) == 1 else f"{number(steps[0])} to {number(steps[-1])}"
+    shown = number(steps[0]) if len(steps) == 1 else f"{number(steps[0])} to {number(steps[-1])}"
+    why = {"best" if run.keeps_best else "last" for run in group.counted if run.chosen}
+    return f"{shown} ({' and '.join(sorted(why))})"
+
+
+def blocks(table: Table, width: int, gap: int = 1) -> list[Table]:
+    """The table cut between columns into tables that fit into `width` characters. Each begins with the first column.
+
+    gap: characters between two columns. A column that is too wide by itself has a table of its own.
+    """
+    widths = [max(map(len, column)) + gap for column in zip(table.head, *table.rows, strict=True)]
+    cuts: list[list[int]] = []
+    for column in range(1, len(widths)):
+        if not cuts or sum(widths[each] for each in (0, *cuts[-1], column)) - gap > width:
+            cuts.append([])
+        cuts[-1].append(column)
+    return [table.only((0, *cut)) for cut in cuts]
 
 
 def shown(value: Spread | None, form: Callable[[float | None], str]) -> str:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from alray.plan.plan import StagePlan
 from alray.plan.timeline import TimedAction
 from alray.records import (
+    AttemptSummary,
     CheckpointRecord,
     EngineName,
     EvaluationRecord,
@@ -26,6 +27,7 @@ from alray.report.summary import Figures, figures_of
 from alray.report.text import accuracy, counted, milliseconds, number, seconds, share, size
 from alray.report.timeline import Lane, action_of, measured_steady, predicted_lanes, traced_batches, window
 from alray.schedules.table import SCHEDULES
+from alray.store import has_checkpoint
 
 NUM_DRAWN = 6  # mini-batches in the drawing of the schedule; with more it would be too narrow to read
 
@@ -42,6 +44,7 @@ _SOURCES = {
 }
 _COMPUTED = ("data", "forward", "backward", "update")  # named parts of the time in which a stage computes
 _WAITED = ("send_wait", "receive_wait", "idle")
+_ATTEMPT_HEAD = ("mini-batches", "engine", "schedule", "step time", "predicted", "bubble", "samples/s")
 _PARTS = {part: part for part in _COMPUTED} | {"other computing": "other"}
 _PARTS |= {"send wait": "send", "receive wait": "receive", "idle": "idle"}
 
@@ -72,6 +75,8 @@ def run_page(run: RunFolder) -> str:
         # The edges of a pipeline have room for every micro-batch.
         has_limited_edges=bool(run.plan.edges) and not SCHEDULES[run.plan.schedule].is_pipeline,
         edge_rows=_edge_rows(run, figures),
+        attempt_head=_ATTEMPT_HEAD,
+        attempt_rows=[_attempt_row(attempt) for attempt in figures.attempts],
         events=[record for record in run.records if isinstance(record, EventRecord)],
         checkpoints=[record for record in run.records if isinstance(record, CheckpointRecord)],
         environment=None if run.environment is None else _flat(run.environment),
@@ -135,6 +140,8 @@ def _tiles(run: RunFolder, figures: Figures, evaluations: Sequence[EvaluationRec
     if figures.best:
         best = figures.best.validation
         of_best = f"after {figures.best.step:,} mini-batches; test there {accuracy(figures.best.test)}"
+        if not has_checkpoint(run.path, figures.best.step):
+            of_best += "; its weights were not kept"
     peak = max((peak for peak in figures.peak_memory_bytes if peak is not None), default=None)
     return [
         ("Test accuracy", accuracy(test), of_test),
@@ -210,6 +217,18 @@ def _edge_rows(run: RunFolder, figures: Figures) -> list[list[str]]:
     # Earlier attempts may have had other stages. Messages of an evaluation also go down.
     names = dict.fromkeys([*predicted, *figures.bytes_sent])
     return [[name, size(predicted.get(name)), size(figures.bytes_sent.get(name))] for name in names]
+
+
+def _attempt_row(attempt: AttemptSummary) -> list[str]:
+    return [
+        f"{attempt.began_after:,} to {attempt.ended_after:,}",
+        _ENGINES[attempt.engine] if attempt.engine else "",
+        f"{attempt.schedule} {attempt.partition}" + (f" x {attempt.replicas}" if attempt.replicas > 1 else ""),
+        seconds(attempt.step_time_s),
+        seconds(attempt.predicted_step_time_s),
+        share(attempt.bubble),
+        number(attempt.samples_per_s),
+    ]
 
 
 def _components(run: RunFolder, stage: StagePlan) -> str:

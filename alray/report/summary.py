@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from statistics import median
 from typing import Literal, NotRequired, TypedDict, Unpack
@@ -12,6 +13,7 @@ from alray import __version__
 from alray.plan.plan import Plan
 from alray.records import (
     Accuracy,
+    AttemptSummary,
     Best,
     DepthAccuracy,
     EngineName,
@@ -21,15 +23,16 @@ from alray.records import (
     PlanRecord,
     Record,
     StageRecord,
+    Standing,
     Summary,
     effective,
     read,
     write_json,
 )
-from alray.report.attempts import split_attempts, timed_records
+from alray.report.attempts import Attempt, split_attempts, timed_plan, timed_records
 from alray.spec.models import Spec
 from alray.stage.weights_hash import weights_sha256
-from alray.store import checkpoint_folder, latest_manifest
+from alray.store import checkpoint_folder, has_checkpoint, latest_manifest
 
 
 class Facts(TypedDict):
@@ -74,6 +77,7 @@ class Figures:
     shares: list[int]
     all_reduce_bytes: int
     failures: list[Failure]
+    attempts: list[AttemptSummary]
 
 
 def summarise(records: Sequence[Record], plan: Plan, **facts: Unpack[Facts]) -> Summary:
@@ -119,6 +123,8 @@ def write_summary(
         classes=list(classes),
         report=None if page is None else str(page),
     )
+    if summary.best is not None and has_checkpoint(run_dir, summary.best.step):
+        summary.best.checkpoint = str(checkpoint_folder(run_dir, summary.best.step).relative_to(run_dir))
     write_json(run_dir / "summary.json", summary.model_dump(mode="json"))
     return summary
 
@@ -127,13 +133,15 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
     """The figures of a run.
 
     records: all records as they were written, lost work included. plan: the plan with which the run last ran.
-    Times and the bubble come from `timed_records`. `accuracy` is that of the final weights; it is None if they were
-    not evaluated, for example after an interruption between two evaluations.
+    Times and the bubble, measured and predicted, are those of `timed_plan`. `accuracy` is that of the final weights; it
+    is None if they were not evaluated, for example after an interruption between two evaluations.
     """
     kept = effective(iter(records))
     steps, epochs, samples = _progress(kept)
-    timed = timed_records(kept, plan)
-    step_time_s = _step_time_s(timed, last_stage=plan.stages - 1)
+    measured = timed_plan(kept, plan)
+    timed = timed_records(kept, measured)
+    step_time_s = _step_time_s(timed, last_stage=measured.stages - 1)
+    batch_size = samples / steps if steps else 0.0  # the mean: the last mini-batch of an epoch may be smaller
     evaluations = [record for record in kept if isinstance(record, EvaluationRecord)]
     final = evaluations[-1] if evaluations and evaluations[-1].step == steps else None
     return Figures(
@@ -145,20 +153,20 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
         steps=steps,
         epochs=epochs,
         samples=samples,
-        # The mean size of the mini-batches: the last one of an epoch may be smaller.
-        samples_per_s=samples / steps / step_time_s if step_time_s and steps else None,
+        samples_per_s=_samples_per_s(batch_size, step_time_s),
         step_time_s=step_time_s,
-        predicted_step_time_s=plan.predicted_step_time_s,
+        predicted_step_time_s=measured.predicted_step_time_s,
         bubble=_bubble(timed),
-        predicted_bubble=plan.predicted_bubble,
+        predicted_bubble=measured.predicted_bubble,
         accuracy=_accuracy(final),
-        best=_best(evaluations),
+        best=reduce(Standing.after, evaluations, Standing()).best,
         accuracy_per_depth=list(final.per_depth) if final else [],
-        peak_memory_bytes=_peak_memory_bytes(records, plan),
+        peak_memory_bytes=_peaks(split_attempts(records), plan),
         bytes_sent=_bytes_sent(records),
         shares=_shares(records, plan),
         all_reduce_bytes=sum(record.all_reduce_bytes for record in _last_of_stages(records)),
         failures=_failures(records),
+        attempts=[_attempt(each, batch_size) for each in split_attempts(kept) if each.plan is not None],
     )
 
 
@@ -172,6 +180,32 @@ def _progress(kept: Sequence[Record]) -> tuple[int, float, int]:
         return 0, 0.0, 0
     furthest = max(work, key=lambda record: record.step)
     return furthest.step, furthest.epoch, furthest.samples
+
+
+def _attempt(attempt: Attempt, batch_size: float) -> AttemptSummary:
+    """What one attempt measured. batch_size: mean samples of a mini-batch."""
+    assert attempt.plan is not None
+    plan = Plan.from_json(attempt.plan)
+    step_time_s = _step_time_s(attempt.timed, last_stage=plan.stages - 1)
+    return AttemptSummary(
+        began_after=attempt.records[0].step,
+        ended_after=max(record.step for record in attempt.stage_records),
+        engine=attempt.engine,
+        schedule=plan.schedule,
+        stages=plan.stages,
+        replicas=plan.replicas,
+        partition=list(plan.partition),
+        samples_per_s=_samples_per_s(batch_size, step_time_s),
+        step_time_s=step_time_s,
+        predicted_step_time_s=plan.predicted_step_time_s,
+        bubble=_bubble(attempt.timed),
+        predicted_bubble=plan.predicted_bubble,
+        peak_memory_bytes=_peaks([attempt], plan),
+    )
+
+
+def _samples_per_s(batch_size: float, step_time_s: float | None) -> float | None:
+    return batch_size / step_time_s if step_time_s and batch_size else None
 
 
 def _step_time_s(timed: Sequence[StageRecord], *, last_stage: int) -> float | None:
@@ -194,21 +228,10 @@ def _accuracy(final: EvaluationRecord | None) -> Accuracy:
     return Accuracy(train=final.train, validation=final.validation, test=final.test)
 
 
-def _best(evaluations: Sequence[EvaluationRecord]) -> Best | None:
-    """The evaluation with the highest validation accuracy, the earliest of equals. The test set chooses nothing."""
-    best: Best | None = None
-    for record in evaluations:
-        if record.validation is None:
-            continue
-        if best is None or best.validation is None or record.validation > best.validation:
-            best = Best(step=record.step, validation=record.validation, test=record.test)
-    return best
-
-
-def _peak_memory_bytes(records: Sequence[Record], plan: Plan) -> list[int | None]:
+def _peaks(attempts: Sequence[Attempt], plan: Plan) -> list[int | None]:
     """The highest peak of each stage, over its replicas and over the attempts that ran with this plan."""
     peaks: list[int | None] = [None] * plan.stages
-    for attempt in split_attempts(records):
+    for attempt in attempts:
         if not attempt.ran(plan):
             continue
         for record in attempt.stage_records:

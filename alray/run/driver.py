@@ -17,7 +17,7 @@ from alray.run.recorder import Recorder
 from alray.stage.assignment import Assignment, Start, start_from
 from alray.stage.telemetry import StageStatus
 from alray.stage.workload import Workload
-from alray.store import latest_manifest
+from alray.store import latest_manifest, require_kept
 
 POLL_S = 0.4
 """Seconds between two polls of the stages."""
@@ -141,6 +141,7 @@ class Driver:
                 return Verdict("failed", None, error, again=isinstance(error, StageError)), step
             while True:
                 statuses = graph.poll(POLL_S)
+                require_kept(self.run_dir)
                 for status in statuses:
                     self.recorder.take(status.reports, replica=status.replica)
                 step = max(step, min(status.step for status in statuses))
@@ -162,8 +163,8 @@ class Driver:
         """Append the whole traceback to the stage's log. The record holds one line of it."""
         if verdict.detail and verdict.stage is not None:
             log = self.run_dir / "logs" / f"stage-{verdict.stage}.log"
-            log.parent.mkdir(parents=True, exist_ok=True)
-            with log.open("a", encoding="utf-8") as file:
+            log.parent.mkdir(exist_ok=True)
+            with log.open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(verdict.detail)
 
 

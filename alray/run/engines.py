@@ -16,6 +16,7 @@ from alray.errors import RequestError, StageError
 from alray.plan.costs import Costs
 from alray.plan.plan import Plan
 from alray.records import EngineName
+from alray.run.ray_start import require_ray_can_start
 from alray.spec.models import Spec
 from alray.store import new_token
 
@@ -265,9 +266,10 @@ def _bundles(spec: Spec, stages: int, replicas: int) -> list[Bundle]:
 def engine_name(spec: Spec, *, inline: bool) -> EngineName:
     """The name of the engine that runs a spec, as in records and reports.
 
-    Raises RequestError if `inline` and the spec cannot run in one process.
+    Raises RequestError if `inline` and the spec cannot run in one process, or if Ray cannot start here.
     """
     if not inline:
+        require_ray_can_start()
         return "ray_train" if spec.replicas.engine == "ray_train" else "ray"
     if spec.replicas.engine == "ray_train":
         raise RequestError(

@@ -65,7 +65,7 @@ class Recorder:
         started_wall_s: float,
         observe: Callable[[Record], None],
     ) -> None:
-        """keep: number of checkpoints to keep. environment: goes into every manifest.
+        """keep: number of checkpoints to keep. environment: goes into every manifest; with the `engine`.
 
         started_wall_s: `time.time()` when the run began, less the time it stood still. observe: is called with every
         record as it is written.
@@ -91,7 +91,7 @@ class Recorder:
         self._plan = plan
         self._losses.clear()
         self._parts.clear()
-        self.write(PlanRecord(**self._place(step), plan=plan.as_json()))
+        self.write(PlanRecord(**self._place(step), plan=plan.as_json(), engine=self._environment.get("engine")))
 
     def event(
         self,
@@ -162,6 +162,7 @@ class Recorder:
             files=files,
             environment=self._environment,
             shares=report.shares,
+            standing=next((part.standing for part in parts if part.standing is not None), None),
         )
         prune(self.run_dir, self._keep)
         self.write(

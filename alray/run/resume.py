@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from alray.errors import SpecError
+from pydantic import ValidationError
+
+from alray.errors import CheckpointError, SpecError
 from alray.plan.plan import Plan
-from alray.records import read
+from alray.records import Summary, read
 from alray.run.micro_batches import as_kept
 from alray.schedules.table import SCHEDULES
 from alray.spec.data import OwnData, TextSection
@@ -69,6 +71,31 @@ class Resumed:
     def spent_s(self) -> float:
         """How long the run took so far."""
         return max((record.time_s for record in read(self.run_dir / "records.jsonl")), default=0.0)
+
+    def finished(self, total_steps: int, note: Callable[[str], None]) -> Summary | None:
+        """The summary of a run that is finished and has nothing left to do, which is noted; otherwise None.
+
+        total_steps: length of the run in mini-batches, as it is asked for now.
+        """
+        file = self.run_dir / "summary.json"
+        if self.manifest is None or not file.is_file():
+            return None
+        try:
+            summary = Summary.model_validate_json(file.read_text(encoding="utf-8"))
+        except ValidationError as error:
+            raise CheckpointError(
+                f"not a summary: {error.errors()[0]['msg']}",
+                file=str(file),
+                mend="restore it, or delete it: the end of the run writes another",
+            ) from error
+        step, standing, stop_at = self.manifest["step"], self.start.standing, self.spec.run.stop_at
+        over = step >= total_steps or (stop_at is not None and standing.step == step and stop_at.reached(standing))
+        if not over or summary.status != "finished" or summary.steps != step:
+            return None
+        length = next(key for key in _LENGTH if getattr(self.spec.run, key.removeprefix("run.")) is not None)
+        more = f"raise {length}" if step >= total_steps else "change run.stop_at"
+        note(f"nothing is left to do: the run has finished after {step:,} mini-batches; {more} to train on")
+        return summary
 
     def notes(self, plan: Plan, environment: dict[str, Any], *, on_cpu: bool) -> list[str]:
         """Why the weights may not have the bits of an unbroken run, a line for each reason.
@@ -162,7 +189,8 @@ def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
     number = "auto" if after.pipeline.micro_batches == "auto" else after.micro_batches
     if before.micro_batches != number:
         change = _change(_MICRO_BATCHES, before.micro_batches, number)
-        changes.append(f"{change} (each micro-batch has its own random numbers and batch statistics)")
+        why = "sums are rounded otherwise, and each micro-batch has its own random numbers and batch statistics"
+        changes.append(f"{change} ({why})")
     if (SCHEDULES[before.schedule].is_pipeline) != (SCHEDULES[after.schedule].is_pipeline) and _has_text(after):
         change = _change(_SCHEDULE, before.schedule, after.schedule)
         changes.append(f"{change} (a pipeline pads text to `max_tokens`, so random numbers fall on other words)")

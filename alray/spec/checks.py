@@ -271,15 +271,15 @@ def run_has_one_length(spec: Spec) -> Iterator[Finding]:
         yield ("run",), f"{listed(given, 'and')} each set the length of the run", "keep one of them"
 
 
-def stop_has_one_bound(spec: Spec) -> Iterator[Finding]:
-    """A run stops above a bound or below one."""
+def stop_says_when(spec: Spec) -> Iterator[Finding]:
+    """A run stops above a bound, below one, or when patience ends."""
     stop = spec.run.stop_at
-    if stop is not None and (stop.above is None) == (stop.below is None):
-        yield (
-            ("run", "stop_at"),
-            "give exactly one of `above` and `below`",
-            "add, for example, `above: 0.95`, or remove one",
-        )
+    if stop is None:
+        return
+    if stop.above is not None and stop.below is not None:
+        yield ("run", "stop_at"), "`above` and `below` are given, but the metric has one bound", "remove one of them"
+    if stop.above is None and stop.below is None and stop.patience is None:
+        yield ("run", "stop_at"), "it does not say when to stop", "add, for example, `above: 0.95` or `patience: 5`"
 
 
 def hub_set_has_one_place(spec: Spec) -> Iterator[Finding]:
@@ -318,13 +318,15 @@ def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
         return
     if spec.run.evaluate_every is None:
         yield ("run", "stop_at"), "there are no evaluations before the end", "set run.evaluate_every"
-    if stop.metric == "validation_accuracy" and spec.data.validation_fraction == 0:
+    bounded = stop.above is not None or stop.below is not None
+    on_validation = "metric" if bounded and stop.metric == "validation_accuracy" else "patience"
+    if getattr(stop, on_validation) is not None and spec.data.validation_fraction == 0:
         yield (
-            ("run", "stop_at", "metric"),
+            ("run", "stop_at", on_validation),
             "there is no validation set",
             "set data.validation_fraction, to 0.1 say",
         )
-    if stop.metric == "test_accuracy" and _has_no_test_set(spec.data):
+    if bounded and stop.metric == "test_accuracy" and _has_no_test_set(spec.data):
         key = "test_split" if isinstance(spec.data, HuggingFace) else "test"
         yield ("run", "stop_at", "metric"), "there is no test set", f"set data.{key}"
 
@@ -401,7 +403,7 @@ CHECKS: tuple[Check, ...] = (
     one_speed_per_stage,
     cuda_stages_have_a_gpu,
     run_has_one_length,
-    stop_has_one_bound,
+    stop_says_when,
     hub_set_has_one_place,
     columns_suit_the_file,
     stop_metric_is_measured,

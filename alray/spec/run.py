@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from alray.records import Standing
 from alray.spec.duration import Duration, SpecDuration
 from alray.spec.section import NonNegativeInt, PositiveInt, Section
 
@@ -19,18 +20,33 @@ class Checkpoint(Section):
     every: SpecDuration = Duration(1, "epochs")
     """Interval between two checkpoints. Default: 1 epoch."""
     keep: PositiveInt = 3
-    """Number of newest checkpoints that are kept. Older ones are deleted. Default: 3."""
+    """Number of newest checkpoints that are kept, beside the one with the best validation accuracy. Older ones are
+    deleted. Default: 3."""
 
 
 class StopAt(Section):
-    """Ends the run early, at the first evaluation at which the metric reaches the bound."""
+    """Ends the run early, at the first evaluation at which the metric reaches the bound or patience ends."""
 
-    metric: Literal["train_accuracy", "validation_accuracy", "test_accuracy"]
-    """Metric that is compared with the bound, in 0..1."""
+    metric: Literal["train_accuracy", "validation_accuracy", "test_accuracy"] = "validation_accuracy"
+    """Metric that is compared with the bound, in 0..1. Default: validation_accuracy."""
     above: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Bound: stop if the metric is at least this value. Give either this or `below`."""
+    """Bound: stop if the metric is at least this value. Not together with `below`."""
     below: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Bound: stop if the metric is at most this value. Give either this or `above`."""
+    """Bound: stop if the metric is at most this value. Not together with `above`."""
+    patience: PositiveInt | None = None
+    """Stop after this many evaluations in a row without a better validation accuracy, whatever `metric` is. null: no
+    limit."""
+
+    def reached(self, standing: Standing) -> bool:
+        """Whether a run with these evaluations ends."""
+        if self.patience is not None and standing.best is not None and standing.since_best >= self.patience:
+            return True
+        value: float | None = getattr(standing.last, self.metric.removesuffix("_accuracy"))
+        if value is None:
+            return False
+        if self.above is not None:
+            return value >= self.above
+        return self.below is not None and value <= self.below
 
 
 class RunSection(Section):
@@ -43,13 +59,14 @@ class RunSection(Section):
     samples: PositiveInt | None = None
     """Length of the run in samples. The run ends after the mini-batch that reaches this number."""
     checkpoint: Checkpoint | None = Checkpoint()
-    """Checkpoints during the run. Default: one after each epoch. null: only one at the end."""
+    """Checkpoints during the run, and one after each evaluation with a new best validation accuracy. Default: one
+    after each epoch. null: only one at the end."""
     evaluate_every: SpecDuration | None = Duration(1, "epochs")
     """Interval between two evaluations. Default: 1 epoch. null: only at the end."""
     max_failures: NonNegativeInt = 3
     """Number of failures, without a newer checkpoint between them, after which the run gives up. Default: 3."""
     stop_at: StopAt | None = None
-    """Bound at which the run ends early. null: none."""
+    """When the run ends early. null: never."""
     deterministic: bool = True
     """Whether only deterministic algorithms are used, so that the same spec gives the same bits. Default: true."""
     precision: Literal["float32", "float64"] = "float32"

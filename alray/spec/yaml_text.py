@@ -289,7 +289,7 @@ class _Builder:
 
 
 def _text(text: str) -> str:
-    text.encode("utf-8")
+    text.encode("utf-8", "surrogateescape")  # as Python holds a file name with bytes that are not UTF-8
     return text
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -11,10 +11,11 @@ import torch
 from alray.device import devices
 from alray.nn.encoder import EncoderFacts
 from alray.plan.plan import Plan
+from alray.records import Standing
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 from alray.stage.workload import DataFacts
-from alray.store import checkpoint_folder
+from alray.store import checkpoint_folder, standing_of
 from alray.user_code import UserCode
 
 
@@ -27,6 +28,8 @@ class Start:
     hashes: tuple[tuple[str, str], ...] = ()
     shares: tuple[int, ...] = ()
     """Samples of a mini-batch each replica takes from here on, where they are dealt anew as the run goes."""
+    standing: Standing = field(default_factory=Standing)
+    """Of the evaluations so far."""
 
 
 class Position(TypedDict):
@@ -126,4 +129,5 @@ def start_from(run_dir: Path, manifest: dict[str, Any]) -> Start:
         folder=checkpoint_folder(run_dir, manifest["step"]),
         hashes=tuple((entry["file"], entry["sha256"]) for entry in manifest["files"]),
         shares=tuple(manifest.get("shares") or ()),
+        standing=standing_of(manifest),
     )

@@ -84,7 +84,8 @@ def write_snapshot(snapshot: Snapshot, folder: Path) -> tuple[ComponentFile, ...
 
 def write_file(folder: Path, name: str, content: bytes) -> ComponentFile:
     """Write a file of a checkpoint whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(exist_ok=True)  # a run folder that was deleted is not made again
+    folder.mkdir(exist_ok=True)
     partial = folder / f"{name}.partial"
     partial.write_bytes(content)
     partial.replace(folder / name)

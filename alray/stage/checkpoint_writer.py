@@ -9,11 +9,13 @@ from pathlib import Path
 
 from alray.errors import CheckpointError
 from alray.nn.component import Component
+from alray.records import Standing
 from alray.stage.checkpoint import Snapshot, take_snapshot, write_snapshot
 from alray.stage.replica_state import ReplicaState, take_replica_state, write_replica_state
 from alray.stage.replication import MeanWeights, Replication, holding
 from alray.stage.telemetry import CheckpointPart
 from alray.store import ComponentFile, step_folder
+from alray.system_errors import ran_out
 
 
 class CheckpointWriter:
@@ -33,10 +35,19 @@ class CheckpointWriter:
         self._checkpoints, self._emit, self._replication = checkpoints, emit, replication
         self._pending: Future[None] | None = None
 
-    def write(self, components: list[Component], step: int, means: MeanWeights, *, final: bool) -> None:
+    def write(
+        self,
+        components: list[Component],
+        step: int,
+        means: MeanWeights,
+        *,
+        final: bool,
+        standing: Standing | None = None,
+    ) -> None:
         """Take snapshots now and write them in the background. Waits for the checkpoint before it.
 
-        means: as from `Replication.mean_weights`.
+        means: as from `Replication.mean_weights`. standing: of the run's evaluations, for the manifest; from stage 0 of
+        replica 0.
         """
         began = time.perf_counter()
         self.finish()
@@ -48,7 +59,7 @@ class CheckpointWriter:
                 snapshots = [take_snapshot(component) for component in components]
         shares = replication.shares if replication.deals_shares else ()
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"checkpoint-{step}")
-        self._pending = executor.submit(self._write, snapshots, states, step, final, began, shares)
+        self._pending = executor.submit(self._write, snapshots, states, step, final, began, shares, standing)
         executor.shutdown(wait=False)  # the thread ends with what it writes
 
     def _write(
@@ -59,6 +70,7 @@ class CheckpointWriter:
         final: bool,
         began: float,
         shares: tuple[int, ...],
+        standing: Standing | None,
     ) -> None:
         folder = self._checkpoints / step_folder(step)
         files: list[ComponentFile] = []
@@ -71,7 +83,7 @@ class CheckpointWriter:
         if self._replication.count > 1 and not self._replication.averages_weights:
             parameters = tuple((snapshot.index, snapshot.parameters_sha256()) for snapshot in snapshots)
         duration_s = time.perf_counter() - began
-        self._emit(CheckpointPart(step, tuple(files), duration_s, final, parameters, shares))
+        self._emit(CheckpointPart(step, tuple(files), duration_s, final, parameters, shares, standing))
 
     def finish(self) -> None:
         """Wait until everything is written. Raises CheckpointError where the disk refused it."""
@@ -80,9 +92,10 @@ class CheckpointWriter:
         try:
             self._pending.result()
         except OSError as error:
+            known = ran_out(error)
             raise CheckpointError(
-                f"a checkpoint could not be written: {error}",
+                f"a checkpoint could not be written: {known.problems[0].message if known else error}",
                 file=str(self._checkpoints),
-                mend="make room on the disk or choose another --run-dir, then resume",
+                mend=known.problems[0].mend if known else "make the folder writable, then resume",
             ) from error
         self._pending = None

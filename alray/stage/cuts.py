@@ -7,6 +7,7 @@ one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from alray.channel.edge import Waiting
 from alray.channel.message import CutFlag, Message, MessageKind
@@ -54,12 +55,17 @@ class Cuts:
             total_steps=assignment.total_steps,
             steps_per_epoch=assignment.data.steps_per_epoch,
             control=control,
+            standing=assignment.start.standing,
         )
         self._writer = CheckpointWriter(assignment.checkpoints, emit, replication)
 
     def decided(self, step: int) -> Waiting[int]:
         """Flags of the cut after mini-batch `step`, on stage 0. Call it before that mini-batch, and run it after."""
         return self._replication.decided(f"cut {step}", lambda: self._leader.cut_after(step))
+
+    def over(self, step: int) -> bool:
+        """Whether nothing is left to train after `step` mini-batches, with which this stage starts."""
+        return self._leader.over(step)
 
     def lead(self, flags: int, data: Data, step: int) -> Waiting[bool]:
         """On stage 0: make the cut with these flags after mini-batch `step`. Returns whether the run stops here."""
@@ -69,16 +75,13 @@ class Cuts:
         if flags & CutFlag.EVALUATE and self._assignment.replica == 0:
             evaluator = Evaluator(data, self._leader.splits(flags), depths=self._assignment.plan.costs.depths)
         cut = Message(MessageKind.CUT, step, flags=flags, count=len(evaluator) if evaluator else 0)
-        evaluation = yield from self._make(cut, evaluator)
+        yield from self._make(cut, evaluator)
         if flags & CutFlag.STOP:
             return True
-        if not (flags & CutFlag.EVALUATE and self._leader.stops_early):
+        if not (flags & CutFlag.EVALUATE and self._leader.minds_evaluations):
             return False
-        reached = evaluation is not None and self._leader.reached(evaluation)
-        if (yield from self._replication.decided(f"reached {step}", lambda: int(reached))):
-            everything = CutFlag.EVALUATE | CutFlag.CHECKPOINT | CutFlag.STOP
-            return (yield from self.lead(everything, data, step))
-        return False
+        decide = partial(self._leader.cut_after_evaluation, step, flags)
+        return (yield from self.lead((yield from self._replication.decided(f"second cut {step}", decide)), data, step))
 
     def follow(self, message: Message) -> Waiting[bool]:
         """On every other stage: do what stage 0 decided. Returns whether the run stops here."""
@@ -89,23 +92,29 @@ class Cuts:
         """Wait for the checkpoint that is still being written."""
         self._writer.finish()
 
-    def _make(self, cut: Message, evaluator: Evaluator | None) -> Waiting[EvaluationRecord | None]:
+    def _make(self, cut: Message, evaluator: Evaluator | None) -> Waiting[None]:
         """Send the cut on, then do this stage's part of it."""
         if self._ports.to_above is not None:
             yield from self._ports.to_above.send(Message(MessageKind.CUT, cut.step, flags=cut.flags, count=cut.count))
-        components, record = self._stage.components, None
+        components = self._stage.components
         with self._clock.pause("all_reduce"):
             means = yield from self._replication.mean_weights(cut.step)
         if cut.flags & CutFlag.EVALUATE:
             with self._clock.pause("evaluation"), holding(components, means):
-                record = yield from self._evaluate(cut, evaluator)
+                yield from self._evaluate(cut, evaluator)
         if cut.flags & CutFlag.CHECKPOINT:
+            leads = self._assignment.stage == self._assignment.replica == 0
             with self._clock.pause("checkpoint"):
-                self._writer.write(components, cut.step, means, final=bool(cut.flags & CutFlag.STOP))
-        return record
+                self._writer.write(
+                    components,
+                    cut.step,
+                    means,
+                    final=bool(cut.flags & CutFlag.STOP),
+                    standing=self._leader.standing if leads else None,
+                )
 
-    def _evaluate(self, cut: Message, evaluator: Evaluator | None) -> Waiting[EvaluationRecord | None]:
-        """This stage's part of the evaluation; stage 0, which has the evaluator, returns the record."""
+    def _evaluate(self, cut: Message, evaluator: Evaluator | None) -> Waiting[None]:
+        """This stage's part of the evaluation; stage 0, which has the evaluator, reports the record."""
         began_s = self._clock.now_s()
         inference = Inference(
             self._assignment.stage,
@@ -119,7 +128,7 @@ class Cuts:
         )
         yield from inference.run(self._stage)
         if evaluator is None:
-            return None
+            return
         per_depth = evaluator.accuracies()
         whole = per_depth[-1] if per_depth else DepthAccuracy(depth=len(self._assignment.plan.costs.components))
         record = EvaluationRecord(
@@ -131,5 +140,5 @@ class Cuts:
             per_depth=per_depth,
             duration_s=self._clock.now_s() - began_s,
         )
+        self._leader.heard(record)
         self._emit(record)
-        return record

@@ -8,7 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 from alray.channel.message import CutFlag
-from alray.records import EvaluationRecord
+from alray.records import EvaluationRecord, Standing
+
+_END = CutFlag.EVALUATE | CutFlag.CHECKPOINT | CutFlag.STOP
 
 
 @dataclass
@@ -48,13 +50,30 @@ class Timer:
 class Leader:
     """Decides the cuts of a run."""
 
-    def __init__(self, run: Any, *, total_steps: int, steps_per_epoch: int, control: Control) -> None:
-        """run: the spec's `run` section."""
+    def __init__(
+        self,
+        run: Any,
+        *,
+        total_steps: int,
+        steps_per_epoch: int,
+        control: Control,
+        standing: Standing | None = None,
+    ) -> None:
+        """run: the spec's `run` section. standing: of the evaluations before this start."""
         self.total_steps = total_steps
+        self.standing = standing or Standing()
         self._control = control
         self._evaluate = Timer(run.evaluate_every, steps_per_epoch=steps_per_epoch)
         self._checkpoint = Timer(run.checkpoint.every if run.checkpoint else None, steps_per_epoch=steps_per_epoch)
+        self._keeps_best = run.checkpoint is not None
         self._stop_at = run.stop_at
+
+    def over(self, step: int) -> bool:
+        """Whether the run ends after `step` mini-batches: by its length, or by an evaluation that was made there."""
+        if step >= self.total_steps:
+            return True
+        stop_at, standing = self._stop_at, self.standing
+        return stop_at is not None and standing.step == step and stop_at.reached(standing)
 
     def cut_after(self, step: int) -> int:
         """Flags of the cut after `step` mini-batches; 0 for none."""
@@ -63,8 +82,8 @@ class Leader:
             flags |= CutFlag.EVALUATE
         if self._checkpoint.due(step):
             flags |= CutFlag.CHECKPOINT
-        if step >= self.total_steps:
-            flags |= CutFlag.EVALUATE | CutFlag.CHECKPOINT | CutFlag.STOP
+        if self.over(step):
+            flags |= _END
         elif self._control.stop_requested:
             flags |= CutFlag.CHECKPOINT | CutFlag.STOP
         return flags
@@ -79,18 +98,22 @@ class Leader:
             wanted.insert(0, "train")
         return tuple(wanted)
 
-    @property
-    def stops_early(self) -> bool:
-        """Whether an evaluation may end the run."""
-        return self._stop_at is not None
+    def heard(self, evaluation: EvaluationRecord) -> None:
+        """Take note of an evaluation."""
+        self.standing = self.standing.after(evaluation)
 
-    def reached(self, evaluation: EvaluationRecord) -> bool:
-        """Whether this evaluation passes `run.stop_at`."""
-        if self._stop_at is None:
-            return False
-        value = getattr(evaluation, self._stop_at.metric.removesuffix("_accuracy"))
-        if value is None:
-            return False
-        if self._stop_at.above is not None:
-            return bool(value >= self._stop_at.above)
-        return bool(value <= self._stop_at.below)
+    @property
+    def minds_evaluations(self) -> bool:
+        """Whether a second cut may follow an evaluation."""
+        return self._stop_at is not None or self._keeps_best
+
+    def cut_after_evaluation(self, step: int, flags: int) -> int:
+        """Flags of a second cut after `step` mini-batches, because of what the cut with `flags` evaluated.
+
+        The end of the run, or a checkpoint of the best weights so far, unless that cut wrote one.
+        """
+        if self.over(step):
+            return _END
+        best = self.standing.best
+        is_best = best is not None and best.step == step
+        return CutFlag.CHECKPOINT if self._keeps_best and is_best and not flags & CutFlag.CHECKPOINT else 0

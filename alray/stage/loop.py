@@ -70,7 +70,7 @@ class StageLoop:
         self.clock.activity = "data"  # opening it may take long, as the driver knows, which opened it too
         data = self._open_data()
         total = self._assignment.total_steps
-        stopped = self.step >= total and (yield from self._cut(self._cuts.decided(self.step), data))
+        stopped = self._cuts.over(self.step) and (yield from self._cut(self._cuts.decided(self.step), data))
         while not stopped and self.step < total:
             end = self._shares_hold_until()
             batches = TrainBatches(

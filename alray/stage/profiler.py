@@ -11,12 +11,14 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from alray.nn.component import Component, ProfiledPart
+from alray.records import replace_file
 from alray.stage.clock import COMPUTE, Clock
 
 _QUIET = "5"  # Kineto otherwise tells of its own progress, and that a machine without a GPU has none
@@ -68,15 +70,15 @@ class Profiler:
         if session is None:
             return
         session.stop()
-        self._trace.parent.mkdir(parents=True, exist_ok=True)
-        exported = self._trace.with_name(self._trace.name + ".exported")
-        session.export_chrome_trace(str(exported))
-        recorded = json.loads(exported.read_text(encoding="utf-8"))
+        with TemporaryDirectory() as scratch:  # torch writes no file whose name is not UTF-8
+            exported = Path(scratch) / "trace.json"
+            session.export_chrome_trace(str(exported))
+            recorded = json.loads(exported.read_text(encoding="utf-8"))
         del recorded["traceName"]  # the file that was exported
         before = json.loads(self._trace.read_text(encoding="utf-8")) if self._trace.exists() else None
         together = recorded if before is None else _added(before, recorded)
-        exported.write_text(json.dumps(together, separators=(",", ":")), encoding="utf-8")
-        exported.replace(self._trace)
+        self._trace.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(self._trace, json.dumps(together, separators=(",", ":")))
 
 
 def prepare_recording() -> None:

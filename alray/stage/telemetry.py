@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from alray.errors import AlrayError
-from alray.records import EvaluationRecord, StageRecord
+from alray.records import EvaluationRecord, StageRecord, Standing
 from alray.store import ComponentFile
 
 
@@ -30,6 +30,7 @@ class CheckpointPart:
     final: bool
     parameters: tuple[tuple[int, str], ...] = ()  # (component, SHA-256), to compare between replicas
     shares: tuple[int, ...] = ()  # samples of a mini-batch that each replica takes from here on, where they change
+    standing: Standing | None = None  # of the run's evaluations, from stage 0 of replica 0
 
 
 Telemetry = Losses | CheckpointPart | StageRecord | EvaluationRecord

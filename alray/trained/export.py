@@ -93,7 +93,9 @@ def _write_safetensors(route: Route, header: RouteHeader, file: Path) -> None:
 
 
 def _write_torch_export(route: Route, header: RouteHeader, file: Path) -> None:
-    torch.export.save(_traced(route, header), file, extra_files={f"{HEADER}.json": header.model_dump_json()})
+    # torch itself opens no file whose name is not UTF-8.
+    with file.open("wb") as opened:
+        torch.export.save(_traced(route, header), opened, extra_files={f"{HEADER}.json": header.model_dump_json()})
 
 
 def _write_onnx(route: Route, header: RouteHeader, file: Path) -> None:

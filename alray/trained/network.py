@@ -9,7 +9,7 @@ import torch
 
 from alray.data.batches import Batch
 from alray.device import devices
-from alray.errors import CheckpointError, RequestError
+from alray.errors import RequestError
 from alray.nn.route import Route, route_of
 from alray.records import DepthAccuracy
 from alray.spec.loading import load_spec
@@ -19,25 +19,23 @@ from alray.stage.checkpoint import load_component
 from alray.stage.evaluation import Evaluator
 from alray.stage.stages.stage import Stage
 from alray.stage.workload import Workload
-from alray.store import latest_manifest, require_run_dir
+from alray.store import require_run_dir
 from alray.trained.prediction import ClassPrediction, document, prediction_of
+from alray.trained.weights import LAST, Asked, find_weights
 from alray.user_code import UserCode
 
 
 class TrainedNetwork:
-    """All components of a run's last checkpoint on one device, in evaluation mode."""
+    """All components of one checkpoint of a run on one device, in evaluation mode."""
 
-    def __init__(self, run_dir: Path, *, allow_code: bool) -> None:
-        """Raises CheckpointError if the folder holds no complete checkpoint, or a damaged one."""
+    def __init__(self, run_dir: Path, *, allow_code: bool, asked: Asked = LAST) -> None:
+        """Raises CheckpointError if the folder holds no complete checkpoint, or a damaged one, and RequestError if it
+        holds none as asked."""
         run_dir = require_run_dir(run_dir)
         spec = load_spec(run_dir / "spec.yaml").spec
-        manifest = latest_manifest(run_dir)
-        if manifest is None:
-            raise CheckpointError(
-                "this run has no complete checkpoint", file=str(run_dir), mend="go on with it: `alray resume`"
-            )
+        manifest, self.weights = find_weights(run_dir, asked)
         self.workload = Workload.open(spec, UserCode(run_dir / "code", allow_elsewhere=allow_code), trained=True)
-        self.step: int = manifest["step"]
+        self.step = self.weights.step
         self.device = self.workload.device
         devices.settle(spec.resources.threads, spec.run.deterministic)
         start = start_from(run_dir, manifest)

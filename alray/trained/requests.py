@@ -5,49 +5,68 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from alray.errors import RequestError
 from alray.records import DepthAccuracy
 from alray.trained.export import ENDINGS, Exported, Format, export_route
 from alray.trained.exported import ExportedRoute
 from alray.trained.network import TrainedNetwork
 from alray.trained.prediction import ClassPrediction
 from alray.trained.route_costs import RouteCost, measure_routes
+from alray.trained.weights import LAST, Asked, Weights
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Accuracy and cost of routes, shallowest first, at the checkpoint after `step` mini-batches."""
+    """Accuracy and cost of routes, shallowest first, with these weights."""
 
-    step: int
+    weights: Weights
     accuracies: list[DepthAccuracy]
     costs: list[RouteCost]
 
 
 def evaluate_run(
-    run_dir: Path, *, depth: int | None, allow_code: bool, splits: tuple[str, ...] = ("validation", "test")
+    run_dir: Path,
+    *,
+    depth: int | None,
+    allow_code: bool,
+    asked: Asked = LAST,
+    splits: tuple[str, ...] = ("validation", "test"),
 ) -> Evaluated:
-    """Evaluate the last checkpoint of a run by the route of this depth, or by every route for None."""
-    network = TrainedNetwork(run_dir, allow_code=allow_code)
+    """Evaluate a checkpoint of a run by the route of this depth, or by every route for None."""
+    network = TrainedNetwork(run_dir, allow_code=allow_code, asked=asked)
     depths = network.depths if depth is None else (network.require_depth(depth),)
     accuracies = [accuracy for accuracy in network.evaluate(splits) if accuracy.depth in depths]
-    return Evaluated(network.step, accuracies, measure_routes(network, depths))
+    return Evaluated(network.weights, accuracies, measure_routes(network, depths))
 
 
-def predict_run(run: Path, inputs: list[str], *, depth: int | None, allow_code: bool) -> list[ClassPrediction]:
+def predict_run(
+    run: Path, inputs: list[str], *, depth: int | None, allow_code: bool, asked: Asked = LAST
+) -> tuple[list[ClassPrediction], Weights]:
     """Classify each input (see `TrainedNetwork.predict`) by the route of this depth (None: the deepest).
 
-    run: a run folder, or the safetensors file of an exported route.
+    run: a run folder, or the safetensors file of an exported route, which has one set of weights.
     """
     if run.is_file():
-        return ExportedRoute(run, allow_code=allow_code).predict(inputs, depth)
-    return TrainedNetwork(run, allow_code=allow_code).predict(inputs, depth)
+        if asked != LAST:
+            raise RequestError(
+                "this file holds the weights it was exported with",
+                file=str(run),
+                mend="give the run folder to choose a checkpoint, or leave out --best and --step",
+            )
+        route = ExportedRoute(run, allow_code=allow_code)
+        return route.predict(inputs, depth), Weights(route.header.step, "exported")
+    network = TrainedNetwork(run, allow_code=allow_code, asked=asked)
+    return network.predict(inputs, depth), network.weights
 
 
-def export_run(run_dir: Path, *, kind: Format, depth: int | None, output: Path | None, allow_code: bool) -> Exported:
+def export_run(
+    run_dir: Path, *, kind: Format, depth: int | None, output: Path | None, allow_code: bool, asked: Asked = LAST
+) -> tuple[Exported, Weights]:
     """Write the inference route of this depth (None: the deepest) to a file.
 
     output: the file; None: `export/route-<depth>` in the run folder, with the format's ending.
     """
-    network = TrainedNetwork(run_dir, allow_code=allow_code)
+    network = TrainedNetwork(run_dir, allow_code=allow_code, asked=asked)
     depth = network.require_depth(depth)
     file = output or run_dir / "export" / f"route-{depth}{ENDINGS[kind]}"
-    return export_route(network, depth, kind, file)
+    return export_route(network, depth, kind, file), network.weights

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +27,7 @@ def test_this_machine_can_run_alray(alray: Callable[..., Any], spec: Path) -> No
     assert (said.code, said.err, said.json["ok"]) == (0, "", True)
     states = {check["name"]: check["state"] for check in said.json["checks"]}
     names = ("python", "torch", "ray", "torchvision", "processors", "memory", "shared memory", "gpus", "network")
-    assert list(states) == [*names, "run folder"]
+    assert list(states) == [*names, "run folder", "leftovers"]
     assert states["network"] == "ok"
 
 
@@ -98,3 +100,18 @@ def test_no_channel_between_two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     found = checks.network()
     assert found.state == "fault"
     assert found.message.endswith(": connection refused")
+
+
+def test_processes_that_outlive_their_ray_are_named() -> None:
+    agent = subprocess.Popen(["bash", "-c", "exec -a ray::DashboardAgent sleep 60"])
+    try:
+        for _ in range(200):
+            found = checks.leftovers()
+            if str(agent.pid) in found.message:
+                break
+            time.sleep(0.02)
+    finally:
+        agent.kill()
+        agent.wait()
+    assert f"{agent.pid} (ray::DashboardAgent 60)" in found.message
+    assert found.mend is not None and str(agent.pid) in found.mend.partition("kill ")[2].split()

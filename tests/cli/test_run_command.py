@@ -3,14 +3,42 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 import subprocess
 from collections.abc import Callable
+from datetime import datetime, timedelta
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from alray.records import Summary
 
+BACKWARD = """\
+import torch
+
+
+class Trouble(Exception):
+    pass
+
+
+class Through(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, s):
+        return s.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise Trouble("not today")
+
+
+class Block(torch.nn.Conv2d):
+    def __init__(self, input):
+        super().__init__(input[0], 2, 1)
+
+    def forward(self, s, mask=None):
+        return Through.apply(super().forward(s))
+"""
 BLOCKS = """\
 import torch
 
@@ -50,6 +78,28 @@ class Loud(torch.nn.Module):
     def forward(self, s, mask=None):
         return self.layer(s)
 """
+
+
+def test_the_environment_tells_when_where_and_on_what_code_it_ran(alray: Callable[..., Any], spec: Path) -> None:
+    def git(*arguments: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+        done = subprocess.run(["git", *identity, *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def recorded(folder: str) -> dict[str, Any]:
+        assert alray("run", spec, "run.steps=1", "--inline", "--run-dir", folder).code == 0
+        return dict(json.loads(Path(folder, "environment.json").read_text(encoding="utf-8")))
+
+    assert recorded("none")["git"] is None
+    git("init")
+    git("add", "x.yaml")
+    git("commit", "--message", "a spec")
+    clean = recorded("clean")
+    assert clean["git"] == {"commit": git("rev-parse", "HEAD"), "dirty": False}
+    assert abs(datetime.now().astimezone() - datetime.fromisoformat(clean["date"])) < timedelta(hours=1)
+    assert (clean["host"], clean["packages"]["torch"]) == (platform.node(), metadata.version("torch"))
+    spec.write_text(spec.read_text() + "# a note\n")
+    assert recorded("dirty")["git"]["dirty"] is True
 
 
 def test_a_run_ends_with_what_one_wants_to_know(alray: Callable[..., Any], spec: Path) -> None:
@@ -119,6 +169,22 @@ def test_a_run_that_fails_exits_1_and_keeps_its_report(alray: Callable[..., Any]
     # Of the traceback only what lies in the user's code.
     assert [line.split('"')[1] for line in said.err.splitlines() if "File " in line] == [str(Path("mine.py").resolve())]
     assert Path("out/report.html").is_file()
+
+
+def test_a_backward_pass_that_raises_is_one_error_as_json(alray: Callable[..., Any], spec: Path) -> None:
+    Path("mine.py").write_text(BACKWARD)
+    spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:mine.Block'}", 1))
+    said = alray("run", spec, "--inline", "--run-dir", "out", "--json")
+    assert said.code == 1
+    (problem,) = said.json["errors"]
+    line = 1 + BACKWARD.splitlines().index('        raise Trouble("not today")')
+    assert (problem["file"], problem["line"]) == (str(Path("mine.py").resolve()), line)
+    assert problem["key"] == "model.components[0]"
+    assert (
+        problem["message"] == "block `python:mine.Block` raised Trouble in the backward pass of component 0: not today"
+    )
+    assert problem["traceback"].endswith("mine.Trouble: not today\n")
+    assert said.err.count("Traceback") == 0, "it is in the JSON"
 
 
 def test_resume_goes_on_for_more_epochs(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:

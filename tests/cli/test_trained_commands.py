@@ -15,6 +15,7 @@ def test_evaluate_measures_what_the_run_measured(alray: Callable[..., Any], ende
     said = alray("evaluate", ended, "--json").json
     recorded = json.loads((ended / "summary.json").read_text())["accuracy_per_depth"]
     assert said["step"] == 18
+    assert said["weights"] == {"step": 18, "which": "last"}
     assert said["accuracy_per_depth"] == [{**entry, "train": None} for entry in recorded]
     # vgg 1->2->2->4 on 4 x 4 maps, label_dim 4, 3 classes: f 22, 40, 80; h 15, 20, 20; b 4 x (32, 32, 16) + 4.
     assert [route["parameters"] for route in said["routes"]] == [22 + 15 + 132, 62 + 35 + 132, 142 + 55 + 68]
@@ -24,7 +25,7 @@ def test_evaluate_measures_what_the_run_measured(alray: Callable[..., Any], ende
 
 def test_evaluate_one_route(alray: Callable[..., Any], ended: Path) -> None:
     lines = alray("evaluate", ended, "--depth", "2").out.splitlines()
-    assert lines[0] == "checkpoint after 18 mini-batches"
+    assert lines[0] == "weights after 18 mini-batches (the last checkpoint)"
     assert [line.split()[0] for line in lines[1:]] == ["depth", "2", "times"]
     assert lines[2].split()[-1] == "229"
 
@@ -38,11 +39,42 @@ def test_a_route_that_is_not_there(alray: Callable[..., Any], ended: Path, depth
 def test_predict(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
     picture = tmp_path / "a.png"
     Image.new("L", (4, 4), 128).save(picture)
-    (deep,) = alray("predict", ended, picture, "--json").json["predictions"]
+    said = alray("predict", ended, picture, "--json").json
+    assert said["weights"] == {"step": 18, "which": "last"}
+    (deep,) = said["predictions"]
     assert set(deep) == {"input", "label", "class_index", "score", "depth"}
     assert (deep["input"], deep["depth"]) == (str(picture), 3)
     said = alray("predict", ended, picture, picture, "--depth", "1")
     assert said.code == 0
     assert [line.split(": ")[0] for line in said.out.splitlines()] == [str(picture)] * 2
+    assert said.err == "weights after 18 mini-batches (the last checkpoint)\n"
     missing = alray("predict", ended, tmp_path / "b.png")
     assert (missing.code, missing.err.split(":")[0]) == (2, str(tmp_path / "b.png"))
+
+
+def test_the_weights_that_were_asked_for(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
+    """The tiny run has an evaluation and a checkpoint after each of its two epochs."""
+    best = json.loads((ended / "summary.json").read_text())["best"]
+    said = alray("evaluate", ended, "--best", "--json").json
+    assert said["weights"] == {"step": best["step"], "which": "best"}
+    whole = said["accuracy_per_depth"][-1]
+    assert (whole["validation"], whole["test"]) == (best["validation"], best["test"])
+    assert alray("evaluate", ended, "--step", "9").out.splitlines()[0].startswith("weights after 9 mini-batches")
+    picture, route = tmp_path / "a.png", tmp_path / "route.safetensors"
+    Image.new("L", (4, 4), 128).save(picture)
+    said = alray("export", ended, "--format", "safetensors", "--step", "9", "--output", route, "--json").json
+    assert said["weights"] == {"step": 9, "which": "step"}
+    early = alray("predict", ended, picture, "--step", "9", "--json").json
+    exported = alray("predict", route, picture, "--json").json
+    assert exported["weights"] == {"step": 9, "which": "exported"}
+    assert exported["predictions"][0]["score"] == pytest.approx(early["predictions"][0]["score"])
+    last = alray("predict", ended, picture, "--json").json
+    assert last["predictions"][0]["score"] != early["predictions"][0]["score"]
+
+
+@pytest.mark.parametrize("options", [("--step", "10"), ("--best", "--step", "9"), ("--step", "0")])
+def test_weights_that_are_not_there(alray: Callable[..., Any], ended: Path, options: tuple[str, ...]) -> None:
+    said = alray("evaluate", ended, *options, "--json")
+    (problem,) = said.json["errors"]
+    assert (said.code, problem["key"]) == (2, "--step")
+    assert problem["mend"]

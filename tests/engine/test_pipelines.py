@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from alray.errors import NonFiniteLoss, PlanError
+from alray.errors import NonFiniteLoss, PlanError, SpecError
 from alray.orchestrate import Finished
 from alray.records import StageRecord, read
 from alray.trained.requests import evaluate_run
@@ -233,11 +233,26 @@ def test_resumed_on_other_stages(pipeline, processes) -> None:
     overrides = [*OPTIMIZERS["sgd"][0], "model.components.3.dropout=0.4"]
     reference = pipeline.run(*overrides, *schedule("1f1b", 2), name="reference")
     pipeline.run(*overrides, *schedule("1f1b", 2), "run.steps=7", inline=False)
-    run = pipeline.resume("run.steps=14", "pipeline.schedule=zero_bubble", inline=False)
-    assert len(run.summary.partition) == 2
-    run = pipeline.resume("run.steps=20", "pipeline.schedule=gpipe", "pipeline.stages=4", inline=False)
+    run = pipeline.resume("run.steps=14", *schedule("zero_bubble", 2, "pipeline.virtual_stages=2"), inline=False)
+    assert len(run.summary.partition) == 4
+    last = ("run.steps=20", *schedule("gpipe", 4, "pipeline.virtual_stages=null"))
+    run = pipeline.resume(*last, inline=False)
     assert len(run.summary.partition) == 4
     assert distance(run, reference) == 0.0, "the same micro-batches, their gradients added up in the same order"
+
+
+def test_resumed_with_other_micro_batches(pipeline) -> None:
+    """Another number of them rounds sums otherwise, so it is refused; with --allow-change it is told."""
+    overrides = [*OPTIMIZERS["sgd"][0], *schedule("1f1b", 2)]
+    reference = pipeline.run(*overrides, name="reference")
+    pipeline.run(*overrides, "run.steps=10")
+    for change in (["pipeline.micro_batches=8"], schedule("single", 1), schedule("naive", 2)):
+        with pytest.raises(SpecError, match=r"`pipeline.micro_batches` from 4 to \d+ \(sums are rounded otherwise"):
+            pipeline.resume("run.steps=20", *change)
+    watching = Watching()
+    run = pipeline.resume("run.steps=20", "pipeline.micro_batches=8", watching=watching, allow_change=True)
+    assert 0.0 < distance(run, reference) <= 1e-5
+    assert any("will not be those of an unbroken run" in note for note in watching.notes)
 
 
 def test_faults_are_named(pipeline, processes) -> None:

@@ -97,9 +97,18 @@ def test_more_epochs(workshop, stopping) -> None:
     assert longer.summary.accuracy_per_depth == whole.summary.accuracy_per_depth
 
 
-def test_a_finished_run_stays_finished(workshop, reference) -> None:
-    workshop.run()
-    same(workshop.resume(), reference)
+def test_a_finished_run_stays_as_it_is(workshop, reference) -> None:
+    """Another partition would be another plan, under which nothing was measured."""
+    first = workshop.run("pipeline.stages=2", "run.epochs=20")
+    assert first.summary.step_time_s is not None
+    before = {path: path.stat().st_mtime_ns for path in (workshop.folder / "run").rglob("*")}
+    watching = Watching()
+    second = workshop.resume("pipeline.stages=3", watching=watching)
+    assert second == first
+    (note,) = watching.notes
+    assert note.startswith("nothing is left to do: the run has finished after 140 mini-batches")
+    assert watching.plans == watching.records == []
+    assert {path: path.stat().st_mtime_ns for path in (workshop.folder / "run").rglob("*")} == before
 
 
 def test_mathematics_is_left_alone(workshop) -> None:

@@ -14,6 +14,7 @@ from alray.plan.costs import ComponentCosts, Costs
 from alray.plan.plan import EdgePlan, Memory, Plan, StagePlan
 from alray.records import (
     DepthAccuracy,
+    EngineName,
     EvaluationRecord,
     EventRecord,
     PlanRecord,
@@ -96,8 +97,8 @@ def event(kind: str, step: int, time_s: float, message: str = "", stage: int | N
     return EventRecord(**at(step, time_s), event=kind, message=message or kind, stage=stage)
 
 
-def planned(plan: Plan, step: int, time_s: float) -> PlanRecord:
-    return PlanRecord(**at(step, time_s), plan=json.loads(json.dumps(plan.as_json())))
+def planned(plan: Plan, step: int, time_s: float, engine: EngineName | None = None) -> PlanRecord:
+    return PlanRecord(**at(step, time_s), plan=json.loads(json.dumps(plan.as_json())), engine=engine)
 
 
 def step(number: int, time_s: float, losses: dict[int, dict[str, float]] | None = None) -> StepRecord:

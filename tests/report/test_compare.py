@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from alray.errors import CheckpointError
-from alray.records import DepthAccuracy, EvaluationRecord
+from alray.records import DepthAccuracy, EvaluationRecord, Writer
 from alray.report.compare import Comparison, Spread, compare_runs, spread
 from alray.report.compare_page import comparison_page, depth_curves, training_curves
-from alray.report.compare_tables import accuracy_table, bag_table, cost_table, depth_table
-from alray.report.summary import summarise
+from alray.report.compare_tables import Table, accuracy_table, bag_table, blocks, cost_table, depth_table
+from alray.report.summary import figures_of, summarise
 from alray.spec.yaml_text import write_yaml
+from alray.store import write_manifest
 
 IMAGES = {"source": "digits", "batch_size": 64}
 TEXT = {"source": "docstrings", "batch_size": 64, "text": {"max_tokens": 9}}
@@ -43,6 +44,9 @@ def add(given: ModuleType, tmp_path: Path) -> Add:
         data: dict[str, Any] = IMAGES,
         blocks: tuple[str, str] = ("embedding", "vgg"),
         failure: str = "stage 1 died",
+        engine: str = "ray",
+        best_kept: bool = True,
+        start_s: float = 0.0,
         **spec: Any,
     ) -> Path:
         plan = given.example_plan((1, 1), method=method)
@@ -51,10 +55,11 @@ def add(given: ModuleType, tmp_path: Path) -> Add:
             replace(component, **counts) for component, counts in zip(plan.costs.components, of_method, strict=True)
         )
         plan = replace(plan, costs=replace(plan.costs, components=components))
-        records = [given.event("started", 0, 0.0), given.planned(plan, 0, 0.01)]
+        records = [given.event("started", 0, 0.0), given.planned(plan, 0, 0.01, engine=engine)]
+        records.append(given.step(1, start_s))
         for epoch, (validation, test) in enumerate(accuracies, start=1):
             step = epoch * given.PER_EPOCH
-            records += [given.staged(step, epoch * 2.0, stage, peak=1000 * (stage + 1)) for stage in range(2)]
+            records += [given.staged(step, start_s + epoch * 2.0, stage, peak=1000 * (stage + 1)) for stage in range(2)]
             depths = [
                 DepthAccuracy(depth=1, validation=0.25 * epoch, test=0.2 * epoch),
                 DepthAccuracy(depth=2, validation=validation, test=test),
@@ -62,12 +67,12 @@ def add(given: ModuleType, tmp_path: Path) -> Add:
             if method != "associated_learning":
                 depths = depths[1:]
             fields = {"validation": validation, "test": test, "per_depth": depths, "duration_s": 0.1}
-            records.append(EvaluationRecord(**given.at(step, epoch * 2.0 + seed), **fields))
+            records.append(EvaluationRecord(**given.at(step, start_s + epoch * 2.0 + seed), **fields))
         summary = None
         if status is not None:
             if status == "failed":
                 records.append(given.event("failed", 20, 9.0, failure))
-            facts = {"version": "0", "name": "net", "run_dir": folder, "seed": seed, "threads": 1, "engine": "ray"}
+            facts = {"version": "0", "name": "net", "run_dir": folder, "seed": seed, "threads": 1, "engine": engine}
             summary = summarise(
                 records, plan, status=status, duration_s=10.0 + seed, weights_sha256=None, parameters=2000, **facts
             )
@@ -82,6 +87,11 @@ def add(given: ModuleType, tmp_path: Path) -> Add:
             **spec,
         }
         (path / "spec.yaml").write_text(write_yaml(document))
+        best = figures_of(records, plan).best
+        if best is not None and best_kept:
+            (path / f"checkpoints/step-{best.step:08d}").mkdir(parents=True)
+            facts = {"epoch": 1.0, "samples": 1, "partition": (1, 1), "files": (), "environment": {}}
+            write_manifest(path, step=best.step, **facts)
         return path
 
     return write
@@ -103,7 +113,7 @@ def test_runs_that_differ_by_their_seed_are_one_row(add: Add) -> None:
     assert [group.label for group in comparison.groups] == ["net, associated learning", "net, backpropagation"]
     assert comparison.differences == {"method.kind": ("associated_learning", "backpropagation")}
     assert accuracy_table(comparison).rows[0][3:] == (
-        *("0 1", "finished", "10 to 20", "0.8500 ± 0.0707", "0.7000 ± 0.1414"),
+        *("ray", "0 1", "finished", "10 to 20 (best)", "0.8500 ± 0.0707", "0.7000 ± 0.1414"),
     )
     assert depth_table(comparison).rows == (
         ("net, associated learning", "0.3000 ± 0.1414", "0.7000 ± 0.1414"),
@@ -156,7 +166,7 @@ def test_the_bag_of_embeddings_stands_beside_text(add: Add) -> None:
 
 
 def test_curves_are_means_where_every_run_was_evaluated(add: Add) -> None:
-    comparison = compare_runs([add("a", (0.5, 0.1), (0.7, 0.2), seed=0), add("b", (0.7, 0.3), seed=1)])
+    comparison = compare_runs([add("a", (0.5, 0.1), (0.7, 0.2), seed=0), add("b", (0.7, 0.3), seed=1, start_s=70.0)])
     for axis, at in (("steps", 10.0), ("samples", 640.0), ("seconds", 2.5)):
         (curve,) = training_curves(comparison, axis)
         assert curve.points == ((at, pytest.approx(0.6)),)
@@ -192,6 +202,69 @@ def test_labels_tell_apart_by_as_few_values_as_it_takes(add: Add) -> None:
         "net, stages 1, lr 0.01",
         "net, stages 2, lr 0.01",
     ]
+
+
+def test_a_label_names_what_its_value_is_of(add: Add) -> None:
+    runs = [add(f"{count}", (0.5, 0.5), replicas={"count": count}) for count in (1, 2)]
+    runs.append(add("3", (0.5, 0.5), replicas={"count": 2}, optimizer={"kind": "sgd"}))
+    assert [group.label for group in compare_runs(runs).groups] == [
+        "net, optimizer –, replicas 1",
+        "net, optimizer –, replicas 2",
+        "net, optimizer sgd, replicas 2",
+    ]
+
+
+def test_engines_are_named_and_not_mixed(add: Add) -> None:
+    runs = [add("a", (0.5, 0.5)), add("b", (0.5, 0.5), engine="inline"), add("c", (0.5, 0.5), seed=1)]
+    comparison = compare_runs(runs)
+    assert [group.label for group in comparison.groups] == ["net, ray", "net, inline"]
+    assert [row[3] for row in accuracy_table(comparison).rows] == ["ray", "inline"]
+    assert [len(group.runs) for group in comparison.groups] == [2, 1]
+    (note,) = comparison.notes
+    assert "times cannot (ray: net, ray; inline: net, inline)" in note
+    assert not compare_runs([runs[0], runs[2]]).notes
+
+
+def test_the_last_evaluation_counts_where_the_best_weights_are_gone(add: Add) -> None:
+    """A run whose only usable weights are its last ones has their accuracy."""
+    (group,) = compare_runs([add("a", (1.0, 0.9), (0.3333, 0.4), best_kept=False)]).groups
+    assert group.accuracy("validation") == Spread(0.3333, None, 1)
+    assert group.accuracy("test") == Spread(0.4, None, 1)
+    comparison = compare_runs([group.first.folder.path])
+    assert accuracy_table(comparison).rows[0][-3:] == ("20 (last)", "0.3333", "0.4000")
+    (note,) = comparison.notes
+    assert "(1.0000 after 10 mini-batches) were not kept" in note
+    (run,) = comparison.as_json()["groups"][0]["runs"]
+    assert (run["chosen"]["step"], run["best"]["step"], run["best_kept"]) == (20, 10, False)
+
+
+def test_seconds_leave_every_start_out(given: ModuleType, add: Add) -> None:
+    """70 s until the first mini-batch, and later 30 s from the last one before a resume to the first after it."""
+    path = add("a", (0.5, 0.1), start_s=70.0)
+    writer = Writer(path / "records.jsonl")
+    plan = given.example_plan((1, 1))
+    for record in (
+        given.event("resumed", 10, 90.0),
+        given.planned(plan, 10, 90.0),
+        given.step(11, 102.0),
+        given.staged(20, 104.0, 0),
+        given.evaluated(20, 104.5, 0.7, 0.7),
+    ):
+        writer.write(record)
+    writer.close()
+    (curve,) = training_curves(compare_runs([path]), "seconds")
+    assert [at for at, _ in curve.points] == [2.0, pytest.approx(2.0 + 2.5)]
+
+
+def test_tables_are_cut_between_columns() -> None:
+    table = Table(("run", "validation", "test"), (("1", "0.5", "0.25"), ("2", "0.75", "0.5")))
+    assert blocks(table, 80) == [table]
+    assert blocks(table, len("run validation test")) == [table]
+    assert [block.head for block in blocks(table, len("run validation test") - 1)] == [
+        ("run", "validation"),
+        ("run", "test"),
+    ]
+    assert blocks(table, 1)[1].rows == (("1", "0.25"), ("2", "0.5"))
 
 
 def test_the_page_is_whole_without_a_network(add: Add) -> None:

@@ -122,6 +122,31 @@ def test_times_of_another_plan_are_left_out(given: ModuleType) -> None:
     assert figures.peak_memory_bytes == [1_000_000, 1_000_000]
 
 
+def test_every_attempt_keeps_its_figures(given: ModuleType) -> None:
+    """The second attempt was too short to be measured: the figures of time are those of the first."""
+    alone, plan = given.example_plan((2,)), given.example_plan((1, 1))
+    records = [
+        given.event("started", 0, 0.0),
+        given.planned(alone, 0, 0.0, engine="ray"),
+        given.staged(10, 1.0, 0, step_times_s=[1.0] * 50, peak=9_000_000),
+        given.staged(20, 2.0, 0, step_times_s=[1.0] * 50, peak=9_000_000),
+        given.event("resumed", 15, 2.5),
+        given.planned(plan, 15, 2.5, engine="inline"),
+        given.staged(20, 3.0, 0, warm_up=True, peak=None),
+        given.staged(20, 3.0, 1, warm_up=True, peak=None),
+    ]
+    figures = figures_of(records, plan)
+    assert (figures.stages, figures.steps) == (2, 20)
+    assert (figures.step_time_s, figures.predicted_step_time_s) == (1.0, alone.predicted_step_time_s)
+    assert figures.samples_per_s == pytest.approx(64.0)
+    assert figures.bubble == pytest.approx(0.2)
+    first, second = figures.attempts
+    assert (first.began_after, first.ended_after, first.engine, first.partition) == (0, 10, "ray", [2])
+    assert (first.step_time_s, first.samples_per_s, first.peak_memory_bytes) == (1.0, 64.0, [9_000_000])
+    assert (second.began_after, second.ended_after, second.engine, second.partition) == (15, 20, "inline", [1, 1])
+    assert (second.step_time_s, second.bubble, second.peak_memory_bytes) == (None, None, [None, None])
+
+
 def test_replicas_add_up_and_edges_are_in_order(given: ModuleType) -> None:
     edges = {"10->11": 1, "2->3": 5}
     records = [given.staged(10, 1.0, 0, replica=replica, bytes_sent=edges) for replica in (0, 1)]

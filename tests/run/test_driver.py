@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -200,6 +201,17 @@ def test_no_room_left_is_told(tmp_path) -> None:
 
     outcome, starts, _ = drive(tmp_path, {4: StageError("stage 1 died")}, replan=nowhere)
     assert (outcome.status, starts, str(outcome.error)) == ("failed", [0], "no node is left")
+
+
+@pytest.mark.parametrize("name", ["step-00000003.keep", "step-3", "step-best", "step-"])
+def test_a_copy_beside_the_checkpoints_is_left_alone(tmp_path, name) -> None:
+    """Under another name a folder is the user's own, even with a manifest of an earlier mini-batch in it."""
+    drive(tmp_path, interrupt_at=4)
+    copy = shutil.copytree(tmp_path / "checkpoints/step-00000003", tmp_path / "checkpoints" / name)
+    outcome, _, _ = drive(tmp_path)
+    assert outcome.status == "finished"
+    assert (copy / "manifest.json").is_file()
+    assert [manifest["step"] for manifest in manifests(tmp_path)] == [9, 10]
 
 
 @pytest.mark.parametrize("step", [2, 8])

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from alray.errors import SpecError
+from alray.errors import CheckpointError, SpecError
 from alray.run.micro_batches import as_kept
 from alray.run.resume import Resumed
 from alray.spec.loading import dump_spec, load_spec
@@ -81,6 +81,12 @@ def test_another_layout_keeps_the_micro_batches(tmp_path, old, began, overrides,
         ),
         (ON_TWO, ("pipeline={stages: 4}",), "from 4 to 8", "gpipe pipeline.micro_batches=4"),
         ((), ON_TWO, "from 1 to 4", "naive pipeline.micro_batches=null"),
+        (  # 16 micro-batches make no whole rounds on 3 stages, so these would have another number
+            ("pipeline.schedule=zero_bubble", "pipeline.micro_batches=16", *ON_TWO),
+            ("pipeline.stages=3", "data.batch_size=96"),
+            "from 16 to 6",
+            "gpipe pipeline.micro_batches=16",
+        ),
     ],
 )
 def test_other_micro_batches_are_refused(tmp_path, old, began, overrides, change, keep) -> None:
@@ -145,6 +151,15 @@ def test_a_resume_says_where_bits_may_differ(tmp_path) -> None:
     assert "device was here, is there" in elsewhere
     (otherwise,) = notes(run_dir, "pipeline.micro_batches=8", partition=(2, 2), on_cpu=True)
     assert "`pipeline.micro_batches` from 4 to 8" in otherwise
+
+
+def test_a_damaged_summary_is_named(tmp_path) -> None:
+    run_dir = started(tmp_path)
+    (run_dir / "checkpoints/step-00000004").mkdir(parents=True)
+    write_manifest(run_dir, step=4, epoch=1.0, samples=64, partition=(4,), files=(), environment={})
+    (run_dir / "summary.json").write_text('{"status": "fin')
+    with pytest.raises(CheckpointError, match=r"summary.json: not a summary: .*; restore it, or delete it"):
+        Resumed.open(run_dir, [], allow_change=False).finished(4, print)
 
 
 def test_local_losses_have_the_same_bits_in_every_layout(tmp_path) -> None:

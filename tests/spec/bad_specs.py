@@ -93,6 +93,7 @@ BAD_SPECS = (
     bad("10 run.evaluate_every", run="{epochs: 1, evaluate_every: 3 weeks}"),
     bad("10 run.evaluate_every", run="{epochs: 1, evaluate_every: 5}"),
     bad("10 run.stop_at", run="{epochs: 1, stop_at: {metric: test_accuracy}}"),
+    bad("10 run.stop_at", run="{epochs: 1, stop_at: {above: 0.9, below: 0.1}}"),
     bad("11 resources.device", resources="{device: gpu}"),
     bad("11 resources.per_stage", resources="{per_stage: 2}"),
     bad("11 resources.labels", resources="{labels: 2}"),
@@ -176,6 +177,11 @@ BAD_SPECS = (
         "10 run.stop_at.metric",
         data="{source: digits, validation_fraction: 0}",
         run="{epochs: 1, stop_at: {metric: validation_accuracy, above: 0.9}}",
+    ),
+    bad(
+        "10 run.stop_at.patience",
+        data="{source: digits, validation_fraction: 0}",
+        run="{epochs: 1, stop_at: {patience: 3}}",
     ),
     bad(
         "10 run.stop_at.metric",
@@ -369,7 +375,7 @@ BAD_SPECS = (
         ),
     ),
     bad("command line optimizer.kind", overrides=("optimizer.kind=adammw",)),
-    bad("command line run.stop_at.metric", overrides=("run.stop_at.above=0.9",)),
+    bad("command line run.stop_at.patience", overrides=("run.stop_at.patience=0",)),
     bad("command line pipeline.partition", overrides=("pipeline.partition=[1, 2]",)),
     bad(
         "command line optimizer.eps",

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from alray.channel.message import CutFlag
-from alray.records import EvaluationRecord
+from alray.records import Best, EvaluationRecord, Standing
 from alray.spec.duration import parse_duration
 from alray.spec.run import Checkpoint, RunSection, StopAt
 from alray.stage import leader as module
@@ -30,8 +30,18 @@ def due(every: str, *, steps_per_epoch: int, until: int) -> list[int]:
     return [step for step in range(1, until + 1) if timer.due(step)]
 
 
-def evaluation(**accuracies: float | None) -> EvaluationRecord:
-    return EvaluationRecord(time_s=0, step=1, epoch=1, samples=1, per_depth=[], duration_s=0, **accuracies)
+def evaluation(step: int = 1, **accuracies: float | None) -> EvaluationRecord:
+    return EvaluationRecord(time_s=0, step=step, epoch=1, samples=1, per_depth=[], duration_s=0, **accuracies)
+
+
+def second_cuts(leader: Leader, validations: list[float | None], flags: int = EVALUATE) -> dict[int, int]:
+    """The second cuts after evaluations with these validation accuracies, four mini-batches apart."""
+    cuts = {}
+    for number, validation in enumerate(validations, start=1):
+        leader.heard(evaluation(4 * number, validation=validation))
+        if cut := leader.cut_after_evaluation(4 * number, flags):
+            cuts[4 * number] = cut
+    return cuts
 
 
 @pytest.mark.parametrize(
@@ -126,4 +136,40 @@ def test_the_training_set_is_measured_at_the_end_or_where_a_bound_needs_it():
 )
 def test_the_bound_that_ends_a_run(stop_at, accuracies, reached):
     leader = Leader(run("1 epoch", stop_at=stop_at), total_steps=13, steps_per_epoch=7, control=Control())
-    assert leader.reached(evaluation(**accuracies)) is reached
+    leader.heard(evaluation(**accuracies))
+    assert leader.over(1) is reached
+    assert leader.cut_after_evaluation(1, EVALUATE) == (EVALUATE | CHECKPOINT | STOP if reached else 0)
+
+
+def test_the_best_so_far_is_kept_by_a_second_cut():
+    """Strictly better: the earliest of equals stays the best."""
+    leader = Leader(run("4 steps", "6 steps"), total_steps=99, steps_per_epoch=7, control=Control())
+    assert second_cuts(leader, [0.5, 0.5, 0.4, 0.6, None, 0.6]) == {4: CHECKPOINT, 16: CHECKPOINT}
+    assert leader.standing.best == Best(step=16, validation=0.6, test=None)
+    leader = Leader(run("4 steps", "6 steps"), total_steps=99, steps_per_epoch=7, control=Control())
+    assert second_cuts(leader, [0.5, 0.6], EVALUATE | CHECKPOINT) == {}, "the first cut wrote a checkpoint"
+    leader = Leader(run("4 steps"), total_steps=99, steps_per_epoch=7, control=Control())
+    assert second_cuts(leader, [0.5, 0.6]) == {}, "`run.checkpoint: null`"
+    assert not leader.minds_evaluations
+
+
+def test_patience_counts_evaluations_since_the_best():
+    stop_at = StopAt(patience=2)
+    leader = Leader(run("4 steps", stop_at=stop_at), total_steps=99, steps_per_epoch=7, control=Control())
+    end = EVALUATE | CHECKPOINT | STOP
+    assert second_cuts(leader, [0.5, 0.4, 0.6, 0.6, 0.5]) == {20: end}
+    assert leader.over(20) and not leader.over(21)
+
+
+def test_patience_goes_on_where_a_checkpoint_left_it():
+    stop_at = StopAt(patience=2)
+    unbroken = Leader(run("4 steps", stop_at=stop_at), total_steps=99, steps_per_epoch=7, control=Control())
+    second_cuts(unbroken, [0.5, 0.6, 0.6])
+    stored = Standing.model_validate_json(unbroken.standing.model_dump_json())
+    resumed = Leader(
+        run("4 steps", stop_at=stop_at), total_steps=99, steps_per_epoch=7, control=Control(), standing=stored
+    )
+    resumed.heard(evaluation(12, validation=0.6))
+    assert not resumed.over(12), "an evaluation that is made again after the same mini-batch does not count twice"
+    resumed.heard(evaluation(16, validation=0.3))
+    assert resumed.over(16)

@@ -1,0 +1,64 @@
+"""Where a run comes from: its spec, when and where it ran, on which code and which libraries."""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+import sys
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from alray.records import write_json
+from alray.run.micro_batches import as_kept
+from alray.spec.loading import dump_spec
+from alray.stage.workload import Workload
+
+_GIT_S = 5.0  # in a large repository git may take longer
+
+
+def describe_run(run_dir: Path, workload: Workload, surroundings: dict[str, Any]) -> None:
+    """Write `spec.yaml` and `environment.json`. surroundings: the machine and the engine."""
+    (run_dir / "spec.yaml").write_text(dump_spec(as_kept(workload.spec)), encoding="utf-8")
+    origin = {
+        "date": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "host": platform.node(),
+        "command": sys.argv,
+        "git": git_state(workload.code.root),
+        "packages": _packages(),
+    }
+    write_json(run_dir / "environment.json", {**surroundings, **origin})
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """The commit of the repository around a folder, and whether a file in it was changed since; None without one."""
+    folder = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return {"commit": commit, "dirty": None if changed is None else bool(changed)}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=_GIT_S, check=True
+        )
+    except (FileNotFoundError, subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        return None  # no git, no repository, or one that is too large
+    return done.stdout.strip()
+
+
+def _packages() -> dict[str, str]:
+    """The versions of what alray requires, as far as it is installed, and of what it uses through torchvision."""
+    versions = {}
+    required = [each for each in metadata.requires("alray") or () if "dev" not in each]
+    for name in ("numpy", "pillow", *(re.split(r"[^\w.-]", each, maxsplit=1)[0] for each in required)):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue  # of an extra that is not installed
+    return versions

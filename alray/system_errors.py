@@ -1,0 +1,80 @@
+"""Errors of the operating system: what ran out or could not be written, and how to mend it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+
+from alray.errors import RunError
+
+_NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't allocate memory", "std::bad_alloc")
+_NO_DESCRIPTORS = ("too many open files",)
+_NO_THREAD = ("can't start new thread", "resource temporarily unavailable")
+_TWICE = "can only be initialized once per process"  # torch, after a first import that found no room
+_UNLIMITED = "unlimited"
+
+
+def from_system(fault: BaseException) -> RunError | None:
+    """The error to report for a fault that comes from the operating system; None for any other fault."""
+    known = ran_out(fault)
+    if known is not None or not isinstance(fault, OSError) or fault.errno is None:
+        return known
+    return RunError(
+        f"{fault.strerror or fault}",
+        file=_file(fault),
+        mend="restore the folder and the right to write to it; a run goes on with `alray resume`",
+    )
+
+
+def ran_out(fault: BaseException) -> RunError | None:
+    """The error to report where memory, file descriptors, threads or room on the disk ran out; None for other faults.
+
+    Libraries in C report what ran out in ImportErrors and RuntimeErrors, so their texts are read too.
+    """
+    text = str(fault).lower()
+    number = fault.errno if isinstance(fault, OSError) else None
+    if isinstance(fault, MemoryError) or number == errno.ENOMEM or any(tell in text for tell in _NO_MEMORY):
+        return _no_memory()
+    if number in (errno.EMFILE, errno.ENFILE) or any(tell in text for tell in _NO_DESCRIPTORS):
+        return RunError(
+            f"ran out of file descriptors: `ulimit -n` allows {_limit(resource.RLIMIT_NOFILE)}",
+            mend="allow more, such as `ulimit -n 4096`",
+        )
+    if number == errno.EAGAIN or any(tell in text for tell in _NO_THREAD):
+        return RunError(
+            f"no new thread or process could be started: `ulimit -u` allows {_limit(resource.RLIMIT_NPROC)}, "
+            f"`ulimit -v` {_address_space()}",
+            mend="allow more, or end other programs",
+        )
+    if _TWICE in text and resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        return _no_memory()
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return RunError("the disk is full", file=_file(fault), mend="make room; a run goes on with `alray resume`")
+    return None
+
+
+def _file(fault: BaseException) -> str | None:
+    name = fault.filename if isinstance(fault, OSError) else None
+    return os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else None
+
+
+def _no_memory() -> RunError:
+    limit = _address_space()
+    if limit == _UNLIMITED:
+        return RunError("ran out of memory", mend="end other programs, or use a smaller model or data.batch_size")
+    return RunError(
+        f"ran out of address space: `ulimit -v` allows {limit}",
+        mend="allow more, such as `ulimit -v unlimited`: the libraries of torch alone take several gigabytes",
+    )
+
+
+def _limit(which: int) -> str:
+    """A limit of this process, as people read it."""
+    value = resource.getrlimit(which)[0]
+    return _UNLIMITED if value == resource.RLIM_INFINITY else f"{value:,}"
+
+
+def _address_space() -> str:
+    value = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return _UNLIMITED if value == resource.RLIM_INFINITY else f"{value // 1024:,} kB"

@@ -1,0 +1,170 @@
+"""What the system refuses a run: each ends as one error with what, where and mend, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alray.system_errors import from_system
+
+LONG = ("run.steps=100000", "run.evaluate_every=null", "run.checkpoint={every: 1 s}", "--run-dir", "out")
+LEAKY = """\
+import torch
+
+
+class Leaky(torch.nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.layer = torch.nn.Conv2d(1, 1, 1)
+        self.files = []
+
+    def forward(self, s, mask=None):
+        self.files.append(open("/dev/null"))
+        return self.layer(s)
+"""
+UNPRIVILEGED = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+"""Root may write to any folder. This takes that right from a command."""
+
+
+def under(command: list[str], flag: str, limit: int, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """One command line under a limit of the shell."""
+    return subprocess.run(
+        ["bash", "-c", f'ulimit {flag} {limit}; exec "$@"', "bash", *command, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def the_problem(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert "Traceback" not in done.stderr, done.stderr
+    (problem,) = json.loads(done.stdout)["errors"]
+    assert isinstance(problem, dict) and problem["mend"]
+    return problem
+
+
+def test_too_little_address_space(spec: Path, command: list[str]) -> None:
+    done = under(command, "-v", 1_500_000, "run", spec, "--inline", "--run-dir", "out", "--json")
+    problem = the_problem(done)
+    assert done.returncode == 1
+    assert problem["message"] == "ran out of address space: `ulimit -v` allows 1,500,000 kB"
+    assert not Path("out").exists()
+
+
+@contextmanager
+def limited(which: int, limit: int) -> Iterator[None]:
+    before = resource.getrlimit(which)
+    resource.setrlimit(which, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(which, before)
+
+
+@pytest.mark.parametrize(
+    ("which", "limit", "lacks"),
+    [
+        (resource.RLIMIT_NOFILE, 100, "too few file descriptors for Ray: `ulimit -n` allows 100"),
+        (resource.RLIMIT_AS, 9_000_000_000, "too little address space for Ray: `ulimit -v` allows 8,789,062 kB"),
+    ],
+)
+def test_ray_is_not_started_where_it_would_crash(
+    alray: Callable[..., Any], spec: Path, which: int, limit: int, lacks: str
+) -> None:
+    assert alray("plan", spec).code == 0  # with this, all that the command needs is loaded
+    with limited(which, limit):
+        refused = alray("run", spec, "--run-dir", "out", "--json")
+    (problem,) = refused.json["errors"]
+    assert (refused.code, problem["message"], "--inline" in problem["mend"]) == (2, lacks, True)
+    assert not Path("out").exists()
+
+
+def test_file_descriptors_that_run_out_in_mid_run(alray: Callable[..., Any], spec: Path) -> None:
+    Path("mine.py").write_text(LEAKY)
+    spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:mine.Leaky'}", 1))
+    with limited(resource.RLIMIT_NOFILE, 200):
+        failed = alray("run", spec, "run.steps=1000", "--inline", "--run-dir", "out")
+    assert failed.code == 1
+    assert "ran out of file descriptors: `ulimit -n` allows 200; allow more" in failed.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (MemoryError(), "ran out of memory"),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "ran out of memory"),
+        (RuntimeError("can't start new thread"), "no new thread or process could be started: `ulimit -u` allows "),
+        (OSError(errno.ENOSPC, "No space left on device", "/a"), "the disk is full"),
+        (PermissionError(errno.EACCES, "Permission denied", "/a"), "Permission denied"),
+    ],
+)
+def test_what_ran_out_is_told(fault: Exception, message: str) -> None:
+    error = from_system(fault)
+    assert error is not None
+    (problem,) = error.problems
+    assert problem.message.startswith(message) and problem.mend
+    assert problem.file == ("/a" if isinstance(fault, OSError) else None)
+
+
+def test_other_faults_keep_their_traceback() -> None:
+    assert from_system(RuntimeError("a bug")) is None
+    assert from_system(ImportError("No module named `x`")) is None
+
+
+def running(command: list[str], *arguments: str | Path) -> subprocess.Popen[str]:
+    """A run on its way, past its first mini-batch."""
+    process = subprocess.Popen(
+        [*command, "run", *map(str, arguments), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    for _ in range(1200):
+        if Path("out/records.jsonl").exists() and '"kind":"step"' in Path("out/records.jsonl").read_text():
+            return process
+        assert process.poll() is None, process.communicate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.05)
+    raise AssertionError("the run did not start")
+
+
+def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+@pytest.mark.parametrize("engine", [["--inline"], pytest.param([], id="ray", marks=pytest.mark.full)])
+def test_a_run_folder_that_is_deleted(spec: Path, command: list[str], engine: list[str]) -> None:
+    process = running(command, spec, *LONG, *engine)
+    shutil.rmtree("out")
+    done = ended(process)
+    problem = the_problem(done)
+    assert (done.returncode, problem["file"]) == (1, str(Path("out").resolve()))
+    assert problem["message"] == "the run folder was deleted while the run went on"
+    assert not Path("out").exists()
+
+
+@pytest.mark.skipif(bool(UNPRIVILEGED) and shutil.which("setpriv") is None, reason="root may write everywhere")
+def test_a_run_folder_that_becomes_read_only(spec: Path, command: list[str]) -> None:
+    process = running([*UNPRIVILEGED, *command], spec, *LONG, "--inline")
+    for folder in (Path("out"), Path("out/checkpoints")):
+        if folder.exists():
+            folder.chmod(0o555)
+    try:
+        done = ended(process)
+    finally:
+        Path("out").chmod(0o755)
+    problem = the_problem(done)
+    assert (done.returncode, problem["file"]) == (1, str(Path("out").resolve()))
+    assert problem["message"] == "the run folder can no longer be written: Permission denied"

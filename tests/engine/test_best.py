@@ -1,0 +1,106 @@
+"""The weights of the best evaluation are kept and used; patience ends a run where an unbroken run would end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from alray.errors import RequestError
+from alray.records import EvaluationRecord, effective, read
+from alray.store import manifests
+from alray.trained.requests import evaluate_run
+from alray.trained.weights import Asked
+
+from .conftest import Workshop
+from .test_resume import stopping
+from .test_same_bits import same
+
+__all__ = ["stopping"]
+
+OFTEN = ("run.evaluate_every=3 steps", "run.checkpoint={every: 5 steps, keep: 1}", "optimizer.lr=0.03", "seed=2")
+FEW = (*OFTEN, "run.epochs=5")
+"""35 mini-batches. The best evaluation is between two ordinary checkpoints and before the end."""
+
+
+def evaluations(run_dir: Path) -> list[EvaluationRecord]:
+    return [record for record in effective(read(run_dir / "records.jsonl")) if record.kind == "evaluation"]
+
+
+def kept(run_dir: Path) -> list[int]:
+    return [manifest["step"] for manifest in manifests(run_dir)]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose last weights are not its best."""
+    run = Workshop(tmp_path_factory.mktemp("unbroken")).run(*FEW, "pipeline.stages=2")
+    assert run.error is None
+    return Path(run.summary.run_dir)
+
+
+def test_the_best_weights_are_kept_and_can_be_used(unbroken: Path) -> None:
+    """The checkpoint is of exactly the weights that were evaluated."""
+    records = evaluations(unbroken)
+    best = max(records, key=lambda record: record.validation)
+    assert best.step % 5 and best.step < 35, "no ordinary checkpoint has these weights"
+    assert kept(unbroken) == [best.step, 35]
+    found = evaluate_run(unbroken, depth=None, allow_code=False, asked=Asked(best=True))
+    assert (found.weights.step, found.weights.which) == (best.step, "best")
+    assert (found.accuracies[-1].validation, found.accuracies[-1].test) == (best.validation, best.test)
+    last = evaluate_run(unbroken, depth=None, allow_code=False)
+    assert (last.weights.step, last.weights.which) == (35, "last")
+    assert last.accuracies[-1].validation == records[-1].validation < best.validation
+    at_step = evaluate_run(unbroken, depth=None, allow_code=False, asked=Asked(step=best.step))
+    assert at_step.accuracies == found.accuracies
+    with pytest.raises(RequestError, match=rf"no checkpoint after 20 mini-batches; there are .* {best.step}, 35"):
+        evaluate_run(unbroken, depth=None, allow_code=False, asked=Asked(step=20))
+
+
+def test_the_summary_says_where_the_best_weights_are(unbroken: Path) -> None:
+    from alray.report.folder import read_run
+
+    best = read_run(unbroken).summary.best
+    assert (unbroken / best.checkpoint / "manifest.json").is_file()
+
+
+def test_the_best_survives_a_resume(workshop, unbroken, stopping) -> None:
+    """Stopped after the best evaluation: the later ones are measured against it, and its weights stay."""
+    best = max(evaluations(unbroken), key=lambda record: record.validation)
+    workshop.run(*FEW, asked=stopping(best.step + 1))
+    stopping(None)
+    workshop.resume("pipeline.stages=4")
+    assert kept(workshop.folder / "run") == [best.step, 35]
+    assert evaluations(workshop.folder / "run")[-1].validation == evaluations(unbroken)[-1].validation
+
+
+def test_without_checkpoints_the_best_is_not_kept_and_that_is_said(workshop, unbroken) -> None:
+    run = workshop.run(*(value for value in FEW if "checkpoint" not in value), "run.checkpoint=null")
+    assert run.summary.best.validation == max(record.validation for record in evaluations(unbroken))
+    assert run.summary.best.checkpoint is None
+    with pytest.raises(RequestError) as caught:
+        evaluate_run(Path(run.summary.run_dir), depth=None, allow_code=False, asked=Asked(best=True))
+    message = str(caught.value)
+    assert "were not kept; there are checkpoints after 35" in message
+    assert "`run.checkpoint`" in message
+
+
+PATIENT = (*OFTEN, "run.epochs=20", "run.stop_at={patience: 8}")
+
+
+def test_patience_ends_a_run_at_the_same_mini_batch_after_an_interruption(workshop, unbroken, stopping) -> None:
+    whole = workshop.run(*PATIENT, name="whole")
+    records = evaluations(workshop.folder / "whole")
+    best = max(records, key=lambda record: record.validation)
+    end = best.step + 8 * 3
+    assert (whole.summary.status, whole.summary.steps) == ("finished", end)
+    assert end < 20 * 7, "it ended early"
+    workshop.run(*PATIENT, asked=stopping(best.step + 4))
+    stopping(None)
+    broken = workshop.resume("pipeline.stages=3")
+    same(broken, whole)
+    assert broken.summary.steps == end
+    before = (workshop.folder / "run/records.jsonl").read_bytes()
+    same(workshop.resume(), whole)
+    assert (workshop.folder / "run/records.jsonl").read_bytes() == before, "nothing is left to do"
+    assert workshop.resume("run.stop_at=null", f"run.steps={end + 2}", "run.epochs=null").summary.steps == end + 2
