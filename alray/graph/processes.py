@@ -104,7 +104,7 @@ class StageProcesses:
         return cls(placement, actors, tuple(actor.load.remote(threads) for actor in actors))
 
     def wait_until_loaded(self) -> None:
-        """Wait until every process has imported what it needs, or has died: whoever calls it next will learn that."""
+        """Wait until every process has imported what it needs, or has failed to: whoever reads `loaded` learns that."""
         ray.wait(list(self.loaded), num_returns=len(self.loaded), timeout=_LOADING_S)
 
     def end(self) -> None:

@@ -44,6 +44,7 @@ class RayGraph(Graph):
         self._assignments = assignments
         self._processes = self._begun()
         self._actors = list(self._processes.actors)
+        self._call(list(self._processes.loaded))
         become = [
             actor.become.remote(assignment, self._run_token)
             for actor, assignment in zip(self._actors, assignments, strict=True)
