@@ -1,57 +1,38 @@
-"""spec.yaml -> Spec -> Plan -> Graph -> Run -> Report: this line as code. It is the first file to open."""
+"""A spec becomes a report: load, plan, graph, run, report. This is the first file to open.
+
+spec.yaml -> Spec -> Plan -> Graph -> Run -> Report
+
+Ray starts in the background while this process imports torch: whatever needs torch is imported inside functions.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alray.device.devices import environment
-from alray.errors import AlrayError
-from alray.plan.plan import Plan
-from alray.records import Summary, write_json
-from alray.report.make import make_report, pages_of
-from alray.report.summary import write_summary
-from alray.run.driver import Driver, Interrupts, Observer, assignments
-from alray.run.engines import engine, engine_name
-from alray.run.planning import Planner
-from alray.run.provenance import describe_run
-from alray.run.recorder import recording
-from alray.run.resume import Resumed
-from alray.spec.loading import load_spec
+from alray.records import write_json
+from alray.run.engines import Engine, engine, engine_name
+from alray.run.options import Finished, Options
+from alray.spec.loading import LoadedSpec, load_spec
 from alray.spec.step_ranges import require_steps
-from alray.stage.assignment import Start
-from alray.stage.workload import Workload
 from alray.store import make_run_dir, mark, writing_to
 from alray.user_code import UserCode
 
-
-@dataclass(frozen=True)
-class Options:
-    """How to run; nothing here changes what is computed."""
-
-    inline: bool = False  # run every stage in this process, without Ray
-    address: str | None = None  # the Ray cluster to attach to; None: start one for this run
-    run_dir: Path | None = None  # None: runs/<name>-<time>
-    allow_code: bool = False  # load the user's classes from outside the spec's folder too
-    profile: tuple[range, ...] = ()  # mini-batches to trace with torch.profiler, counted from 1
-    pages: bool = True  # end with the HTML page, timeline and TensorBoard files; `alray report` makes them later
-    study: Path | None = None  # a trial of this study: stages run in the placement group it has, costs are kept here
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A run that ended. `error` is None unless it failed."""
-
-    summary: Summary
-    error: AlrayError | None
+if TYPE_CHECKING:
+    from alray.plan.plan import Plan
+    from alray.run.driver import Interrupts, Observer
+    from alray.run.planning import Planner
+    from alray.run.resume import Resumed
+    from alray.stage.workload import Workload
 
 
 def plan_spec(
     spec_file: Path, overrides: list[str], *, probe: bool, allow_code: bool, observer: Observer
 ) -> tuple[Workload, Plan]:
     """Plan a spec without running it. probe: measure the components instead of estimating them."""
-    planner = _load(spec_file, overrides, allow_code, observer)
+    planner = _planner(_load(spec_file, overrides, observer), allow_code, observer)
     return planner.workload, planner.plan(planner.costs(probe=probe))
 
 
@@ -59,14 +40,14 @@ def run_spec(
     spec_file: Path, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
 ) -> Finished:
     """Run a spec from its beginning, in a new run folder."""
-    planner = _load(spec_file, overrides, options.allow_code, observer)
-    workload = planner.workload
-    engine_name(workload.spec, inline=options.inline)  # refuses what cannot run, before there is a run folder
-    require_steps(options.profile, done=0, total=workload.total_steps)
-    run_dir = make_run_dir(workload.spec.name, options.run_dir)
-    workload.code.copy_used(run_dir / "code")
-    with writing_to(run_dir):
-        return _run(planner, run_dir, None, options, observer, interrupts)
+    loaded = _load(spec_file, overrides, observer)
+    with closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made:
+        planner = _planner(loaded, options.allow_code, observer)
+        require_steps(options.profile, done=0, total=planner.workload.total_steps)
+        run_dir = make_run_dir(loaded.spec.name, options.run_dir)
+        planner.workload.code.copy_used(run_dir / "code")
+        with writing_to(run_dir):
+            return _run(planner, run_dir, None, made, options, observer, interrupts)
 
 
 def resume_run(
@@ -79,21 +60,33 @@ def resume_run(
     allow_change: bool,
 ) -> Finished:
     """Go on with a run from its last checkpoint, on the same stages or on others. A finished run is left as it is."""
+    from alray.run.planning import Planner
+    from alray.run.resume import Resumed
+
     resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
-    code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
-    planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.manifest is not None)
-    engine_name(planner.workload.spec, inline=options.inline)
-    require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
-    if summary := resumed.finished(planner.workload.total_steps, observer.note):
-        return Finished(summary, None)
-    with writing_to(resumed.run_dir):
-        return _run(planner, resumed.run_dir, resumed, options, observer, interrupts)
+    with closing(engine(resumed.spec, options.inline, options.address, observer.note)) as made:
+        observer.doing("opening the data")
+        code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
+        planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.manifest is not None)
+        require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
+        if summary := resumed.finished(planner.workload.total_steps, observer.note):
+            return Finished(summary, None)
+        with writing_to(resumed.run_dir):
+            return _run(planner, resumed.run_dir, resumed, made, options, observer, interrupts)
 
 
-def _load(spec_file: Path, overrides: list[str], allow_code: bool, observer: Observer) -> Planner:
+def _load(spec_file: Path, overrides: list[str], observer: Observer) -> LoadedSpec:
     loaded = load_spec(spec_file, overrides)
     for note in loaded.notes:
         observer.note(note)
+    return loaded
+
+
+def _planner(loaded: LoadedSpec, allow_code: bool, observer: Observer) -> Planner:
+    observer.doing("loading torch")
+    from alray.run.planning import Planner
+
+    observer.doing("opening the data")
     code = UserCode(loaded.file.resolve().parent, allow_elsewhere=allow_code)
     return Planner.open(loaded.spec, code, note=observer.note)
 
@@ -102,26 +95,35 @@ def _run(
     planner: Planner,
     run_dir: Path,
     resumed: Resumed | None,
+    made: Engine,
     options: Options,
     observer: Observer,
     interrupts: Interrupts,
 ) -> Finished:
+    from alray.device.devices import environment
+    from alray.report.make import conclude, pages_of
+    from alray.run.driver import Driver, assignments
+    from alray.run.provenance import describe_run
+    from alray.run.recorder import recording
+    from alray.stage.assignment import Start
+
     inline, workload, spec = options.inline, planner.workload, planner.workload.spec
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
     name, surroundings = engine_name(spec, inline=inline), environment(workload.device)
     describe_run(run_dir, workload, {**surroundings, "engine": name})
-    token = mark(run_dir)
-    costs = planner.costs(probe=True, one_process=inline, study=options.study)
-    plan = planner.plan(costs, one_process=inline)
+    mark(run_dir, made.run_token)
+    observer.doing("measuring the components")
+    costs = planner.costs(probe=True, one_process=inline, wait_until_quiet=made.wait_until_ready, study=options.study)
+    plan = planner.plan(costs, one_process=inline, note=observer.note)
     write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s
     with (
         pages_of(run_dir, wanted=options.pages) as pages,
         recording(run_dir, workload, {**surroundings, "engine": name}, begun_s, [observer.record, *pages]) as recorder,
-        engine(workload, token, observer.note, inline=inline, address=options.address, study=options.study) as made,
     ):
         plan = planner.fitted(plan, costs, made, observer.note)
         observer.planned(plan)
+        observer.doing("starting the stages")
         for note in resumed.notes(plan, surroundings, on_cpu=workload.device.type == "cpu") if resumed else ():
             observer.note(note)
         recorder.began(plan, start.step, again=start.step > 0 or spent_s > 0)
@@ -138,12 +140,9 @@ def _run(
             interrupts=interrupts,
         )
         outcome = driver.run(start)
+    made.close()
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
-    page = run_dir / "report.html" if options.pages else None
-    summary = write_summary(
-        run_dir, workload, driver.plan, outcome.status, name, duration_s=time.time() - begun_s, page=page
-    )
-    if page is not None:
-        make_report(run_dir)
+    duration_s, status = time.time() - begun_s, outcome.status
+    summary = conclude(run_dir, workload, driver.plan, status, name, duration_s=duration_s, pages=options.pages)
     return Finished(summary, outcome.error)

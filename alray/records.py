@@ -26,6 +26,9 @@ EACH_UNTIL = 4096
 _LINE_S, _LINE_LENGTH = 5.0, 256
 """A line of losses is written every so many seconds, and holds at most so many records."""
 
+Status = Literal["finished", "interrupted", "failed"]
+"""How a run ended."""
+
 EngineName = Literal["ray", "ray_train", "inline"]
 """What executed the plan: alray's Ray actors, the workers of Ray Train with torch's DDP, or a single process."""
 
@@ -324,7 +327,7 @@ class Summary(_Documented):
     """Version of alray."""
     name: str
     """Name of the spec."""
-    status: Literal["finished", "interrupted", "failed"]
+    status: Status
     """`finished`, `interrupted` or `failed`."""
     run_dir: str
     """Absolute path of the run folder."""

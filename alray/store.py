@@ -64,6 +64,11 @@ def make_run_dir(name: str, run_dir: Path | None) -> Path:
     return run_dir.resolve()
 
 
+def new_token() -> str:
+    """A name for what one command runs, which nothing else has."""
+    return f"alray-{secrets.token_hex(6)}"
+
+
 @contextmanager
 def writing_to(run_dir: Path) -> Iterator[None]:
     """Raise a RunError where the block fails because the run folder was deleted or can no longer be written."""
@@ -88,11 +93,9 @@ def require_kept(run_dir: Path) -> None:
         )
 
 
-def mark(run_dir: Path) -> str:
-    """Write a new token to the file `.run` and return it. A stage reads it to check that its node sees this folder."""
-    token = f"alray-{secrets.token_hex(6)}"
+def mark(run_dir: Path, token: str) -> None:
+    """Write the token to the file `.run`. A stage reads it to check that its node sees this folder."""
     (run_dir / ".run").write_text(token)
-    return token
 
 
 def write_manifest(

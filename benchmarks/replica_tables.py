@@ -32,9 +32,9 @@ def throughput(result: dict[str, Any]) -> list[str]:
         *lines,
         "",
         f"Medians of the ratios: alray's throughput is **{result['over_plain_ddp']:.3f}** of the plain script's "
-        f"(target: at least {DDP_TARGET}: {_met(result['over_plain_ddp'] >= DDP_TARGET)}) and "
+        f"(target: at least {DDP_TARGET}: {met(result['over_plain_ddp'] >= DDP_TARGET)}) and "
         f"**{result['over_ray_train']:.3f}** of Ray Train's (target: at least {TORCH_TRAINER_TARGET}: "
-        f"{_met(result['over_ray_train'] >= TORCH_TRAINER_TARGET)}).",
+        f"{met(result['over_ray_train'] >= TORCH_TRAINER_TARGET)}).",
         "",
     ]
 
@@ -68,13 +68,13 @@ def dynamic_batch_size(result: dict[str, Any]) -> list[str]:
         *lines,
         "",
         f"From the third slowed epoch on an epoch is **{result['faster']:.2f}** times as fast as with fixed shares "
-        f"(target: at least {FASTER_TARGET}: {_met(result['faster'] >= FASTER_TARGET)}), with sleeping blocks "
+        f"(target: at least {FASTER_TARGET}: {met(result['faster'] >= FASTER_TARGET)}), with sleeping blocks "
         f"**{result['faster_sleeping']:.2f}** times (at least {FASTER_SLEEPING_TARGET}: "
-        f"{_met(result['faster_sleeping'] >= FASTER_SLEEPING_TARGET)}). Undisturbed it costs **{100 * cost:.1f} %** "
-        f"(under {100 * COST_TARGET:.0f} %: {_met(cost < COST_TARGET)}). Shares are even again, within "
-        f"{100 * balance.EVEN:.0f} %, {balance.SETTLED} epochs after the disturbance: {_met(result['even_again'])}. "
+        f"{met(result['faster_sleeping'] >= FASTER_SLEEPING_TARGET)}). Undisturbed it costs **{100 * cost:.1f} %** "
+        f"(under {100 * COST_TARGET:.0f} %: {met(cost < COST_TARGET)}). Shares are even again, within "
+        f"{100 * balance.EVEN:.0f} %, {balance.SETTLED} epochs after the disturbance: {met(result['even_again'])}. "
         f"The final test accuracy differs by {100 * apart:+.2f} points (within {100 * ACCURACY_TARGET:.0f}: "
-        f"{_met(abs(apart) <= ACCURACY_TARGET)}).",
+        f"{met(abs(apart) <= ACCURACY_TARGET)}).",
         "",
     ]
 
@@ -100,5 +100,5 @@ def large_batch(result: dict[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
-def _met(holds: bool) -> str:
+def met(holds: bool) -> str:
     return "yes" if holds else "**no**"

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.replica_tables import dynamic_batch_size, large_batch, throughput
+from benchmarks.replica_tables import dynamic_batch_size, large_batch, met, throughput
 from benchmarks.runs import RESULTS
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -81,6 +81,35 @@ def memory(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def start(result: dict[str, Any]) -> list[str]:
+    lines = [
+        "## Time to the first mini-batch",
+        "",
+        f"`make bench` ran `alray run specs/{result['spec']}` on Ray from Enter to the end of its first mini-batch, "
+        "and `benchmarks/plain_start.py` from Enter to its first message: Ray, two actors that import torch, and a "
+        "process group, with nothing to read, measure or plan. Seconds; beside them the processor time of "
+        "`alray plan` and of `import torch`.",
+        "",
+        "| repeat | first line | first mini-batch | plain script | ratio | `alray plan` | `import torch` |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for number, entry in enumerate(result["repeats"], start=1):
+        lines.append(
+            f"| {number} | {entry['first_line_s']:.2f} | {entry['first_mini_batch_s']:.1f} | {entry['plain_s']:.1f} "
+            f"| {entry['first_mini_batch_s'] / entry['plain_s']:.2f} | {entry['plan_processor_s']:.1f} "
+            f"| {entry['torch_processor_s']:.1f} |"
+        )
+    ratio, first, plan = result["over_plain"], result["first_line_s"], result["plan_beyond_torch_s"]
+    lines += [
+        "",
+        f"The median of the ratios is **{ratio:.2f}** (target: at most 1.5: {met(ratio <= 1.5)}). The first line came "
+        f"after at most **{first:.2f} s** (0.5 s: {met(first <= 0.5)}). `alray plan` takes **{plan:.1f} s** of a "
+        f"processor beyond `import torch` (3 s: {met(plan <= 3.0)}).",
+        "",
+    ]
+    return lines
+
+
 def main() -> None:
     lines = [
         "# Benchmarks",
@@ -93,6 +122,7 @@ def main() -> None:
     if (RESULTS / "clock.json").exists():
         lines += clock(json.loads((RESULTS / "clock.json").read_text(encoding="utf-8")))
     for name, section in (
+        ("start", start),
         ("memory", memory),
         ("replicas", throughput),
         ("balance", dynamic_batch_size),

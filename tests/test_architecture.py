@@ -51,6 +51,11 @@ def test_the_package_itself_imports_only_the_standard_library() -> None:
     assert grown - {"alray"} <= sys.stdlib_module_names
 
 
+def test_what_starts_ray_imports_no_torch() -> None:
+    """Otherwise Ray, and the stages' processes on it, would start only after that."""
+    assert "torch" not in modules_after("import alray.orchestrate, alray.graph.cluster, alray.graph.processes")
+
+
 def test_the_committed_schema_of_records_is_in_step() -> None:
     committed = json.loads((ROOT / "docs" / "records.schema.json").read_text(encoding="utf-8"))
     assert committed == json_schema(), "alray schema --records > docs/records.schema.json"

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from alray.cli.interrupts import Interrupts
 from alray.cli.progress import Progress
-from alray.cli.terminal import rows_text, shown
+from alray.cli.terminal import Terminal, rows_text, shown
 from alray.plan.plan import Plan
 from alray.records import Best, EvaluationRecord, EventRecord, Record, Summary
 from alray.report.definitions import NO_BUBBLE
@@ -27,8 +27,10 @@ class Display(ABC):
     it found it.
     """
 
-    def __init__(self, interrupts: Interrupts) -> None:
+    def __init__(self, interrupts: Interrupts, began_s: float | None = None) -> None:
+        """began_s: when the command began, by `time.monotonic()`; None: now."""
         self._interrupts = interrupts
+        self._began_s = time.monotonic() if began_s is None else began_s
         self._progress: Progress | None = None
         self._heard_any = False
 
@@ -64,6 +66,10 @@ class Display(ABC):
             self._refresh(self._progress)
 
     @abstractmethod
+    def doing(self, what: str) -> None:
+        """Show what the command does now, with the time since it began."""
+
+    @abstractmethod
     def note(self, message: str) -> None:
         """Show a line that stays visible."""
 
@@ -79,6 +85,10 @@ class Display(ABC):
     def _refresh(self, progress: Progress) -> None:
         """Called several times a second."""
 
+    def _after(self, what: str) -> str:
+        """What is done, and when: `3.2 s: opening the data`."""
+        return f"{time.monotonic() - self._began_s:.1f} s: {what}"
+
     def _shows(self, event: str) -> bool:
         """Whether an event is shown: a warning, and `resumed` if it is the first record of this command.
 
@@ -91,11 +101,14 @@ class Display(ABC):
 class PlainLines(Display):
     """Progress as plain lines, for a file or a pipe: one at each evaluation, and at most one every five seconds."""
 
-    def __init__(self, stream: TextIO, interrupts: Interrupts) -> None:
-        super().__init__(interrupts)
+    def __init__(self, stream: TextIO, interrupts: Interrupts, began_s: float | None = None) -> None:
+        super().__init__(interrupts, began_s)
         self._stream = stream
         self._last_s = time.monotonic()
         self._shown_step = 0
+
+    def doing(self, what: str) -> None:
+        self.note(self._after(what))
 
     def note(self, message: str) -> None:
         self._stream.write(message + "\n")
@@ -118,6 +131,15 @@ class PlainLines(Display):
         shares = [share(value) for value in progress.computing.values()]
         computing = f"; stages computing {', '.join(shares)}" if shares else ""
         self.note(f"  {progress_text(progress)}{computing}{_losses(progress)}")
+
+
+def display_on(streams: Terminal, interrupts: Interrupts) -> Display:
+    """The display for the standard error of a command."""
+    if streams.err.isatty():
+        from alray.cli.live import LiveDisplay
+
+        return LiveDisplay(streams.err, interrupts, streams.began_s)
+    return PlainLines(streams.err, interrupts, streams.began_s)
 
 
 def plan_line(plan: Plan) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -13,7 +14,6 @@ from rich.text import Text
 from alray.cli.display import Display, accuracies_text, progress_text
 from alray.cli.interrupts import Interrupts
 from alray.cli.progress import Progress
-from alray.plan.plan import Plan
 from alray.records import Record
 from alray.report.text import share
 
@@ -21,21 +21,32 @@ _BAR_WIDTH = 60
 
 
 class LiveDisplay(Display):
-    """Notes stay. The lines below them are redrawn at every poll and disappear at the end of the run."""
+    """Notes stay. The lines below them are redrawn and disappear at the end of the run.
 
-    def __init__(self, stream: TextIO, interrupts: Interrupts) -> None:
-        super().__init__(interrupts)
+    Until the first mini-batch a thread redraws them, so that the time goes on; after it, every poll does.
+    """
+
+    def __init__(self, stream: TextIO, interrupts: Interrupts, began_s: float | None = None) -> None:
+        super().__init__(interrupts, began_s)
         self._console = Console(file=stream, highlight=False)
-        # No automatic refresh: its thread would read the progress while it changes. The standard streams are left
-        # alone, because a run in this process redirects them to its logs.
-        self._live = Live(
-            console=self._console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+        self._what = ""
+        self._live = self._lines(lambda: Text(self._after(self._what)), auto_refresh=True)
+
+    def _lines(self, draw: Callable[[], RenderableType], *, auto_refresh: bool) -> Live:
+        # The standard streams are left alone, because a run in this process redirects them to its logs.
+        return Live(
+            get_renderable=draw,
+            console=self._console,
+            auto_refresh=auto_refresh,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
         )
 
-    def planned(self, plan: Plan) -> None:
-        super().planned(plan)
+    def doing(self, what: str) -> None:
+        self._what = what
         self._live.start()
-        self._live.update(Text("starting the stages"), refresh=True)
+        self._live.refresh()
 
     def note(self, message: str) -> None:
         self._console.print(message, markup=False, soft_wrap=True)
@@ -47,8 +58,14 @@ class LiveDisplay(Display):
         """Do nothing: the next poll, at most a fifth of a second later, draws the change."""
 
     def _refresh(self, progress: Progress) -> None:
-        if progress.step:
-            self._live.update(frame(progress), refresh=True)
+        if not progress.step:
+            return
+        if self._live.auto_refresh:
+            # A thread that redraws would read the progress while it changes.
+            self._live.stop()
+            self._live = self._lines(lambda: frame(progress), auto_refresh=False)
+            self._live.start()
+        self._live.refresh()
 
 
 def frame(progress: Progress) -> RenderableType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -23,6 +24,8 @@ from alray.cli.terminal import Terminal
 from alray.cli.trained import evaluate, export, predict
 from alray.errors import Problem
 
+_OBJECTS = 100_000
+"""New objects between two searches for garbage."""
 _PATIENCE_S = 2.0
 """Seconds that a busy thread may take to end by itself."""
 
@@ -85,6 +88,9 @@ def _alray(
 
 def main() -> None:
     """The console script."""
+    # Imports make hundreds of thousands of objects that stay. To look through them for garbage takes a quarter of their
+    # time, so that is done seldom.
+    gc.set_threshold(_OBJECTS)
     _leave(execute(sys.argv[1:]))
 
 

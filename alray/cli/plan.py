@@ -44,23 +44,26 @@ def plan(
             raise RequestError(
                 "a comparison has no single schedule to draw", key="--svg", mend="leave out --compare or --svg"
             )
-        from alray.cli.display import PlainLines
+        from alray.cli.display import display_on
         from alray.cli.interrupts import Interrupts
+
+        with display_on(streams, Interrupts()) as display:
+            display.doing(f"reading {spec}")
+            from alray.orchestrate import plan_spec
+
+            workload, planned = plan_spec(spec, given, probe=probe, allow_code=allow_code, observer=display)
         from alray.cli.plan_text import NUM_DRAWN, print_plan
-        from alray.orchestrate import plan_spec
-        from alray.report.html import render
         from alray.report.lanes import whole
-        from alray.report.schedule_chart import schedule_chart
         from alray.report.timeline import predicted_lanes
 
-        workload, planned = plan_spec(
-            spec, given, probe=probe, allow_code=allow_code, observer=PlainLines(streams.err, Interrupts())
-        )
         if compare:
             _compare(planned, workload.spec, streams)
             return
         view = whole(predicted_lanes(planned, min(NUM_DRAWN, planned.total_steps or NUM_DRAWN)))
         if svg is not None:
+            from alray.report.html import render
+            from alray.report.schedule_chart import schedule_chart
+
             drawing = render("schedule_chart.html", chart=schedule_chart(view))
             with writing(svg):
                 svg.write_text(drawing, encoding="utf-8")

@@ -58,10 +58,15 @@ def run(
     with terminal(as_json=json, spec=spec, overrides=given) as streams:
         _refuse_both(inline, address)
         steps = parse_steps(profile) if profile is not None else ()
-        from alray.orchestrate import Options, run_spec
 
-        options = Options(inline=inline, address=address, run_dir=run_dir, allow_code=allow_code, profile=steps)
-        _watch(streams, lambda display, interrupts: run_spec(spec, given, options, display, interrupts))
+        def go(display: Display, interrupts: Interrupts) -> Finished:
+            display.doing(f"reading {spec}")
+            from alray.orchestrate import Options, run_spec
+
+            options = Options(inline=inline, address=address, run_dir=run_dir, allow_code=allow_code, profile=steps)
+            return run_spec(spec, given, options, display, interrupts)
+
+        _watch(streams, go)
 
 
 def resume(
@@ -85,15 +90,15 @@ def resume(
     with terminal(as_json=json, spec=run_dir / "spec.yaml", overrides=given) as streams:
         _refuse_both(inline, address)
         steps = parse_steps(profile) if profile is not None else ()
-        from alray.orchestrate import Options, resume_run
 
-        options = Options(inline=inline, address=address, allow_code=allow_code, profile=steps)
-        _watch(
-            streams,
-            lambda display, interrupts: resume_run(
-                run_dir, given, options, display, interrupts, allow_change=allow_change
-            ),
-        )
+        def go(display: Display, interrupts: Interrupts) -> Finished:
+            display.doing(f"reading {run_dir}")
+            from alray.orchestrate import Options, resume_run
+
+            options = Options(inline=inline, address=address, allow_code=allow_code, profile=steps)
+            return resume_run(run_dir, given, options, display, interrupts, allow_change=allow_change)
+
+        _watch(streams, go)
 
 
 def _refuse_both(inline: bool, address: str | None) -> None:
@@ -105,10 +110,10 @@ def _refuse_both(inline: bool, address: str | None) -> None:
 
 def _watch(streams: Terminal, go: Callable[[Display, Interrupts], Finished]) -> None:
     """Run `go`, show its progress and its results, and set the exit code."""
-    from alray.cli.display import summary_text
+    from alray.cli.display import display_on, summary_text
     from alray.cli.interrupts import Interrupts
 
-    with Interrupts() as interrupts, _display(streams, interrupts) as display:
+    with Interrupts() as interrupts, display_on(streams, interrupts) as display:
         finished = go(display, interrupts)
     summary = finished.summary
     if streams.as_json:
@@ -121,13 +126,3 @@ def _watch(streams: Terminal, go: Callable[[Display, Interrupts], Finished]) -> 
         raise typer.Exit(1)
     if summary.status == "interrupted":
         raise typer.Exit(INTERRUPTED)
-
-
-def _display(streams: Terminal, interrupts: Interrupts) -> Display:
-    if streams.err.isatty():
-        from alray.cli.live import LiveDisplay
-
-        return LiveDisplay(streams.err, interrupts)
-    from alray.cli.display import PlainLines
-
-    return PlainLines(streams.err, interrupts)

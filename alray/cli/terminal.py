@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
@@ -54,6 +55,7 @@ class Terminal:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
+        self.began_s = time.monotonic()
         self.out: TextIO = sys.stdout
         self.err: TextIO = sys.stderr
         for stream in (self.out, self.err):

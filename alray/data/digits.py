@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
 import torch
 
 from alray.data.picture import Picture, resize
 from alray.data.source import Normalisation, Source, SplitName, TensorSet
+from alray.errors import DataError
 
-NUM_TEST = 360
-# Not the seed of a run, so that every run is tested on the same samples.
-TEST_SPLIT_SEED = 0
 LARGEST_VALUE = 16.0
+_FILE = "datasets/data/digits.csv.gz"  # one row for each sample: 64 pixels and the label
+_TEST = files("alray.data") / "digits_test.txt"
 
 
 class Digits(Source):
     """The values 0..16 (0 is paper, 16 is ink) are scaled to -1..1. There are 1,437 training samples.
 
-    The test split of 360 samples is stratified by class. It does not depend on the seed of a run.
+    The test split of 360 samples is stratified by class. It does not depend on the seed of a run: the file
+    `digits_test.txt` holds the numbers of its samples, drawn once by scikit-learn's `train_test_split` with
+    `random_state=0`.
     """
 
     normalisation = Normalisation(mean=(0.5,), std=(0.5,))
@@ -32,18 +39,22 @@ class Digits(Source):
         return tuple(str(digit) for digit in range(10))
 
     def open(self, split: SplitName) -> TensorSet:
-        from sklearn.datasets import load_digits
-        from sklearn.model_selection import train_test_split
+        rows = np.loadtxt(_data_file(), delimiter=",")
+        with _TEST.open(encoding="utf-8") as file:
+            tested = np.isin(np.arange(len(rows)), [int(number) for line in file for number in line.split()])
+        chosen = torch.from_numpy(rows[tested if split == "test" else ~tested])
+        images = chosen[:, :-1].to(torch.float32).div_(LARGEST_VALUE).view(-1, 1, 8, 8)
+        return TensorSet(resize(images, (self._size, self._size)), chosen[:, -1].to(torch.int64))
 
-        bunch = load_digits()
-        train, test = train_test_split(
-            range(len(bunch.target)),
-            test_size=NUM_TEST,
-            random_state=TEST_SPLIT_SEED,
-            shuffle=True,
-            stratify=bunch.target,
-        )
-        chosen = sorted(train if split == "train" else test)
-        images = torch.from_numpy(bunch.images[chosen]).to(torch.float32).div_(LARGEST_VALUE).unsqueeze(1)
-        labels = torch.from_numpy(bunch.target[chosen]).to(torch.int64)
-        return TensorSet(resize(images, (self._size, self._size)), labels)
+
+def _data_file() -> Path:
+    """The file in the installed scikit-learn. It is not imported, because that takes a second."""
+    package = find_spec("sklearn")
+    for folder in package.submodule_search_locations or () if package is not None else ():
+        if (Path(folder) / _FILE).is_file():
+            return Path(folder) / _FILE
+    raise DataError(
+        f"scikit-learn is not installed, or it has no {_FILE}",
+        key="data.source",
+        mend="install scikit-learn, or choose another source",
+    )

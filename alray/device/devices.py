@@ -29,7 +29,8 @@ def settle(threads: int, deterministic: bool) -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
     torch.backends.cudnn.benchmark = False
-    torch.use_deterministic_algorithms(deterministic or torch.cuda.is_available())
+    # `torch.use_deterministic_algorithms` does the same, and imports torch's compiler, which takes a second.
+    torch.set_deterministic_debug_mode("error" if deterministic or torch.cuda.is_available() else "default")
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
@@ -50,8 +51,7 @@ def _keep_memory() -> None:
 def settled(threads: int, deterministic: bool, device: torch.device) -> Iterator[None]:
     """Call `settle`, and restore threads, determinism and the state of random numbers at the end."""
     threads_before = torch.get_num_threads()
-    deterministic_before = torch.are_deterministic_algorithms_enabled()
-    warns_before = torch.is_deterministic_algorithms_warn_only_enabled()
+    deterministic_before = torch.get_deterministic_debug_mode()
     benchmark_before = torch.backends.cudnn.benchmark
     fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     with put_back(device):
@@ -60,7 +60,7 @@ def settled(threads: int, deterministic: bool, device: torch.device) -> Iterator
             yield
         finally:
             torch.set_num_threads(threads_before)
-            torch.use_deterministic_algorithms(deterministic_before, warn_only=warns_before)
+            torch.set_deterministic_debug_mode(deterministic_before)
             torch.backends.cudnn.benchmark = benchmark_before
             torch.utils.deterministic.fill_uninitialized_memory = fills_before  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""The Ray actor of one stage: a thread runs the stage's loop, and the actor answers the driver's polls."""
+"""One stage in a process of its own: a thread runs the stage's loop, and this thread answers the driver's polls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 
 import psutil
 import ray
@@ -17,6 +16,7 @@ from alray.device import devices
 from alray.device.memory_used import memory_baseline
 from alray.errors import PlanError
 from alray.graph.graph import Outbox, status_of
+from alray.graph.processes import Whereabouts
 from alray.graph.rendezvous import Meeting, host_store, join, join_replicas, ports_of, replica_sums
 from alray.stage.assemble import ReplicaPeers, assemble_loop, clock_for, load_code, network_for
 from alray.stage.assignment import Assignment
@@ -27,17 +27,6 @@ from alray.stage.profiler import prepare_recording, profiling
 from alray.stage.telemetry import StageStatus
 
 _SWITCH_S = 2.0e-4
-
-
-@dataclass(frozen=True)
-class Whereabouts:
-    """The node and the process of an actor."""
-
-    node: str
-    host: str
-    pid: int
-    created_s: float
-    sees_run_dir: bool
 
 
 def require_run_dir(assignment: Assignment, place: Whereabouts) -> None:

@@ -10,11 +10,21 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from alray.errors import PlanError, RequestError, StageError
 
 Bundle = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A connection to a cluster."""
+
+    own: bool  # whether the cluster was started here, for this connection
+    warnings: tuple[str, ...]  # for the user, a sentence each
+
 
 _LISTENING_S = 5.0
 _PLACING_S = 300.0
@@ -23,10 +33,10 @@ _PLACING_S = 300.0
 @contextmanager
 def connect(
     address: str | None, bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None
-) -> Iterator[tuple[str, ...]]:
+) -> Iterator[Connection]:
     """Connect to the cluster at `address` or RAY_ADDRESS; without either, start one on this machine for the bundles.
 
-    A cluster that was started here ends with the block. Yields warnings for the user, a sentence each.
+    A cluster that was started here ends with the block.
     Raises RequestError if no cluster answers at the address, and PlanError if the cluster can never hold the bundles.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -39,15 +49,15 @@ def connect(
         os.environ.setdefault("RAY_worker_niceness", "0")
     import ray
 
-    own = not ray.is_initialized()
-    warnings = _init(address, bundles) if own else ()
+    fresh = not ray.is_initialized()
+    warnings = _init(address, bundles) if fresh else ()
     # Ray prints every death of a process on standard output. alray reports them itself, and prints only answers there.
     ray._private.worker._worker_logs_enabled = False
     try:
         require_room(bundles, _nodes(labels), labels)
-        yield warnings
+        yield Connection(own=fresh and address is None, warnings=warnings)
     finally:
-        if own:
+        if fresh:
             ray.shutdown()
 
 

@@ -83,10 +83,10 @@ class InlineGraph(Graph):
             stack.enter_context(redirect_stderr(log))
             stack.enter_context(put_back(first.device()))
             threads_before = torch.get_num_threads()
-            deterministic_before = torch.are_deterministic_algorithms_enabled()
+            deterministic_before = torch.get_deterministic_debug_mode()
             devices.settle(first.spec.resources.threads, first.spec.run.deterministic)
             stack.callback(torch.set_num_threads, threads_before)
-            stack.callback(torch.use_deterministic_algorithms, deterministic_before)
+            stack.callback(torch.set_deterministic_debug_mode, deterministic_before)
             stages = first.plan.stages
             profiler = stack.enter_context(profiling(first.profile, first.trace, stages=stages, device=first.device()))
             self._build(profiler)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import GetTimeoutError, NodeDiedError, RayTaskError, WorkerCrashedError
@@ -18,7 +18,9 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from alray.graph.cluster import Bundle, wait_for_room
-from alray.probe.device_speed import SpeedTrial
+
+if TYPE_CHECKING:
+    from alray.probe.device_speed import SpeedTrial
 
 _LOOKING_S = 2.0
 _TRIAL_S = 300.0

@@ -1,16 +1,117 @@
-"""Ending stages' processes on this node, even if they no longer answer Ray."""
+"""The processes of stages on Ray: begun before it is known what they will run, and ended even if they do not answer.
+
+This file does not import torch, so that a process can be begun before its driver has imported torch.
+"""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import ray
 
-from alray.graph.actor import Whereabouts
+from alray.graph.placement import Placement
 
+if TYPE_CHECKING:
+    from alray.graph.actor import StageActor
+    from alray.graph.rendezvous import Meeting
+    from alray.stage.assignment import Assignment
+    from alray.stage.telemetry import StageStatus
+
+_LOADING_S = 120.0
 _ENDING_S = 10.0
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """The node and the process of an actor."""
+
+    node: str
+    host: str
+    pid: int
+    created_s: float
+    sees_run_dir: bool
+
+
+class StageProcess:
+    """A Ray actor that imports what a stage needs, and then becomes the stage it is told to be."""
+
+    def __init__(self) -> None:
+        self._stage: StageActor
+
+    def load(self, threads: int) -> None:
+        """Import what a stage needs, and compute something on this many threads. This takes seconds of a processor."""
+        gc.disable()  # what imports make is no garbage, and to look through it takes a fifth of their time
+        import torch
+
+        import alray.graph.actor  # noqa: F401
+        from alray.device.memory_used import run_first_kernels
+
+        gc.freeze()
+        gc.enable()
+        torch.set_num_threads(threads)
+        run_first_kernels()
+
+    def become(self, assignment: Assignment, run_token: str) -> Whereabouts:
+        """Take this assignment. The other methods are those of `StageActor`."""
+        from alray.graph.actor import StageActor
+
+        self._stage = StageActor(assignment, run_token)
+        return self._stage.whereabouts()
+
+    def host_store(self, host: str, whose: str) -> int:
+        return self._stage.host_store(host, whose)
+
+    def start(self, meeting: Meeting) -> None:
+        self._stage.start(meeting)
+
+    def poll(self) -> StageStatus:
+        return self._stage.poll()
+
+    def request_stop(self) -> None:
+        self._stage.request_stop()
+
+
+@dataclass(frozen=True)
+class StageProcesses:
+    """A process in each bundle of a placement."""
+
+    placement: Placement
+    actors: tuple[Any, ...]
+    loaded: tuple[Any, ...]
+    """Ray's references to the ends of `load`."""
+
+    @classmethod
+    def begin(cls, placement: Placement, names: Sequence[str], *, threads: int) -> StageProcesses:
+        """Start processes of these names without waiting for them. Ray never restarts them, and repeats no call.
+
+        threads: of a stage.
+        """
+        remote = ray.remote(StageProcess)
+        actors = tuple(
+            remote.options(
+                name=name,
+                max_restarts=0,
+                max_task_retries=0,
+                **placement.options(place),
+            ).remote()
+            for place, name in enumerate(names)
+        )
+        return cls(placement, actors, tuple(actor.load.remote(threads) for actor in actors))
+
+    def wait_until_loaded(self) -> None:
+        """Wait until every process has imported what it needs, or has failed to: whoever reads `loaded` learns that."""
+        ray.wait(list(self.loaded), num_returns=len(self.loaded), timeout=_LOADING_S)
+
+    def end(self) -> None:
+        """End the processes and free their room."""
+        for actor in self.actors:
+            ray.kill(actor, no_restart=True)
+        self.placement.release()
 
 
 def end_processes(places: Sequence[Whereabouts]) -> None:

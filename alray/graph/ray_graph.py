@@ -13,10 +13,9 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 
 from alray.errors import StageError
-from alray.graph.actor import StageActor, Whereabouts, require_run_dir
+from alray.graph.actor import require_run_dir
 from alray.graph.graph import Graph
-from alray.graph.placement import Placement
-from alray.graph.processes import end_processes
+from alray.graph.processes import StageProcesses, Whereabouts, end_processes
 from alray.graph.rendezvous import Meeting, MeetingPoint
 from alray.stage.assignment import Assignment
 from alray.stage.telemetry import StageStatus
@@ -29,10 +28,10 @@ _LEAVING_S = 2.0
 class RayGraph(Graph):
     """Ray never restarts an actor and never repeats a call: after a failure the driver makes a new graph."""
 
-    def __init__(self, place: Callable[[], Placement], *, run_token: str) -> None:
-        """place: makes room for the stages, replica by replica. run_token: content of the run folder's `.run`."""
-        self._place, self._run_token = place, run_token
-        self._placement: Placement | None = None
+    def __init__(self, processes: Callable[[], StageProcesses], *, run_token: str) -> None:
+        """processes: gives one for each stage, replica by replica. run_token: content of the run folder's `.run`."""
+        self._begun, self._run_token = processes, run_token
+        self._processes: StageProcesses | None = None
         self._actors: list[Any] = []
         self._assignments: Sequence[Assignment] = ()
         self._places: list[Whereabouts] = []
@@ -43,17 +42,14 @@ class RayGraph(Graph):
 
     def start(self, assignments: Sequence[Assignment]) -> None:
         self._assignments = assignments
-        self._placement = self._place()
-        remote = ray.remote(StageActor)
-        for place, assignment in enumerate(assignments):
-            actor = remote.options(
-                name=f"{self._run_token}-replica-{assignment.replica}-stage-{assignment.stage}",
-                max_restarts=0,
-                max_task_retries=0,
-                **self._placement.options(place),
-            ).remote(assignment, self._run_token)
-            self._actors.append(actor)
-        self._places = self._call([actor.whereabouts.remote() for actor in self._actors])
+        self._processes = self._begun()
+        self._actors = list(self._processes.actors)
+        self._call(list(self._processes.loaded))
+        become = [
+            actor.become.remote(assignment, self._run_token)
+            for actor, assignment in zip(self._actors, assignments, strict=True)
+        ]
+        self._places = self._call(become)
         self._require_shared_run_dir()
         self._meet()
 
@@ -173,7 +169,7 @@ class RayGraph(Graph):
         for actor in self._actors:
             ray.kill(actor, no_restart=True)
         end_processes(self._places)
-        if self._placement is not None:
-            self._placement.release()
-        self._actors, self._places, self._placement = [], [], None
+        if self._processes is not None:
+            self._processes.placement.release()
+        self._actors, self._places, self._processes = [], [], None
         self._polls.clear()

@@ -17,7 +17,8 @@ from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedErr
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from alray.errors import ChannelError, RunError
-from alray.graph.actor import StageActor, Whereabouts, require_run_dir
+from alray.graph.actor import StageActor, require_run_dir
+from alray.graph.processes import Whereabouts
 from alray.graph.rendezvous import Meeting, MeetingPoint
 from alray.stage.assignment import Assignment
 from alray.stage.telemetry import StageStatus

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,10 +32,18 @@ class Network:
     """
 
     def __init__(
-        self, spec: Spec, *, sample: Shape, classes: int, load: Callable[[str], Any], trained: bool = False
+        self,
+        spec: Spec,
+        *,
+        sample: Shape,
+        classes: int,
+        load: Callable[[str], Any],
+        trained: bool = False,
+        encoders: Sequence[EncoderFacts] = (),
     ) -> None:
         """sample: shape of one sample; load: takes a reference `python:package.module.Class` to that class; trained:
-        whether weights are loaded from a checkpoint, so that files of initial ones are not read."""
+        whether weights are loaded from a checkpoint, so that files of initial ones are not read; encoders: what
+        another process has found of them, (): found here."""
         self._trained = trained
         self.spec, self.classes = spec, classes
         self.entries = spec.model.expanded()
@@ -43,13 +51,17 @@ class Network:
         self.dtype = DTYPES[spec.run.precision]
         task = Task(classes=classes, num_components=len(self.entries), dtype=self.dtype, optimizer=spec.optimizer)
         self.method = make_method(spec.method, task, load)
-        self.encoders: list[EncoderFacts] = []
+        self.encoders = list(encoders) or self._inspect_all(sample)
+
+    def _inspect_all(self, sample: Shape) -> list[EncoderFacts]:
+        found: list[EncoderFacts] = []
         shape = Shape(sample, self.dtype if sample.dtype.is_floating_point else sample.dtype, words=sample.words)
         along = {"mask": Shape(sample[:1], torch.bool)} if sample.words is not None else {}
         for index in range(len(self.entries)):
             facts = self._inspect(index, shape, along)
-            self.encoders.append(facts)
+            found.append(facts)
             shape, along = facts.output, facts.gives_along
+        return found
 
     def __len__(self) -> int:
         return len(self.entries)

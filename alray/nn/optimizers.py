@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -164,10 +166,23 @@ class ComponentOptimizer:
         return waiting + (1 if self._optimizer.param_groups[0]["momentum"] else 0)
 
 
+@cache
+def _without_compiler(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
+    """The same optimizer, which does not load torch's compiler: that takes every process more than a second.
+
+    alray compiles nothing. torch wraps these methods only to keep the compiler out of them, and to turn gradients off
+    in `step`.
+    """
+    methods = {
+        name: inspect.unwrap(getattr(kind, name)) for name in ("add_param_group", "state_dict", "load_state_dict")
+    }
+    return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(inspect.unwrap(kind.step))})
+
+
 def _build(parameters: list[nn.Parameter], spec: Any) -> torch.optim.Optimizer:
     on_gpu = parameters[0].device.type == "cuda"
     if spec.kind == "sgd":
-        return torch.optim.SGD(
+        return _without_compiler(torch.optim.SGD)(
             parameters,
             lr=spec.lr,
             momentum=spec.momentum,
@@ -177,7 +192,7 @@ def _build(parameters: list[nn.Parameter], spec: Any) -> torch.optim.Optimizer:
             fused=False,
         )
     if spec.kind == "lars":
-        return Lars(
+        return _without_compiler(Lars)(
             parameters,
             lr=spec.lr,
             momentum=spec.momentum,
@@ -185,7 +200,7 @@ def _build(parameters: list[nn.Parameter], spec: Any) -> torch.optim.Optimizer:
             trust_coefficient=spec.trust_coefficient,
             eps=spec.eps,
         )
-    kind = torch.optim.Adam if spec.kind == "adam" else torch.optim.AdamW
+    kind = _without_compiler(torch.optim.Adam if spec.kind == "adam" else torch.optim.AdamW)
     return kind(
         parameters,
         lr=spec.lr,

@@ -1,9 +1,9 @@
 """A process that loads a processor as a stage would, for as long as it is told to.
 
-    python -m alray.probe.companion THREADS BYTES
+    python -m alray.probe.companion BYTES
 
 It prints `ready` when it can start, and reads commands from its input: `work` starts, `rest` pauses, end of input ends
-the process.
+the process. It computes with NumPy, because to import torch takes seconds of a processor.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from __future__ import annotations
 import select
 import sys
 
-import torch
+import numpy as np
 
 _WIDTH = 256
 _FLOAT_BYTES = 4
 
 
-def main(threads: int, nbytes: int) -> None:
+def main(nbytes: int) -> None:
     """Do work like that of training: matrix products, and passes over activations of `nbytes` bytes."""
-    torch.set_num_threads(threads)
     rows = max(1, nbytes // (_WIDTH * _FLOAT_BYTES))
-    weights, s, out = torch.zeros(_WIDTH, _WIDTH), torch.zeros(rows, _WIDTH), torch.zeros(rows, _WIDTH)
+    weights, s, out = (np.zeros((size, _WIDTH), dtype=np.float32) for size in (_WIDTH, rows, rows))
     works = False
     print("ready", flush=True)  # noqa: T201
     while True:
@@ -31,9 +30,10 @@ def main(threads: int, nbytes: int) -> None:
                 return
             works = line.strip() == "work"
             continue
-        torch.mm(s, weights, out=out)
-        out.add_(s).relu_()
+        np.matmul(s, weights, out=out)
+        np.add(out, s, out=out)
+        np.maximum(out, 0.0, out=out)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]))

@@ -6,14 +6,16 @@ Stages share memory, caches and the processor's power budget. On two virtual CPU
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median
 
-MOST_COMPANIONS = 7  # each holds torch in memory and takes seconds to start
-_PAIRS = 9
+MOST_COMPANIONS = 7
+_PAIRS = 5
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # which of them NumPy's matrix products read
 
 
 class Companions:
@@ -52,13 +54,19 @@ def companions(count: int, *, threads: int, nbytes: int) -> Iterator[Companions]
 
     nbytes: size of the activations they work on.
     """
-    command = [sys.executable, "-m", "alray.probe.companion", str(threads), str(nbytes)]
+    command = [sys.executable, "-m", "alray.probe.companion", str(nbytes)]
+    environment = {**os.environ, **dict.fromkeys(_THREADS, str(threads))}
     processes: list[subprocess.Popen[str]] = []
     try:
         for _ in range(min(count, MOST_COMPANIONS)):
             processes.append(
                 subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                    env=environment,
                 )
             )
         yield Companions(processes)

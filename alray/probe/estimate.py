@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ ASSUMED_FLOPS_PER_S = 4.0e10
 ASSUMED_BYTES_PER_S = 1.0e10
 
 
+@lru_cache(maxsize=1)  # whoever asks for a plan asks more than once, and to count takes long
 def estimate_costs(network: Network, *, batch_size: int, device: torch.device, threads: int) -> Costs:
     """Costs counted on the meta device, without allocating or computing. Global generators stay as they were."""
     counted: dict[str, ComponentCosts] = {}

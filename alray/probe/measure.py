@@ -43,11 +43,14 @@ class Surroundings:
     others: int = 0  # number of other stages that compute on this machine at the same time
 
 
-def probe_costs(network: Network, batch: Batch, surroundings: Surroundings) -> Costs:
+def probe_costs(
+    network: Network, batch: Batch, surroundings: Surroundings, *, wait_until_quiet: Callable[[], None] = lambda: None
+) -> Costs:
     """Costs measured on a real mini-batch; each time is the median of its repeats.
 
     Components that differ in their weights only are measured once. Threads, determinism and random numbers of the
-    process are restored. Raises RunError if a component fails.
+    process are restored. wait_until_quiet: returns when no other process of this run takes processors; until then only
+    sizes are counted. Raises RunError if a component fails.
     """
     device, threads = surroundings.device, surroundings.threads
     labels = {"labels": batch.labels.to(device)}
@@ -58,6 +61,7 @@ def probe_costs(network: Network, batch: Batch, surroundings: Surroundings) -> C
     with companions(surroundings.others, threads=threads, nbytes=incoming["s"].nbytes) as beside:
         counted = estimate_costs(network, batch_size=len(batch.labels), device=device, threads=threads)
         beside.wait_until_ready()
+        wait_until_quiet()
         with devices.settled(threads, surroundings.deterministic, device):
             for index, name in enumerate(names):
                 if name not in kinds:

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
 from alray.nn.component import Exercise
 from alray.probe.timing import Timing, time_parts
@@ -57,6 +56,9 @@ class SplitBackward:
 
     def input_gradient(self) -> None:
         """The gradient for the component below."""
+        # Imported where it is needed: this takes two seconds.
+        from torch.distributed.pipelining._backward import stage_backward_input
+
         start, end = self._exercise.input, self._exercise.output
         assert start is not None and end is not None, "B before F"
         _, self._groups = stage_backward_input(
@@ -65,6 +67,8 @@ class SplitBackward:
 
     def weight_gradients(self) -> None:
         """The gradients of the component's own parameters."""
+        from torch.distributed.pipelining._backward import stage_backward_weight
+
         stage_backward_weight(self._exercise.component.parameters(), self._groups)
         self._groups = []
         self._exercise.input = self._exercise.output = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -14,7 +15,23 @@ LEAST_SHARE = 0.2  # of PROBE_S for each kind, however many there are
 LEAST_REPEATS = 3
 MOST_REPEATS = 80
 WARM_UPS = 2
+STEADY = 0.02
+LEAST_OF_STEADY = 8
 _CACHE_BYTES = 16 << 20
+
+
+def is_steady(times: Sequence[float]) -> bool:
+    """Whether the median is known to 2 % either way, with a confidence of 95 %.
+
+    The interval is the distribution-free one, between two order statistics (Conover, Practical Nonparametric
+    Statistics, section 3.2). Under eight times it would be their whole range.
+    """
+    if len(times) < LEAST_OF_STEADY:
+        return False
+    ordered, half = sorted(times), 0.98 * math.sqrt(len(times))
+    low = ordered[max(0, math.floor(len(times) / 2 - half))]
+    high = ordered[min(len(times) - 1, math.ceil(len(times) / 2 + half) - 1)]
+    return high - low <= 2 * STEADY * median(ordered)
 
 
 @dataclass(frozen=True)
@@ -45,14 +62,19 @@ class Timed:
 
 
 def time_parts(parts: Mapping[str, Callable[[], None]], timing: Timing) -> Timed:
-    """Run all parts in order, repeatedly, for about `timing.seconds`; medians leave out the first `WARM_UPS` rounds."""
+    """Run all parts in order, repeatedly, until the median of a whole round is steady; at most for `timing.seconds`.
+
+    Medians leave out the first `WARM_UPS` rounds.
+    """
     samples: dict[str, list[float]] = {name: [] for name in parts}
     others = torch.zeros(0 if timing.on_cuda else min(timing.other_bytes, _CACHE_BYTES), dtype=torch.uint8)
     began = time.perf_counter()
     processor_s = 0.0
-    repeats = 0
-    while repeats < WARM_UPS + LEAST_REPEATS or (
-        repeats < WARM_UPS + MOST_REPEATS and time.perf_counter() - began <= timing.seconds
+    rounds: list[float] = []
+    while len(rounds) < WARM_UPS + LEAST_REPEATS or (
+        len(rounds) < WARM_UPS + MOST_REPEATS
+        and time.perf_counter() - began <= timing.seconds
+        and not is_steady(rounds[WARM_UPS:])
     ):
         for name, part in parts.items():
             others.add_(1)
@@ -62,6 +84,6 @@ def time_parts(parts: Mapping[str, Callable[[], None]], timing: Timing) -> Timed
                 torch.cuda.synchronize()
             samples[name].append(time.perf_counter() - started)
             processor_s += time.process_time() - busy
-        repeats += 1
+        rounds.append(sum(times[-1] for times in samples.values()))
     medians = {name: median(values[WARM_UPS:]) for name, values in samples.items()}
     return Timed(medians, sum(map(sum, samples.values())), processor_s)

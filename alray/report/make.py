@@ -5,12 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alray.records import Record, replace_file
+from alray.plan.plan import Plan
+from alray.records import EngineName, Record, Status, Summary, replace_file
 from alray.report.folder import read_run
 from alray.report.run_page import run_page
+from alray.report.summary import write_summary
 from alray.report.tensorboard import TensorBoard, write_tensorboard
 from alray.report.timeline import write_timeline
+
+if TYPE_CHECKING:
+    from alray.stage.workload import Workload
+
+_PAGE = "report.html"
+
+
+def conclude(
+    run_dir: Path, workload: Workload, plan: Plan, status: Status, engine: EngineName, *, duration_s: float, pages: bool
+) -> Summary:
+    """Write `summary.json` of a run that ended, and its report if `pages`; return the summary.
+
+    plan: the one it last ran with; engine: what executed it.
+    """
+    page = run_dir / _PAGE if pages else None
+    summary = write_summary(run_dir, workload, plan, status, engine, duration_s=duration_s, page=page)
+    if pages:
+        make_report(run_dir)
+    return summary
 
 
 @contextmanager
@@ -36,6 +58,6 @@ def make_report(run_dir: Path) -> Path:
     run = read_run(run_dir)
     write_timeline(run, run_dir / "timeline.json")
     write_tensorboard(run.kept, run_dir / "tensorboard")
-    page = run_dir / "report.html"
+    page = run_dir / _PAGE
     replace_file(page, run_page(run))
     return page

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, Unpack
+from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack
 
 from alray import __version__
 from alray.errors import printable
@@ -25,6 +25,7 @@ from alray.records import (
     Record,
     StageRecord,
     Standing,
+    Status,
     Summary,
     effective,
     read,
@@ -43,7 +44,7 @@ class Facts(TypedDict):
 
     version: str
     name: str
-    status: Literal["finished", "interrupted", "failed"]
+    status: Status
     run_dir: str
     seed: int
     threads: int
@@ -96,7 +97,7 @@ def write_summary(
     run_dir: Path,
     workload: Workload,
     plan: Plan,
-    status: Literal["finished", "interrupted", "failed"],
+    status: Status,
     engine: EngineName,
     *,
     duration_s: float,

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from alray.errors import AlrayError, RunError, StageError
 from alray.graph.graph import Graph
 from alray.plan.plan import Plan
-from alray.records import Record, write_json
+from alray.records import Record, Status, write_json
 from alray.run.policy import Verdict, judge
 from alray.run.recorder import Recorder
 from alray.stage.assignment import Assignment, Start, start_from
@@ -35,6 +35,9 @@ class Observer(Protocol):
     def record(self, record: Record) -> None:
         """Called with every record as it is written."""
 
+    def doing(self, what: str) -> None:
+        """Called when the run turns to something that takes a while, such as "opening the data"."""
+
     def note(self, message: str) -> None:
         """Called with one line about something that happened."""
 
@@ -50,7 +53,7 @@ class Interrupts(Protocol):
 class Outcome:
     """How a run ended. `step` is that of the last checkpoint."""
 
-    status: Literal["finished", "interrupted", "failed"]
+    status: Status
     step: int
     error: AlrayError | None = None
 
@@ -186,6 +189,7 @@ def assignments(
             allow_code=workload.code.allow_elsewhere,
             started_wall_s=started_wall_s,
             start=start,
+            encoders=tuple(workload.network.encoders),
             profile=profile,
         )
         for replica in range(plan.replicas)

@@ -1,29 +1,32 @@
-"""The engines that can run a plan: Ray actors, Ray Train's workers, or this one process."""
+"""The engines that can run a plan: Ray actors, Ray Train's workers, or this one process.
+
+This file imports neither torch nor Ray, so that Ray can start while the command imports torch.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alray.errors import RequestError, StageError
-from alray.graph.graph import Graph
-from alray.graph.inline import InlineGraph
 from alray.plan.costs import Costs
 from alray.plan.plan import Plan
-from alray.probe.device_speed import SpeedTrial, train_seconds
 from alray.records import EngineName
 from alray.run.ray_start import require_ray_can_start
-from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
-from alray.stage.workload import Workload
+from alray.store import new_token
 
 if TYPE_CHECKING:
     from alray.graph.cluster import Bundle
+    from alray.graph.graph import Graph
     from alray.graph.placement import Placement
+    from alray.graph.processes import StageProcesses
+    from alray.probe.device_speed import SpeedTrial
 
 ALIKE = 0.1
 """Two speeds count as equal if they differ by less. Two measurements of one device differ by up to this much."""
@@ -47,6 +50,18 @@ def settled_speeds(speeds: list[float]) -> tuple[float, ...]:
 
 class Engine(ABC):
     """Makes graphs for plans, and knows how many stages there is room for."""
+
+    def __init__(self) -> None:
+        self.run_token = new_token()  # see `alray.store.mark`
+
+    def close(self) -> None:  # noqa: B027 - an engine may hold nothing
+        """End everything that still runs, and free what it took. A second call does nothing."""
+
+    def wait_until_ready(self) -> None:  # noqa: B027 - an engine may be ready at once
+        """Wait until nothing that was begun in the background takes processors, so that times can be measured.
+
+        Raises what went wrong in the background.
+        """
 
     @abstractmethod
     def graph(self, plan: Plan) -> Graph:
@@ -74,30 +89,109 @@ class InlineEngine(Engine):
     """Runs every stage in this process. There is always room."""
 
     def graph(self, plan: Plan) -> Graph:
+        from alray.graph.inline import InlineGraph
+
         return InlineGraph()
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         return stages, replicas
 
 
-class RayEngine(Engine):
+class ClusterEngine(Engine):
+    """An engine on Ray, which connects to a cluster in the background."""
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__()
+        self._spec = spec
+        # Linux ends Ray's processes with the thread that started them: this thread lives as long as the cluster.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-ray")
+        self._cluster = ExitStack()
+        self._connected: Future[None] = Future()
+
+    def connect(self, address: str | None, note: Callable[[str], None]) -> None:
+        """Begin to connect to the cluster at this address, or to start one. Returns at once.
+
+        note: is called in the background with lines for the user.
+        """
+        import ray  # noqa: F401 - here, because two threads that import at once may wait for each other
+
+        self._connected = self._thread.submit(self._connect, address, note)
+
+    def _connect(self, address: str | None, note: Callable[[str], None]) -> None:
+        from alray.graph.cluster import connect
+
+        bundles = stage_bundles(self._spec, self._spec.pipeline.stages, self._spec.replicas.count)
+        connection = self._cluster.enter_context(connect(address, bundles, self._spec.resources.labels))
+        for warning in connection.warnings:
+            note(warning)
+        if connection.own:
+            self._begin_on_cluster()
+
+    def close(self) -> None:
+        wait([self._connected])
+        self._end_on_cluster()
+        self._cluster.close()
+        self._thread.shutdown()
+
+    def wait_until_ready(self) -> None:
+        self._connected.result()
+
+    def _begin_on_cluster(self) -> None:
+        """Called in the background as soon as a cluster of our own has started."""
+
+    def _end_on_cluster(self) -> None:
+        """Called before the connection ends: end what was begun and never used."""
+
+
+class RayEngine(ClusterEngine):
     """Runs each stage as an actor on a connected cluster."""
 
-    def __init__(self, workload: Workload, run_token: str, *, given: bool = False) -> None:
-        """given: whether the stages run in the placement group that this process was given."""
-        self._workload, self._run_token, self._given = workload, run_token, given
+    def __init__(self, spec: Spec, *, given: bool = False) -> None:
+        """given: this process is connected already, and the stages run in the placement group that it was given."""
+        super().__init__(spec)
+        self._given = given
+        if given:
+            self._connected.set_result(None)
         self._kept: Placement | None = None
+        self._begun: StageProcesses | None = None
+
+    def _begin_on_cluster(self) -> None:
+        """Begin the stages' processes, unless their devices are to be measured first, which takes the same room."""
+        if self._devices_are_like_here():
+            self._begun = self._begin(self._spec.pipeline.stages, self._spec.replicas.count)
+
+    def _end_on_cluster(self) -> None:
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun.end()
+
+    def wait_until_ready(self) -> None:
+        super().wait_until_ready()
+        if self._begun is not None:
+            self._begun.wait_until_loaded()
 
     def graph(self, plan: Plan) -> Graph:
         from alray.graph.ray_graph import RayGraph
 
-        return RayGraph(lambda: self._placement(plan), run_token=self._run_token)
+        return RayGraph(lambda: self._processes(plan), run_token=self.run_token)
 
-    def _placement(self, plan: Plan) -> Placement:
-        """Room for a plan: the placement given or kept by `find_devices` if it fits this plan, else a new one."""
+    def _processes(self, plan: Plan) -> StageProcesses:
+        """A process for each stage: those that were begun with the cluster, which the first plan takes, or new ones."""
+        begun, self._begun = self._begun, None
+        return begun or self._begin(plan.stages, plan.replicas)
+
+    def _begin(self, stages: int, replicas: int) -> StageProcesses:
+        from alray.graph.processes import StageProcesses
+
+        token = self.run_token
+        names = [f"{token}-replica-{replica}-stage-{stage}" for replica in range(replicas) for stage in range(stages)]
+        placement = self._placement(stage_bundles(self._spec, stages, replicas))
+        return StageProcesses.begin(placement, names, threads=self._spec.resources.threads)
+
+    def _placement(self, bundles: list[Bundle]) -> Placement:
+        """Room for stages: the placement given or kept by `find_devices` if it fits, else a new one."""
         from alray.graph.placement import Placement
 
-        bundles = stage_bundles(self._workload.spec, plan.stages, plan.replicas)
         if self._given:
             return Placement.given(bundles)
         kept, self._kept = self._kept, None
@@ -105,22 +199,28 @@ class RayEngine(Engine):
             return kept
         if kept is not None:
             kept.release()
-        return Placement.of(bundles, self._workload.spec.resources.labels)
+        return Placement.of(bundles, self._spec.resources.labels)
+
+    def _devices_are_like_here(self) -> bool:
+        """Whether there is nothing to measure on other devices: one node, and the same request by every stage."""
+        from alray.graph.cluster import num_nodes
+
+        resources = self._spec.resources
+        return num_nodes(resources.labels) == 1 and isinstance(resources.per_stage, dict)
 
     def find_devices(
         self, plan: Plan, costs: Costs, trial: Callable[[], SpeedTrial], note: Callable[[str], None]
     ) -> StageDevices | None:
-        from alray.graph.cluster import num_nodes
-
-        spec = self._workload.spec
-        resources = spec.resources
-        if num_nodes(resources.labels) == 1 and isinstance(resources.per_stage, dict):
+        if self._devices_are_like_here():
             return None
+        from alray.probe.device_speed import train_seconds
+
+        spec, resources = self._spec, self._spec.resources
         try:
-            self._kept = placement = self._placement(plan)
+            self._kept = placement = self._placement(stage_bundles(spec, plan.stages, plan.replicas))
         except StageError:
             return None  # nodes were lost: the graph asks for the same room, reports the loss and is made again
-        cores = None if self._workload.device.type == "cuda" else placement.cores
+        cores = None if resources.resolved_device == "cuda" else placement.cores
         if resources.stage_speed != "auto" or spec.pipeline.costs is not None:
             return StageDevices(cores=cores)
         here_s = train_seconds(costs)
@@ -132,7 +232,7 @@ class RayEngine(Engine):
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         from alray.graph.cluster import has_room
 
-        spec = self._workload.spec
+        spec = self._spec
         if self._given:  # the group stays as it is, and asks for the same room again if a node is lost
             from alray.graph.placement import Placement
 
@@ -147,25 +247,22 @@ class RayEngine(Engine):
         return next((each for each in fewer if has_room(stage_bundles(spec, *each), spec.resources.labels)), none)
 
 
-class TrainEngine(Engine):
+class TrainEngine(ClusterEngine):
     """Runs the replicas of one stage as Ray Train's workers on a connected cluster. DDP wants equal shares."""
-
-    def __init__(self, workload: Workload, run_token: str) -> None:
-        self._workload, self._run_token = workload, run_token
 
     def graph(self, plan: Plan) -> Graph:
         from alray.graph.train_graph import TrainGraph
 
         return TrainGraph(
-            stage_bundles(self._workload.spec, plan.stages, plan.replicas),
-            run_token=self._run_token,
-            labels=self._workload.spec.resources.labels,
+            stage_bundles(self._spec, plan.stages, plan.replicas),
+            run_token=self.run_token,
+            labels=self._spec.resources.labels,
         )
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         from alray.graph.cluster import has_room
 
-        spec = self._workload.spec
+        spec = self._spec
         for count in range(replicas, 0, -1):
             bundles = stage_bundles(spec, stages, count)
             if spec.data.batch_size % count == 0 and has_room(bundles, spec.resources.labels):
@@ -202,38 +299,19 @@ def engine_name(spec: Spec, *, inline: bool) -> EngineName:
     return "inline"
 
 
-@contextmanager
 def engine(
-    workload: Workload,
-    run_token: str,
-    note: Callable[[str], None],
-    *,
-    inline: bool,
-    address: str | None = None,
-    study: Path | None = None,
-) -> Iterator[Engine]:
-    """The engine for a workload. With Ray, the connection to the cluster ends with the block.
+    spec: Spec, inline: bool, address: str | None, note: Callable[[str], None], study: Path | None = None
+) -> Engine:
+    """The engine for a spec; the caller closes it. With Ray, the connection to the cluster is made in the background.
 
-    study: this run is a trial of the study in that folder. Its process is connected already, and its stages run in the
-    placement group that the process was given.
+    note: is called with lines for the user, in the background too. study: this run is a trial of the study in that
+    folder: its process is connected already, and has a placement group. Raises RequestError as `engine_name`.
     """
-    spec = workload.spec
-    if inline:
-        if SCHEDULES[spec.schedule].is_pipeline and spec.pipeline.stages > 1:
-            note(
-                f"in one process `{spec.schedule}` is no pipeline: the gradients of its {spec.micro_batches} "
-                f"micro-batches are added up one after another, on one stage instead of {spec.pipeline.stages}"
-            )
-        yield InlineEngine()
-        return
+    name = engine_name(spec, inline=inline)
+    if name == "inline":
+        return InlineEngine()
     if study is not None:
-        yield RayEngine(workload, run_token, given=True)
-        return
-    from alray.graph.cluster import connect
-
-    bundles = stage_bundles(spec, spec.pipeline.stages, spec.replicas.count)
-    with connect(address, bundles, spec.resources.labels) as warnings:
-        for warning in warnings:
-            note(warning)
-        made = TrainEngine if spec.replicas.engine == "ray_train" else RayEngine
-        yield made(workload, run_token)
+        return RayEngine(spec, given=True)
+    made = TrainEngine(spec) if name == "ray_train" else RayEngine(spec)
+    made.connect(address, note)
+    return made

@@ -6,13 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
-from alray.device import devices
 from alray.errors import PlanError
 from alray.spec.models import Spec
 
 if TYPE_CHECKING:
+    import torch
+
     from alray.nn.network import Network
 
 
@@ -41,6 +40,10 @@ def stage_memory_limits(spec: Spec, stages: int, replicas: int, device: torch.de
 def _device_shares(stages: int, replicas: int, device: torch.device) -> list[int]:
     if device.type != "cuda":
         return [machine_memory_bytes() // (stages * replicas)] * stages
+    import torch
+
+    from alray.device import devices
+
     places = [devices.pick("cuda", local_index=stage) for stage in range(stages)]
     return [torch.cuda.get_device_properties(own).total_memory // places.count(own) for own in places]
 

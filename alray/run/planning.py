@@ -6,10 +6,11 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 
-from alray.data.batches import Batch, EvaluationBatches, TrainBatches
+from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.device import devices
 from alray.errors import PlanError, RunError
 from alray.nn.network import Network
@@ -68,11 +69,18 @@ class Planner:
             note(line)
         return cls(replace(workload, spec=spec))
 
-    def costs(self, *, probe: bool, one_process: bool = False, study: Path | None = None) -> Costs:
+    def costs(
+        self,
+        *,
+        probe: bool,
+        one_process: bool = False,
+        wait_until_quiet: Callable[[], None] = lambda: None,
+        study: Path | None = None,
+    ) -> Costs:
         """The costs of the components: given in the spec, else measured here if `probe`, else estimated.
 
-        study: the folder of a study, which keeps measured costs for other runs of equal components.
-
+        wait_until_quiet: see `probe_costs`. study: the folder of a study, which keeps measured costs for other runs of
+        equal components.
         Raises PlanError if `probe` and a component is larger than this machine's memory.
         """
         if probe and self.workload.device.type == "cpu":
@@ -85,23 +93,34 @@ class Planner:
                     key="pipeline.costs",
                     mend="give one entry for each component, or null to measure",
                 )
-            return given_costs(self._estimate(), given)
+            counted = self._estimate()
+            wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
+            return given_costs(counted, given)
         if not probe:
             return self._estimate()
         surroundings = self.surroundings(one_process=one_process)
         if study is not None:
-            return kept_costs(study / "costs", self.workload.spec, surroundings, lambda: self._measure(surroundings))
-        return self._measure(surroundings)
+            measure = partial(self._measure, surroundings, wait_until_quiet)
+            return kept_costs(study / "costs", self.workload.spec, surroundings, measure)
+        return self._measure(surroundings, wait_until_quiet)
 
-    def _measure(self, surroundings: Surroundings) -> Costs:
-        with devices.settled(surroundings.threads, surroundings.deterministic, surroundings.device):
-            batch, data_s = self._time_data()
-        return replace(probe_costs(self.workload.network, batch, surroundings), data_s=data_s)
+    def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
+        with (
+            devices.settled(surroundings.threads, surroundings.deterministic, surroundings.device),
+            self._batches() as batches,
+        ):
+            costs = probe_costs(self.workload.network, next(batches), surroundings, wait_until_quiet=wait_until_quiet)
+            return replace(costs, data_s=self._data_s(batches))
 
-    def plan(self, costs: Costs, *, one_process: bool = False) -> Plan:
+    def plan(self, costs: Costs, *, one_process: bool = False, note: Note = lambda line: None) -> Plan:
         """The plan that the spec asks for."""
         spec = self.workload.spec
         if one_process and SCHEDULES[spec.schedule].is_pipeline:
+            if spec.pipeline.stages > 1:
+                note(
+                    f"in one process `{spec.schedule}` is no pipeline: the gradients of its {spec.micro_batches} "
+                    f"micro-batches are added up one after another, on one stage instead of {spec.pipeline.stages}"
+                )
             return self._plan(costs, 1, "auto", spec.replicas.count, one_process=True)
         return self._plan(
             costs, spec.pipeline.stages, spec.pipeline.partition, spec.replicas.count, one_process=one_process
@@ -164,25 +183,27 @@ class Planner:
             others=0 if cores is None else max(0, min(stages, cores // threads) - 1),
         )
 
-    def _time_data(self) -> tuple[Batch, float]:
-        """The first mini-batch, and the seconds it takes to prepare one (0 if loader workers prepare them)."""
-        times: list[float] = []
+    def _batches(self) -> TrainBatches:
+        """The first mini-batches of the run, without loader workers."""
         spec = self.workload.spec
-        with TrainBatches(
+        return TrainBatches(
             self.workload.data,
             seed=spec.seed,
             start_step=0,
             end_step=_DATA_REPEATS,
             workers=0,
             shares=sorted(self._shares(spec.replicas.count), reverse=True),
-        ) as batches:
-            first = next(batches)
-            began = time.perf_counter()
-            while len(times) < _DATA_REPEATS - 1 and time.perf_counter() - began < _DATA_S:
-                started = time.perf_counter()
-                next(batches)
-                times.append(time.perf_counter() - started)
-        return first, 0.0 if spec.data.workers else median(times)
+        )
+
+    def _data_s(self, batches: TrainBatches) -> float:
+        """Seconds it takes to prepare one of these mini-batches, of which one was taken; 0 if loader workers do it."""
+        times: list[float] = []
+        began = time.perf_counter()
+        while len(times) < _DATA_REPEATS - 1 and time.perf_counter() - began < _DATA_S:
+            started = time.perf_counter()
+            next(batches)
+            times.append(time.perf_counter() - started)
+        return 0.0 if self.workload.spec.data.workers else median(times)
 
     def _estimate(self) -> Costs:
         return estimate_costs(
@@ -195,7 +216,8 @@ class Planner:
     def _speed_trial(self) -> SpeedTrial:
         """Measures the components on another device, with the mini-batch that they were measured with here."""
         workload = self.workload
-        batch, _ = self._time_data()
+        with self._batches() as batches:
+            batch = next(batches)
         return SpeedTrial(
             workload.spec,
             workload.facts.sample,

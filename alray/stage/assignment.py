@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 import torch
 
 from alray.device import devices
+from alray.nn.encoder import EncoderFacts
 from alray.plan.plan import Plan
 from alray.records import Standing
 from alray.schedules.table import SCHEDULES
@@ -54,6 +55,9 @@ class Assignment:
     allow_code: bool
     started_wall_s: float
     start: Start
+    encoders: tuple[EncoderFacts, ...]
+    """What the driver has found of the encoders. A stage need not find it again: on the meta device torch loads its
+    compiler, which takes a second."""
     profile: tuple[range, ...] = ()
     """Mini-batches to trace, counted from 1."""
 

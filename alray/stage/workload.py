@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 from alray.data.dataset import Data, open_data
 from alray.device import devices
 from alray.errors import DataError
+from alray.nn.encoder import EncoderFacts
 from alray.nn.network import Network
 from alray.nn.shape import Shape
 from alray.schedules.table import SCHEDULES
@@ -122,6 +123,13 @@ def open_training_data(spec: Spec, load: Callable[[str], Any]) -> Data:
     return data
 
 
-def network_of(spec: Spec, data: DataFacts, load: Callable[[str], Any], *, trained: bool = False) -> Network:
-    """The network of a spec on this data, not built yet. trained: as for `Workload.open`."""
-    return Network(spec, sample=data.sample, classes=data.classes, load=load, trained=trained)
+def network_of(
+    spec: Spec,
+    data: DataFacts,
+    load: Callable[[str], Any],
+    *,
+    trained: bool = False,
+    encoders: Sequence[EncoderFacts] = (),
+) -> Network:
+    """The network of a spec on this data, not built yet. trained, encoders: as for `Network`."""
+    return Network(spec, sample=data.sample, classes=data.classes, load=load, trained=trained, encoders=encoders)

@@ -70,8 +70,8 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
     specs = [loaded.spec_of(trial) for trial in loaded.trials]
     bundles = [stage_bundles(spec, spec.pipeline.stages, spec.replicas.count) for spec in specs]
     largest = max(bundles, key=lambda each: sum(bundle.get("CPU", 0.0) for bundle in each))
-    with connect(options.address, largest) as warnings:
-        for warning in warnings:
+    with connect(options.address, largest) as connection:
+        for warning in connection.warnings:
             watcher.note(warning)
         for trial, spec, each in zip(loaded.trials, specs, bundles, strict=True):
             if not has_room(each, spec.resources.labels):

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from alray.errors import AlrayError, NonFiniteLoss
-from alray.orchestrate import Finished, Options, run_spec
+from alray.orchestrate import run_spec
 from alray.plan.plan import Plan
 from alray.records import EvaluationRecord, Record, effective, read
 from alray.report.folder import read_run
+from alray.run.options import Finished, Options
 from alray.spec.study.trials import Trial
 from alray.stage.telemetry import StageStatus
 from alray.study.folder import StudyFolder
@@ -51,6 +52,9 @@ class Unwatched:
         """Nobody watches."""
 
     def note(self, message: str) -> None:
+        """Nobody watches."""
+
+    def doing(self, what: str) -> None:
         """Nobody watches."""
 
 

@@ -19,10 +19,12 @@ def imported(python: Callable[[str], Any], libraries: str, *arguments: str | Pat
         "import sys\n"
         "from alray.cli.main import execute\n"
         f"execute({[str(argument) for argument in arguments]!r})\n"
-        f"print(*sorted({{'{libraries}'}} & set(sys.modules)), file=sys.stderr)".replace("|", "', '")
+        f"print('imported', *sorted({{'{libraries}'}} & set(sys.modules)), file=sys.stderr)".replace("|", "', '")
     )
     assert said.code == 0 and said.out, said.err
-    return said.err.split()
+    last = said.err.splitlines()[-1].split()
+    assert last[0] == "imported"
+    return last[1:]
 
 
 @pytest.mark.parametrize("argument", ["--help", "--version"])
@@ -38,6 +40,38 @@ def test_validate_and_schema_import_neither_torch_nor_ray(python: Callable[[str]
     heavy = "torch|torchvision|ray|numpy|rich|pydantic"
     assert imported(python, heavy, "validate", spec.resolve()) == ["pydantic"]
     assert imported(python, heavy, "schema") == ["pydantic"]
+
+
+def test_plan_imports_nothing_that_it_does_not_use(python: Callable[[str], Any], spec: Path) -> None:
+    text = spec.read_text(encoding="utf-8")
+    digits = "data: {source: digits, batch_size: 10}"
+    spec.write_text("\n".join(digits if line.startswith("data:") else line for line in text.splitlines()))
+    unused = "ray|sklearn|tensorboardX|torchvision|torchtext|jinja2|torch.distributed.pipelining"
+    assert imported(python, unused, "plan", spec.resolve()) == []
+
+
+WATCHED = """
+import os, sys
+
+class Watched:
+    def write(self, text):
+        os.write(1, f"{text.strip()} | {sorted({'torch', 'ray', 'numpy'} & set(sys.modules))}\\n".encode())
+        os._exit(0)
+
+    def isatty(self):
+        return False
+
+sys.stderr = Watched()
+from alray.cli.main import execute
+execute(["run", "x.yaml"])
+"""
+"""Ends with the first thing that is written on standard error."""
+
+
+def test_the_first_line_of_a_run_comes_before_heavy_imports(python: Callable[[str], Any], spec: Path) -> None:
+    said, modules = python(WATCHED).out.split(" | ")
+    assert said.endswith(" s: reading x.yaml")
+    assert modules.strip() == "[]"
 
 
 def test_every_command_has_short_help_in_plain_words(alray: Callable[..., Any]) -> None:

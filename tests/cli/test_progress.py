@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -179,6 +180,7 @@ def test_a_live_display_leaves_the_terminal_as_it_was(plan: Plan, monkeypatch: p
     stream = Tty()
     with Interrupts() as interrupts, LiveDisplay(stream, interrupts) as display:
         display.planned(plan)
+        display.doing("starting the stages")
         display.record(step(1, 1.0))
         display.statuses([])
         display.note("[not markup]")
@@ -188,6 +190,31 @@ def test_a_live_display_leaves_the_terminal_as_it_was(plan: Plan, monkeypatch: p
     assert "mini-batch 1 of 20" in stream.getvalue()
     hide, show = "\x1b[?25l", "\x1b[?25h"  # the cursor
     assert stream.getvalue().rindex(show) > stream.getvalue().rindex(hide)
+
+
+def test_what_is_done_is_said_with_the_time_so_far(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(displays.time, "monotonic", lambda: clock[0])
+    stream = io.StringIO()
+    with Interrupts() as interrupts, PlainLines(stream, interrupts, began_s=99.8) as display:
+        display.doing("reading x.yaml")
+        clock[0] += 2.0
+        display.doing("opening the data")
+    assert stream.getvalue() == "0.2 s: reading x.yaml\n2.2 s: opening the data\n"
+
+
+def test_on_a_terminal_the_time_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Tty()
+    with Interrupts() as interrupts, LiveDisplay(stream, interrupts) as display:
+        display.doing("opening the data")
+        until = time.monotonic() + 10
+        while "0.3 s: opening the data" not in stream.getvalue() and time.monotonic() < until:
+            time.sleep(0.02)
+        display.note("a note stays")
+    drawn = stream.getvalue()
+    assert "0.0 s: opening the data" in drawn and "0.3 s: opening the data" in drawn
+    assert "a note stays\n" in drawn
 
 
 def test_requests_to_stop_count_from_the_plan_on(plan: Plan) -> None:

@@ -34,6 +34,18 @@ def test_digits_has_a_fixed_stratified_test_split() -> None:
     assert (float(train.samples.min()), float(train.samples.max())) == (0.0, 1.0)
 
 
+def test_digits_are_those_of_scikit_learn_in_its_split() -> None:
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    bunch = load_digits()
+    split = train_test_split(range(1797), test_size=360, random_state=0, shuffle=True, stratify=bunch.target)
+    for name, chosen in zip(("train", "test"), map(sorted, split), strict=True):
+        opened = Digits().open(name)
+        assert torch.equal(opened.samples[:, 0], torch.from_numpy(bunch.images[chosen]).to(torch.float32) / 16)
+        assert torch.equal(opened.labels, torch.from_numpy(bunch.target[chosen]))
+
+
 def test_the_test_split_of_digits_does_not_depend_on_the_seed() -> None:
     section = spec.Digits(source="digits")
     first, second = (open_data(section, seed=seed, load=no_code).test for seed in (0, 1))

@@ -102,6 +102,9 @@ class Watching:
     def record(self, record: Any) -> None:
         self.records.append(record)
 
+    def doing(self, what: str) -> None:
+        """Nothing to keep."""
+
     def statuses(self, statuses: Sequence[Any]) -> None:
         self.on_statuses(statuses)
 

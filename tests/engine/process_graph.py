@@ -64,7 +64,7 @@ class ProcessGraph(RayGraph):
 
     def __init__(self, server: str) -> None:
         """server: the server's socket."""
-        super().__init__([], run_token="")
+        super().__init__(list, run_token="")
         self._server = server
 
     def start(self, assignments: Sequence[Assignment]) -> None:
@@ -102,6 +102,7 @@ class ProcessEngine(Engine):
     """There is always room."""
 
     def __init__(self, server: str) -> None:
+        super().__init__()
         self._server = server
 
     def graph(self, plan: Plan) -> Graph:
@@ -131,13 +132,8 @@ def stage_server(folder: Path) -> Iterator[str]:
 def in_processes(server: str) -> Iterator[None]:
     """Runs with `inline=False` are run in processes, not on Ray; others stay in this process."""
 
-    @contextmanager
-    def engine(*job: Any, inline: bool, **options: Any) -> Iterator[Engine]:
-        if inline:
-            with engines.engine(*job, inline=True, **options) as made:
-                yield made
-        else:
-            yield ProcessEngine(server)
+    def engine(spec: Any, inline: bool, *options: Any) -> Engine:
+        return engines.engine(spec, True, *options) if inline else ProcessEngine(server)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("alray.orchestrate.engine", engine)

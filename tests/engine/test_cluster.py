@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 
+import psutil
 import pytest
 
-from alray.errors import PlanError, RequestError
+from alray.errors import DataError, PlanError, RequestError
 from alray.graph.cluster import require_room
 from alray.orchestrate import Options, plan_spec, run_spec
+from alray.run.engines import RayEngine
 
 from .conftest import LONG, Asked, Watching
 from .test_same_bits import same
@@ -43,6 +45,26 @@ def test_no_cluster_there(workshop) -> None:
         attached(workshop, "ray://127.0.0.1:10001", name="client")
 
 
+def test_an_error_while_the_stages_start_leaves_no_process(workshop, own_ray, monkeypatch) -> None:
+    """The data are opened while Ray and the stages' processes start."""
+    begun: list[psutil.Process] = []
+    close = RayEngine.close
+
+    def watched(self) -> None:
+        self.wait_until_ready()
+        begun.extend(child for child in psutil.Process().children(recursive=True) if "ray" in " ".join(child.cmdline()))
+        assert [child.cmdline() for child in begun if child.cmdline()[0].startswith("ray::StageProcess")]
+        close(self)
+
+    monkeypatch.setattr(RayEngine, "close", watched)
+    missing = "data={source: image_folder, train: nowhere, image_size: 8, batch_size: 4}"
+    with pytest.raises(DataError, match="nowhere"):
+        run_spec(workshop.spec, [missing], Options(run_dir=workshop.folder / "run"), Watching(), Asked())
+    _, alive = psutil.wait_procs(begun, timeout=10)
+    assert begun and not alive
+    assert not (workshop.folder / "run").exists()
+
+
 def test_room_is_counted_node_by_node() -> None:
     require_room([{"CPU": 1}] * 3, [{"CPU": 2}, {"CPU": 1}])
     with pytest.raises(PlanError, match="room for 2"):
@@ -65,7 +87,7 @@ def test_nodes_without_the_labels_are_no_room(workshop, local_ray) -> None:
     )
 
 
-def test_more_gpu_stages_than_gpus(workshop) -> None:
+def test_more_gpu_stages_than_gpus(workshop, local_ray) -> None:
     with pytest.raises(PlanError) as caught:
         workshop.run("resources.device=cuda", "resources.per_stage={GPU: 1}", "pipeline.stages=2", inline=False)
     assert str(caught.value) == (

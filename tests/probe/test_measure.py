@@ -12,17 +12,19 @@ import torch
 
 from alray.data.batches import TrainBatches
 from alray.nn.component import Exercise, LocalComponent
-from alray.plan.costs import Costs
+from alray.plan.costs import ComponentCosts, Costs
 from alray.plan.durations import action_durations
 from alray.plan.setting import Setting
 from alray.probe.contention import Companions, companions, measure_contention
 from alray.probe.estimate import estimate_costs
 from alray.probe.measure import Surroundings, probe_costs
 from alray.probe.micro_batch import SplitBackward, time_micro_batch
-from alray.probe.timing import Timing
+from alray.probe.timing import MOST_REPEATS, WARM_UPS, Timing, time_parts
+from alray.run.planning import Planner
 
 CPU = torch.device("cpu")
 BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept")
+COUNTED = ComponentCosts("vgg", 0.001, 0.002, 0.001, 0.001, 0.001, 9, 36, 36, 72, 640, 160, 160, 40, (1, 4, 4))
 PARTS = ("forward_s", "backward_s", "input_gradient_s", "weight_gradients_s")
 
 
@@ -43,6 +45,49 @@ def incoming(workload, index: int, samples: int) -> dict[str, torch.Tensor]:
 
 def exercise_of(component, batch: dict[str, torch.Tensor]) -> Exercise:
     return component.exercise(batch, torch.zeros(len(batch["s"]), 4))
+
+
+def rounds_of(monkeypatch: pytest.MonkeyPatch, seconds: Iterator[float]) -> int:
+    """How many rounds of one part are timed if the rounds take these seconds."""
+    clock, rounds = [0.0], [0]
+
+    def part() -> None:
+        clock[0] += next(seconds)
+        rounds[0] += 1
+
+    monkeypatch.setattr("alray.probe.timing.PROBE_S", 1e9)
+    monkeypatch.setattr("alray.probe.timing.time.perf_counter", lambda: clock[0])
+    time_parts({"forward_s": part}, Timing())
+    return rounds[0]
+
+
+def test_a_probe_ends_when_its_median_is_steady(monkeypatch):
+    assert rounds_of(monkeypatch, itertools.cycle([1.0, 1.01])) < 20
+    assert rounds_of(monkeypatch, itertools.cycle([1.0, 2.0])) == WARM_UPS + MOST_REPEATS
+
+
+def test_times_are_measured_when_no_other_process_starts_any_more(make_planner, monkeypatch):
+    happened: list[str] = []
+
+    def heard(name: str, function: Any) -> Any:
+        return lambda *given, **named: (happened.append(name), function(*given, **named))[1]
+
+    monkeypatch.setattr("alray.probe.measure.time_parts", heard("time", time_parts))
+    monkeypatch.setattr("alray.probe.measure.estimate_costs", heard("count", estimate_costs))
+    monkeypatch.setattr(Planner, "_data_s", heard("time", Planner._data_s))
+    make_planner().costs(probe=True, wait_until_quiet=lambda: happened.append("quiet"))
+    assert happened == ["count", "quiet", "time", "time", "time"]
+
+
+def test_what_is_counted_is_counted_once(make_planner, monkeypatch):
+    """`pipeline.micro_batches: auto` counts before the plan does."""
+    counted: list[int] = []
+    monkeypatch.setattr("alray.probe.estimate._count", lambda network, index, *of: counted.append(index) or COUNTED)
+    planner = make_planner(
+        "method=backpropagation", "pipeline={schedule: gpipe, stages: 2, micro_batches: auto, micro_batch_norm: accept}"
+    )
+    planner.costs(probe=False)
+    assert counted == [0, 1]
 
 
 def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch):

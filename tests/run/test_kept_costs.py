@@ -17,7 +17,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The batch size of each measurement, which counts instead."""
     sizes: list[int] = []
 
-    def count(planner: Planner, surroundings: object) -> Costs:
+    def count(planner: Planner, *surroundings: object) -> Costs:
         sizes.append(planner.workload.spec.data.batch_size)
         return planner.costs(probe=False)
 

@@ -44,7 +44,7 @@ def test_only_trials_of_one_point_are_compared() -> None:
     assert said(6, 100, 0.3) == "CONTINUE"
 
 
-def test_a_trial_goes_on_in_the_group_it_was_given_or_not_at_all(make_workload: Any, monkeypatch: Any) -> None:
+def test_a_trial_goes_on_in_the_group_it_was_given_or_not_at_all(load_small: Any, monkeypatch: Any) -> None:
     given: list[int] = []
     whole = True
 
@@ -53,7 +53,7 @@ def test_a_trial_goes_on_in_the_group_it_was_given_or_not_at_all(make_workload: 
         return SimpleNamespace(is_whole=whole)
 
     monkeypatch.setattr("alray.graph.placement.Placement.given", placement)
-    engine = RayEngine(make_workload("pipeline.stages=2"), "token", given=True)
+    engine = RayEngine(load_small("pipeline.stages=2").spec, given=True)
     assert engine.room(2, 1) == (2, 1)
     whole = False  # a node was lost
     assert engine.room(2, 1) == (0, 0)

@@ -1,0 +1,30 @@
+"""How a run is asked for, and what comes back of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from alray.errors import AlrayError
+from alray.records import Summary
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run; nothing here changes what is computed."""
+
+    inline: bool = False  # run every stage in this process, without Ray
+    address: str | None = None  # the Ray cluster to attach to; None: start one for this run
+    run_dir: Path | None = None  # None: runs/<name>-<time>
+    allow_code: bool = False  # load the user's classes from outside the spec's folder too
+    profile: tuple[range, ...] = ()  # mini-batches to trace with torch.profiler, counted from 1
+    pages: bool = True  # end with the HTML page, timeline and TensorBoard files; `alray report` makes them later
+    study: Path | None = None  # a trial of this study: stages run in the placement group it has, costs are kept here
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that ended. `error` is None unless it failed."""
+
+    summary: Summary
+    error: AlrayError | None
