@@ -154,7 +154,7 @@ def _one_after_another(bars: Sequence[TimedAction]) -> list[TimedAction]:
     at = 0.0
     moved = []
     for bar in chain.from_iterable(turns):
-        moved.append(bar._replace(start_s=at, end_s=at + bar.end_s - bar.start_s))
+        moved.append(bar._replace(start_s=at, end_s=at + (bar.end_s - bar.start_s)))  # 0 s stay 0 s
         at = moved[-1].end_s
     return moved
 

@@ -53,7 +53,7 @@ def test_all_nine_schedules_are_measured(run_inline: Run) -> None:
     assert set(result["runs"]) == {name for name, schedule in SCHEDULES.items() if not schedule.one_stage}
     for entries in result["runs"].values():
         (entry,) = entries
-        assert entry["step_time_s"] > 0 and entry["predicted_step_time_s"] > 0 and 0 <= entry["bubble"] < 1
+        assert entry["step_time_s"] > 0 and entry["predicted_step_time_s"] > 0
     assert len({result["runs"][name][0]["weights_sha256"] for name in schedules_page.LOCAL}) == 1
     json.dumps(result)
     assert sum(line.startswith("| `") for line in schedules_page.schedules(result)) == 9
