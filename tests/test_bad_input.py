@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -79,7 +80,7 @@ def refusal(alray: Callable[..., Said]) -> Callable[..., str]:
         said = alray("run", file, *overrides, "--inline")
         assert (said.code, said.out) == (2, "")
         assert not (Path("runs").exists() and list(Path("runs").glob("*/summary.json")))
-        return said.err
+        return re.sub(r"(?m)^\d+\.\d s: .*\n", "", said.err)  # what was being done, and for how long
 
     return run
 

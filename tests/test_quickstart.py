@@ -51,7 +51,7 @@ def test_the_summary_is_complete(summary: dict[str, Any], run_dir: Path) -> None
     assert set(summary) == set(Summary.model_fields)
     Summary.model_validate(summary)
     empty = {key for key, value in summary.items() if value is None}
-    assert empty == set(), "everything of a run in one process is known but the memory of its single stages"
+    assert empty == {"bubble", "predicted_bubble"}, "stages that take turns have no bubble; all else is known"
     assert summary["peak_memory_bytes"] == [None, None]
     told = {key: summary[key] for key in ("version", "name", "method", "schedule", "engine", "stages", "replicas")}
     assert told == {
@@ -68,7 +68,6 @@ def test_the_summary_is_complete(summary: dict[str, Any], run_dir: Path) -> None
     assert (summary["seed"], summary["threads"], summary["failures"]) == (0, 1, [])
     assert summary["run_dir"] == str(run_dir)
     assert summary["report"] == str(run_dir / "report.html")
-    assert summary["bubble"] is None and summary["predicted_bubble"] is None, "the stages take turns"
     assert summary["samples_per_s"] == pytest.approx(64 / summary["step_time_s"])
     assert summary["predicted_step_time_s"] > 0 and summary["duration_s"] > 0
     assert set(summary["bytes_sent"]) == {"0->1", "1->0"} and summary["bytes_sent"]["0->1"] > 0

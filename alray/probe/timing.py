@@ -10,7 +10,7 @@ from statistics import median
 
 import torch
 
-PROBE_S = 3.0  # for all kinds of components together; each runs at least LEAST_REPEATS times
+PROBE_S = 2.0  # for all kinds of components together; each runs at least LEAST_REPEATS times
 LEAST_SHARE = 0.2  # of PROBE_S for each kind, however many there are
 LEAST_REPEATS = 3
 MOST_REPEATS = 80

@@ -5,11 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-import resource
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,41 +59,28 @@ def test_too_little_address_space(spec: Path, command: list[str]) -> None:
     assert not Path("out").exists()
 
 
-@contextmanager
-def limited(which: int, limit: int) -> Iterator[None]:
-    before = resource.getrlimit(which)
-    resource.setrlimit(which, (limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(which, before)
-
-
 @pytest.mark.parametrize(
-    ("which", "limit", "lacks"),
+    ("flag", "limit", "lacks"),
     [
-        (resource.RLIMIT_NOFILE, 100, "too few file descriptors for Ray: `ulimit -n` allows 100"),
-        (resource.RLIMIT_AS, 9_000_000_000, "too little address space for Ray: `ulimit -v` allows 8,789,062 kB"),
+        ("-n", 100, "too few file descriptors for Ray: `ulimit -n` allows 100"),
+        ("-v", 9_000_000, "too little address space for Ray: `ulimit -v` allows 9,000,000 kB"),
     ],
 )
 def test_ray_is_not_started_where_it_would_crash(
-    alray: Callable[..., Any], spec: Path, which: int, limit: int, lacks: str
+    spec: Path, command: list[str], flag: str, limit: int, lacks: str
 ) -> None:
-    assert alray("plan", spec).code == 0  # with this, all that the command needs is loaded
-    with limited(which, limit):
-        refused = alray("run", spec, "--run-dir", "out", "--json")
-    (problem,) = refused.json["errors"]
-    assert (refused.code, problem["message"], "--inline" in problem["mend"]) == (2, lacks, True)
+    done = under(command, flag, limit, "run", spec, "--run-dir", "out", "--json")
+    problem = the_problem(done)
+    assert (done.returncode, problem["message"], "--inline" in problem["mend"]) == (2, lacks, True)
     assert not Path("out").exists()
 
 
-def test_file_descriptors_that_run_out_in_mid_run(alray: Callable[..., Any], spec: Path) -> None:
+def test_file_descriptors_that_run_out_in_mid_run(spec: Path, command: list[str]) -> None:
     Path("mine.py").write_text(LEAKY)
     spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:mine.Leaky'}", 1))
-    with limited(resource.RLIMIT_NOFILE, 200):
-        failed = alray("run", spec, "run.steps=1000", "--inline", "--run-dir", "out")
-    assert failed.code == 1
-    assert "ran out of file descriptors: `ulimit -n` allows 200; allow more" in failed.err.splitlines()[-1]
+    done = under(command, "-n", 200, "run", spec, "run.steps=1000", "--inline", "--run-dir", "out")
+    assert done.returncode == 1
+    assert "ran out of file descriptors: `ulimit -n` allows 200; allow more" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -47,13 +47,15 @@ def test_no_cluster_there(workshop) -> None:
 
 def test_an_error_while_the_stages_start_leaves_no_process(workshop, own_ray, monkeypatch) -> None:
     """The data are opened while Ray and the stages' processes start."""
+    before = set(psutil.Process().children())  # those of the other tests' cluster
     begun: list[psutil.Process] = []
     close = RayEngine.close
 
     def watched(self) -> None:
         self.wait_until_ready()
-        begun.extend(child for child in psutil.Process().children(recursive=True) if "ray" in " ".join(child.cmdline()))
-        assert [child.cmdline() for child in begun if child.cmdline()[0].startswith("ray::StageProcess")]
+        for child in set(psutil.Process().children()) - before:
+            begun.extend([child, *child.children(recursive=True)])
+        assert any(process.name().startswith("ray::Stage") for process in begun)
         close(self)
 
     monkeypatch.setattr(RayEngine, "close", watched)

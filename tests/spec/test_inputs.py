@@ -76,16 +76,16 @@ def test_they_are_looked_for_beside_other_errors(said: Callable[[str], list[str]
 
 
 def test_every_place_for_a_class(said: Callable[[str], list[str]], tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text("raise RuntimeError('this module was run')\n\nclass Gated: pass\n")
-    text = with_data("source: 'python:own.Data'").replace("{block: vgg, channels: [4]}", "{block: 'python:own.Gate'}")
+    (tmp_path / "ran.py").write_text("raise RuntimeError('this module was run')\n\nclass Gated: pass\n")
+    text = with_data("source: 'python:ran.Data'").replace("{block: vgg, channels: [4]}", "{block: 'python:ran.Gate'}")
     text = text.replace("{kind: associated_learning}", "{kind: 'python:away.Method'}")
     assert said(text) == [
-        "x.yaml:2: data.source: `python:own.Data`: module `own` has no `Data`; name a class or function of that module",
-        "x.yaml:5: model.components[0].block: `python:own.Gate`: module `own` has no `Gate`; did you mean `Gated`?",
+        "x.yaml:2: data.source: `python:ran.Data`: module `ran` has no `Data`; name a class or function of that module",
+        "x.yaml:5: model.components[0].block: `python:ran.Gate`: module `ran` has no `Gate`; did you mean `Gated`?",
         f"x.yaml:7: method.kind: `python:away.Method`: there is no module `away` in {tmp_path}; "
         "put it beside the spec, or allow code from other places with --allow-code",
     ]
-    assert "own" not in sys.modules
+    assert "ran" not in sys.modules
 
 
 PLAIN = """
