@@ -70,18 +70,31 @@ def halving_needs_a_search(study: Study) -> Iterator[Finding]:
         yield ("trial_scheduler",), "`asha` compares the trials of a search, and there is none", "add `search`"
 
 
+def resources_are_known(study: Study) -> Iterator[Finding]:
+    """What a trial asks for is checked, and asked for, before Optuna proposes its settings."""
+    if study.search is None or study.search.kind != "optuna":
+        return
+    for key in study.search.space:
+        path = tuple(key.split("."))
+        for fixed in ("pipeline.stages", "replicas.count", "resources"):
+            if all(one == other for one, other in zip(path, fixed.split("."), strict=False)):
+                message = f"`optuna` proposes values when a trial starts, and {fixed} decides where it can start"
+                yield ("search", "space", key), message, "make it an axis, or search with `kind: random`"
+
+
 def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
     """What a trial with this spec could not do: key of the spec, message, mend."""
     if spec.replicas.engine == "ray_train":
         message = "a trial runs in a placement group of its own, where the workers of `ray_train` have no room"
         yield "replicas.engine", message, "set replicas.engine to graph"
-    if study.trial_scheduler.kind == "asha":
-        if spec.data.validation_fraction == 0:
-            message = "`asha` compares trials on a validation set, and there is none"
-            yield "data.validation_fraction", message, "set data.validation_fraction, to 0.1 say"
-        if spec.run.evaluate_every is None:
-            message = "`asha` compares trials by their evaluations, and there are none before the end"
-            yield "run.evaluate_every", message, "set run.evaluate_every"
+    asha = study.trial_scheduler.kind == "asha"
+    optuna = study.search is not None and study.search.kind == "optuna"
+    if (asha or optuna) and spec.data.validation_fraction == 0:
+        message = f"`{'asha' if asha else 'optuna'}` compares trials on a validation set, and there is none"
+        yield "data.validation_fraction", message, "set data.validation_fraction, to 0.1 say"
+    if asha and spec.run.evaluate_every is None:
+        message = "`asha` compares trials by their evaluations, and there are none before the end"
+        yield "run.evaluate_every", message, "set run.evaluate_every"
 
 
 CHECKS: tuple[Callable[[Study], Iterator[Finding]], ...] = (
@@ -89,4 +102,5 @@ CHECKS: tuple[Callable[[Study], Iterator[Finding]], ...] = (
     axes_are_lists,
     a_key_is_set_once,
     halving_needs_a_search,
+    resources_are_known,
 )

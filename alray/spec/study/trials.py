@@ -1,4 +1,7 @@
-"""The trials of a study. Each is a function of (seed, point, index), so that every start of the study has the same."""
+"""The trials of a study, numbered in the same way at every start.
+
+Random settings are a function of (seed, point, index). Those of Optuna are not known before their trial starts.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ _SEEDS = 2.0**63
 class Trial:
     """One run of a study.
 
-    number: its place among all trials. index: which settings of the search these are; 0 without a search. values: the
-    settings that were drawn. overrides: as `alray run BASE` takes them.
+    number: its place among all trials. index: which settings of the search these are; 0 without a search. values: these
+    settings; empty as long as Optuna has not proposed them. overrides: as `alray run BASE` takes them.
     """
 
     number: int
@@ -44,27 +47,38 @@ def trials_of(study: Study, points: Sequence[Point], seeds: Sequence[int]) -> It
 
     seeds: the seed of the spec at each point.
     """
-    number = 0
+    search, number = study.search, 0
     for point, seed in zip(points, seeds, strict=True):
-        for index in range(study.search.trials if study.search is not None else 1):
-            drawn = drawn_settings(study.search, seed, point, index) if study.search is not None else ()
+        for index in range(search.trials if search is not None else 1):
+            values = drawn_values(search, seed, point, index) if search and search.kind == "random" else {}
             for repeat in range(study.repeats):
-                fresh = Setting("seed", seed + repeat, ("repeats",))
-                settings = merged(point.settings, drawn, [fresh])
-                values = {setting.key: setting.value for setting in drawn}
-                overrides = tuple(setting.override for setting in settings)
-                yield Trial(number, point, index, seed + repeat, values, overrides)
+                yield _trial(number, point, index, seed + repeat, values)
                 number += 1
 
 
-def drawn_settings(search: Search, seed: int, point: Point, index: int) -> tuple[Setting, ...]:
-    """The settings number `index` of the search at a point."""
+def with_values(trial: Trial, values: Mapping[str, Any]) -> Trial:
+    """The trial with these settings of the search."""
+    return _trial(trial.number, trial.point, trial.index, trial.seed, values)
+
+
+def _trial(number: int, point: Point, index: int, seed: int, values: Mapping[str, Any]) -> Trial:
+    searched = [Setting(key, value, ("search", "space", key)) for key, value in values.items()]
+    settings = merged(point.settings, searched, [Setting("seed", seed, ("repeats",))])
+    return Trial(number, point, index, seed, values, tuple(setting.override for setting in settings))
+
+
+def drawn_values(search: Search, seed: int, point: Point, index: int) -> dict[str, Any]:
+    """The settings number `index` of a random search at a point."""
+    return {
+        key: distribution.at(search_seed(seed, point, index, key) / _SEEDS)
+        for key, distribution in search.space.items()
+    }
+
+
+def search_seed(seed: int, point: Point, index: int, *purpose: str) -> int:
+    """The seed for the settings number `index` at a point. seed: that of the spec there."""
     place = json.dumps(dict(point.values), sort_keys=True)
-    settings = []
-    for key, distribution in search.space.items():
-        share = derive_seed(seed, "search", place, index, key) / _SEEDS
-        settings.append(Setting(key, distribution.at(share), ("search", "space", key)))
-    return tuple(settings)
+    return derive_seed(seed, "search", place, index, *purpose)
 
 
 def settings_at_the_ends(search: Search) -> Iterator[tuple[Setting, ...]]:
