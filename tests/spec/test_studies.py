@@ -149,8 +149,8 @@ def test_all_that_is_wrong_is_told_at_once(said: Callable[..., list[str]]) -> No
          "[1, 2, 4]"),
         ("streamed: {}", "streamed: 3", "x.yaml:7: axes.variant.streamed: expected keys of the base spec, got 3; "
          "write, for example, {streamed: {}, naive: {pipeline.schedule: naive}}"),
-        ("pipeline.stages: [1, 2]", "optimizr.lr: [1]", "x.yaml:5: axes.optimizr.lr: optimizr: unknown key; did you mean "
-         "`optimizer`?"),
+        ("pipeline.stages: [1, 2]", "optimizr.lr: [1]", "x.yaml:5: axes.optimizr.lr: optimizr: unknown key; did you "
+         "mean `optimizer`?"),
         ("[1, 2]", "[]", "x.yaml:5: axes.pipeline.stages: the axis has no values; give at least one value, or remove "
          "the axis"),
         ("[1, 2]", "", "x.yaml:5: axes.pipeline.stages: expected a list of values, got null; write, for example, "
