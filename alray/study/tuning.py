@@ -121,9 +121,8 @@ class _Settled(Searcher):
         self._left, self._propose = iter(numbers), propose
 
     def suggest(self, trial_id: str) -> Any:
-        for number in self._left:
-            return {_NUMBER: number, _VALUES: dict(self._propose(number))}
-        return self.FINISHED
+        number = next(self._left, None)
+        return self.FINISHED if number is None else {_NUMBER: number, _VALUES: dict(self._propose(number))}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """The records of the trials tell."""
