@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
@@ -25,13 +26,23 @@ _AXES = {
 }
 
 
+Space = Annotated[dict[str, Distribution], Field(min_length=1)]
+
+
 class Search(Section):
     """A random search, made anew at every point of the axes."""
 
     trials: PositiveInt
     """Number of settings that are drawn at every point."""
-    space: Annotated[dict[str, Distribution], Field(min_length=1)]
+    space: Space
     """Keys of the base spec, each with the distribution that its value is drawn from."""
+    variants: dict[str, Space] = Field(default_factory=dict)
+    """What else is searched at the points of single variants, by name: keys and distributions as in `space`, whose
+    keys they replace. For example the momentum, where there is one."""
+
+    def space_at(self, point: Mapping[str, Any]) -> dict[str, Distribution]:
+        """Every key that is searched at a point, with its distribution. point: axis -> value."""
+        return {**self.space, **self.variants.get(point.get(VARIANT, ""), {})}
 
 
 class Target(Section):
