@@ -226,8 +226,8 @@ def test_what_is_searched_for_a_variant_belongs_to_a_variant_and_to_no_axis(said
     ]
     assert said(STUDY + search + "naive: {optimizer.eps: {uniform: [-1, 2]}, pipeline.stages: {choice: [1]}}}}\n") == [
         "x.yaml:10: search.variants.naive.pipeline.stages: an axis of the study sets this key; remove one of the two",
-        "x.yaml:10: search.variants.naive.optimizer.eps: must be greater than 0, got -1.0 (at "
-        "pipeline.stages=1, variant=naive, the first of 2 points); write a number that is greater than 0, or leave the key out for 1e-08",
+        "x.yaml:10: search.variants.naive.optimizer.eps: must be greater than 0, got -1.0 (at pipeline.stages=1, "
+        "variant=naive, the first of 2 points); write a number that is greater than 0, or leave the key out for 1e-08",
     ]
 
 
