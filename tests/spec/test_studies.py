@@ -81,6 +81,18 @@ def test_every_combination_is_a_point_and_every_seed_a_trial(load: Callable[...,
     )
 
 
+def test_a_key_follows_an_axis(load: Callable[..., Any], said: Callable[..., list[str]]) -> None:
+    loaded = load(STUDY + "follow: {model.components.1.repeat: pipeline.stages}\n")
+    assert [spec.model.num_components for spec in loaded.specs] == [2, 2, 3, 3]
+    assert loaded.points[2].values == {"pipeline.stages": 2, "variant": "streamed"}
+    assert said(STUDY + "follow: {model.components.1.repeat: stages, pipeline.stages: variant}\n") == [
+        "x.yaml:10: follow.model.components.1.repeat: `stages` is not an axis with a list of values; choose "
+        "`pipeline.stages`",
+        "x.yaml:10: follow.pipeline.stages: `variant` is not an axis with a list of values; choose `pipeline.stages`",
+        "x.yaml:10: follow.pipeline.stages: an axis of the study sets this key; remove one of the two",
+    ]
+
+
 def test_a_dumped_study_is_the_same_one(load: Callable[..., Any]) -> None:
     loaded = load(STUDY + SEARCH + "target: {metric: validation_error, below: 0.1}\n")
     Path("copy.yaml").write_text(dump_study(loaded.study), encoding="utf-8")

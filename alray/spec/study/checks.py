@@ -51,6 +51,17 @@ def _variants(variants: object) -> Iterator[Finding]:
                         yield ("axes", VARIANT, name, key), "this cannot be a key of a spec", "write optimizer.lr, say"
 
 
+def followed_axes_have_values(study: Study) -> Iterator[Finding]:
+    """A key follows an axis whose values are those of a key. Another axis cannot set it."""
+    axes = [axis for axis in study.axes if axis != VARIANT]
+    for key, axis in study.follow.items():
+        if axis not in axes:
+            mend = f"choose {listed(axes)}" if axes else "add the axis, with a list of values"
+            yield ("follow", key), f"`{axis}` is not an axis with a list of values", mend
+        if key in study.axes:
+            yield ("follow", key), "an axis of the study sets this key", "remove one of the two"
+
+
 def a_key_is_set_once(study: Study) -> Iterator[Finding]:
     """What an axis sets is not drawn at random, and what the study itself sets is no axis."""
     searched: list[tuple[Path, str]] = []
@@ -102,6 +113,7 @@ def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
 CHECKS: tuple[Callable[[Study], Iterator[Finding]], ...] = (
     base_is_a_file,
     axes_are_lists,
+    followed_axes_have_values,
     a_key_is_set_once,
     searched_variants_exist,
     halving_needs_a_search,

@@ -15,7 +15,7 @@ from alray.spec.study.space import Distribution
 VARIANT = "variant"
 """The axis whose values are named groups of settings."""
 
-FLAT = (("set",), ("axes",), ("search", "space"))
+FLAT = (("set",), ("axes",), ("follow",), ("search", "space"))
 """Sections whose keys are keys of the base spec: there `run.epochs` is one key."""
 
 _SETTINGS = {"type": "object", "description": "Keys of the base spec, such as `run.epochs`, and their values."}
@@ -114,6 +114,9 @@ class Study(Section):
     axes: Annotated[dict[str, Any], AfterValidator(_has_keys), WithJsonSchema(_AXES)] = Field(default_factory=dict)
     """Keys of the base spec, each with a list of values, and `variant` with named groups of settings. Every
     combination is a point of the study."""
+    follow: Annotated[dict[str, str], AfterValidator(_has_keys)] = Field(default_factory=dict)
+    """Keys of the base spec that have the value of an axis at every point. For example n layers on n stages:
+    {model.components.1.repeat: pipeline.stages}."""
     repeats: PositiveInt = 1
     """Number of seeds of every trial: the seed of the spec and those after it. Default: 1."""
     search: Search | None = None
