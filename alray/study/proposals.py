@@ -16,7 +16,6 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState
 
 from alray.spec.study.loading import LoadedStudy
-from alray.spec.study.section import Search
 from alray.spec.study.space import Distribution
 from alray.spec.study.trials import Trial, search_seed, with_values
 from alray.study.folder import StudyFolder
@@ -53,24 +52,25 @@ class Proposals:
                 for index, records in outcomes.items()
                 if (point, index) in self._values
             ]
+            space = study.search.space_at(trial.point.values)
             seed = search_seed(self._loaded.specs[point].seed, trial.point, trial.index)
-            self._values[point, trial.index] = proposed(study.search, tried, study.target is not None, seed)
+            self._values[point, trial.index] = proposed(space, tried, study.target is not None, seed)
         return with_values(trial, self._values[point, trial.index])
 
 
-def proposed(search: Search, tried: Sequence[Tried], target: bool, seed: int) -> dict[str, Any]:
+def proposed(space: Mapping[str, Distribution], tried: Sequence[Tried], target: bool, seed: int) -> dict[str, Any]:
     """The settings to try next. tried: those of the same point, in the order of their index."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed % _SEEDS))
-    distributions = {key: _of_optuna(distribution) for key, distribution in search.space.items()}
+    distributions = {key: _of_optuna(distribution) for key, distribution in space.items()}
     steps = [record.summary.steps for _, records in tried for record in records if record and record.summary]
     budget = max(steps, default=0) if target else 0
     for values, records in tried:
         state, cost = _outcome(records, budget)
-        params = {key: _told(distribution, values[key]) for key, distribution in search.space.items()}
+        params = {key: _told(distribution, values[key]) for key, distribution in space.items()}
         study.add_trial(optuna.trial.create_trial(state=state, value=cost, params=params, distributions=distributions))
     asked = study.ask(distributions).params
-    return {key: _asked(distribution, asked[key]) for key, distribution in search.space.items()}
+    return {key: _asked(distribution, asked[key]) for key, distribution in space.items()}
 
 
 def cost_of(record: TrialRecord, budget: int) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from alray.spec.study.loading import LoadedStudy, load_study
-from alray.spec.study.section import Search
+from alray.spec.study.space import Distribution
 from alray.spec.study.trials import Trial
 from alray.study.folder import StudyFolder
 from alray.study.proposals import Proposals, cost_of, proposed
@@ -109,10 +109,10 @@ def test_what_a_trial_costs(fields: dict[str, Any], budget: int, cost: float) ->
 
 
 def test_every_outcome_and_every_distribution_can_be_told() -> None:
-    search = Search.model_validate({"kind": "optuna", "trials": 99, "space": EVERY_KIND})
+    space = {key: Distribution.model_validate(kind) for key, kind in EVERY_KIND.items()}
     tried: list[Any] = []
     for seed in range(15):
-        values = proposed(search, tried, target=True, seed=seed)
+        values = proposed(space, tried, target=True, seed=seed)
         assert 0 <= values["one_minus_loguniform"] <= 0.999 and 1e-4 <= values["loguniform"] <= 1
         assert values["integers"] in range(1, 5) and values["choice"] in EVERY_KIND["choice"]["choice"]
         outcome = [
@@ -123,5 +123,5 @@ def test_every_outcome_and_every_distribution_can_be_told() -> None:
             [made(0, {}, validation=0.3), None],  # one seed has not ended
         ][seed % 5]
         tried.append((values, outcome))
-    again = proposed(search, tried, target=True, seed=15)
-    assert again == proposed(search, tried, target=True, seed=15) != proposed(search, tried, target=True, seed=16)
+    again = proposed(space, tried, target=True, seed=15)
+    assert again == proposed(space, tried, target=True, seed=15) != proposed(space, tried, target=True, seed=16)
