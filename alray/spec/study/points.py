@@ -72,7 +72,9 @@ def points_of(study: Study) -> Iterator[Point]:
     for number, chosen in enumerate(itertools.product(*axes)):
         values = dict(zip(study.axes, (value for value, _ in chosen), strict=True))
         following = [
-            Setting(key, values[axis], ("follow", key)) for key, axis in study.follow.items() if axis in values
+            Setting(key, values[axis], ("follow", key))
+            for key, axis in study.follow.items()
+            if isinstance(study.axes.get(axis), list)  # else a check refuses it
         ]
         yield Point(number, values, merged(fixed, itertools.chain(*(settings for _, settings in chosen)), following))
 
