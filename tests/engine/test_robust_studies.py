@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import psutil
 import pytest
 
 from alray.spec.study.loading import load_study
@@ -189,3 +190,18 @@ def test_a_killed_stage_trial_or_driver_leaves_no_process(workshop: Workshop, cl
         driver.wait(timeout=60)
         assert [record.status for record in StudyFolder.open(out).records()] == ([] if status is None else [status])
         assert left_behind() == []
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_study_takes_its_own_ray_with_it(workshop: Workshop, own_ray: None) -> None:
+    slow = ", ".join(key.replace("=", ": ") for key in LONG)
+    path, out = study(workshop, f"set: {{{slow}}}\naxes: {{pipeline.stages: [2]}}\n"), workshop.folder / "out"
+    driver = psutil.Process(begin(None, path, "--study-dir", out).pid)
+    while not (out / "trials/0000/records.jsonl").exists():
+        assert driver.is_running()
+        time.sleep(0.05)
+    begun = driver.children(recursive=True)
+    assert len(begun) > 4
+    driver.kill()
+    _, alive = psutil.wait_procs(begun, timeout=15)
+    assert not alive

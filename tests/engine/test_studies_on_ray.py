@@ -62,10 +62,11 @@ def study(workshop: Workshop, text: str) -> Path:
 
 
 def begin(cluster: Any, *arguments: object) -> subprocess.Popen[bytes]:
-    """Begin `alray study` in a process of its own, on the cluster of the tests."""
+    """Begin `alray study` in a process of its own. cluster: None for a Ray of its own."""
     command = [sys.executable, "-c", "from alray.cli.main import main; main()", "study", *map(str, arguments)]
-    quiet = subprocess.DEVNULL
-    return subprocess.Popen([*command, "--address", cluster.address], stdout=quiet, stderr=quiet)
+    if cluster is not None:
+        command += ["--address", cluster.address]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def processes_of_trials() -> list[psutil.Process]:
