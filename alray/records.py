@@ -281,11 +281,14 @@ class Standing(BaseModel):
     since_best: int = 0  # evaluations after the best one
 
     def after(self, evaluation: EvaluationRecord) -> Standing:
-        """The standing after one more evaluation. A second one after the same mini-batch changes nothing."""
-        if evaluation.step == self.step:
-            return self
+        """The standing after one more evaluation. A second one after the same mini-batch, at the end of a run, can only
+        add what the first one did not measure."""
         train, validation, test = evaluation.train, evaluation.validation, evaluation.test
         best, since_best = self.best, self.since_best + 1
+        if evaluation.step == self.step:
+            if best is not None and best.step == self.step and best.test is None:
+                best = best.model_copy(update={"test": test})
+            return self.model_copy(update={"best": best})
         if validation is not None and (best is None or best.validation is None or validation > best.validation):
             best, since_best = Best(step=evaluation.step, validation=validation, test=test), 0
         last = Accuracy(train=train, validation=validation, test=test)

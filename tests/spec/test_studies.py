@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,18 @@ def test_every_combination_is_a_point_and_every_seed_a_trial(load: Callable[...,
     )
 
 
+def test_a_key_follows_an_axis(load: Callable[..., Any], said: Callable[..., list[str]]) -> None:
+    loaded = load(STUDY + "follow: {model.components.1.repeat: pipeline.stages}\n")
+    assert [spec.model.num_components for spec in loaded.specs] == [2, 2, 3, 3]
+    assert loaded.points[2].values == {"pipeline.stages": 2, "variant": "streamed"}
+    assert said(STUDY + "follow: {model.components.1.repeat: stages, pipeline.stages: variant}\n") == [
+        "x.yaml:10: follow.model.components.1.repeat: `stages` is not an axis with a list of values; choose "
+        "`pipeline.stages`",
+        "x.yaml:10: follow.pipeline.stages: `variant` is not an axis with a list of values; choose `pipeline.stages`",
+        "x.yaml:10: follow.pipeline.stages: an axis of the study sets this key; remove one of the two",
+    ]
+
+
 def test_a_dumped_study_is_the_same_one(load: Callable[..., Any]) -> None:
     loaded = load(STUDY + SEARCH + "target: {metric: validation_error, below: 0.1}\n")
     Path("copy.yaml").write_text(dump_study(loaded.study), encoding="utf-8")
@@ -105,6 +118,34 @@ def test_a_search_is_drawn_anew_at_every_point_and_is_the_same_at_every_start(lo
     assert len(set(rates)) == 4 * 3
     more = load(STUDY + SEARCH.replace("trials: 3", "trials: 5")).trials
     assert [trial.values for trial in more if trial.index < 3] == [trial.values for trial in trials]
+
+
+def test_few_settings_cover_the_space(load: Callable[..., Any]) -> None:
+    search = "search: {trials: 16, space: {optimizer.lr: {loguniform: [1e-4, 1]}}}\n"
+    trials = load("study: rates\nbase: base.yaml\n" + search).trials
+    eighths = {int(8 * (1 + math.log10(trial.values["optimizer.lr"]) / 4)) for trial in trials}
+    assert eighths == set(range(8))
+
+
+def test_a_variant_has_keys_of_its_own_that_are_searched(load: Callable[..., Any]) -> None:
+    text = """\
+study: momenta
+base: base.yaml
+axes:
+  variant:
+    sgd: {optimizer: {kind: sgd, lr: 0.1}}
+    momentum: {optimizer: {kind: sgd, lr: 0.1}}
+search:
+  trials: 2
+  space: {optimizer.lr: {loguniform: [1e-4, 1]}}
+  variants:
+    momentum: {optimizer.lr: {loguniform: [1e-5, 1e-4]}, optimizer.momentum: {one_minus_loguniform: [0.5, 0.999]}}
+"""
+    plain, momentum = load(text).trials[::2]
+    assert list(plain.values) == ["optimizer.lr"]
+    assert list(momentum.values) == ["optimizer.lr", "optimizer.momentum"]
+    assert momentum.values["optimizer.lr"] <= 1e-4
+    assert momentum.overrides[-2].startswith("optimizer.momentum=0.")
 
 
 @pytest.mark.parametrize(
@@ -149,6 +190,12 @@ def test_all_that_is_wrong_is_told_at_once(said: Callable[..., list[str]]) -> No
          "[1, 2, 4]"),
         ("streamed: {}", "streamed: 3", "x.yaml:7: axes.variant.streamed: expected keys of the base spec, got 3; "
          "write, for example, {streamed: {}, naive: {pipeline.schedule: naive}}"),
+        ("pipeline.stages: [1, 2]", "optimizr.lr: [1]", "x.yaml:5: axes.optimizr.lr: optimizr: unknown key; did you "
+         "mean `optimizer`?"),
+        ("[1, 2]", "[]", "x.yaml:5: axes.pipeline.stages: the axis has no values; give at least one value, or remove "
+         "the axis"),
+        ("[1, 2]", "", "x.yaml:5: axes.pipeline.stages: expected a list of values, got null; write, for example, "
+         "[1, 2, 4]"),
         ("repeats: 2", "repeats: 0", "x.yaml:9: repeats: must be at least 1, got 0; write a number that is at least "
          "1, or leave the key out for 1"),
         ("repeats", "repeat", "x.yaml:9: repeat: unknown key; did you mean `repeats`?"),
@@ -162,6 +209,22 @@ def test_a_wrong_study_is_refused_where_it_is_wrong(
     lines = said(STUDY.replace(old, new))
     assert message is None or lines == [message]
     assert all(line.startswith(("x.yaml:", "base.yaml:")) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        ("{variant: {}}", "axes.variant: the axis has no values; give at least one variant, or remove the axis"),
+        ("{variant: [a, b]}", "axes.variant: expected named groups of settings, got a list; write, for example, "
+         "{streamed: {}, naive: {pipeline.schedule: naive}}"),
+        ("[1]", "axes: expected a section, got a list; write a section, such as {a: 1}, or leave the key out"),
+        ("{pipeline.stages: [1, 2], pipeline.partition: [auto, [1, 1]]}", "axes.pipeline.partition[1]: [1, 1] is for 2 "
+         "stages, but `stages` is 1 (at pipeline.stages=1, pipeline.partition=[1, 1]); leave `stages` out, or give one "
+         "entry per stage"),
+    ],
+)  # fmt: skip
+def test_wrong_axes_are_refused(said: Callable[..., list[str]], axes: str, message: str) -> None:
+    assert said(f"study: a\nbase: base.yaml\naxes: {axes}\n") == [f"x.yaml:3: {message}"]
 
 
 def test_points_that_are_the_same_run_are_refused(said: Callable[..., list[str]]) -> None:
@@ -183,11 +246,80 @@ def test_points_that_are_the_same_run_are_refused(said: Callable[..., list[str]]
         ("{data.batch_size: {integers: [0, 8]}}", "data.batch_size: must be at least 1, got 0"),
         ("{pipeline.stages: {choice: [1, 2]}}", "pipeline.stages: an axis of the study sets this key; remove one of "
          "the two"),
+        ("{optimizer.lr: {choice: []}}", "optimizer.lr.choice: expected at least 1 entry, got 0; add 1 entry"),
+        ("{optimizer.lr: {}}", "optimizer.lr: give exactly one of `choice`, `uniform`, `loguniform`, "
+         "`one_minus_loguniform` and `integers`"),
+        ("{optimizr.lr: {choice: [1]}}", "optimizr.lr: optimizr: unknown key; did you mean `optimizer`?"),
     ],
 )  # fmt: skip
 def test_a_wrong_search_is_refused(said: Callable[..., list[str]], space: str, message: str) -> None:
     lines = said(STUDY + f"search: {{trials: 2, space: {space}}}\n")
     assert any(line.startswith(f"x.yaml:10: search.space.{message}") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("search", "messages"),
+    [
+        ("{kind: optuna}", [
+            "search.trials: this key is required; add `trials: ...` (number of settings that are tried at every point)",
+            "search.space: this key is required; add `space: ...` (keys of the base spec, each with the distribution "
+            "that its value is drawn from)",
+        ]),
+        ("{trials: 2, space: {}}", ["search.space: expected at least 1 entry, got 0; add 1 entry"]),
+        ("optuna", ["search: expected a section, got the text `optuna`; write a section with the keys kind, trials, "
+                    "space, variants, or leave the key out"]),
+        ("{kind: grid, trials: 2, space: {optimizer.lr: {choice: [1]}}}", [
+            "search.kind: expected `random` or `optuna`, got the text `grid`; write one of these, or leave the key out "
+            "for random",
+        ]),
+    ],
+)  # fmt: skip
+def test_a_search_needs_a_known_kind_and_a_space(
+    said: Callable[..., list[str]], search: str, messages: list[str]
+) -> None:
+    assert said(f"{STUDY}search: {search}\n") == [f"x.yaml:10: {message}" for message in messages]
+
+
+@pytest.mark.parametrize(
+    ("key", "decides"),
+    [
+        ("pipeline", "pipeline.stages"),
+        ("replicas.count", "replicas.count"),
+        ("resources.per_stage", "resources"),
+        ("resources", "resources"),
+    ],
+)
+def test_optuna_proposes_when_it_is_known_what_a_trial_asks_for(
+    said: Callable[..., list[str]], key: str, decides: str
+) -> None:
+    text = f"study: a\nbase: base.yaml\nsearch: {{kind: optuna, trials: 2, space: {{{key}: {{choice: [1]}}}}}}\n"
+    assert (
+        f"x.yaml:3: search.space.{key}: `optuna` proposes values when a trial starts, and {decides} decides where it "
+        "can start; make it an axis, or search with `kind: random`"
+    ) in said(text)
+
+
+def test_optuna_compares_on_a_validation_set(said: Callable[..., list[str]], load: Callable[..., Any]) -> None:
+    search = SEARCH.replace("{trials", "{kind: optuna, trials")
+    trials = load(STUDY + search).trials
+    assert len(trials) == 4 * 3 * 2
+    assert not any(trial.values for trial in trials)  # they are proposed later
+    assert said(STUDY.replace("run.epochs: 2", "data.validation_fraction: 0") + search) == [
+        "x.yaml:3: set.data.validation_fraction: `optuna` compares trials on a validation set, and there is none; "
+        "set data.validation_fraction, to 0.1 say"
+    ]
+
+
+def test_what_is_searched_for_a_variant_belongs_to_a_variant_and_to_no_axis(said: Callable[..., list[str]]) -> None:
+    search = "search: {trials: 2, space: {optimizer.lr: {uniform: [1, 2]}}, variants: {"
+    assert said(STUDY + search + "naiv: {optimizer.eps: {uniform: [1, 2]}}}}\n") == [
+        "x.yaml:10: search.variants.naiv: `naiv` is not a variant of the study; choose one of `streamed` or `naive`"
+    ]
+    assert said(STUDY + search + "naive: {optimizer.eps: {uniform: [-1, 2]}, pipeline.stages: {choice: [1]}}}}\n") == [
+        "x.yaml:10: search.variants.naive.pipeline.stages: an axis of the study sets this key; remove one of the two",
+        "x.yaml:10: search.variants.naive.optimizer.eps: must be greater than 0, got -1.0 (at pipeline.stages=1, "
+        "variant=naive, the first of 2 points); write a number that is greater than 0, or leave the key out for 1e-08",
+    ]
 
 
 def test_halving_compares_the_trials_of_a_search_on_a_validation_set(

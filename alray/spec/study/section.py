@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
@@ -14,7 +15,7 @@ from alray.spec.study.space import Distribution
 VARIANT = "variant"
 """The axis whose values are named groups of settings."""
 
-FLAT = (("set",), ("axes",), ("search", "space"))
+FLAT = (("set",), ("axes",), ("follow",), ("search", "space"))
 """Sections whose keys are keys of the base spec: there `run.epochs` is one key."""
 
 _SETTINGS = {"type": "object", "description": "Keys of the base spec, such as `run.epochs`, and their values."}
@@ -25,13 +26,26 @@ _AXES = {
 }
 
 
-class Search(Section):
-    """A random search, made anew at every point of the axes."""
+Space = Annotated[dict[str, Distribution], Field(min_length=1)]
 
+
+class Search(Section):
+    """A search for good settings, made anew at every point of the axes."""
+
+    kind: Literal["random", "optuna"] = "random"
+    """`random` draws settings that cover the space evenly. `optuna` proposes settings by how earlier ones came out,
+    with the sampler TPE of Optuna (Akiba et al. 2019). Default: random."""
     trials: PositiveInt
-    """Number of settings that are drawn at every point."""
-    space: Annotated[dict[str, Distribution], Field(min_length=1)]
+    """Number of settings that are tried at every point."""
+    space: Space
     """Keys of the base spec, each with the distribution that its value is drawn from."""
+    variants: dict[str, Space] = Field(default_factory=dict)
+    """What else is searched at the points of single variants, by name: keys and distributions as in `space`, whose
+    keys they replace. For example the momentum, where there is one."""
+
+    def space_at(self, point: Mapping[str, Any]) -> dict[str, Distribution]:
+        """Every key that is searched at a point, with its distribution. point: axis -> value."""
+        return {**self.space, **self.variants.get(point.get(VARIANT, ""), {})}
 
 
 class Target(Section):
@@ -103,10 +117,13 @@ class Study(Section):
     axes: Annotated[dict[str, Any], AfterValidator(_has_keys), WithJsonSchema(_AXES)] = Field(default_factory=dict)
     """Keys of the base spec, each with a list of values, and `variant` with named groups of settings. Every
     combination is a point of the study."""
+    follow: Annotated[dict[str, str], AfterValidator(_has_keys)] = Field(default_factory=dict)
+    """Keys of the base spec that have the value of an axis at every point. For example n layers on n stages:
+    {model.components.1.repeat: pipeline.stages}."""
     repeats: PositiveInt = 1
     """Number of seeds of every trial: the seed of the spec and those after it. Default: 1."""
     search: Search | None = None
-    """Values that are drawn at random. null: none."""
+    """Values that are searched for. null: none."""
     target: Target | None = None
     """What the trials are to reach. null: every trial runs to its end."""
     trial_scheduler: TrialScheduler = Fifo()
