@@ -78,7 +78,7 @@ def test_every_size_of_a_study_asks_the_same_question() -> None:
 def test_it_begins_with_what_it_shows_and_its_command(name: str) -> None:
     first, second, *_ = (ROOT / name).read_text(encoding="utf-8").split("\n")
     commands = "study" if name in STUDIES else "run|plan"
-    assert re.fullmatch(rf"# [A-Z].+\. +alray ({commands}) {re.escape(name)}( \S+)*", first), first
+    assert re.fullmatch(rf"# [A-Z].+[.?] +alray ({commands}) {re.escape(name)}( \S+)*", first), first
     modeline = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", second)
     assert modeline is not None, second
     assert ((ROOT / name).parent / modeline[1]).resolve() == ROOT / "specs" / "alray.schema.json"
