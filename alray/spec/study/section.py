@@ -71,6 +71,14 @@ class Target(Section):
         return self.above if self.above is not None else 1.0 - (self.below or 0.0)
 
 
+class EarlyExit(Section):
+    """What predictions cost that end at a lower depth; it is measured after each trial."""
+
+    thresholds: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(strict=False)] = (0.5, 0.7, 0.9, 0.99)
+    """A prediction ends at the first depth where the softmax of the class scores is at least this value, in 0..1.
+    Default: [0.5, 0.7, 0.9, 0.99]."""
+
+
 class Fifo(Section):
     """Every trial runs to its end, in order."""
 
@@ -126,6 +134,8 @@ class Study(Section):
     """Values that are searched for. null: none."""
     target: Target | None = None
     """What the trials are to reach. null: every trial runs to its end."""
+    early_exit: EarlyExit | None = None
+    """Accuracy and time of predictions that end at a lower depth. null: they are not measured."""
     trial_scheduler: TrialScheduler = Fifo()
     """Which trials go on."""
     max_concurrent: PositiveInt | None = None
