@@ -25,7 +25,7 @@ from alray.records import EvaluationRecord
 from alray.run.engines import stage_bundles
 from alray.spec.models import Spec
 from alray.spec.study.section import Asha
-from alray.study.trial import Order, run_trial
+from alray.study.trial import Order, run_trial, settle_in
 
 _QUIET = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -142,7 +142,10 @@ def run_trials(
     reporting = [_report] if asha is not None else []
 
     def trainable(config: dict[str, Any]) -> None:
-        run_trial(by_number[config[_NUMBER]], *reporting)
+        order = by_number[config[_NUMBER]]
+        if order.one_process:
+            settle_in()
+        run_trial(order, *reporting)
 
     def point_of(number: int) -> int:
         return by_number[number].trial.point.number
