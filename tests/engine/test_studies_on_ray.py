@@ -117,10 +117,8 @@ def test_stages_run_trial_after_trial_in_the_same_processes_until_one_dies(
     telling, dying = (f"model.components.3.block: 'python:own_blocks.{name}'" for name in ("Telling", "Dying"))
     naive = "method: {kind: backpropagation}, pipeline.schedule: naive"
     variants = f"{{al: {{{telling}}}, bp: {{{telling}, {naive}}}, dying: {{{dying}}}, last: {{{telling}, seed: 4}}}}"
-    path = study(
-        workshop,
-        f"set: {{run.max_failures: 0, pipeline.stages: 2}}\naxes: {{variant: {variants}}}\nmax_concurrent: 1\n",
-    )
+    both = "set: {run.max_failures: 0, pipeline.stages: 2}\nmax_concurrent: 1\n"
+    path = study(workshop, f"{both}axes: {{variant: {variants}}}\n")
     run_study(path, [], StudyOptions(study_dir=workshop.folder / "out"), watcher)
     records = StudyFolder.open(workshop.folder / "out").records()
     assert [record.status for record in records] == ["finished", "finished", "failed", "finished"]
