@@ -50,6 +50,7 @@ unit-all: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.streamed
 	$(BIN)/python -m benchmarks.start
+	$(BIN)/python -m benchmarks.trials
 	$(BIN)/python -m benchmarks.clock
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.tables

@@ -110,6 +110,39 @@ def start(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def trials(result: dict[str, Any]) -> list[str]:
+    lines = [
+        "## What a trial costs beside its training",
+        "",
+        f"`make bench` ran the study `benchmarks/{result['spec']}`, two layers on the digits. Processor seconds of a "
+        "fresh Python that imports what a trial of one stage needs, and of `import torch` alone; of a trial in a "
+        f"process that is used again, without its training (the straight line through trials of {result['short']} and "
+        f"of {result['long']} mini-batches, at no mini-batch); trials that ended in a minute, of "
+        f"{result['trial_s']:g} seconds of training each, {result['slots']} at once; and of a trial of two stages with "
+        f"{result['short']} mini-batches, all processes of the study together: the first, which starts them, and the "
+        "median of the next ones, which use them again.",
+        "",
+        "| repeat | imports | `import torch` | one stage, beside training | trials a minute | two stages, first | next |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for number, entry in enumerate(result["repeats"], start=1):
+        two = entry["two_stages"]
+        lines.append(
+            f"| {number} | {entry['import_s']:.2f} | {entry['torch_s']:.2f} | {entry['warm']['trial_s']:.2f} "
+            f"| {entry['rate']['a_minute']:.1f} | {two['first_s']:.1f} | {two['next_s']:.2f} |"
+        )
+    imports, beside, rate = result["import_s"], result["beyond_training_s"], result["a_minute"]
+    lines += [
+        "",
+        f"Medians: the imports take **{imports:.2f} s** of a processor (target: at most 2.0: {met(imports <= 2.0)}), a "
+        f"trial **{beside:.2f} s** beside its training (0.7: {met(beside <= 0.7)}), and **{rate:.1f}** trials end in a "
+        f"minute (at least 35: {met(rate >= 35)}). A further trial of two stages takes "
+        f"**{result['next_of_two_stages_s']:.2f} s**, its training included.",
+        "",
+    ]
+    return lines
+
+
 def main() -> None:
     lines = [
         "# Benchmarks",
@@ -123,6 +156,7 @@ def main() -> None:
         lines += clock(json.loads((RESULTS / "clock.json").read_text(encoding="utf-8")))
     for name, section in (
         ("start", start),
+        ("trials", trials),
         ("memory", memory),
         ("replicas", throughput),
         ("balance", dynamic_batch_size),

@@ -40,6 +40,9 @@ class Sender(ABC):
     def flush(self) -> Waiting[None]:
         """Wait until every message has been sent."""
 
+    def close(self) -> None:  # noqa: B027 - most edges hold nothing that outlives them
+        """Free what this end holds. Call it when the stages on both sides have ended."""
+
 
 class Receiver(ABC):
     """The receiving end of one edge."""
@@ -64,6 +67,9 @@ class Receiver(ABC):
         Call this only when nothing reads the message's tensors any more, autograd included.
         """
 
+    def close(self) -> None:  # noqa: B027 - most edges hold nothing that outlives them
+        """Free what this end holds. Call it when the stages on both sides have ended."""
+
 
 class Barrier(ABC):
     """A point at which all stages of a replica wait for each other."""
@@ -75,3 +81,6 @@ class Barrier(ABC):
     def gather(self) -> Waiting[None]:
         """Let stage 0 wait for all stages. The other stages may return at once: their next input comes from stage 0."""
         yield from self.wait()
+
+    def close(self) -> None:  # noqa: B027 - most barriers hold nothing that outlives them
+        """Free what this stage holds of the barrier. Call it when all stages have ended."""

@@ -101,6 +101,11 @@ class HostBarrier(Barrier):
         return
         yield
 
+    def close(self) -> None:
+        for pipe in (*self._pipes.arrivals, *self._pipes.releases):
+            for end in pipe:
+                os.close(end)
+
     def _is_last(self) -> bool:
         """Write this stage's byte. Returns whether this stage is the one that found the bytes of all stages."""
         read_end, write_end = self._pipes.arrivals[self._round % 2]

@@ -38,6 +38,10 @@ class ReadEnd:
         self._watched = select.poll()
         self._watched.register(descriptor, select.POLLIN)
 
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._descriptor)
+
     def is_ready(self, timeout_s: float = 0.0) -> bool:
         """Wait up to `timeout_s`; return whether there is something to read, or no writer is left."""
         return bool(self._watched.poll(timeout_s * 1e3))

@@ -103,6 +103,7 @@ class SharedMemorySender(Sender):
         os.ftruncate(memory, slot_bytes * self.ring.num_slots)
         self._slots = _slots(memory, self.ring, capacity_bytes)
         self._begun: _Begun | None = None
+        self._holds_all = True
         self._free = list(range(self.ring.num_slots))  # used from the end: that slot is still in the processor's cache
 
     def _take_back(self) -> None:
@@ -114,11 +115,21 @@ class SharedMemorySender(Sender):
         for (slot,) in _SLOT.iter_unpack(words):
             if slot == _OPENED:
                 # The receiver must be the only holder of its ends, so that they close when its process ends.
-                os.close(self.ring.filled)
-                os.close(self.ring.free)
-                os.close(self.ring.memory)
+                self._leave_ends_to_receiver()
             else:
                 self._free.append(slot)
+
+    def _leave_ends_to_receiver(self) -> None:
+        """Close the descriptors that this process made for the receiver, which has opened its own."""
+        self._holds_all = False
+        for descriptor in (self.ring.filled, self.ring.free, self.ring.memory):
+            os.close(descriptor)
+
+    def close(self) -> None:
+        if self._holds_all:
+            self._leave_ends_to_receiver()
+        os.close(self._filled)
+        self._free_again.close()
 
     def begin(self, message: Message) -> Generator[None, None, None]:
         assert self._begun is None, "the message before this one is not complete"
@@ -227,6 +238,10 @@ class SharedMemoryReceiver(Receiver):
             return
         slot, message.slot, message.tensors = message.slot, None, {}
         self._give(slot)
+
+    def close(self) -> None:
+        self._filled.close()
+        os.close(self._free)
 
     def _give(self, slot: int) -> None:
         try:

@@ -27,6 +27,11 @@ class Wire:
         self._sender, self._receiver = sender, receiver
         self._expected: deque[Arrival] = deque()
 
+    def close(self) -> None:
+        """Free both ends. Call it when the stages on both sides have ended."""
+        self._sender.close()
+        self._receiver.close()
+
     def send(self, tensor: torch.Tensor, **_: Any) -> Departure:
         """Send a tensor. The caller may overwrite it afterwards. Waits if the edge is full."""
         _drive(self._sender.send(Message(MessageKind.TRAIN, 0, {"s": tensor.detach()})))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 import torch
 from torch import Tensor
 
+from alray.data.kept import once
 from alray.data.registry import make_source
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet, TextSet, TextSource, generator
 from alray.data.split import SampleSplit, Split, require_tensor
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from alray.spec import data as spec
 
 SomeSet = TypeVar("SomeSet", SampleSet, TextSet)
+
+_NOT_OF_THE_SETS = {"batch_size", "validation_fraction", "train_fraction", "last_batch", "workers", "augment", "text"}
+"""Keys of `data` that say what a run makes of the sets."""
 
 __all__ = ["Data", "Normalisation", "SampleSet", "Source", "Split", "TensorSet", "open_data"]
 
@@ -130,10 +134,10 @@ def open_data(
 
 
 def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], fixed_length: bool) -> Data:
-    source = make_source(data_spec, load)
+    source, sets = _source(data_spec, load)
     if isinstance(source, TextSource):
-        return _open_text(source, data_spec, seed, fixed_length)
-    train, test = _opened(source.open("train"), "train"), _opened(source.open("test"), "test")
+        return _open_text(source, sets, data_spec, seed, fixed_length)
+    train, test = _opened(sets[0], "train"), _opened(sets[1], "test")
     train = _require_train(train)
     train_part, validation_part = _divide(len(train), data_spec, seed)
     reading = named("the data source", "reading sample 0 of split `train`", key="data.source")
@@ -166,12 +170,26 @@ def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], A
     )
 
 
-def _open_text(source: TextSource, data_spec: spec.DataSection, seed: int, fixed_length: bool) -> Data:
+def _source(data_spec: spec.DataSection, load: Callable[[str], Any]) -> tuple[Source | TextSource, tuple[Any, Any]]:
+    """The source, and its sets `train` and `test`."""
+
+    def opened() -> tuple[Source | TextSource, tuple[Any, Any]]:
+        source = make_source(data_spec, load)
+        return source, (source.open("train"), source.open("test"))
+
+    if isinstance(data_spec, OwnCode):  # what a user's code opens may depend on the seed, and may change
+        return opened()
+    return once("sets", data_spec.model_dump(mode="json", exclude=_NOT_OF_THE_SETS), opened)
+
+
+def _open_text(
+    source: TextSource, sets: tuple[Any, Any], data_spec: spec.DataSection, seed: int, fixed_length: bool
+) -> Data:
     # Imported only here, because pictures do not need torchtext.
     from alray.data.text_data import text_splits
 
     section = cast("spec.TextSection", data_spec)
-    train, test = _opened(source.open("train"), "train"), _opened(source.open("test"), "test")
+    train, test = _opened(sets[0], "train"), _opened(sets[1], "test")
     train = _require_train(train)
     train_part, validation_part = _divide(len(train), data_spec, seed)
     train_split, validation_split, test_split, vocabulary = text_splits(

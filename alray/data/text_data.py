@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from alray.data.documents import Documents, Numbering
+from alray.data.kept import once
 from alray.data.source import TextSet
 from alray.data.split import Augment, Place, Split
 from alray.data.vocabulary import PADDING, Vocabulary, make_tokenizer
@@ -33,9 +34,12 @@ def text_splits(
     train_part, validation_part: indices into `train`, [n] int64. The vocabulary has words of the training split only;
     other words of the validation and the test split become the unknown word.
     """
-    numbering = Numbering(make_tokenizer(text.tokenizer))
-    read = numbering.read(train.texts)
-    read_test = numbering.read(test.texts) if test is not None else None
+
+    def read_all() -> tuple[Numbering, Documents, Documents | None]:
+        numbering = Numbering(make_tokenizer(text.tokenizer))
+        return numbering, numbering.read(train.texts), numbering.read(test.texts) if test is not None else None
+
+    numbering, read, read_test = once("documents", (train, test, text.tokenizer), read_all)
     words, table = numbering.vocabulary(read, train_part, text.vocabulary_size)
 
     documents = read.renumbered(table, text.max_tokens)

@@ -50,6 +50,7 @@ class StageActor:
         self._outbox = Outbox()
         self._control = Control()
         self._loop: StageLoop | None = None
+        self._ports = Ports()
         self._stores: dict[str, dist.TCPStore] = {}
 
     def whereabouts(self) -> Whereabouts:
@@ -80,6 +81,15 @@ class StageActor:
     def request_stop(self) -> None:
         self._control.stop_requested = True
 
+    def close(self) -> None:
+        """Free everything that this process holds for the stage. All stages of the run have ended."""
+        self._executor.shutdown()
+        self._loop = None
+        self._ports.close()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        self._stores.clear()
+
     def _run(self, meeting: Meeting) -> None:
         assignment = self._assignment
         self._redirect_output()
@@ -96,10 +106,9 @@ class StageActor:
             joined_replicas = join_replicas(meeting.replicas, assignment, self._stores.get("replicas"), timeout_s)
         load_code(assignment)
         baseline = memory_baseline(device)
-        ports = Ports()
         if meeting.stages is not None and joined is not None:
             group, store = joined
-            ports = ports_of(assignment, network, device, group, store, meeting.stages, timeout_s)
+            self._ports = ports_of(assignment, network, device, group, store, meeting.stages, timeout_s)
         replicas = None
         if joined_replicas is not None:
             group, store = joined_replicas
@@ -110,7 +119,7 @@ class StageActor:
                 assignment,
                 network=network,
                 device=device,
-                ports=ports,
+                ports=self._ports,
                 clock=clock_for(assignment),
                 control=self._control,
                 emit=self._outbox.put,

@@ -18,6 +18,7 @@ from alray.graph.placement import Placement
 
 if TYPE_CHECKING:
     from alray.graph.actor import StageActor
+    from alray.graph.cluster import Bundle
     from alray.graph.rendezvous import Meeting
     from alray.stage.assignment import Assignment
     from alray.stage.telemetry import StageStatus
@@ -38,7 +39,7 @@ class Whereabouts:
 
 
 class StageProcess:
-    """A Ray actor that imports what a stage needs, and then becomes the stage it is told to be."""
+    """A Ray actor that imports what a stage needs, and then becomes the stage it is told to be; later another one."""
 
     def __init__(self) -> None:
         self._stage: StageActor
@@ -49,8 +50,10 @@ class StageProcess:
         import torch
 
         import alray.graph.actor  # noqa: F401
+        from alray.data.kept import keep_data
         from alray.device.memory_used import run_first_kernels
 
+        keep_data()  # all runs of this process are trials of one study
         gc.freeze()
         gc.enable()
         torch.set_num_threads(threads)
@@ -62,6 +65,14 @@ class StageProcess:
 
         self._stage = StageActor(assignment, run_token)
         return self._stage.whereabouts()
+
+    def forget(self) -> None:
+        """Be no stage any more. The process holds what it held after `load`."""
+        self._stage.close()
+        del self._stage
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
 
     def host_store(self, host: str, whose: str) -> int:
         return self._stage.host_store(host, whose)
@@ -112,6 +123,32 @@ class StageProcesses:
         for actor in self.actors:
             ray.kill(actor, no_restart=True)
         self.placement.release()
+
+
+class KeptProcesses:
+    """The stages' processes of the run that this process drove last. The next run on equal bundles takes them.
+
+    They end with this process, as all actors that it started.
+    """
+
+    def __init__(self) -> None:
+        self._kept: StageProcesses | None = None
+
+    def keep(self, processes: StageProcesses) -> None:
+        """Keep processes that are no stages any more."""
+        self._kept = processes
+
+    def take(self, bundles: Sequence[Bundle]) -> StageProcesses | None:
+        """Processes in such bundles; None if there are none. Kept ones in other bundles are ended."""
+        kept, self._kept = self._kept, None
+        if kept is None or kept.placement.bundles == tuple(bundles):
+            return kept
+        kept.end()
+        return None
+
+
+KEPT = KeptProcesses()
+"""Those of this process, which runs the trials of a study one after another."""
 
 
 def end_processes(places: Sequence[Whereabouts]) -> None:

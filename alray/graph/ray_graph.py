@@ -28,9 +28,18 @@ _LEAVING_S = 2.0
 class RayGraph(Graph):
     """Ray never restarts an actor and never repeats a call: after a failure the driver makes a new graph."""
 
-    def __init__(self, processes: Callable[[], StageProcesses], *, run_token: str) -> None:
-        """processes: gives one for each stage, replica by replica. run_token: content of the run folder's `.run`."""
-        self._begun, self._run_token = processes, run_token
+    def __init__(
+        self,
+        processes: Callable[[], StageProcesses],
+        *,
+        run_token: str,
+        keep: Callable[[StageProcesses], None] | None = None,
+    ) -> None:
+        """processes: gives one for each stage, replica by replica. run_token: content of the run folder's `.run`.
+
+        keep: takes the processes of stages that all came to their end on one host; None: they are ended too.
+        """
+        self._begun, self._run_token, self._keep = processes, run_token, keep
         self._processes: StageProcesses | None = None
         self._actors: list[Any] = []
         self._assignments: Sequence[Assignment] = ()
@@ -160,7 +169,31 @@ class RayGraph(Graph):
             if assignment.stage == 0:
                 actor.request_stop.remote()
 
+    def _came_to_its_end(self) -> bool:
+        """Whether every stage has finished without an error."""
+        return len(self._latest) == len(self._actors) > 0 and all(
+            status.finished and status.error is None for status in self._latest.values()
+        )
+
+    def _hand_on(self) -> bool:
+        """Give the processes to `keep`, if there is one and they can become other stages."""
+        one_host = len({place.node for place in self._places}) == 1  # gloo between hosts still waits for messages
+        if self._keep is None or self._processes is None or not one_host or not self._came_to_its_end():
+            return False
+        try:
+            self._call([actor.forget.remote() for actor in self._actors])
+        except StageError:
+            return False
+        self._keep(self._processes)
+        return True
+
     def close(self) -> None:
+        if not self._hand_on():
+            self._end()
+        self._actors, self._places, self._processes = [], [], None
+        self._polls.clear()
+
+    def _end(self) -> None:
         here = ray.get_runtime_context().get_node_id()
         for place, actor in enumerate(self._actors):
             if self._is_finished(place) and place not in self._dead:
@@ -171,5 +204,3 @@ class RayGraph(Graph):
         end_processes(self._places)
         if self._processes is not None:
             self._processes.placement.release()
-        self._actors, self._places, self._processes = [], [], None
-        self._polls.clear()

@@ -171,9 +171,11 @@ class RayEngine(ClusterEngine):
             self._begun.wait_until_loaded()
 
     def graph(self, plan: Plan) -> Graph:
+        from alray.graph.processes import KEPT
         from alray.graph.ray_graph import RayGraph
 
-        return RayGraph(lambda: self._processes(plan), run_token=self.run_token)
+        keep = KEPT.keep if self._given else None
+        return RayGraph(lambda: self._processes(plan), run_token=self.run_token, keep=keep)
 
     def _processes(self, plan: Plan) -> StageProcesses:
         """A process for each stage: those that were begun with the cluster, which the first plan takes, or new ones."""
@@ -181,11 +183,14 @@ class RayEngine(ClusterEngine):
         return begun or self._begin(plan.stages, plan.replicas)
 
     def _begin(self, stages: int, replicas: int) -> StageProcesses:
-        from alray.graph.processes import StageProcesses
+        from alray.graph.processes import KEPT, StageProcesses
 
+        bundles = stage_bundles(self._spec, stages, replicas)
+        if self._given and (kept := KEPT.take(bundles)) is not None:
+            return kept
         token = self.run_token
         names = [f"{token}-replica-{replica}-stage-{stage}" for replica in range(replicas) for stage in range(stages)]
-        placement = self._placement(stage_bundles(self._spec, stages, replicas))
+        placement = self._placement(bundles)
         return StageProcesses.begin(placement, names, threads=self._spec.resources.threads)
 
     def _placement(self, bundles: list[Bundle]) -> Placement:

@@ -36,6 +36,13 @@ class Ports:
         """Every sending end."""
         return tuple(end for end in (self.to_above, self.to_below, self.to_first) if end is not None)
 
+    def close(self) -> None:
+        """Free what all ends hold. Call it when all stages have ended."""
+        ends = (*self.senders, self.from_below, self.from_above, self.from_last, self.barrier, *self.wires.values())
+        for end in ends:
+            if end is not None:
+                end.close()
+
     def bytes_sent(self) -> dict[str, int]:
         """Bytes handed over so far, by edge."""
         total: dict[str, int] = {}

@@ -28,7 +28,7 @@ from alray.run.engines import stage_bundles
 from alray.spec.models import Spec
 from alray.spec.study.section import Asha
 from alray.spec.study.trials import with_values
-from alray.study.trial import Order, run_trial
+from alray.study.trial import Order, run_trial, settle_in
 
 Propose = Callable[[int], Mapping[str, Any]]
 """Gives the settings of a trial, by its number, when it is about to start."""
@@ -176,6 +176,8 @@ def run_trials(
         order = by_number[config[_NUMBER]]
         if _VALUES in config:
             order = replace(order, trial=with_values(order.trial, config[_VALUES]))
+        if order.one_process:
+            settle_in()
         run_trial(order, *reporting)
 
     def point_of(number: int) -> int:

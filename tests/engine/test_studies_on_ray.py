@@ -24,6 +24,20 @@ STUDY = """\
 study: tiny
 base: tiny.yaml
 """
+TELLING = '''
+
+class Telling(nn.Module):
+    """Prints the process that it is built in, which a stage writes to its log."""
+
+    def __init__(self, input, width):
+        super().__init__()
+        import os
+        print("process", os.getpid())
+        self.conv = nn.Conv2d(input[0], width, 1)
+
+    def forward(self, s, mask=None):
+        return self.conv(s)
+'''
 DYING = '''
 
 class Dying(nn.Module):
@@ -117,6 +131,32 @@ def test_a_trial_whose_process_or_stage_dies_is_a_result(
     assert dying_stage.reason.startswith("stage 1 died")
     assert (report.summary.status, report.summary.statuses) == ("finished", {"finished": 1, "failed": 2})
     assert [progress.ended for progress in seen] == [1, 2, 3]
+    assert left_behind() == []
+
+
+@pytest.mark.timeout(300)
+def test_stages_run_trial_after_trial_in_the_same_processes_until_one_dies(
+    workshop: Workshop, local_ray: None, watcher: Watcher
+) -> None:
+    with (workshop.folder / "own_blocks.py").open("a") as code:
+        code.write(TELLING + DYING)
+    telling, dying = (f"model.components.3.block: 'python:own_blocks.{name}'" for name in ("Telling", "Dying"))
+    naive = "method: {kind: backpropagation}, pipeline.schedule: naive"
+    variants = f"{{al: {{{telling}}}, bp: {{{telling}, {naive}}}, dying: {{{dying}}}, last: {{{telling}, seed: 4}}}}"
+    both = "set: {run.max_failures: 0, pipeline.stages: 2}\nmax_concurrent: 1\n"
+    path = study(workshop, f"{both}axes: {{variant: {variants}}}\n")
+    run_study(path, [], StudyOptions(study_dir=workshop.folder / "out"), watcher)
+    records = StudyFolder.open(workshop.folder / "out").records()
+    assert [record.status for record in records] == ["finished", "finished", "failed", "finished"]
+    for record in (records[0], records[1], records[3]):
+        alone = workshop.run(*record.overrides, name=f"alone-{record.number}").summary
+        assert record.summary is not None and record.summary.engine == "ray"
+        assert record.summary.weights_sha256 == alone.weights_sha256
+
+    def told(number: int) -> str:
+        return (workshop.folder / f"out/trials/{number:04d}/logs/stage-1.log").read_text().splitlines()[0]
+
+    assert told(0) == told(1) != told(3)
     assert left_behind() == []
 
 

@@ -1,0 +1,84 @@
+"""A process whose runs are trials of a study reads its data once; others read it for every run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from alray.data import kept, text_data
+from alray.data.dataset import Data, open_data
+from alray.data.digits import Digits
+from alray.data.documents import Numbering
+from alray.spec import data as spec
+
+
+def no_code(reference: str) -> type:
+    raise AssertionError(f"nothing to load: {reference}")
+
+
+@pytest.fixture
+def keeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(kept, "_kept", None)
+    kept.keep_data()
+    yield
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]:
+    """The first argument of each call of a method from now on."""
+    calls, real = [], getattr(owner, name)
+
+    def call(self: Any, *arguments: Any) -> Any:
+        calls.append(arguments[0])
+        return real(self, *arguments)
+
+    monkeypatch.setattr(owner, name, call)
+    return calls
+
+
+def digits(seed: int = 0, **keys: Any) -> Data:
+    return open_data(spec.Digits(source="digits", **keys), seed=seed, load=no_code)
+
+
+def documents(folder: Path, **keys: Any) -> Data:
+    files = {"train": folder / "train.csv", "test": folder / "test.csv"}
+    return open_data(spec.TextCsv(source="text_csv", batch_size=8, **files, **keys), seed=1, load=no_code)
+
+
+def same(left: Data, right: Data) -> bool:
+    """Whether the splits hold the same samples."""
+    pairs = zip(left.splits.values(), right.splits.values(), strict=True)
+    takes = [(a.take(range(len(a)))[0], b.take(range(len(b)))[0]) for a, b in pairs if a is not None and b is not None]
+    return len(takes) == 3 and all(torch.equal(a, b) for a, b in takes)
+
+
+def test_runs_of_one_set_share_it(keeping: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    apart = [digits(seed=seed, batch_size=size) for seed, size in ((0, 64), (1, 16))]
+    opened = counted(monkeypatch, Digits, "open")
+    assert all(same(data, digits(seed=seed)) for seed, data in enumerate(apart))
+    assert len(digits(train_fraction=0.5).train) == round(1293 * 0.5)
+    assert opened == []
+    digits(image_size=16)
+    assert opened == ["train", "test"]
+
+
+def test_without_being_asked_to_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "_kept", None)
+    opened = counted(monkeypatch, Digits, "open")
+    digits()
+    digits()
+    assert opened == ["train", "test"] * 2
+
+
+def test_texts_are_tokenised_once(keeping: None, monkeypatch: pytest.MonkeyPatch, text_files: Path) -> None:
+    first = documents(text_files)
+    tokenised = counted(monkeypatch, Numbering, "read")
+    again = documents(text_files, train_fraction=0.5)
+    assert (len(tokenised), len(again.train)) == (0, round(54 * 0.5))
+    assert same(first, documents(text_files)) and first.words == documents(text_files).words
+    monkeypatch.setattr(text_data, "make_tokenizer", lambda name: str.split)
+    documents(text_files, text={"tokenizer": "another", "max_tokens": 10})
+    assert len(tokenised) == 2
