@@ -45,7 +45,7 @@ def what_counts(records: Sequence[TrialRecord]) -> list[Any]:
     ]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_study_killed_at_five_random_moments_has_the_records_of_an_undisturbed_one(
     workshop: Workshop, cluster: Any, local_ray: None
 ) -> None:
@@ -71,7 +71,7 @@ def test_a_study_killed_at_five_random_moments_has_the_records_of_an_undisturbed
     assert left_behind() == []
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_two_studies_at_once_on_one_cluster_finish(workshop: Workshop, cluster: Any, local_ray: None) -> None:
     """Each of them could take all four processors."""
     path = study(workshop, "axes: {pipeline.stages: [1, 2, 4]}\nrepeats: 2\n")
@@ -93,7 +93,7 @@ def three_nodes(cluster: Any) -> Iterator[None]:
         cluster.remove_node(node)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_every_stage_has_a_bundle_of_its_trials_own_group(
     workshop: Workshop, cluster: Any, three_nodes: None, local_ray: None, monkeypatch: Any
 ) -> None:
@@ -145,7 +145,7 @@ def test_every_stage_has_a_bundle_of_its_trials_own_group(
     assert left_behind() == []
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_trials_on_several_nodes_end_in_the_same_bits(
     workshop: Workshop, cluster: Any, three_nodes: None, local_ray: None
 ) -> None:
@@ -161,7 +161,7 @@ def test_trials_on_several_nodes_end_in_the_same_bits(
     assert left_behind() == []
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_trials_that_asha_stops_leave_nothing_behind(workshop: Workshop, cluster: Any, local_ray: None) -> None:
     asha = "trial_scheduler: {kind: asha, grace_samples: 64, reduction_factor: 2}\nmax_concurrent: 1\n"
     path = study(workshop, f"set: {{run.epochs: 6}}\naxes: {{pipeline.stages: [1, 2]}}\n{SEARCH}{asha}")
@@ -172,7 +172,7 @@ def test_trials_that_asha_stops_leave_nothing_behind(workshop: Workshop, cluster
     assert left_behind() == []
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_killed_stage_trial_or_driver_leaves_no_process(workshop: Workshop, cluster: Any, local_ray: None) -> None:
     """Each is killed from outside, in the middle of a trial of two stages."""
     slow = ", ".join(key.replace("=", ": ") for key in LONG)
@@ -192,7 +192,7 @@ def test_a_killed_stage_trial_or_driver_leaves_no_process(workshop: Workshop, cl
         assert left_behind() == []
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_killed_study_takes_its_own_ray_with_it(workshop: Workshop, own_ray: None) -> None:
     slow = ", ".join(key.replace("=", ": ") for key in LONG)
     path, out = study(workshop, f"set: {{{slow}}}\naxes: {{pipeline.stages: [2]}}\n"), workshop.folder / "out"
