@@ -42,7 +42,7 @@ def run_spec(
     """Run a spec from its beginning, in a new run folder."""
     loaded = _load(spec_file, overrides, observer)
     with closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made:
-        planner = _planner(loaded, options.allow_code, observer)
+        planner = _planner(loaded, options.allow_code, observer, options.study)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
         planner.workload.code.copy_used(run_dir / "code")
@@ -82,13 +82,13 @@ def _load(spec_file: Path, overrides: list[str], observer: Observer) -> LoadedSp
     return loaded
 
 
-def _planner(loaded: LoadedSpec, allow_code: bool, observer: Observer) -> Planner:
+def _planner(loaded: LoadedSpec, allow_code: bool, observer: Observer, study: Path | None = None) -> Planner:
     observer.doing("loading torch")
     from alray.run.planning import Planner
 
     observer.doing("opening the data")
     code = UserCode(loaded.file.resolve().parent, allow_elsewhere=allow_code)
-    return Planner.open(loaded.spec, code, note=observer.note)
+    return Planner.open(loaded.spec, code, note=observer.note, study=study)
 
 
 def _run(

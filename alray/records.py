@@ -9,6 +9,7 @@ The docstring of a field is the definition of its figure. The pages, the termina
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from math import fsum
 from pathlib import Path
@@ -560,6 +561,6 @@ def write_json(path: Path, value: Any) -> None:
 
 def replace_file(path: Path, text: str) -> None:
     """Write a text file in one step: a reader finds the whole old file or the whole new one, never a part."""
-    temporary = path.with_name(path.name + ".partial")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.partial")  # two processes may write the same file
     temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
     temporary.replace(path)

@@ -122,7 +122,7 @@ def trials(result: dict[str, Any]) -> list[str]:
         f"{result['short']} mini-batches, all processes of the study together: the first, which starts them, and the "
         "median of the next ones, which use them again.",
         "",
-        "| repeat | imports | `import torch` | one stage, beside training | trials a minute | 2 stages, first | next |",
+        "| repeat | imports | `import torch` | one stage, warm | trials a minute | two stages, first | next |",
         "|---|---|---|---|---|---|---|",
     ]
     for number, entry in enumerate(result["repeats"], start=1):

@@ -54,6 +54,26 @@ class EncoderFacts:
         """Everything the encoder passes on, by name, `s` first."""
         return {"s": self.output} | self.gives_along
 
+    def as_json(self) -> dict[str, Any]:
+        """The facts as JSON, without the words of texts."""
+        return {
+            **vars(self),
+            "input": self.input.as_json(),
+            "output": self.output.as_json(),
+            "takes_along": {name: shape.as_json() for name, shape in self.takes_along.items()},
+            "gives_along": {name: shape.as_json() for name, shape in self.gives_along.items()},
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any], words: tuple[str, ...] | None) -> EncoderFacts:
+        """The facts of which `as_json` gave `value`. words: of the input."""
+        along = {
+            key: {name: Shape.from_json(shape) for name, shape in value[key].items()}
+            for key in ("takes_along", "gives_along")
+        }
+        shapes = {"input": Shape.from_json(value["input"], words), "output": Shape.from_json(value["output"])}
+        return cls(**{**value, **shapes, **along})
+
 
 class Encoder(nn.Module):
     """A block, with what must be known to run it exactly."""

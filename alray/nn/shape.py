@@ -37,6 +37,16 @@ class Shape(tuple[int, ...]):
         """Bytes of one sample."""
         return self.elements * self.dtype.itemsize
 
+    def as_json(self) -> list[int | str]:
+        """The sizes and the name of the type, without words."""
+        return [*self, str(self.dtype).removeprefix("torch.")]
+
+    @classmethod
+    def from_json(cls, value: list[int | str], words: tuple[str, ...] | None = None) -> Shape:
+        """The shape of which `as_json` gave `value`."""
+        *sizes, dtype = value
+        return cls((int(size) for size in sizes), getattr(torch, str(dtype)), words)
+
     def empty(self, samples: int, device: str | torch.device) -> torch.Tensor:
         """An uninitialised batch `[samples, *self]`."""
         return torch.empty((samples, *self), dtype=self.dtype, device=device)

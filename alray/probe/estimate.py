@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from alray.device import devices
 from alray.draws import put_back
@@ -65,6 +64,8 @@ def given_costs(estimated: Costs, given: Any) -> Costs:
 
 def _count(network: Network, index: int, batch_size: int, device: torch.device, threads: int) -> ComponentCosts:
     """Sizes of one component, and times as its work over an assumed rate."""
+    from torch.utils.flop_counter import FlopCounterMode  # with it comes Triton
+
     component = network.component(index, "meta")
     facts = network.encoders[index]
     exercise = component.exercise(

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 from alray.plan.plan import Plan
 from alray.records import EngineName, Record, Status, Summary, replace_file
 from alray.report.folder import read_run
-from alray.report.run_page import run_page
 from alray.report.summary import write_summary
-from alray.report.tensorboard import TensorBoard, write_tensorboard
-from alray.report.timeline import write_timeline
 
 if TYPE_CHECKING:
     from alray.stage.workload import Workload
@@ -44,6 +41,8 @@ def pages_of(run_dir: Path, *, wanted: bool) -> Iterator[Sequence[Callable[[Reco
     if not wanted:
         yield ()
         return
+    from alray.report.tensorboard import TensorBoard
+
     with closing(TensorBoard(run_dir / "tensorboard")) as board:
         yield (board.take,)
 
@@ -55,6 +54,10 @@ def make_report(run_dir: Path) -> Path:
     that do not exist yet are shown as not measured. Raises CheckpointError if `run_dir` is not a run folder, or if
     `spec.yaml`, `plan.json` or `records.jsonl` is missing or damaged.
     """
+    from alray.report.run_page import run_page
+    from alray.report.tensorboard import write_tensorboard
+    from alray.report.timeline import write_timeline
+
     run = read_run(run_dir)
     write_timeline(run, run_dir / "timeline.json")
     write_tensorboard(run.kept, run_dir / "tensorboard")

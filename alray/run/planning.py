@@ -22,7 +22,7 @@ from alray.probe.device_speed import SpeedTrial
 from alray.probe.estimate import estimate_costs, given_costs
 from alray.probe.measure import Surroundings, probe_costs
 from alray.run.engines import Engine, StageDevices
-from alray.run.kept_costs import kept_costs
+from alray.run.kept_costs import keep_encoders, kept_costs, kept_encoders
 from alray.run.memory import machine_memory_bytes, require_memory, stage_memory_limits
 from alray.run.micro_batches import with_micro_batches
 from alray.schedules.micro_batches import micro_batch_norm_fault
@@ -50,12 +50,25 @@ class Planner:
     workload: Workload
 
     @classmethod
-    def open(cls, spec: Spec, code: UserCode, *, note: Note = lambda line: None, trained: bool = False) -> Planner:
+    def open(
+        cls,
+        spec: Spec,
+        code: UserCode,
+        *,
+        note: Note = lambda line: None,
+        trained: bool = False,
+        study: Path | None = None,
+    ) -> Planner:
         """Open the workload of a spec (see `Workload.open`) and decide `pipeline.micro_batches: auto`.
 
+        study: the folder of a study, which keeps what is known of encoders for other runs of equal ones.
         Raises DataError, SpecError or PlanError for everything that can be found wrong without running.
         """
-        workload = Workload.open(spec, code, trained=trained)
+        if study is None:
+            workload = Workload.open(spec, code, trained=trained)
+        else:
+            workload = Workload.open(spec, code, known=partial(kept_encoders, study / "costs", spec))
+            keep_encoders(study / "costs", spec, workload.network.encoders)
         num_components = len(workload.network)
         if spec.pipeline.stages > num_components:
             raise PlanError(
@@ -83,8 +96,6 @@ class Planner:
         equal components.
         Raises PlanError if `probe` and a component is larger than this machine's memory.
         """
-        if probe and self.workload.device.type == "cpu":
-            require_memory(self.workload.network, machine_memory_bytes())
         given, num_components = self.workload.spec.pipeline.costs, len(self.workload.network)
         if given is not None:
             if len(given) != num_components:
@@ -93,6 +104,8 @@ class Planner:
                     key="pipeline.costs",
                     mend="give one entry for each component, or null to measure",
                 )
+            if probe:
+                self._require_memory()
             counted = self._estimate()
             wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
             return given_costs(counted, given)
@@ -104,7 +117,12 @@ class Planner:
             return kept_costs(study / "costs", self.workload.spec, surroundings, measure)
         return self._measure(surroundings, wait_until_quiet)
 
+    def _require_memory(self) -> None:
+        if self.workload.device.type == "cpu":
+            require_memory(self.workload.network, machine_memory_bytes())
+
     def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
+        self._require_memory()
         with (
             devices.settled(surroundings.threads, surroundings.deterministic, surroundings.device),
             self._batches() as batches,

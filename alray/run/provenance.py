@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from datetime import datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return done.stdout.strip()
 
 
+@cache
 def _packages() -> dict[str, str]:
     """The versions of what alray requires, as far as it is installed, and of what it uses through torchvision."""
     versions = {}

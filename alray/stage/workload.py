@@ -62,16 +62,25 @@ class Workload:
     network: Network
 
     @classmethod
-    def open(cls, spec: Spec, code: UserCode, *, trained: bool = False) -> Workload:
+    def open(
+        cls,
+        spec: Spec,
+        code: UserCode,
+        *,
+        trained: bool = False,
+        known: Callable[[Shape], Sequence[EncoderFacts]] = lambda sample: (),
+    ) -> Workload:
         """Open the data and compute the shapes of the network.
 
         code: loads the user's own classes. trained: the weights will come from a checkpoint, so initial values that a
-        spec takes from files are not read. Raises DataError or SpecError.
+        spec takes from files are not read. known: what is known already of the encoders, for samples of this shape; ():
+        nothing. Raises DataError or SpecError.
         """
         devices.pick(spec.resources.resolved_device)
         data = open_training_data(spec, code)
         facts = DataFacts.of(data)
-        return cls(spec, code, data, facts, network_of(spec, facts, code, trained=trained))
+        network = network_of(spec, facts, code, trained=trained, encoders=known(facts.sample))
+        return cls(spec, code, data, facts, network)
 
     @cached_property
     def device(self) -> torch.device:

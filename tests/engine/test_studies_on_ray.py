@@ -154,7 +154,8 @@ def test_stages_run_trial_after_trial_in_the_same_processes_until_one_dies(
         assert record.summary.weights_sha256 == alone.weights_sha256
 
     def told(number: int) -> str:
-        return (workshop.folder / f"out/trials/{number:04d}/logs/stage-1.log").read_text().splitlines()[0]
+        log = workshop.folder / f"out/trials/{number:04d}/logs/stage-1.log"
+        return next(line for line in log.read_text().splitlines() if line.startswith("process "))
 
     assert told(0) == told(1) != told(3)
     assert left_behind() == []
