@@ -15,7 +15,7 @@ from alray.errors import CheckpointError
 from alray.records import DepthAccuracy, EvaluationRecord, Writer
 from alray.report.compare import Comparison, Spread, compare_runs, spread
 from alray.report.compare_page import comparison_page, depth_curves, training_curves
-from alray.report.compare_tables import Table, accuracy_table, bag_table, blocks, cost_table, depth_table
+from alray.report.compare_tables import accuracy_table, bag_table, cost_table, depth_table
 from alray.report.summary import figures_of, summarise
 from alray.spec.yaml_text import write_yaml
 from alray.store import write_manifest
