@@ -256,17 +256,6 @@ def test_seconds_leave_every_start_out(given: ModuleType, add: Add) -> None:
     assert [at for at, _ in curve.points] == [2.0, pytest.approx(2.0 + 2.5)]
 
 
-def test_tables_are_cut_between_columns() -> None:
-    table = Table(("run", "validation", "test"), (("1", "0.5", "0.25"), ("2", "0.75", "0.5")))
-    assert blocks(table, 80) == [table]
-    assert blocks(table, len("run validation test")) == [table]
-    assert [block.head for block in blocks(table, len("run validation test") - 1)] == [
-        ("run", "validation"),
-        ("run", "test"),
-    ]
-    assert blocks(table, 1)[1].rows == (("1", "0.25"), ("2", "0.5"))
-
-
 def test_the_page_is_whole_without_a_network(add: Add) -> None:
     runs = [
         add("a", (0.5, 0.9), (0.8, 0.6), seed=0, name=HOSTILE),

@@ -26,8 +26,9 @@ def steps_to_target(results: Results) -> Exhibit | None:
     batch size. Perfect scaling ends at the largest batch size that takes at most 1.25 times the steps of that line.
     Maximal data parallelism begins where the steps are at most 1.1 times the fewest, if a larger batch size was tried.
     Between the two, returns diminish. The largest useful batch size is the last one that cut the steps by at least 20 %
-    for each doubling of the batch, compared with the fewest steps of the smaller ones. An open triangle stands at the budget of a batch size whose trials never reached the
-    target. The time counts training only: no start-up and no evaluations."""
+    for each doubling of the batch, compared with the fewest steps of the smaller ones. An open triangle stands at the
+    budget of a batch size whose trials never reached the target. The time counts training only: no start-up and no
+    evaluations."""
     if not results.is_of_batch_sizes:
         return None
     along = results.along(BATCH_SIZE)
