@@ -15,20 +15,19 @@ import altair as alt
 from alray.report.compare import Spread
 from alray.report.figure import DATA, Figure, Series
 
-MEASURED = "measured"
-"""The kind of rows that have points. Other kinds are lines only."""
+MEASURED, PREDICTED, IDEAL, PUBLISHED = "measured", "predicted", "ideal", "published"
+"""Kinds of rows. Those that were measured have points, the others are lines only."""
 
 BEYOND = "not reached"
 """The mark of a value that is larger than what is drawn: an open triangle, on no line."""
 
 _DASHES = {
     MEASURED: "",
-    "predicted": "6 4",
-    "ideal": "2 3",
-    "perfect scaling": "6 4",
+    PREDICTED: "6 4",
+    IDEAL: "2 3",
     "linear rule": "6 4",
     "square-root rule": "2 3",
-    "published": "10 3 2 3",
+    PUBLISHED: "10 3 2 3",
 }
 _SHAPES = ("circle", "square", "diamond", "cross", "triangle-down", "triangle-right")
 _ZOOM = "wheel![event.ctrlKey]"
@@ -77,7 +76,8 @@ class Curves:
 
     def figure(self, name: str, title: str, description: str, rows: list[dict[str, Any]]) -> Figure:
         """These curves, drawn of rows. For the arguments see `Figure`."""
-        return Figure(name, title, description, rows, self._drawing(), tuple(self.series), self._styles)
+        drawing = self._drawing(bars=any("low" in row for row in rows))
+        return Figure(name, title, description, rows, drawing, tuple(self.series), self._styles)
 
     @property
     def _styles(self) -> dict[str, str]:
@@ -89,29 +89,26 @@ class Curves:
         shapes = dict(zip((mark for mark in self.marks if mark != BEYOND), _SHAPES, strict=False))
         return shapes | ({BEYOND: "triangle-up"} if BEYOND in self.marks else {})
 
-    def _drawing(self) -> dict[str, Any]:
+    def _drawing(self, *, bars: bool) -> dict[str, Any]:
         """The parameter `hidden` holds the labels of the series that are not drawn."""
-        layers = [*(self._lines() if self.joined or len(self.kinds) > 1 else ()), *self._error_bars(), *self._points()]
+        layers = [*(self._lines() if self.joined else ()), *(self._error_bars() if bars else ()), *self._points()]
         chart = alt.layer(*layers, data=alt.NamedData(name=DATA))
         chart = chart.transform_filter("indexof(hidden, datum.series) < 0")
         zoom = alt.selection_interval(name="zoom", bind="scales", zoom=_ZOOM)
         return _plain(chart.add_params(alt.param(name="hidden", value=[]), zoom))
 
     def _lines(self) -> list[alt.Chart]:
-        dashes = alt.Scale(
-            domain=list(self.kinds),
-            range=[[int(each) for each in _DASHES[kind].split()] or [1, 0] for kind in self.kinds],
-        )
-        widths = alt.Scale(domain=list(self.kinds), range=[2 if kind == MEASURED else 1.3 for kind in self.kinds])
         drawn = alt.Chart().transform_filter(f"datum.mark !== '{BEYOND}'")
-        if not self.joined:
-            drawn = drawn.transform_filter(f"datum.kind !== '{MEASURED}'")
+        line = drawn.mark_line().encode(**self._placed(), detail=[f"{self.each}:N", "series:N"])
+        if len(self.kinds) == 1:
+            return [line]
+        patterns = [[int(each) for each in _DASHES[kind].split()] or [1, 0] for kind in self.kinds]
+        widths = [2 if kind == MEASURED else 1.3 for kind in self.kinds]
+        dashes, thick = (alt.Scale(domain=list(self.kinds), range=each) for each in (patterns, widths))
         return [
-            drawn.mark_line().encode(
-                **self._placed(),
+            line.encode(
                 strokeDash=alt.StrokeDash("kind:N", scale=dashes, title=None, legend=_legend(self.kinds)),
-                strokeWidth=alt.StrokeWidth("kind:N", scale=widths, legend=None),
-                detail=[f"{self.each}:N", "series:N"],
+                strokeWidth=alt.StrokeWidth("kind:N", scale=thick, legend=None),
             )
         ]
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,10 @@ class Figure:
         drawn = coloured({**self.drawing, **_SIZE, "title": self.title, "background": "--paper"}, light_colours())
         spec = {**self.spec, **drawn}
         svg: str = vl_convert.vegalite_to_svg(spec, config=coloured(THEME, light_colours()), allowed_base_urls=[])
-        return svg
+        # Vega counts the clips of all drawings of a process. Equal figures have equal files.
+        names = {name: f"clip{place}" for place, name in enumerate(dict.fromkeys(re.findall(r'id="(clip\d+)"', svg)))}
+        svg = re.sub(r"\bclip\d+\b(?=[\")])", lambda found: names.get(found[0], found[0]), svg)
+        return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(self.description, quote=True)}" ', 1)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ class Published:
     seconds: dict[int, float]
 
 
-PUBLISHED = (
+CURVES = (
     Published(
         "thesis: AL",
         THESIS,

@@ -4,13 +4,14 @@
   const theme = JSON.parse(document.getElementById("theme").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
 
-  // A drawing with colours in the place of their names, such as --ink. The rows are left as they are.
+  // A drawing with colours in the place of their names, such as --ink, and without legends, which the page has itself.
+  // The rows are left as they are.
   function coloured(value, style) {
     if (typeof value === "string") return /^--\w+$/.test(value) ? style.getPropertyValue(value).trim() || value : value;
     if (Array.isArray(value)) return value.map(each => coloured(each, style));
     if (value === null || typeof value !== "object") return value;
-    return Object.fromEntries(
-      Object.entries(value).map(([key, each]) => [key, key === "datasets" ? each : coloured(each, style)]));
+    return Object.fromEntries(Object.entries(value).map(([key, each]) =>
+      [key, key === "datasets" ? each : key === "legend" ? null : coloured(each, style)]));
   }
 
   function hidden(figure) {
@@ -19,7 +20,7 @@
 
   async function draw(figure) {
     const spec = JSON.parse(figure.querySelector("script").textContent);
-    const config = {...theme, background: "transparent", legend: {disable: true}};
+    const config = {...theme, background: "transparent"};
     const sized = {width: "container", height: 320, autosize: {type: "fit", contains: "padding"}};
     const style = getComputedStyle(document.documentElement);
     const tooltip = {theme: dark.matches ? "dark" : "light"};

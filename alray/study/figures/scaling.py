@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar
+from alray.report.drawing import IDEAL, MEASURED, PREDICTED, PUBLISHED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure, Series
-from alray.study.published import PUBLISHED, Published
+from alray.study.published import CURVES, Published
 from alray.study.results import Results
 from alray.study.scaling import Place, Scaling
 
-_PREDICTED, _IDEAL, _PUBLISHED = "predicted", "ideal", "published"
-_KINDS = (MEASURED, _PREDICTED, _IDEAL, _PUBLISHED)
+_KINDS = (MEASURED, PREDICTED, IDEAL, PUBLISHED)
 _BACKPROPAGATION = "backpropagation"
 _TELLS = {"series": "series", "step_time_s": "step time, s", "seeds": "seeds"}
 _SOFT = "--soft"
@@ -66,9 +65,9 @@ def _times(found: Scaling) -> list[dict[str, Any]]:
             measured = {"step_time_s": place.step_time_s.mean, "seeds": place.row.seeds, **error_bar(place.step_time_s)}
             rows.append(_row(label, MEASURED, place.devices, **measured))
             if place.predicted_s is not None:
-                rows.append(_row(label, _PREDICTED, place.devices, step_time_s=place.predicted_s))
+                rows.append(_row(label, PREDICTED, place.devices, step_time_s=place.predicted_s))
             fewer = 1.0 if found.weak else first.devices / place.devices
-            rows.append(_row(label, _IDEAL, place.devices, step_time_s=first.step_time_s.mean * fewer))
+            rows.append(_row(label, IDEAL, place.devices, step_time_s=first.step_time_s.mean * fewer))
     return rows
 
 
@@ -86,14 +85,14 @@ def _gains(found: Scaling, name: Literal["speed_up", "efficiency"]) -> list[dict
             rows.append(_row(label, MEASURED, place.devices, **{name: value}, **told))
             if first.predicted_s is not None and place.predicted_s is not None:
                 predicted = getattr(found.gain(first.predicted_s, place.predicted_s, more), name)
-                rows.append(_row(label, _PREDICTED, place.devices, **{name: predicted}))
+                rows.append(_row(label, PREDICTED, place.devices, **{name: predicted}))
     for devices in sorted({fewest, most}):
-        rows.append(_row(_IDEAL, _IDEAL, devices, **{name: devices / fewest if name == "speed_up" else 1.0}))
+        rows.append(_row(IDEAL, IDEAL, devices, **{name: devices / fewest if name == "speed_up" else 1.0}))
     for one in _shown(found):
         for devices, seconds in one.seconds.items():
             if devices <= most:
                 value = getattr(found.gain(one.seconds[1], seconds, devices), name)
-                rows.append(_row(one.label, _PUBLISHED, devices, **{name: value}))
+                rows.append(_row(one.label, PUBLISHED, devices, **{name: value}))
     return rows
 
 
@@ -114,13 +113,13 @@ def _beside(found: Scaling) -> Iterator[dict[str, Any]]:
         for devices in sorted(al.seconds.keys() & bp.seconds.keys()):
             if devices <= most:
                 ratio = bp.seconds[devices] / al.seconds[devices]
-                yield _row(f"{bp.label} / AL", _PUBLISHED, devices, ratio=ratio)
+                yield _row(f"{bp.label} / AL", PUBLISHED, devices, ratio=ratio)
 
 
 def _shown(found: Scaling) -> list[Published]:
     """The published curves of this scaling. They begin at one stage."""
     from_one = found.devices == "stages" and all(places[0].devices == 1 for places in found.series.values())
-    return [one for one in PUBLISHED if one.weak is found.weak and from_one]
+    return [one for one in CURVES if one.weak is found.weak and from_one]
 
 
 def _is_backpropagation(places: Sequence[Place]) -> bool:

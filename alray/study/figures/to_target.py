@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from alray.report.drawing import BEYOND, MEASURED, Curves, Scale, colours_of, error_bar
+from alray.report.drawing import BEYOND, IDEAL, MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure, Series, file_name
 from alray.report.table import Table
 from alray.report.text import NOT_MEASURED, number
@@ -22,7 +22,7 @@ _TELLS = {"series": "series", "reached": "seeds that reached it", "trials": "tri
 
 def steps_to_target(results: Results) -> Exhibit | None:
     """How many mini-batches, and how much time, the best settings of each batch size take to reach the target on
-    validation (Shallue et al. 2019, JMLR 20(112), section 4.1). The dashed line is perfect scaling from the smallest
+    validation (Shallue et al. 2019, JMLR 20(112), section 4.1). The dotted line is perfect scaling from the smallest
     batch size. Perfect scaling ends at the largest batch size that takes at most 1.25 times the steps of that line.
     Maximal data parallelism begins where the steps are at most 1.1 times the fewest, if a larger batch size was tried.
     Between the two, returns diminish. The largest useful batch size is the last one that cut the steps by at least 20 %
@@ -40,7 +40,7 @@ def steps_to_target(results: Results) -> Exhibit | None:
         Scale("batch_size", "batch size", base=2, ticks=sizes),
         Scale("steps", "mini-batches to the target", base=2),
         colours,
-        kinds=(MEASURED, "perfect scaling"),
+        kinds=(MEASURED, IDEAL),
         marks=_marks(rows),
         tells={"mark": "regime", **_TELLS},
     )
@@ -179,7 +179,7 @@ def _way(label: str, rows: Sequence[Row], found: Regimes | None) -> Iterator[dic
             size = row.point[BATCH_SIZE]
             if size >= min(steps):
                 ideal = perfect_steps(steps, size)
-                yield {"series": label, "kind": "perfect scaling", "batch_size": size, "steps": ideal}
+                yield {"series": label, "kind": IDEAL, "batch_size": size, "steps": ideal}
 
 
 def _marks(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
