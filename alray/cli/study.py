@@ -113,7 +113,7 @@ def _dry_run(streams: Terminal, spec: Path, overrides: list[str], allow_code: bo
         streams.answer({"study": loaded.study.study, "points": [asdict(one) for one in found], "trials": trials})
         return
     from alray.cli.report_text import print_table
-    from alray.report.compare_tables import Table
+    from alray.report.table import Table
 
     rows = []
     for one in found:
