@@ -17,8 +17,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
+from threading import Event, Thread
 from typing import Any
 
 import psutil
@@ -34,6 +36,7 @@ _PAIRS = 5
 _SLOTS = 2
 _TRIALS = 30
 _OF_TWO_STAGES = 4
+_LOOKING_S = 0.1
 
 
 def imports() -> dict[str, float]:
@@ -74,15 +77,34 @@ def _own_s() -> float:
     return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, whose))
 
 
-def _tree_s() -> float:
-    """Processor seconds of all processes below this one, of those that have ended too."""
-    total = 0.0
-    for process in psutil.Process().children(recursive=True):
-        try:
-            total += sum(process.cpu_times()[:4])
-        except psutil.NoSuchProcess:
-            continue
-    return total
+class Processors:
+    """Counts the processor seconds of all processes below this one. Ray does not count those of its ended workers, so
+    a thread looks at every process again and again."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, float], float] = {}
+        self._ended = Event()
+        self._looking = Thread(target=self._look_on, daemon=True)
+
+    def _look_on(self) -> None:
+        while not self._ended.wait(_LOOKING_S):
+            self.look()
+
+    def look(self) -> float:
+        """The sum until now, of processes that have ended too."""
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                used = process.cpu_times()
+                self._seen[process.pid, process.create_time()] = used.user + used.system
+        return sum(self._seen.copy().values())
+
+    def __enter__(self) -> Processors:
+        self._looking.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._looking.join()
 
 
 def study(folder: Path, *overrides: str) -> dict[str, Any]:
@@ -97,11 +119,13 @@ def study(folder: Path, *overrides: str) -> dict[str, Any]:
         summary = progress.record.summary
         assert summary is not None and summary.step_time_s is not None, progress.record.reason
         ends.append(time.monotonic())
-        used.append(_tree_s() + _own_s())
+        used.append(processors.look() + _own_s())
         step_times.append(summary.step_time_s)
 
-    began = time.monotonic()
-    run_study(STUDY, list(overrides), StudyOptions(study_dir=folder), Watcher(lambda line: None, ended))
+    began, began_s = time.monotonic(), _own_s()
+    with Processors() as processors:
+        run_study(STUDY, list(overrides), StudyOptions(study_dir=folder), Watcher(lambda line: None, ended))
+    used = [each - began_s for each in used]
     return {"ends_s": [end - began for end in ends], "processor_s": used, "step_times_s": step_times}
 
 
