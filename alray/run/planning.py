@@ -89,14 +89,13 @@ class Planner:
         """The costs of the components: given in the spec, else measured here if `probe`, else estimated.
 
         wait_until_quiet: see `probe_costs`. study: the folder of a study, which keeps measured costs for other runs of
-        equal components.
-        Raises PlanError if `probe` and a component is larger than this machine's memory.
+        equal components. Raises PlanError if `probe` and a component is larger than this machine's memory.
         """
-        given, num_components = self.workload.spec.pipeline.costs, len(self.workload.network)
+        given = self.workload.spec.pipeline.costs
         if given is not None:
-            if len(given) != num_components:
+            if len(given) != len(self.workload.network):
                 raise PlanError(
-                    f"pipeline.costs has {len(given)} entries, the model has {num_components} components",
+                    f"pipeline.costs has {len(given)} entries, the model has {len(self.workload.network)} components",
                     key="pipeline.costs",
                     mend="give one entry for each component, or null to measure",
                 )
