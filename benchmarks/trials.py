@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
@@ -36,7 +36,7 @@ _PAIRS = 5
 _SLOTS = 2
 _TRIALS = 30
 _OF_TWO_STAGES = 4
-_LOOKING_S = 0.1
+_LOOKING_S = 0.5
 
 
 def imports() -> dict[str, float]:
@@ -107,8 +107,11 @@ class Processors:
         self._looking.join()
 
 
-def study(folder: Path, *overrides: str) -> dict[str, Any]:
-    """Run a study on Ray; when each trial ended, the processor seconds of all processes by then, and the step times."""
+def study(folder: Path, *overrides: str, look: Callable[[], float] = lambda: 0.0) -> dict[str, list[float]]:
+    """Run a study on Ray; when each trial ended, the processor seconds of all processes by then, and the step times.
+
+    look: gives the processor seconds of the processes below this one.
+    """
     from alray.study.study import Progress, StudyOptions, Watcher, run_study
 
     ends: list[float] = []
@@ -119,13 +122,11 @@ def study(folder: Path, *overrides: str) -> dict[str, Any]:
         summary = progress.record.summary
         assert summary is not None and summary.step_time_s is not None, progress.record.reason
         ends.append(time.monotonic())
-        used.append(processors.look() + _own_s())
+        used.append(look() + _own_s() - began_s)
         step_times.append(summary.step_time_s)
 
     began, began_s = time.monotonic(), _own_s()
-    with Processors() as processors:
-        run_study(STUDY, list(overrides), StudyOptions(study_dir=folder), Watcher(lambda line: None, ended))
-    used = [each - began_s for each in used]
+    run_study(STUDY, list(overrides), StudyOptions(study_dir=folder), Watcher(lambda line: None, ended))
     return {"ends_s": [end - began for end in ends], "processor_s": used, "step_times_s": step_times}
 
 
@@ -144,8 +145,10 @@ def measured() -> dict[str, Any]:
         tried = study(place / "tried", f"set.run.steps={round(TRIAL_S / found['warm']['mini_batch_s'])}", "repeats=4")
         steps = round(TRIAL_S / median(tried["step_times_s"]))
         ran = study(place / "rate", f"set.run.steps={steps}", f"repeats={_TRIALS}")
-        found["rate"] = {**ran, "steps": steps, "a_minute": a_minute(ran["ends_s"])}
-        two = study(place / "two", "set.pipeline={stages: 2}", f"set.run.steps={_SHORT}", f"repeats={_OF_TWO_STAGES}")
+        found["rate"] = {"steps": steps, "ends_s": ran["ends_s"], "a_minute": a_minute(ran["ends_s"])}
+        of_two = ("set.pipeline={stages: 2}", f"set.run.steps={_SHORT}", f"repeats={_OF_TWO_STAGES}")
+        with Processors() as processors:
+            two = study(place / "two", *of_two, look=processors.look)
         between = [later - earlier for earlier, later in zip(two["processor_s"], two["processor_s"][1:], strict=False)]
         found["two_stages"] = {"first_s": two["processor_s"][0], "next_s": median(between)}
     return found
