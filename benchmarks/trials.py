@@ -16,9 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
+from threading import Event, Thread
 from typing import Any
 
 import psutil
@@ -34,6 +36,7 @@ _PAIRS = 5
 _SLOTS = 2
 _TRIALS = 30
 _OF_TWO_STAGES = 4
+_LOOKING_S = 0.5
 
 
 def imports() -> dict[str, float]:
@@ -74,19 +77,41 @@ def _own_s() -> float:
     return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, whose))
 
 
-def _tree_s() -> float:
-    """Processor seconds of all processes below this one, of those that have ended too."""
-    total = 0.0
-    for process in psutil.Process().children(recursive=True):
-        try:
-            total += sum(process.cpu_times()[:4])
-        except psutil.NoSuchProcess:
-            continue
-    return total
+class Processors:
+    """Counts the processor seconds of all processes below this one. Ray does not count those of its ended workers, so
+    a thread looks at every process again and again."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, float], float] = {}
+        self._ended = Event()
+        self._looking = Thread(target=self._look_on, daemon=True)
+
+    def _look_on(self) -> None:
+        while not self._ended.wait(_LOOKING_S):
+            self.look()
+
+    def look(self) -> float:
+        """The sum until now, of processes that have ended too."""
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                used = process.cpu_times()
+                self._seen[process.pid, process.create_time()] = used.user + used.system
+        return sum(self._seen.copy().values())
+
+    def __enter__(self) -> Processors:
+        self._looking.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._looking.join()
 
 
-def study(folder: Path, *overrides: str) -> dict[str, Any]:
-    """Run a study on Ray; when each trial ended, the processor seconds of all processes by then, and the step times."""
+def study(folder: Path, *overrides: str, look: Callable[[], float] = lambda: 0.0) -> dict[str, list[float]]:
+    """Run a study on Ray; when each trial ended, the processor seconds of all processes by then, and the step times.
+
+    look: gives the processor seconds of the processes below this one.
+    """
     from alray.study.study import Progress, StudyOptions, Watcher, run_study
 
     ends: list[float] = []
@@ -97,10 +122,10 @@ def study(folder: Path, *overrides: str) -> dict[str, Any]:
         summary = progress.record.summary
         assert summary is not None and summary.step_time_s is not None, progress.record.reason
         ends.append(time.monotonic())
-        used.append(_tree_s() + _own_s())
+        used.append(look() + _own_s() - began_s)
         step_times.append(summary.step_time_s)
 
-    began = time.monotonic()
+    began, began_s = time.monotonic(), _own_s()
     run_study(STUDY, list(overrides), StudyOptions(study_dir=folder), Watcher(lambda line: None, ended))
     return {"ends_s": [end - began for end in ends], "processor_s": used, "step_times_s": step_times}
 
@@ -120,8 +145,10 @@ def measured() -> dict[str, Any]:
         tried = study(place / "tried", f"set.run.steps={round(TRIAL_S / found['warm']['mini_batch_s'])}", "repeats=4")
         steps = round(TRIAL_S / median(tried["step_times_s"]))
         ran = study(place / "rate", f"set.run.steps={steps}", f"repeats={_TRIALS}")
-        found["rate"] = {**ran, "steps": steps, "a_minute": a_minute(ran["ends_s"])}
-        two = study(place / "two", "set.pipeline={stages: 2}", f"set.run.steps={_SHORT}", f"repeats={_OF_TWO_STAGES}")
+        found["rate"] = {"steps": steps, "ends_s": ran["ends_s"], "a_minute": a_minute(ran["ends_s"])}
+        of_two = ("set.pipeline={stages: 2}", f"set.run.steps={_SHORT}", f"repeats={_OF_TWO_STAGES}")
+        with Processors() as processors:
+            two = study(place / "two", *of_two, look=processors.look)
         between = [later - earlier for earlier, later in zip(two["processor_s"], two["processor_s"][1:], strict=False)]
         found["two_stages"] = {"first_s": two["processor_s"][0], "next_s": median(between)}
     return found

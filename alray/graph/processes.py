@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import ray
+from ray.exceptions import GetTimeoutError, RayActorError
 
 from alray.graph.placement import Placement
 
@@ -118,6 +119,14 @@ class StageProcesses:
         """Wait until every process has imported what it needs, or has failed to: whoever reads `loaded` learns that."""
         ray.wait(list(self.loaded), num_returns=len(self.loaded), timeout=_LOADING_S)
 
+    def all_answer(self) -> bool:
+        """Whether every process still answers."""
+        try:
+            ray.get([actor.__ray_ready__.remote() for actor in self.actors], timeout=_ENDING_S)
+        except (RayActorError, GetTimeoutError):
+            return False
+        return True
+
     def end(self) -> None:
         """End the processes and free their room."""
         for actor in self.actors:
@@ -139,9 +148,9 @@ class KeptProcesses:
         self._kept = processes
 
     def take(self, bundles: Sequence[Bundle]) -> StageProcesses | None:
-        """Processes in such bundles; None if there are none. Kept ones in other bundles are ended."""
+        """Processes in such bundles that are all alive; None if there are none. Other kept ones are ended."""
         kept, self._kept = self._kept, None
-        if kept is None or kept.placement.bundles == tuple(bundles):
+        if kept is None or (kept.placement.bundles == tuple(bundles) and kept.all_answer()):
             return kept
         kept.end()
         return None

@@ -64,11 +64,7 @@ class Planner:
         study: the folder of a study, which keeps what is known of encoders for other runs of equal ones.
         Raises DataError, SpecError or PlanError for everything that can be found wrong without running.
         """
-        if study is None:
-            workload = Workload.open(spec, code, trained=trained)
-        else:
-            workload = Workload.open(spec, code, known=partial(kept_encoders, study / "costs", spec))
-            keep_encoders(study / "costs", spec, workload.network.encoders)
+        workload = Workload.open(spec, code, trained=trained) if study is None else _open_trial(spec, code, study)
         num_components = len(workload.network)
         if spec.pipeline.stages > num_components:
             raise PlanError(
@@ -93,19 +89,18 @@ class Planner:
         """The costs of the components: given in the spec, else measured here if `probe`, else estimated.
 
         wait_until_quiet: see `probe_costs`. study: the folder of a study, which keeps measured costs for other runs of
-        equal components.
-        Raises PlanError if `probe` and a component is larger than this machine's memory.
+        equal components. Raises PlanError if `probe` and a component is larger than this machine's memory.
         """
-        given, num_components = self.workload.spec.pipeline.costs, len(self.workload.network)
+        given = self.workload.spec.pipeline.costs
         if given is not None:
-            if len(given) != num_components:
+            if len(given) != len(self.workload.network):
                 raise PlanError(
-                    f"pipeline.costs has {len(given)} entries, the model has {num_components} components",
+                    f"pipeline.costs has {len(given)} entries, the model has {len(self.workload.network)} components",
                     key="pipeline.costs",
                     mend="give one entry for each component, or null to measure",
                 )
             if probe:
-                self._require_memory()
+                _require_memory(self.workload)
             counted = self._estimate()
             wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
             return given_costs(counted, given)
@@ -117,12 +112,8 @@ class Planner:
             return kept_costs(study / "costs", self.workload.spec, surroundings, measure)
         return self._measure(surroundings, wait_until_quiet)
 
-    def _require_memory(self) -> None:
-        if self.workload.device.type == "cpu":
-            require_memory(self.workload.network, machine_memory_bytes())
-
     def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
-        self._require_memory()
+        _require_memory(self.workload)
         with (
             devices.settled(surroundings.threads, surroundings.deterministic, surroundings.device),
             self._batches() as batches,
@@ -299,6 +290,18 @@ class Planner:
         data = self.workload.data
         splits = [split for split in ("validation", "test") if data.splits.get(split) is not None]
         return sum(len(EvaluationBatches(data, split)) for split in splits)
+
+
+def _open_trial(spec: Spec, code: UserCode, study: Path) -> Workload:
+    """The workload of a trial. The study keeps what is found of its encoders."""
+    workload = Workload.open(spec, code, known=partial(kept_encoders, study / "costs", spec))
+    keep_encoders(study / "costs", spec, workload.network.encoders)
+    return workload
+
+
+def _require_memory(workload: Workload) -> None:
+    if workload.device.type == "cpu":
+        require_memory(workload.network, machine_memory_bytes())
 
 
 def _require_whole_norms(spec: Spec, network: Network) -> None:

@@ -16,7 +16,7 @@ def entry(import_s: float, trial_s: float, a_minute: float) -> dict[str, Any]:
         "import_s": import_s,
         "torch_s": 1.2,
         "warm": {"first_s": 2.0, "trial_s": trial_s, "mini_batch_s": 0.004},
-        "rate": {"a_minute": a_minute, "ends_s": [], "processor_s": [], "step_times_s": [], "steps": 700},
+        "rate": {"a_minute": a_minute, "ends_s": [], "steps": 700},
         "two_stages": {"first_s": 16.0, "next_s": 1.25},
     }
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from alray.data import kept
 from alray.spec.study.loading import load_study
 from alray.study.folder import StudyFolder
 from alray.study.trial import Order, run_trial
@@ -35,6 +36,18 @@ def in_this_process(folder: StudyFolder, study: Path, *numbers: int, target: flo
     for number in numbers:
         order = Order(loaded.trials[number], folder, loaded.study.base, True, False, target, False)
         run_trial(order)
+
+
+def test_a_trial_in_a_used_process_is_the_run_of_its_overrides(
+    alray: Callable[..., Any], study: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "_kept", {})  # as in a process of trials
+    folder = StudyFolder.make(load_study(study), Path("out"))
+    in_this_process(folder, study, 0, 1, 2)
+    monkeypatch.setattr(kept, "_kept", None)
+    for record in folder.records():
+        alone = alray("run", "x.yaml", *record.overrides, "--inline", "--json", "--run-dir", f"{record.number}").json
+        assert record.summary is not None and record.summary.weights_sha256 == alone["weights_sha256"]
 
 
 def test_a_dry_run_lists_points_and_predicts(alray: Callable[..., Any], study: Path) -> None:
