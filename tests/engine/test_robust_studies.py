@@ -33,7 +33,7 @@ SEARCH = "search: {kind: optuna, trials: 5, space: {optimizer.lr: {loguniform: [
 def wait_for_steps(out: Path, driver: subprocess.Popen[bytes]) -> None:
     """Wait until the first trial of a study trains."""
     records = out / "trials/0000/records.jsonl"
-    while not records.exists() or '"step"' not in records.read_text(encoding="utf-8"):
+    while not records.exists() or '"kind":"steps"' not in records.read_text(encoding="utf-8"):
         assert driver.poll() is None
         time.sleep(0.05)
 
@@ -121,8 +121,9 @@ def test_every_stage_has_a_bundle_of_its_trials_own_group(
         class Stage:
             def where(self) -> dict[str, Any]:
                 context = ray.get_runtime_context()
-                bundles = [name.split("_group_")[1] for name in ray.get_resource_ids() if name.startswith("CPU_group_")]
-                return {"node": context.get_node_id(), "bundles": sorted(bundles), "process": os.getpid()}
+                resources = ray._private.worker.global_worker.core_worker.resource_ids()
+                bundles = sorted(name.split("_group_")[1] for name in resources if name.startswith("CPU_group_"))
+                return {"node": context.get_node_id(), "bundles": bundles, "process": os.getpid()}
 
         spec = load_study(order.folder.path / "study.yaml").spec_of(order.trial)
         bundles = stage_bundles(spec, spec.pipeline.stages, spec.replicas.count)
@@ -151,10 +152,12 @@ def test_every_stage_has_a_bundle_of_its_trials_own_group(
         assert found["offset"] == 0  # Ray has dropped the empty bundle of the trial's own process
         assert [process["node"] for process in processes] == found["nodes"]
         for place, process in enumerate(processes):
-            assert process["bundles"] == [found["group"], f"{place}_{found['group']}"]
+            assert set(process["bundles"]) == {found["group"], f"{place}_{found['group']}"}
         groups.add(found["group"])
         spread = max(spread, len(set(found["nodes"])))
-    assert len(groups) == len(shapes)
+    assert (
+        len(groups) == len(shapes) - 1
+    )  # six stages and three times two ask for the same, and use it one after another
     assert spread == 3
     assert left_behind() == []
 
@@ -211,7 +214,7 @@ def test_a_killed_study_takes_its_own_ray_with_it(workshop: Workshop, own_ray: N
     driver = begin(None, path, "--study-dir", out)
     wait_for_steps(out, driver)
     begun = psutil.Process(driver.pid).children(recursive=True)
-    assert [process.name() for process in begun].count("ray::Stage") == 2
+    assert sum(process.name().startswith("ray::Stage") for process in begun) == 2
     driver.kill()
     driver.wait()
     _, alive = psutil.wait_procs(begun, timeout=15)
