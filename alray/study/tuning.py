@@ -72,9 +72,9 @@ class _Watch(Callback):
         self._ended(trial.config[_NUMBER], None)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        error = trial.get_pickled_error() or trial.get_error()
-        lines = str(error).strip().splitlines() or ["no message"]
-        self._ended(trial.config[_NUMBER], f"the process of the trial ended: {lines[-1].strip()}")
+        # Not `get_error`: it reads the copy of this file that Tune makes later.
+        *_, last = Path(trial.error_file).read_text(encoding="utf-8").strip().splitlines()
+        self._ended(trial.config[_NUMBER], f"the process of the trial ended: {last.strip()}")
 
 
 class AshaPerPoint(FIFOScheduler):

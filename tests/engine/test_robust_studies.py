@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -23,8 +24,18 @@ from .conftest import LONG, Workshop
 from .test_studies_on_ray import begin, left_behind, processes_of_trials, study
 
 pytestmark = pytest.mark.full
+RAYS_AGENTS = {"ray::DashboardAgent", "ray::RuntimeEnvAgent"}
+"""Ray ends them a minute after a node has died: before that they try to tell a GCS that has died with it."""
 QUIET = Watcher(lambda line: None, lambda progress: None)
-SEARCH = "search: {kind: optuna, trials: 4, space: {optimizer.lr: {loguniform: [1.0e-4, 1.0e-1]}}}\n"
+SEARCH = "search: {kind: optuna, trials: 5, space: {optimizer.lr: {loguniform: [1.0e-4, 1.0e-1]}}}\n"
+
+
+def wait_for_steps(out: Path, driver: subprocess.Popen[bytes]) -> None:
+    """Wait until the first trial of a study trains."""
+    records = out / "trials/0000/records.jsonl"
+    while not records.exists() or '"kind":"steps"' not in records.read_text(encoding="utf-8"):
+        assert driver.poll() is None
+        time.sleep(0.05)
 
 
 def what_counts(records: Sequence[TrialRecord]) -> list[Any]:
@@ -49,24 +60,26 @@ def what_counts(records: Sequence[TrialRecord]) -> list[Any]:
 def test_a_study_killed_at_five_random_moments_has_the_records_of_an_undisturbed_one(
     workshop: Workshop, cluster: Any, local_ray: None
 ) -> None:
-    setup = "set: {run.epochs: 6, model.components.2.sleep_s: 0.02}\naxes: {pipeline.stages: [1, 2]}\n"
+    setup = "set: {run.epochs: 6, model.components.2.sleep_s: 0.05}\naxes: {pipeline.stages: [1, 2]}\n"
     path = study(workshop, f"{setup}{SEARCH}max_concurrent: 1\ntarget: {{metric: validation_accuracy, above: 0.9}}\n")
     run_study(path, [], StudyOptions(study_dir=workshop.folder / "undisturbed"), QUIET)
-    out, moments, ended = workshop.folder / "killed", random.Random(14), []
+    out, moments, ended = workshop.folder / "killed", random.Random(16), []
     for kill in range(5):
         process = begin(cluster, *([path, "--study-dir", out] if kill == 0 else ["--resume", out]))
-        while not (out / "tune").exists() and process.poll() is None:
+        until = (ended[-1] if ended else 0) + moments.choice([0, 1, 2])
+        while not (out / "tune").exists() or len(list(out.glob("trials/*/trial.json"))) < until:
+            assert process.poll() is None
             time.sleep(0.02)
-        time.sleep(moments.uniform(0, 5))
+        time.sleep(moments.uniform(0, 3))
         assert process.poll() is None, "the study ended before it was killed"
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
         ended.append(len(StudyFolder.open(out).records()))
     report = resume_study(out, StudyOptions(), QUIET)
     assert report.summary.status == "finished"
-    assert ended[-1] < 8, "all trials had ended before the last kill"
+    assert 0 < ended[0] < ended[-1] < 10, "it was not killed in the middle"
     undisturbed = StudyFolder.open(workshop.folder / "undisturbed").records()
-    assert len(undisturbed) == 8
+    assert len(undisturbed) == 10
     assert what_counts(StudyFolder.open(out).records()) == what_counts(undisturbed)
     assert left_behind() == []
 
@@ -108,8 +121,9 @@ def test_every_stage_has_a_bundle_of_its_trials_own_group(
         class Stage:
             def where(self) -> dict[str, Any]:
                 context = ray.get_runtime_context()
-                bundles = [name.split("_group_")[1] for name in ray.get_resource_ids() if name.startswith("CPU_group_")]
-                return {"node": context.get_node_id(), "bundles": sorted(bundles), "process": os.getpid()}
+                resources = ray._private.worker.global_worker.core_worker.resource_ids()
+                bundles = sorted(name.split("_group_")[1] for name in resources if name.startswith("CPU_group_"))
+                return {"node": context.get_node_id(), "bundles": bundles, "process": os.getpid()}
 
         spec = load_study(order.folder.path / "study.yaml").spec_of(order.trial)
         bundles = stage_bundles(spec, spec.pipeline.stages, spec.replicas.count)
@@ -131,16 +145,19 @@ def test_every_stage_has_a_bundle_of_its_trials_own_group(
     groups, spread = set(), 0
     records = StudyFolder.open(workshop.folder / "out").records()
     for record, (stages, replicas) in zip(records, shapes, strict=True):
+        assert record.status == "finished", record.reason
         found = json.loads(record.reason or "")
         processes = found["stages"]
         assert len(processes) == len({process["process"] for process in processes}) == stages * replicas
         assert found["offset"] == 0  # Ray has dropped the empty bundle of the trial's own process
         assert [process["node"] for process in processes] == found["nodes"]
         for place, process in enumerate(processes):
-            assert process["bundles"] == [found["group"], f"{place}_{found['group']}"]
+            assert set(process["bundles"]) == {found["group"], f"{place}_{found['group']}"}
         groups.add(found["group"])
         spread = max(spread, len(set(found["nodes"])))
-    assert len(groups) == len(shapes)
+    assert (
+        len(groups) == len(shapes) - 1
+    )  # six stages and three times two ask for the same, and use it one after another
     assert spread == 3
     assert left_behind() == []
 
@@ -180,9 +197,7 @@ def test_a_killed_stage_trial_or_driver_leaves_no_process(workshop: Workshop, cl
     for victim, status in (("ray::Stage", "failed"), ("ray::ImplicitFu", "failed"), (None, None)):
         out = workshop.folder / str(victim)
         driver = begin(cluster, path, "--study-dir", out)
-        while not (out / "trials/0000/records.jsonl").exists():
-            assert driver.poll() is None
-            time.sleep(0.05)
+        wait_for_steps(out, driver)
         if victim is None:
             driver.kill()
         else:
@@ -196,12 +211,11 @@ def test_a_killed_stage_trial_or_driver_leaves_no_process(workshop: Workshop, cl
 def test_a_killed_study_takes_its_own_ray_with_it(workshop: Workshop, own_ray: None) -> None:
     slow = ", ".join(key.replace("=", ": ") for key in LONG)
     path, out = study(workshop, f"set: {{{slow}}}\naxes: {{pipeline.stages: [2]}}\n"), workshop.folder / "out"
-    driver = psutil.Process(begin(None, path, "--study-dir", out).pid)
-    while not (out / "trials/0000/records.jsonl").exists():
-        assert driver.is_running()
-        time.sleep(0.05)
-    begun = driver.children(recursive=True)
-    assert len(begun) > 4
+    driver = begin(None, path, "--study-dir", out)
+    wait_for_steps(out, driver)
+    begun = psutil.Process(driver.pid).children(recursive=True)
+    assert sum(process.name().startswith("ray::Stage") for process in begun) == 2
     driver.kill()
+    driver.wait()
     _, alive = psutil.wait_procs(begun, timeout=15)
-    assert not alive
+    assert {process.name() for process in alive} <= RAYS_AGENTS

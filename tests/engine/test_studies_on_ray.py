@@ -126,7 +126,8 @@ def test_a_trial_whose_process_or_stage_dies_is_a_result(
     fine, dying_process, dying_stage = StudyFolder.open(workshop.folder / "out").records()
     assert fine.status == "finished" and fine.summary is not None and fine.summary.engine == "inline"
     assert dying_process.status == "failed" and dying_process.reason is not None
-    assert dying_process.reason.startswith("the process of the trial ended")
+    assert dying_process.reason.startswith("the process of the trial ended: ")
+    assert "worker process has died" in dying_process.reason
     assert dying_stage.status == "failed" and dying_stage.reason is not None
     assert dying_stage.reason.startswith("stage 1 died")
     assert (report.summary.status, report.summary.statuses) == ("finished", {"finished": 1, "failed": 2})
