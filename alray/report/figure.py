@@ -128,7 +128,7 @@ def library() -> str:
     """The JavaScript of Vega-Lite, about 0.9 MB, to stand in a page: nothing in it ends the script."""
     import vl_convert
 
-    bundle: str = vl_convert.javascript_bundle()
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return re.sub(r"<(?=/script|!--)", r"\\x3c", bundle, flags=re.IGNORECASE)
 
 

@@ -187,7 +187,7 @@ def test_two_axes_of_numbers_are_maps() -> None:
         for stages in (1, 2)
     ]
     found = exhibit(exhibits_of(results(trials, target=ERROR)), "Over two axes")
-    names = ["samples_per_s", "seconds_to_target", "efficiency", "validation"]
+    names = ["samples_per_s", "seconds_to_target", "efficiency"]
     assert [each.name for each in found.figures] == [f"{name}-data.batch_size-pipeline.stages" for name in names]
     maps = {each.name.partition("-")[0]: each.rows for each in found.figures}
     cells = {(row["across"], row["up"]): row["value"] for row in maps["samples_per_s"]}

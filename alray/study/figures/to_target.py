@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from alray.report.drawing import BEYOND, IDEAL, MEASURED, Curves, Scale, colours_of, error_bar
@@ -203,8 +204,8 @@ def _told(label: str, found: Regimes | None) -> str:
 
 
 def _table(along: dict[str, list[Row]], found: dict[str, Regimes | None]) -> Table:
-    head = ("series", "smallest batch size", "perfect scaling up to", "plateau from", "largest useful batch size")
-    head += ("mini-batches there", "never reached at")
+    regime = ("smallest batch size", "perfect scaling up to", "plateau from", "largest useful batch size")
+    head = ("series", *regime, "mini-batches there", "never reached at")
     rows = []
     for label, each in along.items():
         one, steps = found[label], _reached_steps(each)
@@ -232,13 +233,20 @@ def _quantities(results: Results) -> Iterator[_Quantity]:
         if distribution.choice is not None or key == BATCH_SIZE:
             continue
         if distribution.one_minus_loguniform is not None:
-            yield _Quantity(key, f"1 - {key}", 10, False, lambda record, key=key: 1.0 - float(record.values[key]))
+            yield _Quantity(key, f"1 - {key}", 10, False, partial(_one_minus, key))
         else:
             base = 0 if distribution.loguniform is None else 10
-            is_rate = key == "optimizer.lr"
-            yield _Quantity(key, key, base, is_rate, lambda record, key=key: float(record.values[key]))
+            yield _Quantity(key, key, base, key == "optimizer.lr", partial(_drawn, key))
     if any(momentum(record) for record in results.records):
         yield _Quantity("effective_rate", "lr / (1 - momentum)", 10, True, _effective_rate)
+
+
+def _drawn(key: str, record: TrialRecord) -> float:
+    return float(record.values[key])
+
+
+def _one_minus(key: str, record: TrialRecord) -> float:
+    return 1.0 - float(record.values[key])
 
 
 def _effective_rate(record: TrialRecord) -> float | None:

@@ -37,8 +37,8 @@ def race(results: Results) -> Exhibit | None:
     series = colours_of(labels)
     figures = []
     for name, title, x in (
-        ("seconds", "seconds of training", Scale("seconds", "seconds of training")),
-        ("samples", "samples", Scale("samples", "samples seen", form="~s")),
+        ("seconds", "seconds of training", Scale("seconds", "seconds of training", from_zero=True)),
+        ("samples", "samples", Scale("samples", "samples seen", form="~s", from_zero=True)),
     ):
         tells = {"series": "point", "seed": "seed", "step": "mini-batches", "seconds": "seconds", "samples": "samples"}
         curves = Curves(x, Scale("accuracy", "accuracy"), series, tells=tells, each="trial")
