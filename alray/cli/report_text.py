@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.text import Text
 
 from alray.report.compare import Comparison
-from alray.report.compare_tables import Table, accuracy_table, bag_table, blocks, cost_table, depth_table
+from alray.report.compare_tables import accuracy_table, bag_table, cost_table, depth_table
 from alray.report.single_step import COLUMNS, HEAD, SingleStep, cells
+from alray.report.table import Table, blocks
 from alray.report.text import NOT_MEASURED
 
 _NARROW = 80

@@ -81,6 +81,10 @@ def _show(report: StudyReport, streams: Terminal) -> None:
     from alray.cli.report_text import print_table
 
     print_table(report.table, stream=streams.out)
+    for finding in report.summary.findings:
+        streams.say(finding)
+    for warning in report.summary.warnings:
+        streams.say(f"warning: {warning}")
     streams.say(f"\nstudy folder  {shown(report.summary.study_dir)}\nreport        {shown(str(report.summary.report))}")
 
 
@@ -113,7 +117,7 @@ def _dry_run(streams: Terminal, spec: Path, overrides: list[str], allow_code: bo
         streams.answer({"study": loaded.study.study, "points": [asdict(one) for one in found], "trials": trials})
         return
     from alray.cli.report_text import print_table
-    from alray.report.compare_tables import Table
+    from alray.report.table import Table
 
     rows = []
     for one in found:

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from alray.report.compare import Comparison, Group, Spread
 from alray.report.summary import Figures
+from alray.report.table import Table
 from alray.report.text import NOT_MEASURED, accuracy, counted, number, seconds, share, size, whole
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table: the headings, and rows of as many texts. The first column names the row."""
-
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    def only(self, columns: Sequence[int]) -> Table:
-        """The table with these columns alone."""
-        head, *rows = (tuple(row[column] for column in columns) for row in (self.head, *self.rows))
-        return Table(head, tuple(rows))
 
 
 def accuracy_table(comparison: Comparison) -> Table:
@@ -102,20 +89,6 @@ def _chosen_steps(group: Group) -> str:
     shown = number(steps[0]) if len(steps) == 1 else f"{number(steps[0])} to {number(steps[-1])}"
     why = {"best" if run.keeps_best else "last" for run in group.counted if run.chosen}
     return f"{shown} ({' and '.join(sorted(why))})"
-
-
-def blocks(table: Table, width: int, gap: int = 1) -> list[Table]:
-    """The table cut between columns into tables that fit into `width` characters. Each begins with the first column.
-
-    gap: characters between two columns. A column that is too wide by itself has a table of its own.
-    """
-    widths = [max(map(len, column)) + gap for column in zip(table.head, *table.rows, strict=True)]
-    cuts: list[list[int]] = []
-    for column in range(1, len(widths)):
-        if not cuts or sum(widths[each] for each in (0, *cuts[-1], column)) - gap > width:
-            cuts.append([])
-        cuts[-1].append(column)
-    return [table.only((0, *cut)) for cut in cuts]
 
 
 def shown(value: Spread | None, form: Callable[[float | None], str]) -> str:

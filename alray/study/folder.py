@@ -22,6 +22,7 @@ from alray.spec.study.trials import Trial
 from alray.study.records import TrialRecord, read_trial
 
 STUDY, TRIALS, SUMMARY, REPORT = "study.yaml", "trials.json", "study.json", "report.html"
+FIGURES, TABLES = "figures", "tables"
 _ENDED = "trial.json"
 
 

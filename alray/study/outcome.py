@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from alray.records import EvaluationRecord, Record, StepRecord
+from alray.records import EvaluationRecord, EventRecord, Record, StepRecord
 from alray.study.records import Reached
 
 _GROWN = 10.0
@@ -26,7 +26,7 @@ def first_reached(kept: Sequence[Record], accuracy: float) -> Reached | None:
     )
     for evaluation in evaluations:
         if evaluation.validation is not None and evaluation.validation >= accuracy:
-            return Reached(step=evaluation.step, samples=evaluation.samples, training_s=_training_s(kept, evaluation))
+            return Reached(step=evaluation.step, samples=evaluation.samples, training_s=training_s(kept, evaluation))
     return None
 
 
@@ -49,17 +49,40 @@ def divergence(kept: Sequence[Record]) -> str | None:
     return f"the losses grew from {totals[0]:.3g} in the first mini-batch to {end:.3g} at the end"
 
 
-def _training_s(kept: Sequence[Record], evaluation: EvaluationRecord) -> float | None:
-    """Seconds of training before an evaluation: without the time before the first mini-batch was done, whose share is
-    replaced by the mean of the others, and without earlier evaluations."""
-    done = [record for record in kept if isinstance(record, StepRecord) and record.step <= evaluation.step]
-    if not done:
-        return None
-    first = min(done, key=lambda record: record.step)
-    if first.step == evaluation.step:
-        return None
-    paused_s = sum(
-        record.duration_s for record in kept if isinstance(record, EvaluationRecord) and record.step < evaluation.step
-    )
-    trained_s = evaluation.time_s - evaluation.duration_s - first.time_s - paused_s
-    return max(0.0, trained_s) * evaluation.step / (evaluation.step - first.step)
+def training_s(kept: Sequence[Record], evaluation: EvaluationRecord) -> float | None:
+    """Seconds of training before an evaluation: without start-up, without earlier evaluations, and without the time
+    that a failure took. The first mini-batch of each start is not timed: it counts as the mean of the others. None if
+    no other mini-batch was done by then.
+
+    kept: the records of a run without lost work, in the order in which they were written.
+    """
+    trained_s, timed = 0.0, 0
+    for attempt in _attempts(kept):
+        done = sorted(
+            (record.step, record.time_s)
+            for record in attempt
+            if isinstance(record, StepRecord) and record.step <= evaluation.step
+        )
+        if not done:
+            continue
+        (first, first_s), (last, last_s) = done[0], done[-1]
+        if evaluation in attempt:
+            last, last_s = evaluation.step, evaluation.time_s - evaluation.duration_s
+        paused_s = sum(
+            record.duration_s
+            for record in attempt
+            if isinstance(record, EvaluationRecord) and record.step < evaluation.step and record.time_s <= last_s
+        )
+        trained_s += max(0.0, last_s - first_s - paused_s)
+        timed += last - first
+    return trained_s * evaluation.step / timed if timed else None
+
+
+def _attempts(kept: Sequence[Record]) -> list[list[Record]]:
+    """The records of each start of a run."""
+    found: list[list[Record]] = [[]]
+    for record in kept:
+        if isinstance(record, EventRecord) and record.event == "resumed":
+            found.append([])
+        found[-1].append(record)
+    return found

@@ -57,6 +57,8 @@ class StudySummary(BaseModel):
     statuses: dict[TrialStatus, int]  # of the trials that have ended
     trials_s: float  # the sum of their durations
     rows: list[dict[str, Any]]
+    findings: list[str] = []  # sentences that the figures lead to
+    warnings: list[str] = []  # what makes them doubtful
     report: str | None = None
 
 

@@ -1,20 +1,23 @@
-"""The report of a study, made from the records of its trials: `study.json`, `report.html` and `table.csv`."""
+"""The report of a study, made from the records of its trials: `study.json`, `report.html`, `figures/` and `tables/`."""
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from alray import __version__
 from alray.records import replace_file, write_json
-from alray.report.compare_tables import Table
+from alray.report.figure import THEME, Exhibit, library, write_figure, write_table
 from alray.report.html import render
+from alray.report.table import Table
 from alray.spec.study.loading import dump_study
-from alray.spec.study.section import Study
-from alray.study.folder import REPORT, SUMMARY, StudyFolder
-from alray.study.records import StudySummary, TrialRecord
-from alray.study.table import csv_of, rows_of, table_of
+from alray.study.folder import FIGURES, REPORT, SUMMARY, TABLES, StudyFolder
+from alray.study.records import StudySummary
+from alray.study.results import Results
+from alray.study.table import csv_of, table_of, trials_table
 
 
 @dataclass(frozen=True)
@@ -27,37 +30,64 @@ class StudyReport:
 
 def write_report(folder: StudyFolder) -> StudyReport:
     """Write the report of a study again and return it. The study may still be going on."""
-    study, records = folder.study, folder.records()
-    rows = rows_of(records, target=study.target is not None)
-    table = table_of(rows, target=study.target is not None)
-    begun = folder.enumerated
-    page = folder.path / REPORT
-    summary = StudySummary(
+    from alray.study.figures import exhibits_of, warnings_of  # loads Altair
+
+    results = Results(folder.study, folder.records(), folder.trial_dir)
+    table = table_of(results.rows, target=results.study.target is not None)
+    exhibits = exhibits_of(results)
+    summary = _summary(folder, results, exhibits, warnings_of(results))
+    _write_files(folder.path, results, table, exhibits)
+    write_json(folder.path / SUMMARY, summary.model_dump(mode="json"))
+    replace_file(folder.path / REPORT, _page(results, summary, table, exhibits))
+    return StudyReport(summary, table)
+
+
+def _summary(
+    folder: StudyFolder, results: Results, exhibits: Sequence[Exhibit], warnings: Sequence[str]
+) -> StudySummary:
+    begun, records = folder.enumerated, results.records
+    return StudySummary(
         version=__version__,
-        study=study.study,
+        study=results.study.study,
         status="finished" if len(records) == len(begun["trials"]) else "interrupted",
         study_dir=str(folder.path),
         points=len(begun["points"]),
         trials=len(begun["trials"]),
         statuses=dict(Counter(record.status for record in records)),
         trials_s=sum(record.summary.duration_s for record in records if record.summary is not None),
-        rows=[row.as_json() for row in rows],
-        report=str(page),
+        rows=[row.as_json() for row in results.rows],
+        findings=[finding for exhibit in exhibits for finding in exhibit.findings],
+        warnings=list(warnings),
+        report=str(folder.path / REPORT),
     )
-    write_json(folder.path / SUMMARY, summary.model_dump(mode="json"))
-    replace_file(folder.path / "table.csv", csv_of(rows))
-    replace_file(page, _page(study, summary, table, records))
-    return StudyReport(summary, table)
 
 
-def _page(study: Study, summary: StudySummary, table: Table, records: Sequence[TrialRecord]) -> str:
+def _write_files(path: Path, results: Results, table: Table, exhibits: Sequence[Exhibit]) -> None:
+    """Write the figures and tables anew: those of an earlier report may have other names."""
+    for name in (FIGURES, TABLES):
+        shutil.rmtree(path / name, ignore_errors=True)
+        (path / name).mkdir()
+    for exhibit in exhibits:
+        for figure in exhibit.figures:
+            write_figure(figure, path / FIGURES)
+        for name, each in exhibit.tables.items():
+            write_table(name, each, path / TABLES)
+    write_table("points", table, path / TABLES, csv=csv_of(results.rows))
+    write_table("trials", trials_table(results.records), path / TABLES)
+
+
+def _page(results: Results, summary: StudySummary, table: Table, exhibits: Sequence[Exhibit]) -> str:
     return render(
         "study.html",
-        title=f"{study.study} · alray",
+        title=f"{results.study.study} · alray",
         version=__version__,
-        study=study,
-        spec=dump_study(study),
+        study=results.study,
+        spec=dump_study(results.study),
         summary=summary,
         table=table,
-        without_figures=[record for record in records if record.status not in ("finished", "reached")],
+        exhibits=exhibits,
+        library=library() if exhibits else None,
+        theme=THEME,
+        trials=trials_table(results.records),
+        without_figures=[record for record in results.records if record.status not in ("finished", "reached")],
     )

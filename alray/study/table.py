@@ -7,16 +7,16 @@ accuracy. Trials that diverged, failed or were stopped are counted and give no f
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from alray.records import Summary
 from alray.report.compare import Spread, spread
-from alray.report.compare_tables import Table, shown
+from alray.report.compare_tables import shown
+from alray.report.table import Table, csv_text
 from alray.report.text import accuracy, number, seconds, share, whole
 from alray.spec.study.points import label_of, value_text
 from alray.study.records import TrialRecord
@@ -54,26 +54,46 @@ FIGURES: dict[str, tuple[str, Figure, Callable[[float | None], str]]] = {
 }
 """Each figure of a row: its heading, how it is read from a trial, and how it is shown."""
 
-_STAGES = "pipeline.stages"
 _TO_TARGET = tuple(name for name in FIGURES if name.endswith("_to_target"))
 
 
 @dataclass(frozen=True)
 class Row:
-    """One point. settings: of the search, the best ones. seeds: trials that the figures are means over."""
+    """One point.
+
+    settings: of the search, the best ones. best: their trials that came to an end; the figures are means over these.
+    tried: the number of their trials, without those that failed.
+    """
 
     point: dict[str, Any]
     trials: int
     statuses: dict[str, int]
     settings: dict[str, Any]
-    seeds: int
-    reached: int  # of the trials with these settings
+    best: tuple[TrialRecord, ...]
+    tried: int
     figures: dict[str, Spread | None]
-    speed_up: float | None = None  # of the step time, over the point that differs only in having the fewest stages
-    efficiency: float | None = None  # speed_up for each of the stages that there are more, in 0..1
+    speed_up: float | None = None  # over the point that differs only in having the fewest devices
+    efficiency: float | None = None  # speed_up for each of the devices that there are more; 1 is ideal
+
+    @property
+    def seeds(self) -> int:
+        """Number of trials that the figures are means over."""
+        return len(self.best)
+
+    @property
+    def reached(self) -> int:
+        """Number of trials with these settings that reached the target."""
+        return sum(record.reached is not None for record in self.best)
+
+    @property
+    def summary(self) -> Summary | None:
+        """Of the first trial with these settings: how it was laid out. None if no trial came to an end."""
+        return next((record.summary for record in self.best), None)
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        numbers = [record.number for record in self.best]
+        values = asdict(replace(self, best=()))
+        return {**values, "best": numbers, "seeds": self.seeds, "reached": self.reached}
 
 
 def rows_of(records: Sequence[TrialRecord], *, target: bool) -> list[Row]:
@@ -81,7 +101,7 @@ def rows_of(records: Sequence[TrialRecord], *, target: bool) -> list[Row]:
     by_point: dict[str, list[TrialRecord]] = {}
     for record in sorted(records, key=lambda record: record.number):
         by_point.setdefault(json.dumps(record.point), []).append(record)
-    return _with_speed_up([_row(trials, target) for trials in by_point.values()])
+    return [_row(trials, target) for trials in by_point.values()]
 
 
 def table_of(rows: Sequence[Row], *, target: bool) -> Table:
@@ -99,7 +119,7 @@ def table_of(rows: Sequence[Row], *, target: bool) -> Table:
                 ", ".join(f"{count} {status}" for status, count in row.statuses.items()),
                 *(_setting(row.settings.get(key)) for key in keys),
                 str(row.seeds),
-                *([f"{row.reached} of {row.seeds}"] if target else []),
+                *([f"{row.reached} of {row.tried}"] if target else []),
                 *(shown(row.figures[name], FIGURES[name][2]) for name in names),
                 *([number(row.speed_up), share(row.efficiency)] if scaling else []),
             )
@@ -108,28 +128,66 @@ def table_of(rows: Sequence[Row], *, target: bool) -> Table:
     )
 
 
+def trials_table(records: Sequence[TrialRecord]) -> Table:
+    """Every trial that has ended, one row each."""
+    head = (
+        "trial",
+        "point",
+        "settings",
+        "seed",
+        "status",
+        "mini-batches",
+        "to the target",
+        "validation",
+        "test",
+        "reason",
+    )
+    return Table(
+        head,
+        tuple(
+            (
+                str(record.number),
+                label_of(record.point) or "the base",
+                settings_text(record.values),
+                str(record.seed),
+                record.status,
+                number(record.summary.steps if record.summary is not None else None),
+                number(record.reached.step if record.reached is not None else None),
+                accuracy(_accuracy(record, "validation")),
+                accuracy(_accuracy(record, "test")),
+                record.reason or "",
+            )
+            for record in records
+        ),
+    )
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """Settings of a search in one line."""
+    return ", ".join(f"{key}={_setting(value)}" for key, value in settings.items())
+
+
 def csv_of(rows: Sequence[Row]) -> str:
     """The rows as CSV: every figure as mean and sample standard deviation, in seconds and shares."""
     axes, keys = _columns(rows)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     spreads = [f"{name}{ending}" for name in FIGURES for ending in ("", "_deviation")]
-    writer.writerow([*axes, "trials", *keys, "seeds", "reached", *spreads, "speed_up", "efficiency"])
-    for row in rows:
-        figures = [row.figures[name] for name in FIGURES]
-        writer.writerow(
-            [
-                *(value_text(row.point[axis]) for axis in axes),
-                row.trials,
-                *(row.settings.get(key) for key in keys),
-                row.seeds,
-                row.reached,
-                *(value for one in figures for value in ((one.mean, one.deviation) if one else (None, None))),
-                row.speed_up,
-                row.efficiency,
-            ]
-        )
-    return text.getvalue()
+    head = [*axes, "trials", *keys, "seeds", "reached", "tried", *spreads, "speed_up", "efficiency"]
+    return csv_text(head, (_numbers(row, axes, keys) for row in rows))
+
+
+def _numbers(row: Row, axes: Sequence[str], keys: Sequence[str]) -> list[Any]:
+    figures = [row.figures[name] for name in FIGURES]
+    return [
+        *(value_text(row.point[axis]) for axis in axes),
+        row.trials,
+        *(row.settings.get(key) for key in keys),
+        row.seeds,
+        row.reached,
+        row.tried,
+        *(value for one in figures for value in ((one.mean, one.deviation) if one else (None, None))),
+        row.speed_up,
+        row.efficiency,
+    ]
 
 
 def _columns(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
@@ -149,35 +207,10 @@ def _row(trials: Sequence[TrialRecord], target: bool) -> Row:
         trials=len(trials),
         statuses=dict(Counter(record.status for record in trials)),
         settings=best[0].values if best else {},
-        seeds=len(best),
-        reached=sum(record.reached is not None for record in best),
+        best=tuple(best),
+        tried=sum(record.status != "failed" and record.index == best[0].index for record in trials) if best else 0,
         figures={name: spread(figure(record) for record in best) for name, (_, figure, _) in FIGURES.items()},
     )
-
-
-def _with_speed_up(rows: Sequence[Row]) -> list[Row]:
-    """The rows with speed-up and efficiency along the axis `pipeline.stages`, where there is one."""
-    if not rows or _STAGES not in rows[0].point:
-        return list(rows)
-    fewest: dict[str, tuple[int, float]] = {}
-    for row in sorted(rows, key=lambda row: int(row.point[_STAGES])):
-        time = row.figures["step_time_s"]
-        if time is not None:
-            fewest.setdefault(_others(row), (row.point[_STAGES], time.mean))
-    found = []
-    for row in rows:
-        time = row.figures["step_time_s"]
-        if time is not None:
-            stages, time_s = fewest[_others(row)]
-            speed_up = time_s / time.mean
-            row = replace(row, speed_up=speed_up, efficiency=speed_up * stages / row.point[_STAGES])
-        found.append(row)
-    return found
-
-
-def _others(row: Row) -> str:
-    """The values of a point without its number of stages."""
-    return json.dumps({**row.point, _STAGES: None})
 
 
 def _to_target(records: Sequence[TrialRecord]) -> tuple[float, ...]:

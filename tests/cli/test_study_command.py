@@ -87,7 +87,7 @@ def test_trials_are_results_whether_they_succeed_or_fail(
     assert "1 finished, 1 failed" in said.out
     answer = alray("report", "out", "--json").json
     assert (answer["status"], answer["trials"], answer["statuses"]) == ("finished", 4, {"finished": 3, "failed": 1})
-    assert {path.name for path in Path("out").iterdir()} >= {"report.html", "study.json", "table.csv"}
+    assert {path.name for path in Path("out").iterdir()} >= {"report.html", "study.json", "figures", "tables"}
     assert "does not exist" in Path("out/report.html").read_text()
     assert alray("study", "--resume", "out").out == said.out  # nothing is left to run, so no Ray is started
     assert text == Path("x.yaml").read_text()

@@ -15,7 +15,7 @@ from alray.errors import CheckpointError
 from alray.records import DepthAccuracy, EvaluationRecord, Writer
 from alray.report.compare import Comparison, Spread, compare_runs, spread
 from alray.report.compare_page import comparison_page, depth_curves, training_curves
-from alray.report.compare_tables import Table, accuracy_table, bag_table, blocks, cost_table, depth_table
+from alray.report.compare_tables import accuracy_table, bag_table, cost_table, depth_table
 from alray.report.summary import figures_of, summarise
 from alray.spec.yaml_text import write_yaml
 from alray.store import write_manifest
@@ -254,17 +254,6 @@ def test_seconds_leave_every_start_out(given: ModuleType, add: Add) -> None:
     writer.close()
     (curve,) = training_curves(compare_runs([path]), "seconds")
     assert [at for at, _ in curve.points] == [2.0, pytest.approx(2.0 + 2.5)]
-
-
-def test_tables_are_cut_between_columns() -> None:
-    table = Table(("run", "validation", "test"), (("1", "0.5", "0.25"), ("2", "0.75", "0.5")))
-    assert blocks(table, 80) == [table]
-    assert blocks(table, len("run validation test")) == [table]
-    assert [block.head for block in blocks(table, len("run validation test") - 1)] == [
-        ("run", "validation"),
-        ("run", "test"),
-    ]
-    assert blocks(table, 1)[1].rows == (("1", "0.25"), ("2", "0.5"))
 
 
 def test_the_page_is_whole_without_a_network(add: Add) -> None:

@@ -163,6 +163,17 @@ def test_the_value_at_a_share_of_a_distribution(distribution: dict[str, Any], va
     assert [made.at(share) for share in (0.0, 0.5, 1 - 1e-12)] == values
 
 
+@pytest.mark.parametrize("kind", ["uniform", "loguniform", "one_minus_loguniform"])
+def test_the_share_of_a_value_is_the_inverse(kind: str) -> None:
+    made = Distribution.model_validate({kind: [0.1, 0.9]})
+    assert [made.share(made.at(share)) for share in (0.0, 0.3, 0.9)] == pytest.approx([0.0, 0.3, 0.9])
+
+
+def test_a_choice_has_no_shares_and_integers_have() -> None:
+    assert Distribution.model_validate({"choice": [1, 2]}).share(1) is None
+    assert [Distribution.model_validate({"integers": [1, 5]}).share(value) for value in (1, 3, 5)] == [0.0, 0.5, 1.0]
+
+
 def test_all_that_is_wrong_is_told_at_once(said: Callable[..., list[str]]) -> None:
     text = STUDY.replace("[1, 2]", "[1, 3]").replace("repeats: 2", "search: {trials: 5}")
     text = text.replace("  variant", "  optimizer.lrr: [1]\n  seed: []\n  variant")

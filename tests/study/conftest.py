@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from alray.records import Accuracy, Best, EvaluationRecord, StepRecord, Summary
+from alray.spec.study.loading import dump_study
+from alray.spec.study.section import Study
+from alray.study.folder import StudyFolder
 from alray.study.records import Reached, TrialRecord
+from alray.study.results import Results
 
 BATCH = 10
 """Samples in a mini-batch."""
@@ -24,8 +31,10 @@ def evaluation(number: int, time_s: float, validation: float | None, duration_s:
 
 
 def trial(number: int, point: dict[str, Any], **fields: Any) -> TrialRecord:
-    """A trial that came to its end; `steps`: to the target; `validation`: its best accuracy."""
+    """A trial that came to its end; `steps`: to the target; `validation`: its best accuracy; `ran`: keys of its
+    summary. The point says how many stages it has."""
     steps, validation = fields.pop("steps", None), fields.pop("validation", 0.5)
+    ran = {"stages": point.get("pipeline.stages", 1), **fields.pop("ran", {})}
     filled = {
         "index": 0,
         "values": {},
@@ -33,7 +42,7 @@ def trial(number: int, point: dict[str, Any], **fields: Any) -> TrialRecord:
         "overrides": [],
         "status": "finished" if steps is None else "reached",
         "reached": None if steps is None else Reached(step=steps, samples=steps * BATCH, training_s=steps / 100),
-        "summary": summary(validation, fields.pop("step_time_s", 0.01)),
+        "summary": summary(validation, fields.pop("step_time_s", 0.01)).model_copy(update=ran),
         **fields,
     }
     return TrialRecord(number=number, point=point, **filled)
@@ -71,3 +80,31 @@ def summary(validation: float | None, step_time_s: float | None) -> Summary:
         bytes_sent={},
         failures=[],
     )
+
+
+def results(trials: Sequence[TrialRecord], trial_dir: Path = Path("nowhere"), **study: Any) -> Results:
+    """The results of a study with these trials, whose axes have the values that the trials have."""
+    axes: dict[str, Any] = {}
+    for record in trials:
+        for axis, value in record.point.items():
+            axes.setdefault(axis, {} if axis == "variant" else [])
+            if value not in axes[axis]:
+                if axis == "variant":
+                    axes[axis][value] = {}
+                else:
+                    axes[axis].append(value)
+    made = Study.model_validate({"study": "made-up", "base": "x.yaml", "axes": axes, **study})
+    return Results(made, trials, lambda number: trial_dir / f"{number:04d}")
+
+
+def study_folder(of: Results, path: Path) -> StudyFolder:
+    """The folder of a study whose trials have all ended."""
+    (path / "trials").mkdir(parents=True)
+    (path / "study.yaml").write_text(dump_study(of.study), encoding="utf-8")
+    points = [{"values": row.point} for row in of.rows]
+    begun = {"points": points, "trials": [{"number": record.number} for record in of.records]}
+    (path / "trials.json").write_text(json.dumps(begun), encoding="utf-8")
+    folder = StudyFolder(path)
+    for record in of.records:
+        folder.write(record)
+    return folder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from alray.records import EventRecord
 from alray.study.outcome import divergence, first_reached
 
 from .conftest import evaluation, step
@@ -53,6 +54,22 @@ def test_the_first_mini_batch_has_no_time_of_its_own() -> None:
     reached = first_reached([step(1, 5.5), evaluation(1, 6.5, 0.9)], 0.9)
     assert reached is not None
     assert (reached.step, reached.training_s) == (1, None)
+
+
+def test_the_time_that_a_failure_took_is_no_training() -> None:
+    """Three mini-batches of half a second, then a failure; 20 seconds later the fourth is done, and the sixth."""
+    again = [step(number, 25.0 + 0.5 * number) for number in range(4, 7)]
+    resumed = EventRecord(time_s=10.0, step=3, epoch=0.3, samples=30, event="resumed", message="again")
+    kept = [*STEPS[:3], resumed, *again, evaluation(6, 29.0, 0.9)]
+    reached = first_reached(kept, 0.9)
+    assert reached is not None
+    assert reached.training_s == pytest.approx(6 * 0.5)
+
+
+def test_an_evaluation_between_two_mini_batches_is_left_out_of_the_time() -> None:
+    kept = [step(1, 1.0), step(2, 2.0), evaluation(2, 7.0, 0.1, 5.0), step(3, 8.0), evaluation(3, 13.0, 0.9, 5.0)]
+    reached = first_reached(kept, 0.9)
+    assert reached is not None and reached.training_s == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(

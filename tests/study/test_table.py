@@ -7,7 +7,8 @@ import io
 
 import pytest
 
-from alray.study.table import csv_of, rows_of, table_of
+from alray.study.records import Reached
+from alray.study.table import csv_of, rows_of, table_of, trials_table
 
 from .conftest import trial
 
@@ -71,13 +72,33 @@ def test_the_csv_holds_every_figure_as_a_number() -> None:
     assert (line["step_time_s"], line["validation"], line["validation_deviation"]) == ("", "0.5", "")
 
 
-def test_speed_up_is_over_the_point_with_the_fewest_stages() -> None:
-    points = [{"pipeline.stages": stages, "variant": variant} for variant in ("al", "bp") for stages in (4, 2)]
-    times = [0.025, 0.04, 0.1, 0.1]
-    rows = rows_of(
-        [trial(number, point, step_time_s=times[number]) for number, point in enumerate(points)], target=False
-    )
-    assert [row.speed_up for row in rows] == [pytest.approx(1.6), 1.0, 1.0, 1.0]
-    assert [row.efficiency for row in rows] == [pytest.approx(0.8), 1.0, 0.5, 1.0]
-    assert table_of(rows, target=False).head[-2:] == ("speed-up", "efficiency")
-    assert "speed-up" not in table_of(rows_of([trial(0, {})], target=False), target=False).head
+def test_a_target_counts_the_seeds_that_diverged() -> None:
+    diverged = trial(2, ONE, seed=2, status="diverged", reason="the losses grew")
+    failed = trial(3, ONE, seed=3, status="failed", reason="no", summary=None)
+    (row,) = rows_of([trial(0, ONE, steps=20), trial(1, ONE, seed=1, steps=40), diverged, failed], target=True)
+    assert (row.reached, row.seeds, row.tried) == (2, 2, 3)
+    table = table_of([row], target=True)
+    assert dict(zip(table.head, table.rows[0], strict=True))["reached"] == "2 of 3"
+
+
+def test_of_equal_settings_the_more_accurate_ones_are_shown_and_then_the_first() -> None:
+    trials = [trial(number, ONE, index=number, values={"a": number}, steps=20) for number in range(3)]
+    assert rows_of(trials, target=True)[0].settings == {"a": 0}
+    better = trial(3, ONE, index=3, values={"a": 3}, steps=20, validation=0.6)
+    assert rows_of([*trials, better], target=True)[0].settings == {"a": 3}
+
+
+def test_a_target_reached_at_the_first_evaluation_has_no_time() -> None:
+    at_once = trial(0, ONE, status="reached", reached=Reached(step=1, samples=10, training_s=None))
+    (row,) = rows_of([at_once], target=True)
+    assert row.reached == 1
+    assert row.figures["steps_to_target"] is not None and row.figures["steps_to_target"].mean == 1
+    assert row.figures["seconds_to_target"] is None
+
+
+def test_every_trial_is_listed() -> None:
+    bad = trial(1, ONE, status="diverged", reason="the losses grew", values={"optimizer.lr": 3.14159}, summary=None)
+    table = trials_table([trial(0, {}, steps=20), bad])
+    assert table.rows[0] == ("0", "the base", "", "0", "reached", "10", "20", "0.5000", "0.2500", "")
+    assert table.rows[1][1:5] == ("pipeline.stages=1", "optimizer.lr=3.14", "0", "diverged")
+    assert table.rows[1][-1] == "the losses grew"

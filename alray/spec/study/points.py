@@ -51,6 +51,12 @@ def label_of(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{axis}={value_text(value)}" for axis, value in values.items())
 
 
+def series_label(values: Mapping[str, Any], without: Iterable[str] = ()) -> str:
+    """The values of a point, `without` some axes, as a short name of the points that share them."""
+    left = {axis: value for axis, value in values.items() if axis not in set(without)}
+    return label_of(left).replace(f"{VARIANT}=", "") or "all points"
+
+
 def parts_of(key: str) -> tuple[str, ...]:
     """The parts of a key, as an override or a message writes it: `model.components[1].repeat`."""
     return tuple(re.findall(r"[^.\[\]]+", key))

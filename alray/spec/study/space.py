@@ -57,6 +57,18 @@ class Distribution(Section):
         assert self.uniform is not None
         return self.uniform[0] + share * (self.uniform[1] - self.uniform[0])
 
+    def share(self, value: Any) -> float | None:
+        """The share of the distribution that lies below a value, in 0..1: what `at` is the inverse of. None for a
+        choice, whose values have no order."""
+        if self.choice is not None:
+            return None
+        low, high = self.ends
+        if self.loguniform is not None:
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        elif self.one_minus_loguniform is not None:
+            low, high, value = -math.log(1.0 - low), -math.log(1.0 - high), -math.log(1.0 - value)
+        return float((value - low) / (high - low))
+
     @property
     def ends(self) -> tuple[Any, ...]:
         """The values at the ends of the range; of a choice all values."""

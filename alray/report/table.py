@@ -1,0 +1,85 @@
+"""Tables: headings and rows of texts, and how they are written as CSV, Markdown and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_IN_LATEX = {
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "±": r"$\pm$",
+    "µ": r"$\mu$",
+    "–": "--",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: the headings, and rows of as many texts. The first column names the row."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def only(self, columns: Sequence[int]) -> Table:
+        """The table with these columns alone."""
+        head, *rows = (tuple(row[column] for column in columns) for row in (self.head, *self.rows))
+        return Table(head, tuple(rows))
+
+    @property
+    def csv(self) -> str:
+        return csv_text(self.head, self.rows)
+
+    @property
+    def markdown(self) -> str:
+        """The table as GitHub and Pandoc read it. Values keep the meaning of their signs: `|` and `*` are escaped."""
+        ruler = ("---", *["---:"] * (len(self.head) - 1))
+        lines = [map(_in_markdown, self.head), ruler, *(map(_in_markdown, row) for row in self.rows)]
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+    @property
+    def latex(self) -> str:
+        r"""The table as a `tabular` with the rules of the package booktabs."""
+        head, *rows = (" & ".join(map(_in_latex, row)) + r" \\" for row in (self.head, *self.rows))
+        columns = "l" + "r" * (len(self.head) - 1)
+        lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]
+        return "\n".join([*lines, r"\end{tabular}", ""])
+
+
+def csv_text(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Rows of values as CSV. None is an empty field."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def blocks(table: Table, width: int, gap: int = 1) -> list[Table]:
+    """The table cut between columns into tables that fit into `width` characters. Each begins with the first column.
+
+    gap: characters between two columns. A column that is too wide by itself has a table of its own.
+    """
+    widths = [max(map(len, column)) + gap for column in zip(table.head, *table.rows, strict=True)]
+    cuts: list[list[int]] = []
+    for column in range(1, len(widths)):
+        if not cuts or sum(widths[each] for each in (0, *cuts[-1], column)) - gap > width:
+            cuts.append([])
+        cuts[-1].append(column)
+    return [table.only((0, *cut)) for cut in cuts]
+
+
+def _in_markdown(text: str) -> str:
+    return "".join(f"\\{sign}" if sign in r"\|*_`<" else sign for sign in " ".join(text.split()))
+
+
+def _in_latex(text: str) -> str:
+    return "".join(_IN_LATEX.get(sign, sign) for sign in " ".join(text.split()))

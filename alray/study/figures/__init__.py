@@ -1,0 +1,39 @@
+"""The figures of a study, chosen from what it has. The docstring of each function is what the page says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from alray.report.figure import Exhibit
+from alray.study.batch_size import at_the_edge
+from alray.study.figures.over_axes import heat_maps, over_one_axis
+from alray.study.figures.scaling import device_scaling
+from alray.study.figures.to_target import best_settings, steps_to_target, trials
+from alray.study.figures.training import depths, race, utilisation
+from alray.study.results import Results
+
+FIGURES: tuple[Callable[[Results], Exhibit | None], ...] = (
+    steps_to_target,
+    best_settings,
+    trials,
+    device_scaling,
+    heat_maps,
+    race,
+    over_one_axis,
+    depths,
+    utilisation,
+)
+"""In the order of the page. Each returns None for a study that it does not suit."""
+
+
+def exhibits_of(results: Results) -> list[Exhibit]:
+    """The figures that suit a study."""
+    found = [(figures(results), " ".join((figures.__doc__ or "").split())) for figures in FIGURES]
+    return [replace(exhibit, note=note) for exhibit, note in found if exhibit is not None]
+
+
+def warnings_of(results: Results) -> list[str]:
+    """What makes the figures of a study doubtful: best settings on the edge of what was searched."""
+    search = results.study.search
+    return [] if search is None else [sentence for _, _, sentence in at_the_edge(search, results.rows)]

@@ -1,0 +1,284 @@
+"""Figures of studies of batch sizes with a target: the way to it, the best settings, and every trial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from alray.report.drawing import BEYOND, IDEAL, MEASURED, Curves, Scale, colours_of, error_bar
+from alray.report.figure import Exhibit, Figure, Series, file_name
+from alray.report.table import Table
+from alray.report.text import NOT_MEASURED, number
+from alray.spec.study.points import label_of
+from alray.study.batch_size import Regimes, at_the_edge, perfect_steps, regimes
+from alray.study.records import TrialRecord
+from alray.study.results import BATCH_SIZE, Results, momentum, setting
+from alray.study.table import Row, settings_text
+
+_REGIMES = ("perfect scaling", "diminishing returns", "maximal data parallelism")
+_RULES = ("linear rule", "square-root rule")
+_TELLS = {"series": "series", "reached": "seeds that reached it", "trials": "trials", "settings": "best settings"}
+
+
+def steps_to_target(results: Results) -> Exhibit | None:
+    """How many mini-batches, and how much time, the best settings of each batch size take to reach the target on
+    validation (Shallue et al. 2019, JMLR 20(112), section 4.1). The dotted line is perfect scaling from the smallest
+    batch size. Perfect scaling ends at the largest batch size that takes at most 1.25 times the steps of that line.
+    Maximal data parallelism begins where the steps are at most 1.1 times the fewest, if a larger batch size was tried.
+    Between the two, returns diminish. The largest useful batch size is the last one that cut the steps by at least 20 %
+    for each doubling of the batch, compared with the fewest steps of the smaller ones. An open triangle stands at the
+    budget of a batch size whose trials never reached the target. The time counts training only: no start-up and no
+    evaluations."""
+    if not results.is_of_batch_sizes:
+        return None
+    along = results.along(BATCH_SIZE)
+    found = {label: regimes(_reached_steps(rows)) for label, rows in along.items()}
+    colours = colours_of(list(along))
+    sizes = results.values(BATCH_SIZE)
+    rows = [row for label, each in along.items() for row in _way(label, each, found[label])]
+    curves = Curves(
+        Scale("batch_size", "batch size", base=2, ticks=sizes),
+        Scale("steps", "mini-batches to the target", base=2),
+        colours,
+        kinds=(MEASURED, IDEAL),
+        marks=_marks(rows),
+        tells={"mark": "regime", **_TELLS},
+    )
+    told = tuple(_told(label, each) for label, each in found.items())
+    what = "Mini-batches to the target against batch size, both on scales of powers of two, with the line of perfect "
+    what += f"scaling. {' '.join(told)}"
+    figures = [curves.figure("steps_to_target", "Mini-batches to the target", what, rows)]
+    timed = [row for row in rows if row.get("seconds") is not None]
+    if timed:
+        y = Scale("seconds", "seconds of training to the target", base=2)
+        seconds = Curves(curves.x, y, colours, tells={"steps": "mini-batches", **_TELLS})
+        what = "Seconds of training to the target against batch size."
+        figures.append(seconds.figure("seconds_to_target", "Time to the target", what, timed))
+    tables = {"batch_sizes": _table(along, found)}
+    return Exhibit("Steps to the target", tuple(figures), told, tables=tables)
+
+
+def best_settings(results: Results) -> Exhibit | None:
+    """The settings that reach the target first at each batch size, and the effective learning rate lr / (1 - momentum)
+    (Shallue et al. 2019, section 4.7). The lines are what two rules expect of a rate from the smallest batch size on:
+    that it grows with the batch size (Goyal et al. 2017), or with its square root (Krizhevsky 2014). A square marks a
+    value that lies within 5 % of an end of the range that was searched, on the scale of the distribution."""
+    search = results.study.search
+    if not results.is_of_batch_sizes or search is None:
+        return None
+    on_edge = {(label_of(row.point), key) for row, key, _ in at_the_edge(search, results.rows)}
+    along = {label: [row for row in rows if row.reached] for label, rows in results.along(BATCH_SIZE).items()}
+    figures = []
+    for quantity in _quantities(results):
+        rows = [row for label, each in along.items() for row in _best(label, each, quantity, on_edge)]
+        if not rows:
+            continue
+        colours = colours_of(list(along))
+        curves = Curves(
+            Scale("batch_size", "batch size", base=2, ticks=results.values(BATCH_SIZE)),
+            Scale("value", quantity.title, base=quantity.base),
+            colours,
+            kinds=(MEASURED, *_RULES) if quantity.is_rate else (MEASURED,),
+            marks=("inside its range", "on the edge of its range"),
+            tells=_TELLS,
+        )
+        file = "best_" + quantity.key.removeprefix("optimizer.").replace(".", "_")
+        what = f"The best {quantity.title} against batch size"
+        what += ", with the linear and the square-root rule." if quantity.is_rate else "."
+        figures.append(curves.figure(file, f"Best {quantity.title}", what, rows))
+    return Exhibit("Best settings", tuple(figures)) if figures else None
+
+
+def trials(results: Results) -> Exhibit | None:
+    """Every trial by its batch size and by what was drawn for it: whether it reached the target, came to its end
+    without it, or diverged, and the best one of each batch size (Shallue et al. 2019, section 4.7)."""
+    if not results.is_of_batch_sizes or results.study.search is None:
+        return None
+    quantities = list(_quantities(results))
+    if not quantities:
+        return None
+    varies = "optimizer.momentum" in results.study.search.space
+    quantity = quantities[-1 if varies else 0]
+    best = {record.number for row in results.rows if row.reached for record in row.best}
+    series = results.along(BATCH_SIZE)
+    figures = []
+    for label, rows in series.items():
+        points = {label_of(row.point) for row in rows}
+        of_series = [record for record in results.records if label_of(record.point) in points]
+        name = file_name("trials", label) if len(series) > 1 else "trials"
+        figures.append(_scatter(name, label, [_trial(record, quantity, best) for record in of_series], quantity))
+    return Exhibit("Trials", tuple(figures))
+
+
+def _scatter(name: str, label: str, rows: list[dict[str, Any]], quantity: _Quantity) -> Figure:
+    counts = {each: sum(row["series"] == each for row in rows) for each in _OUTCOMES}
+    outcomes = tuple(Series(each, _OUTCOMES[each]) for each, count in counts.items() if count)
+    curves = Curves(
+        Scale("batch_size", "batch size", base=2, ticks=sorted({row["batch_size"] for row in rows})),
+        Scale("value", quantity.title, base=quantity.base),
+        outcomes,
+        marks=[each.label for each in outcomes],
+        tells={"trial": "trial", "series": "outcome", "steps": "mini-batches", "settings": "settings", "seed": "seed"},
+        joined=False,
+    )
+    what = f"{len(rows):,} trials by batch size and {quantity.title}: "
+    what += ", ".join(f"{counts[each.label]:,} {each.label}" for each in outcomes)
+    rows = sorted(rows, key=lambda row: row["series"] == "best")  # what is drawn last lies on top
+    return curves.figure(name, f"Trials: {label}", what, rows)
+
+
+_OUTCOMES = {
+    "best": "--c1",
+    "reached": "--c0",
+    "not reached in time": "--c7",
+    "diverged": "--bad",
+    "stopped": "--soft",
+    "failed": "--c3",
+}
+
+
+def _trial(record: TrialRecord, quantity: _Quantity, best: set[int]) -> dict[str, Any]:
+    outcome = "not reached in time" if record.status == "finished" else str(record.status)
+    outcome = "best" if record.number in best else outcome
+    return {
+        "series": outcome,
+        "kind": MEASURED,
+        "mark": outcome,
+        "batch_size": record.point[BATCH_SIZE],
+        "value": quantity.value(record),
+        "trial": record.number,
+        "steps": record.reached.step if record.reached is not None else None,
+        "settings": settings_text(record.values),
+        "seed": record.seed,
+    }
+
+
+def _way(label: str, rows: Sequence[Row], found: Regimes | None) -> Iterator[dict[str, Any]]:
+    """The way to the target at each batch size of a series, and the line of perfect scaling."""
+    steps = _reached_steps(rows)
+    for row in rows:
+        size, spread = row.point[BATCH_SIZE], row.figures["steps_to_target"]
+        seconds = row.figures["seconds_to_target"]
+        budget = max((record.summary.steps for record in row.best if record.summary is not None), default=None)
+        if spread is None and budget is None:
+            continue
+        yield {
+            "series": label,
+            "kind": MEASURED,
+            "mark": BEYOND if spread is None else found.of(size) if found is not None else "reached",
+            "batch_size": size,
+            "steps": budget if spread is None else spread.mean,
+            **(error_bar(spread) if spread is not None else {}),
+            "seconds": seconds.mean if seconds is not None else None,
+            "reached": f"{row.reached} of {row.tried}",
+            "trials": row.trials,
+            "settings": settings_text(row.settings),
+        }
+    if steps:
+        for row in rows:
+            size = row.point[BATCH_SIZE]
+            if size >= min(steps):
+                ideal = perfect_steps(steps, size)
+                yield {"series": label, "kind": IDEAL, "batch_size": size, "steps": ideal}
+
+
+def _marks(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    return tuple(mark for mark in (*_REGIMES, "reached", BEYOND) if any(row.get("mark") == mark for row in rows))
+
+
+def _reached_steps(rows: Sequence[Row]) -> dict[int, float]:
+    """Batch size -> mini-batches to the target, of the batch sizes that reached it."""
+    found = {row.point[BATCH_SIZE]: row.figures["steps_to_target"] for row in rows}
+    return {size: spread.mean for size, spread in found.items() if spread is not None}
+
+
+def _told(label: str, found: Regimes | None) -> str:
+    if found is None:
+        return f"{label}: fewer than two batch sizes reached the target."
+    plateau = "no plateau up to the largest batch size"
+    if found.plateau is not None:
+        plateau = f"maximal data parallelism from {found.plateau:,} on"
+    useful = f"the largest useful batch size is {found.useful:,}"
+    return f"{label}: {useful}; perfect scaling up to {found.perfect:,}, {plateau}."
+
+
+def _table(along: dict[str, list[Row]], found: dict[str, Regimes | None]) -> Table:
+    regime = ("smallest batch size", "perfect scaling up to", "plateau from", "largest useful batch size")
+    head = ("series", *regime, "mini-batches there", "never reached at")
+    rows = []
+    for label, each in along.items():
+        one, steps = found[label], _reached_steps(each)
+        sizes = (one.smallest, one.perfect, one.plateau, one.useful) if one is not None else (None,) * 4
+        missed = [f"{row.point[BATCH_SIZE]:,}" for row in each if row.figures["steps_to_target"] is None]
+        at_useful = steps[one.useful] if one is not None else None
+        rows.append((label, *map(number, sizes), number(at_useful), ", ".join(missed) or NOT_MEASURED))
+    return Table(head, tuple(rows))
+
+
+class _Quantity(NamedTuple):
+    """What is drawn of settings. base: of the logarithm on its axis. is_rate: whether the two rules are about it."""
+
+    key: str
+    title: str
+    base: int
+    is_rate: bool
+    value: Callable[[TrialRecord], float | None]
+
+
+def _quantities(results: Results) -> Iterator[_Quantity]:
+    """The settings of the search that are numbers, and the effective rate where there is momentum."""
+    assert results.study.search is not None
+    for key, distribution in results.study.search.space.items():
+        if distribution.choice is not None or key == BATCH_SIZE:
+            continue
+        if distribution.one_minus_loguniform is not None:
+            yield _Quantity(key, f"1 - {key}", 10, False, partial(_one_minus, key))
+        else:
+            base = 0 if distribution.loguniform is None else 10
+            yield _Quantity(key, key, base, key == "optimizer.lr", partial(_drawn, key))
+    if any(momentum(record) for record in results.records):
+        yield _Quantity("effective_rate", "lr / (1 - momentum)", 10, True, _effective_rate)
+
+
+def _drawn(key: str, record: TrialRecord) -> float:
+    return float(record.values[key])
+
+
+def _one_minus(key: str, record: TrialRecord) -> float:
+    return 1.0 - float(record.values[key])
+
+
+def _effective_rate(record: TrialRecord) -> float | None:
+    rate, kept = setting(record, "optimizer.lr"), momentum(record)
+    return None if rate is None or kept is None else float(rate) / (1.0 - kept)
+
+
+def _best(
+    label: str, rows: Sequence[Row], quantity: _Quantity, on_edge: set[tuple[str, str]]
+) -> Iterator[dict[str, Any]]:
+    """The best value at each batch size of a series, and what the rules make of the first one.
+
+    on_edge: point and key of the values that lie on the edge of their range.
+    """
+    start: tuple[int, float] | None = None
+    for row in rows:
+        size, found = row.point[BATCH_SIZE], quantity.value(row.best[0])
+        if found is None:
+            continue
+        start = start or (size, found)
+        edge = (label_of(row.point), quantity.key) in on_edge
+        yield {
+            "series": label,
+            "kind": MEASURED,
+            "mark": "on the edge of its range" if edge else "inside its range",
+            "batch_size": size,
+            "value": found,
+            "reached": f"{row.reached} of {row.tried}",
+            "trials": row.trials,
+            "settings": settings_text(row.settings),
+        }
+        if quantity.is_rate:
+            for rule, power in zip(_RULES, (1.0, 0.5), strict=True):
+                value = start[1] * (size / start[0]) ** power
+                yield {"series": label, "kind": rule, "batch_size": size, "value": value}

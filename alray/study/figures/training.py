@@ -1,0 +1,130 @@
+"""Figures of how the trials trained: accuracy on the way, accuracy of each depth, utilisation of each stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from alray.records import EvaluationRecord, StageRecord
+from alray.report.compare import spread
+from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar
+from alray.report.figure import Exhibit
+from alray.spec.study.points import series_label
+from alray.study.outcome import training_s
+from alray.study.records import TrialRecord
+from alray.study.results import Results
+from alray.study.table import Row
+
+MOST_POINTS = 24
+"""Studies with more points have no such figures: one could not tell their curves apart."""
+_MOST_EVALUATIONS = 2000
+"""Of all trials together: the page and the files stay small."""
+
+
+def race(results: Results) -> Exhibit | None:
+    """Validation accuracy (on the test set where there is no validation set) at every evaluation, against seconds of
+    training and against samples seen: one curve for each trial, one colour for each point of the study. The seconds
+    count training only: no start-up and no evaluations. With a search, the curves are those of the best settings.
+    Source: the evaluations in `records.jsonl` of each trial, of which at most about 2,000 are drawn. Studies of more
+    than 24 points have no such figure."""
+    if len(results.rows) > MOST_POINTS:
+        return None
+    most = _MOST_EVALUATIONS // max(1, sum(row.seeds for row in results.rows)) + 1
+    rows = [each for row in results.rows for record in row.best for each in _evaluations(results, row, record, most)]
+    if not any(row["evaluation"] > 1 for row in rows):
+        return None
+    labels = list(dict.fromkeys(row["series"] for row in rows))
+    series = colours_of(labels)
+    figures = []
+    for name, title, x in (
+        ("seconds", "seconds of training", Scale("seconds", "seconds of training", from_zero=True)),
+        ("samples", "samples", Scale("samples", "samples seen", form="~s", from_zero=True)),
+    ):
+        tells = {"series": "point", "seed": "seed", "step": "mini-batches", "seconds": "seconds", "samples": "samples"}
+        curves = Curves(x, Scale("accuracy", "accuracy"), series, tells=tells, each="trial")
+        what = f"Accuracy during training against {title}: {', '.join(labels)}."
+        shown = [row for row in rows if row[name] is not None]
+        figures.append(curves.figure(f"accuracy_by_{name}", f"Accuracy against {title}", what, shown))
+    return Exhibit("Accuracy during training", tuple(figures))
+
+
+def depths(results: Results) -> Exhibit | None:
+    """The accuracy of the final weights on the validation set (on the test set where there is none) by the depth of the
+    route: depth n uses the first n components only. Mean over seeds; the bar is the sample standard deviation. Source:
+    `accuracy_per_depth` of the summaries. Studies of more than 24 points have no such figure."""
+    rows = [each for row in results.rows for each in _depths(row)]
+    if len(results.rows) > MOST_POINTS or len({row["depth"] for row in rows}) < 2:
+        return None
+    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
+    depth = Scale("depth", "depth of the route", ticks=sorted({row["depth"] for row in rows}), form="d")
+    curves = Curves(depth, Scale("accuracy", "accuracy"), series, tells={"series": "point", "seeds": "seeds"})
+    what = f"Accuracy by the depth of the route: {', '.join(each.label for each in series)}."
+    figure = curves.figure("accuracy_per_depth", "Accuracy per depth", what, rows)
+    return Exhibit("Accuracy per depth", (figure,))
+
+
+def utilisation(results: Results) -> Exhibit | None:
+    """The share of its time after warm-up in which each stage computes, evaluations left out: a mean over mini-batches,
+    replicas and seeds. Source: the records of the stages in `records.jsonl` of each trial. Studies of more than 24
+    points have no such figure, nor have trials whose stages take turns in one process."""
+    if len(results.rows) > MOST_POINTS:
+        return None
+    rows = [each for row in results.rows for each in _utilisation(results, row)]
+    if not any(row["stage"] > 0 for row in rows):
+        return None
+    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
+    stage = Scale("stage", "stage", ticks=sorted({row["stage"] for row in rows}), form="d")
+    curves = Curves(stage, Scale("utilisation", "share of the time", form=".0%"), series, tells={"series": "point"})
+    what = f"Utilisation of each stage: {', '.join(each.label for each in series)}."
+    figure = curves.figure("utilisation", "Utilisation of each stage", what, rows)
+    return Exhibit("Utilisation", (figure,))
+
+
+def _evaluations(results: Results, row: Row, record: TrialRecord, most: int) -> Iterator[dict[str, Any]]:
+    """The evaluations of a trial, at most so many of them, evenly spaced; the last one is among them."""
+    kept = results.kept(record)
+    found = {one.step: one for one in reversed(kept) if isinstance(one, EvaluationRecord)}
+    evaluations = [found[step] for step in sorted(found)]
+    every = -(-len(evaluations) // most) or 1
+    for place, one in enumerate(evaluations):
+        accuracy = one.validation if one.validation is not None else one.test
+        if accuracy is not None and (len(evaluations) - 1 - place) % every == 0:
+            yield {
+                "series": series_label(row.point),
+                "kind": MEASURED,
+                "trial": record.number,
+                "seed": record.seed,
+                "evaluation": place + 1,
+                "step": one.step,
+                "samples": one.samples,
+                "seconds": training_s(kept, one),
+                "accuracy": accuracy,
+            }
+
+
+def _depths(row: Row) -> Iterator[dict[str, Any]]:
+    measured: dict[int, list[float]] = {}
+    for record in row.best:
+        for each in record.summary.accuracy_per_depth if record.summary is not None else ():
+            value = each.validation if each.validation is not None else each.test
+            if value is not None:
+                measured.setdefault(each.depth, []).append(value)
+    for depth, values in sorted(measured.items()):
+        found = spread(values)
+        assert found is not None
+        place = {"series": series_label(row.point), "kind": MEASURED, "depth": depth}
+        yield {**place, "accuracy": found.mean, "seeds": found.runs, **error_bar(found)}
+
+
+def _utilisation(results: Results, row: Row) -> Iterator[dict[str, Any]]:
+    shares: dict[int, list[tuple[float, float]]] = {}
+    for record in row.best:
+        if record.summary is None or record.summary.bubble is None:
+            continue
+        for one in results.kept(record):
+            if isinstance(one, StageRecord) and not one.warm_up:
+                whole = one.compute_s + one.send_wait_s + one.receive_wait_s + one.idle_s
+                shares.setdefault(one.stage, []).append((one.compute_s, whole))
+    for stage, times in sorted(shares.items()):
+        share = sum(compute for compute, _ in times) / sum(whole for _, whole in times)
+        yield {"series": series_label(row.point), "kind": MEASURED, "stage": stage, "utilisation": share}

@@ -1,0 +1,58 @@
+"""Published times of pipelines, which figures of scaling show beside one's own.
+
+They were measured on other machines and with other networks. Only their ratios are drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+THESIS = (
+    "T.-H. Lin, Enabling simultaneous parameter updates in different layers for a neural network, using associated "
+    "learning and pipeline, National Central University, 2023: AG News, Transformer, batch 256, seconds per epoch"
+)
+
+
+@dataclass(frozen=True)
+class Published:
+    """Seconds per epoch by the number of devices. local_losses: the curve is of such a method, not of
+    backpropagation."""
+
+    label: str
+    source: str
+    weak: bool
+    local_losses: bool
+    seconds: dict[int, float]
+
+
+CURVES = (
+    Published(
+        "thesis: AL",
+        THESIS,
+        weak=True,
+        local_losses=True,
+        seconds={1: 7.44, 2: 9.54, 3: 11.96, 4: 15.55, 5: 21.04, 6: 26.23},
+    ),
+    Published(
+        "thesis: naive BP",
+        THESIS,
+        weak=True,
+        local_losses=False,
+        seconds={1: 8.67, 2: 16.07, 3: 24.54, 4: 32.46, 5: 40.83, 6: 48.07},
+    ),
+    Published(
+        "thesis: AL",
+        THESIS,
+        weak=False,
+        local_losses=True,
+        seconds={1: 66.2, 2: 65.5, 3: 55.6, 4: 51.1, 6: 60.9},
+    ),
+    Published(
+        "thesis: naive BP",
+        THESIS,
+        weak=False,
+        local_losses=False,
+        seconds={1: 78.5, 2: 87.1, 3: 91.2, 4: 89.1, 6: 94.2},
+    ),
+)
+"""12 layers on 1 to 6 GPUs (strong), and n layers on n GPUs (weak)."""

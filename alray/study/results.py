@@ -1,0 +1,103 @@
+"""The results of a study: its rows and trials as figures need them, by axis and series."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from alray.records import Record, effective, read
+from alray.spec.study.points import series_label
+from alray.spec.study.section import Study
+from alray.study.records import TrialRecord
+from alray.study.scaling import Scaling, scaling_of, with_gains
+from alray.study.table import Row, rows_of
+
+BATCH_SIZE = "data.batch_size"
+
+
+@dataclass(frozen=True)
+class Results:
+    """A study and the records of its trials that have ended. trial_dir: the run folder of a trial, by its number."""
+
+    study: Study
+    records: Sequence[TrialRecord]
+    trial_dir: Callable[[int], Path]
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """One row for each point, in the order of the trials."""
+        return with_gains(rows_of(self.records, target=self.study.target is not None))
+
+    @cached_property
+    def scaling(self) -> Scaling | None:
+        return scaling_of(self.rows)
+
+    @property
+    def axes(self) -> list[str]:
+        """The axes with more than one value."""
+        return [axis for axis in self.study.axes if len(self.values(axis)) > 1]
+
+    @property
+    def is_of_batch_sizes(self) -> bool:
+        """Whether the study asks how many mini-batches of each size a target takes."""
+        return BATCH_SIZE in self.axes and self.study.target is not None
+
+    def values(self, axis: str) -> list[Any]:
+        """The values of an axis that have records, in the order of the study."""
+        found = {json.dumps(row.point[axis]): row.point[axis] for row in self.rows if axis in row.point}
+        return list(found.values())
+
+    def is_numeric(self, axis: str) -> bool:
+        """Whether every value of an axis is a number above 0."""
+        return all(isinstance(each, int | float) and each is not True and each > 0 for each in self.values(axis))
+
+    def along(self, *axes: str) -> dict[str, list[Row]]:
+        """The points by the values of their other axes: series -> rows, in the order of these axes if they are
+        numeric."""
+        found: dict[str, list[Row]] = {}
+        for row in self.rows:
+            found.setdefault(series_label(row.point, axes), []).append(row)
+        for axis in reversed(axes):
+            if self.is_numeric(axis):
+                for rows in found.values():
+                    rows.sort(key=lambda row: float(row.point[axis]))
+        return found
+
+    def kept(self, record: TrialRecord) -> list[Record]:
+        """What the run of a trial recorded, without lost work; nothing where its folder was deleted."""
+        path = self.trial_dir(record.number) / "records.jsonl"
+        return effective(read(path)) if path.is_file() else []
+
+
+def setting(record: TrialRecord, key: str) -> Any:
+    """The value that a trial sets a key of its spec to; None if it leaves it to the base."""
+    for override in reversed(record.overrides):
+        name, _, text = override.partition("=")
+        if name == key:
+            return json.loads(text)
+        if key.startswith(f"{name}."):
+            return _below(json.loads(text), key.removeprefix(f"{name}.").split("."))
+    return None
+
+
+def momentum(record: TrialRecord) -> float | None:
+    """The momentum of SGD that a trial sets, 0 where it sets an optimizer `sgd` without one; None if it sets none."""
+    found = setting(record, "optimizer.momentum")
+    if found is None and setting(record, "optimizer.kind") == "sgd":
+        return 0.0
+    return None if found is None else float(found)
+
+
+def first(values: Iterable[float | None]) -> float | None:
+    """The first value that is there."""
+    return next((value for value in values if value is not None), None)
+
+
+def _below(value: Any, parts: Sequence[str]) -> Any:
+    for part in parts:
+        value = value.get(part) if isinstance(value, dict) else None
+    return value

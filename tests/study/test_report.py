@@ -1,0 +1,119 @@
+"""The report of made-up studies: its files, and a page that is whole, small and safe."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from alray.report.figure import file_name
+from alray.study.report import write_report
+from alray.study.results import Results
+
+from .conftest import results, study_folder, trial
+
+ERROR = {"metric": "validation_error", "below": 0.05}
+SEARCH = {"trials": 1, "space": {"optimizer.lr": {"loguniform": [1e-3, 1.0]}}}
+HOSTILE = "</script><script>alert(1)</script>"
+
+
+def page_of(folder: Path) -> tuple[str, str]:
+    """The page without its scripts, and the text of these."""
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    scripts = re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL)
+    return re.sub(r"(<script[^>]*>).*?(</script>)", r"\1\2", page, flags=re.DOTALL), "\n".join(scripts)
+
+
+def write(of: Results, tmp_path: Path) -> Path:
+    """The folder of a study with its report."""
+    return Path(write_report(study_folder(of, tmp_path / "out")).summary.study_dir)
+
+
+def test_a_report_has_its_files_and_can_be_made_again(tmp_path: Path) -> None:
+    sizes = [trial(n, {"data.batch_size": 8 * 2**n}, steps=400 // 2**n, values={"optimizer.lr": 0.1}) for n in range(3)]
+    folder = study_folder(results(sizes, search=SEARCH, target=ERROR), tmp_path / "out")
+    report = write_report(folder)
+    names = {path.relative_to(folder.path).as_posix() for path in folder.path.glob("[ft]*es/*")}
+    drawn = {f"figures/{name}.{form}" for name in ("steps_to_target", "best_lr", "trials") for form in ("svg", "csv")}
+    tables = {f"tables/{name}.{form}" for name in ("points", "trials", "batch_sizes") for form in ("csv", "md", "tex")}
+    assert names >= drawn | tables
+    (line, *_) = csv.DictReader((folder.path / "tables/points.csv").open())
+    assert (line["data.batch_size"], line["steps_to_target"], line["tried"]) == ("8", "400.0", "1")
+    useful = "all points: the largest useful batch size is 32; perfect scaling up to 32, "
+    useful += "no plateau up to the largest batch size."
+    assert report.summary.findings == [useful]
+    assert json.loads((folder.path / "study.json").read_text())["findings"] == [useful]
+
+    before = {path: path.read_bytes() for path in folder.path.rglob("*.*") if path.is_file()}
+    (folder.path / "figures/of_an_older_report.svg").touch()
+    write_report(folder)
+    assert {path: path.read_bytes() for path in folder.path.rglob("*.*") if path.is_file()} == before
+
+
+def test_the_edge_of_a_range_is_a_warning(tmp_path: Path) -> None:
+    on_edge = trial(0, {"data.batch_size": 8}, steps=10, values={"optimizer.lr": 0.99})
+    of = results([on_edge], search=SEARCH, target=ERROR)
+    report = write_report(study_folder(of, tmp_path / "out"))
+    assert len(report.summary.warnings) == 1
+    assert report.summary.warnings[0] in page_of(tmp_path / "out")[0]
+
+
+def test_a_page_fetches_nothing(tmp_path: Path) -> None:
+    of = results([trial(n, {"pipeline.stages": n + 1}) for n in range(2)])
+    html, _ = page_of(write(of, tmp_path))
+    assert "default-src 'none'" in html
+    links = re.findall(r"""(?:src|href|action|data|poster)\s*=\s*["']?([^"'> ]+)""", html)
+    assert links and all(re.fullmatch(r"figures/[\w.-]+", link) for link in links)
+    assert "@import" not in html and "url(" not in html and "<link" not in html and "<iframe" not in html
+    for link in links:
+        assert (tmp_path / "out" / link).is_file()
+
+
+def test_what_a_user_wrote_is_shown_and_not_run(tmp_path: Path) -> None:
+    trials = [trial(n, {"variant": name, "a": value}) for n, (name, value) in enumerate([(HOSTILE, 1), ("b", HOSTILE)])]
+    failed = trial(2, {"variant": "b", "a": 1}, status="failed", reason=HOSTILE, summary=None)
+    html, scripts = page_of(write(results([*trials, failed]), tmp_path))
+    assert "<script>alert" not in html and "&lt;script&gt;alert" in html
+    assert "</script" not in scripts.lower() and "\\u003cscript\\u003ealert" in scripts
+    assert scripts.count("alert(1)") == scripts.count("\\u003cscript\\u003ealert(1)")
+    assert all(path.name == file_name(path.stem) + path.suffix for path in (tmp_path / "out/figures").iterdir())
+
+
+def test_the_page_of_500_trials_is_small_and_made_in_seconds(tmp_path: Path) -> None:
+    trials = [
+        trial(
+            number,
+            {"variant": variant, "data.batch_size": 8 * 2**size},
+            index=index,
+            values={"optimizer.lr": 0.001 * (index + 1)},
+            steps=4096 // 2**size + index if index % 2 else None,
+        )
+        for number, (variant, size, index) in enumerate(
+            (variant, size, index) for variant in ("sgd", "nesterov", "al") for size in range(8) for index in range(21)
+        )
+    ]
+    assert len(trials) > 500
+    space = {"trials": 21, "space": SEARCH["space"]}
+    folder = study_folder(results(trials, search=space, target=ERROR), tmp_path / "out")
+    begun_s = time.process_time()
+    write_report(folder)
+    assert time.process_time() - begun_s < 8  # alone it takes 2
+    assert (folder.path / "report.html").stat().st_size < 5e6
+
+
+def test_a_study_without_figures_has_a_page_without_scripts(tmp_path: Path) -> None:
+    html, scripts = page_of(write(results([trial(0, {})]), tmp_path))
+    assert scripts == "" and "<h2>Points</h2>" in html
+
+
+@pytest.mark.parametrize("module", ["alray.study.study", "alray.cli.study", "alray.orchestrate", "alray.study.trial"])
+def test_the_drawing_library_is_loaded_for_a_report_only(module: str) -> None:
+    code = f"import sys, {module}; print(*({{'altair', 'vl_convert'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
