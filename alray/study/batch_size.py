@@ -75,7 +75,7 @@ def at_the_edge(search: Search, rows: Sequence[Row]) -> Iterator[tuple[Row, str,
     """The points whose best settings lie on the edge of their range, with the key and a sentence about it."""
     for row in rows:
         for key, value in row.settings.items():
-            distribution = search.space.get(key)
+            distribution = search.space_at(row.point).get(key)
             share = distribution.share(value) if distribution is not None else None
             if share is not None and not EDGE < share < 1.0 - EDGE:
                 assert distribution is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from alray.records import DepthAccuracy, StageRecord, Writer
+from alray.records import DepthAccuracy, Exit, StageRecord, Writer
 from alray.report.figure import Exhibit, Figure
 from alray.study.figures import exhibits_of
 from alray.study.results import Results
@@ -288,3 +289,47 @@ def test_every_figure_is_a_drawing_a_table_and_a_text() -> None:
         assert "--" not in colours and ("#2f6fde" in colours or one.name.startswith("trials") or not one.series)
         assert len(list(csv.DictReader(io.StringIO(one.csv)))) == len(one.rows)
         assert json.dumps(one.spec, allow_nan=False)
+
+
+def test_a_key_that_one_variant_alone_searches_is_drawn_for_it_alone() -> None:
+    trials = []
+    for place, (variant, size) in enumerate(itertools.product(("sgd", "momentum"), (8, 16))):
+        drawn = {"optimizer.lr": 0.1, **({"optimizer.momentum": 0.9} if variant == "momentum" else {})}
+        overrides = ['optimizer={"kind": "sgd"}', *(f"{key}={value}" for key, value in drawn.items())]
+        point = {"variant": variant, "data.batch_size": size}
+        trials.append(trial(place, point, values=drawn, overrides=overrides, steps=100))
+    momentum = {"optimizer.momentum": {"one_minus_loguniform": [0.5, 0.999]}}
+    search = {
+        "trials": 1,
+        "space": {"optimizer.lr": SEARCH["space"]["optimizer.lr"]},
+        "variants": {"momentum": momentum},
+    }
+    found = exhibits_of(results(trials, search=search, target=ERROR))
+    drawn_for = {
+        one.name: {row["series"] for row in one.rows if row["kind"] == "measured"}
+        for each in found
+        for one in each.figures
+    }
+    by_variant = [series for series in drawn_for.values() if series <= {"sgd", "momentum"}]
+    assert {"momentum"} in by_variant, "the best momentum"
+    assert {"sgd", "momentum"} in by_variant, "the best rate"
+
+
+def test_early_exits_are_means_over_seeds() -> None:
+    def exits(test: float, seconds: float) -> list[Exit]:
+        whole = Exit(depth=2, threshold=None, validation=0.9, test=test, s_per_sample=seconds)
+        return [whole, Exit(depth=1.5, threshold=0.8, test=test - 0.1, s_per_sample=seconds / 2)]
+
+    trials = [
+        trial(0, {"variant": "al"}, exits=exits(0.8, 0.002), seed=0),
+        trial(1, {"variant": "al"}, exits=exits(0.9, 0.004), seed=1),
+    ]
+    rows = figure(exhibits_of(results(trials, repeats=2)), "early_exits").rows
+    assert [(row["mark"], row["depth"], row["threshold"], row["seeds"]) for row in rows] == [
+        ("one depth", 2.0, None, 2),
+        ("by confidence", 1.5, 0.8, 2),
+    ]
+    assert [(row["accuracy"], row["milliseconds"]) for row in rows] == [
+        (pytest.approx(0.85), pytest.approx(3.0)),
+        (pytest.approx(0.75), pytest.approx(1.5)),
+    ]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from alray.report.figure import Exhibit
 from alray.study.batch_size import at_the_edge
+from alray.study.figures.early_exit import early_exits
 from alray.study.figures.over_axes import heat_maps, over_one_axis
 from alray.study.figures.scaling import device_scaling
 from alray.study.figures.to_target import best_settings, steps_to_target, trials
@@ -23,6 +24,7 @@ FIGURES: tuple[Callable[[Results], Exhibit | None], ...] = (
     over_one_axis,
     depths,
     utilisation,
+    early_exits,
 )
 """In the order of the page. Each returns None for a study that it does not suit."""
 

@@ -98,7 +98,7 @@ def trials(results: Results) -> Exhibit | None:
     quantities = list(_quantities(results))
     if not quantities:
         return None
-    varies = "optimizer.momentum" in results.study.search.space
+    varies = "optimizer.momentum" in results.study.search.spaces
     quantity = quantities[-1 if varies else 0]
     best = {record.number for row in results.rows if row.reached for record in row.best}
     series = results.along(BATCH_SIZE)
@@ -229,7 +229,7 @@ class _Quantity(NamedTuple):
 def _quantities(results: Results) -> Iterator[_Quantity]:
     """The settings of the search that are numbers, and the effective rate where there is momentum."""
     assert results.study.search is not None
-    for key, distribution in results.study.search.space.items():
+    for key, distribution in results.study.search.spaces.items():
         if distribution.choice is not None or key == BATCH_SIZE:
             continue
         if distribution.one_minus_loguniform is not None:
@@ -241,12 +241,13 @@ def _quantities(results: Results) -> Iterator[_Quantity]:
         yield _Quantity("effective_rate", "lr / (1 - momentum)", 10, True, _effective_rate)
 
 
-def _drawn(key: str, record: TrialRecord) -> float:
-    return float(record.values[key])
+def _drawn(key: str, record: TrialRecord) -> float | None:
+    """The value that was drawn; None for a variant in which the key is not searched."""
+    return float(record.values[key]) if key in record.values else None
 
 
-def _one_minus(key: str, record: TrialRecord) -> float:
-    return 1.0 - float(record.values[key])
+def _one_minus(key: str, record: TrialRecord) -> float | None:
+    return 1.0 - float(record.values[key]) if key in record.values else None
 
 
 def _effective_rate(record: TrialRecord) -> float | None:
