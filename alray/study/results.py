@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -52,8 +52,8 @@ class Results:
         return list(found.values())
 
     def is_numeric(self, axis: str) -> bool:
-        """Whether every value of an axis is a number above 0."""
-        return all(isinstance(each, int | float) and each is not True and each > 0 for each in self.values(axis))
+        """Whether every value of an axis is a number."""
+        return all(isinstance(each, int | float) and not isinstance(each, bool) for each in self.values(axis))
 
     def along(self, *axes: str) -> dict[str, list[Row]]:
         """The points by the values of their other axes: series -> rows, in the order of these axes if they are
@@ -90,11 +90,6 @@ def momentum(record: TrialRecord) -> float | None:
     if found is None and setting(record, "optimizer.kind") == "sgd":
         return 0.0
     return None if found is None else float(found)
-
-
-def first(values: Iterable[float | None]) -> float | None:
-    """The first value that is there."""
-    return next((value for value in values if value is not None), None)
 
 
 def _below(value: Any, parts: Sequence[str]) -> Any:

@@ -66,7 +66,7 @@ def _axis_scale(results: Results, axis: str) -> Scale:
     values = results.values(axis)
     if not results.is_numeric(axis):
         return Scale("value", axis, names=[value_text(value) for value in values])
-    return Scale("value", axis, base=2 if max(values) >= 10 * min(values) else 0, ticks=sorted(values))
+    return Scale("value", axis, base=2 if 0 < 10 * min(values) <= max(values) else 0, ticks=sorted(values))
 
 
 _MAPPED = {
