@@ -261,6 +261,19 @@ class Best(_Documented):
     """In a summary: the checkpoint of these weights, relative to the run folder; null if it was not kept."""
 
 
+class Exit(_Documented):
+    """Predictions that end before the last component, if they are sure enough there."""
+
+    depth: float
+    """The depth at which they end; with a threshold, the mean depth."""
+    threshold: float | None
+    """They end at the first depth with at least this confidence, in 0..1; null: all at one depth."""
+    validation: float | None = None
+    test: float | None = None
+    s_per_sample: float
+    """Seconds of the prediction of one sample."""
+
+
 class Accuracy(_Documented):
     """Accuracy of the whole network, in 0..1."""
 
@@ -281,11 +294,14 @@ class Standing(BaseModel):
     since_best: int = 0  # evaluations after the best one
 
     def after(self, evaluation: EvaluationRecord) -> Standing:
-        """The standing after one more evaluation. A second one after the same mini-batch changes nothing."""
-        if evaluation.step == self.step:
-            return self
+        """The standing after one more evaluation. A second one after the same mini-batch, at the end of a run, can only
+        add what the first one did not measure."""
         train, validation, test = evaluation.train, evaluation.validation, evaluation.test
         best, since_best = self.best, self.since_best + 1
+        if evaluation.step == self.step:
+            if best is not None and best.step == self.step and best.test is None:
+                best = best.model_copy(update={"test": test})
+            return self.model_copy(update={"best": best})
         if validation is not None and (best is None or best.validation is None or validation > best.validation):
             best, since_best = Best(step=evaluation.step, validation=validation, test=test), 0
         last = Accuracy(train=train, validation=validation, test=test)

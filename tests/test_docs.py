@@ -27,7 +27,7 @@ from alray.spec import models
 from alray.spec.loading import load_spec
 from alray.spec.section import Section
 from alray.spec.study.loading import load_study
-from alray.spec.study.section import Asha, Search, Study, Target
+from alray.spec.study.section import Asha, EarlyExit, Search, Study, Target
 from alray.spec.study.space import Distribution
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -67,7 +67,7 @@ def test_every_key_of_a_spec_is_named() -> None:
 
 
 def test_every_key_of_a_study_is_named() -> None:
-    sections = (Study, Search, Target, Asha, Distribution)
+    sections = (Study, Search, Target, EarlyExit, Asha, Distribution)
     keys = {key for section in sections for key in section.model_fields}
     assert keys - named(page("studies.md")) == set()
 

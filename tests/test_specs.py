@@ -11,7 +11,6 @@ import pytest
 from alray.plan.predict import predicted_timeline
 from alray.run.planning import Planner
 from alray.spec.study.loading import is_study, load_study
-from alray.study.forecast import forecasts
 from alray.user_code import UserCode
 
 from .stand_ins import Overrides, on_stand_in
@@ -52,16 +51,37 @@ def test_it_is_planned_and_simulated(name: str, stand_ins: Mapping[str, Override
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_every_point_of_a_study_can_be_planned(name: str, one_thread: None) -> None:
-    for forecast in forecasts(load_study(ROOT / name), allow_code=False):
-        assert forecast.trial_s is not None, f"{forecast.point}: {forecast.source}"
+def test_every_point_of_a_study_is_a_spec(name: str) -> None:
+    study = load_study(ROOT / name)
+    assert study.study.study == Path(name).stem
+    assert len(study.points) == len(study.specs) > 1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_first_trial_of_a_study_is_planned(name: str, stand_ins: Mapping[str, Overrides], one_thread: None) -> None:
+    """Where a study asks for GPUs, it is planned for processors."""
+    study = load_study(ROOT / name)
+    overrides = [each for each in study.trials[0].overrides if not each.startswith("resources.per_stage=")]
+    loaded = on_stand_in(study.study.base, stand_ins, *overrides)
+    planner = Planner.open(loaded.spec, UserCode(loaded.file.parent))
+    assert planner.plan(planner.costs(probe=False)).stages == study.specs[0].pipeline.stages
+
+
+def test_every_size_of_a_study_asks_the_same_question() -> None:
+    """A study for a laptop has the name of the one for a cluster; of the sleeping components there is one size."""
+    names = {Path(name).stem for name in STUDIES}
+    laptop = {Path(name).stem for name in STUDIES if "laptop" in name}
+    full = {Path(name).stem for name in STUDIES if "laptop" not in name}
+    assert laptop == names
+    assert laptop - full == {"strong_scaling_sleeping", "weak_scaling_sleeping"}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_begins_with_what_it_shows_and_its_command(name: str) -> None:
     first, second, *_ = (ROOT / name).read_text(encoding="utf-8").split("\n")
     commands = "study" if name in STUDIES else "run|plan"
-    assert re.fullmatch(rf"# [A-Z].+\. +alray ({commands}) {re.escape(name)}( \S+)*", first), first
+    assert re.fullmatch(rf"# [A-Z].+[.?] +alray ({commands}) {re.escape(name)}( \S+)*", first), first
     modeline = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", second)
     assert modeline is not None, second
     assert ((ROOT / name).parent / modeline[1]).resolve() == ROOT / "specs" / "alray.schema.json"

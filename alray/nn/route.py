@@ -36,6 +36,10 @@ class Route(nn.Module):
             tensors["mask"] = mask
         for block in self.f:
             tensors = in_default_strides(run_block(block, tensors))
+        return self.scores(tensors)
+
+    def scores(self, tensors: Tensors) -> torch.Tensor:
+        """Class scores [N, classes] from what the last of the encoders passes on."""
         scores: torch.Tensor = self.turn(tensors["s"], tensors.get("mask"))
         for decoder in reversed(self.h):
             scores = decoder(scores)

@@ -80,7 +80,7 @@ def compare_plans(
     rows = []
     for count in stages:
         for schedule in schedules_on(count, local_losses=local_losses):
-            parts = schedule.default_micro_batches(count)
+            parts = schedule.default_micro_batches(count, costs.batch_size)
             if micro_batches is not None and schedule.cuts_mini_batches:
                 parts = micro_batches
             virtual = schedule.default_virtual_stages

@@ -32,6 +32,7 @@ _FREE = (
     "data.workers",
     "run.checkpoint",
     "run.evaluate_every",
+    "run.test",
     "run.max_failures",
     "run.stop_at",
 )

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 PER_STAGE = 2
 """Micro-batches per stage where the spec names no number."""
+MOST_PER_STAGE = 4
+"""Most micro-batches per stage where the spec names no number, and `PER_STAGE` does not divide the mini-batch."""
 MOST_MICRO_BATCHES = 65_536
 """A program holds the number of a micro-batch in 16 bits."""
 MOST_VIRTUAL_STAGES = 256

@@ -16,6 +16,7 @@ from alray.schedules.actions import COMPUTE, Action, ActionKind
 from alray.schedules.durations import Durations
 from alray.schedules.micro_batches import (
     MOST_MICRO_BATCHES,
+    MOST_PER_STAGE,
     MOST_VIRTUAL_STAGES,
     PER_STAGE,
     Demand,
@@ -103,9 +104,19 @@ class Schedule:
         """Virtual stages of each stage where the spec names no number."""
         return self.fewest_virtual_stages or 1
 
-    def default_micro_batches(self, stages: int) -> int:
-        """Micro-batches of one mini-batch where the spec names no number."""
-        return PER_STAGE * stages if self.cuts_mini_batches else 1
+    def default_micro_batches(self, stages: int, batch_size: int | None = None) -> int:
+        """Micro-batches of a mini-batch of so many samples where the spec names no number.
+
+        Two per stage if that is possible. Otherwise the next larger number that is, up to four per stage, or else the
+        next smaller one. If there is none, two per stage: the spec is refused.
+        """
+        usual = PER_STAGE * stages if self.cuts_mini_batches else 1
+        if batch_size is None or not self.cuts_mini_batches:
+            return usual
+        possible = self.possible_micro_batches(stages, batch_size)
+        larger = [number for number in possible if usual <= number <= MOST_PER_STAGE * stages]
+        smaller = [number for number in possible if number < usual]
+        return next(iter(larger + smaller[::-1]), usual)
 
     def kinds(self, stages: int) -> frozenset[ActionKind]:
         """The kinds of its actions on so many stages."""

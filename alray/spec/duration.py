@@ -1,4 +1,4 @@
-"""Durations in a spec: `500 steps`, `1 epoch`, `30 s`."""
+"""Durations in a spec: `500 steps`, `10000 samples`, `1 epoch`, `30 s`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
 from alray.spec.section import describe, refusal
 
-Unit = Literal["steps", "epochs", "s"]
-_PATTERN = r"^([0-9]+(?:\.[0-9]+)?) *(steps?|epochs?|s)$"
-_UNITS: dict[str, Unit] = {"step": "steps", "epoch": "epochs"}
+Unit = Literal["steps", "samples", "epochs", "s"]
+_PATTERN = r"^([0-9]+(?:\.[0-9]+)?) *(steps?|samples?|epochs?|s)$"
+_UNITS: dict[str, Unit] = {"step": "steps", "sample": "samples", "epoch": "epochs"}
+_WHOLE: tuple[Unit, ...] = ("steps", "samples")
 
 
 @dataclass(frozen=True)
 class Duration:
-    """`count` units. A step is one mini-batch, an epoch is one pass over the training set, `s` is seconds."""
+    """`count` units. A step is one mini-batch, an epoch is one pass over the training set, `s` is seconds.
+
+    A sample counts as often as it is used. What recurs every N samples is due after the mini-batch that reaches a
+    multiple of N, and after each mini-batch if these are larger than N.
+    """
 
     count: float
     unit: Unit
@@ -29,7 +34,7 @@ class Duration:
 
 
 def parse_duration(text: str) -> Duration:
-    """Parse `N steps`, `N epochs` or `N s`, also in the singular.
+    """Parse `N steps`, `N samples`, `N epochs` or `N s`, also in the singular.
 
     Raises ValueError with the reason if the text does not have this form or N is not in range.
     """
@@ -40,8 +45,8 @@ def parse_duration(text: str) -> Duration:
     duration = Duration(count, _UNITS.get(unit) or _unit(unit))
     if not 0 < count < 1e15:
         raise ValueError(f"expected a duration between 0 and 1e15, got `{text}`")
-    if duration.unit == "steps" and count != int(count):
-        raise ValueError(f"expected a whole number of steps, got `{text}`")
+    if duration.unit in _WHOLE and count != int(count):
+        raise ValueError(f"expected a whole number of {duration.unit}, got `{text}`")
     return duration
 
 
@@ -52,7 +57,7 @@ def _unit(text: str) -> Unit:
 def _validated(value: Any) -> Duration:
     if isinstance(value, Duration):
         return value
-    mend = "write `N steps`, `N epochs` or `N s`"
+    mend = "write `N steps`, `N samples`, `N epochs` or `N s`"
     if not isinstance(value, str):
         raise refusal(f"expected a duration, got {describe(value)}", mend)
     try:
@@ -65,6 +70,8 @@ SpecDuration = Annotated[
     Duration,
     PlainValidator(_validated),
     PlainSerializer(str, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": _PATTERN, "examples": ["1 epoch", "500 steps", "30 s"]}),
+    WithJsonSchema(
+        {"type": "string", "pattern": _PATTERN, "examples": ["1 epoch", "500 steps", "10000 samples", "30 s"]}
+    ),
 ]
 """A `Duration` as a field of the spec."""

@@ -186,7 +186,8 @@ class Spec(Section):
     @property
     def micro_batches(self) -> int:
         """The pipeline's micro-batches per mini-batch, with null resolved."""
-        return self.pipeline.resolved_micro_batches(SCHEDULES[self.schedule])
+        samples = self.data.batch_size // self.replicas.count  # of a replica that has an equal share
+        return self.pipeline.resolved_micro_batches(SCHEDULES[self.schedule], samples)
 
     @property
     def trains_own_code(self) -> bool:

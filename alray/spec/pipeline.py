@@ -92,6 +92,7 @@ class Pipeline(Section):
         | None
     ) = None
     """Equal parts that a mini-batch is cut into, in the pipelines of backpropagation except naive. null: 2 per stage.
+    If they do not divide the mini-batch: the next larger number that does, up to 4 per stage, or else the next smaller.
     `auto`: the fewest, one per stage or more, with which every stage keeps within its memory (see
     `resources.memory_bytes`); the number found is written to the run folder."""
     micro_batch_norm: Literal["refuse", "accept"] = "refuse"
@@ -105,14 +106,16 @@ class Pipeline(Section):
             return SCHEDULES[self.schedule]
         return default_schedule(local_losses=local_losses, stages=self.stages)
 
-    def resolved_micro_batches(self, schedule: Schedule) -> int:
+    def resolved_micro_batches(self, schedule: Schedule, samples: int) -> int:
         """Micro-batches of one mini-batch, with null resolved; 1 in schedules that do not cut mini-batches.
+
+        samples: of a mini-batch on one replica.
 
         `auto` depends on what components cost. Until that is known it stands for the fewest that are possible.
         """
         if self.micro_batches == "auto":
             return self.stages
-        return self.micro_batches or schedule.default_micro_batches(self.stages)
+        return self.micro_batches or schedule.default_micro_batches(self.stages, samples)
 
     def resolved_virtual_stages(self, schedule: Schedule) -> int:
         """Virtual stages of each stage, with null resolved."""

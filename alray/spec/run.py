@@ -63,6 +63,9 @@ class RunSection(Section):
     after each epoch. null: only one at the end."""
     evaluate_every: SpecDuration | None = Duration(1, "epochs")
     """Interval between two evaluations. Default: 1 epoch. null: only at the end."""
+    test: Literal["always", "end"] = "always"
+    """When the test set is measured. `always`: at every evaluation. `end`: only at the end of the run, which shortens
+    the other evaluations. Default: always."""
     max_failures: NonNegativeInt = 3
     """Number of failures, without a newer checkpoint between them, after which the run gives up. Default: 3."""
     stop_at: StopAt | None = None

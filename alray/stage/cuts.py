@@ -54,6 +54,7 @@ class Cuts:
             assignment.spec.run,
             total_steps=assignment.total_steps,
             steps_per_epoch=assignment.data.steps_per_epoch,
+            samples=lambda step: assignment.position(step)["samples"],
             control=control,
             standing=assignment.start.standing,
         )

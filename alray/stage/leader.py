@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from alray.channel.message import CutFlag
 from alray.records import EvaluationRecord, Standing
+
+Samples = Callable[[int], int]
+"""Of a number of mini-batches: the samples that a run has seen after them."""
 
 _END = CutFlag.EVALUATE | CutFlag.CHECKPOINT | CutFlag.STOP
 
@@ -21,15 +25,18 @@ class Control:
 
 
 class Timer:
-    """Says when something is due that recurs every `N steps`, `N epochs` or `N s`."""
+    """Says when something is due that recurs every `N steps`, `N samples`, `N epochs` or `N s`."""
 
-    def __init__(self, every: Any, *, steps_per_epoch: int) -> None:
+    def __init__(self, every: Any, *, steps_per_epoch: int, samples: Samples) -> None:
         """every: a spec duration (`count`, `unit`), or None for never."""
         self._seconds: float | None = None
         self._steps: Fraction | None = None
+        self._reached: Callable[[int], int] = lambda step: step
         if every is not None:
             if every.unit == "s":
                 self._seconds = every.count
+            elif every.unit == "samples":
+                self._steps, self._reached = Fraction(every.count), samples
             else:
                 # Exact: 0.07 epochs of 100 steps are 7 steps, not 7.000000000000001, which step 7 would miss.
                 self._steps = Fraction(str(every.count)) * (steps_per_epoch if every.unit == "epochs" else 1)
@@ -44,7 +51,7 @@ class Timer:
             return True
         if self._steps is None:
             return False
-        return step // self._steps > (step - 1) // self._steps
+        return self._reached(step) // self._steps > self._reached(step - 1) // self._steps
 
 
 class Leader:
@@ -56,6 +63,7 @@ class Leader:
         *,
         total_steps: int,
         steps_per_epoch: int,
+        samples: Samples,
         control: Control,
         standing: Standing | None = None,
     ) -> None:
@@ -63,10 +71,12 @@ class Leader:
         self.total_steps = total_steps
         self.standing = standing or Standing()
         self._control = control
-        self._evaluate = Timer(run.evaluate_every, steps_per_epoch=steps_per_epoch)
-        self._checkpoint = Timer(run.checkpoint.every if run.checkpoint else None, steps_per_epoch=steps_per_epoch)
+        self._evaluate = Timer(run.evaluate_every, steps_per_epoch=steps_per_epoch, samples=samples)
+        every = run.checkpoint.every if run.checkpoint else None
+        self._checkpoint = Timer(every, steps_per_epoch=steps_per_epoch, samples=samples)
         self._keeps_best = run.checkpoint is not None
         self._stop_at = run.stop_at
+        self._tests_at_the_end = run.test == "end"
 
     def over(self, step: int) -> bool:
         """Whether the run ends after `step` mini-batches: by its length, or by an evaluation that was made there."""
@@ -91,12 +101,16 @@ class Leader:
     def splits(self, flags: int) -> tuple[str, ...]:
         """The splits that an evaluation with these flags measures.
 
-        The training set is measured only at the end, and where `run.stop_at` needs it.
+        The training set is measured only at the end, and where `run.stop_at` needs it. So is the test set with
+        `run.test: end`.
         """
-        wanted = ["validation", "test"]
-        if flags & CutFlag.STOP or (self._stop_at is not None and self._stop_at.metric == "train_accuracy"):
-            wanted.insert(0, "train")
-        return tuple(wanted)
+        needed = self._stop_at.metric if self._stop_at is not None else None
+        at_the_end = {"train": True, "validation": False, "test": self._tests_at_the_end}
+        return tuple(
+            split
+            for split, only_then in at_the_end.items()
+            if not only_then or flags & CutFlag.STOP or needed == f"{split}_accuracy"
+        )
 
     def heard(self, evaluation: EvaluationRecord) -> None:
         """Take note of an evaluation."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from alray.errors import CheckpointError
-from alray.records import Summary
+from alray.records import Exit, Summary
 
 TrialStatus = Literal["finished", "reached", "stopped", "diverged", "failed"]
 """`finished`: it ran to its end, without its target if there is one. `reached`: the target ended it. `stopped`: the
@@ -39,6 +39,7 @@ class TrialRecord(BaseModel):
     status: TrialStatus
     reason: str | None = None  # of `diverged` and `failed`
     reached: Reached | None = None
+    exits: list[Exit] = Field(default_factory=list)  # of `early_exit`: every depth, then every threshold
     summary: Summary | None = None  # as in the run folder; None if the trial failed before it could run
 
 

@@ -104,6 +104,7 @@ def _run_trials(
             one_process=runs_in_one_process(spec),
             keeps_checkpoints=spec.run.checkpoint is not None,
             target=study.target.accuracy if study.target is not None else None,
+            thresholds=study.early_exit.thresholds if study.early_exit is not None else None,
             allow_code=options.allow_code,
         )
         orders[trial.number] = (order, spec)

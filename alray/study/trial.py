@@ -10,7 +10,7 @@ from pathlib import Path
 from alray.errors import AlrayError, NonFiniteLoss
 from alray.orchestrate import run_spec
 from alray.plan.plan import Plan
-from alray.records import EvaluationRecord, Record, effective, read
+from alray.records import EvaluationRecord, Exit, Record, effective, read
 from alray.report.folder import read_run
 from alray.run.options import Finished, Options
 from alray.spec.study.trials import Trial
@@ -25,7 +25,8 @@ class Order:
     """What a process needs to know to run a trial.
 
     one_process: the trial has one stage, which runs in the trial's own process. keeps_checkpoints: they are not deleted
-    at the end. target: the validation accuracy to reach; None: none.
+    at the end. target: the validation accuracy to reach; None: none. thresholds:
+    the confidences for which early exits are measured; None: they are not.
     """
 
     trial: Trial
@@ -34,6 +35,7 @@ class Order:
     one_process: bool
     keeps_checkpoints: bool
     target: float | None
+    thresholds: tuple[float, ...] | None
     allow_code: bool
 
 
@@ -89,10 +91,19 @@ def run_trial(order: Order, evaluated: Callable[[EvaluationRecord], None] = lamb
         record = record_of(order.trial, "failed", str(error))
     else:
         record = _ended(order, finished, run_dir)
+        if order.thresholds is not None and finished.error is None:
+            record = record.model_copy(update={"exits": _exits(run_dir, order.thresholds, order.allow_code)})
     if not order.keeps_checkpoints:
         shutil.rmtree(run_dir / "checkpoints", ignore_errors=True)
     order.folder.write(record)
     return record
+
+
+def _exits(run_dir: Path, thresholds: Sequence[float], allow_code: bool) -> list[Exit]:
+    from alray.trained.early_exit import early_exits
+    from alray.trained.network import TrainedNetwork
+
+    return early_exits(TrainedNetwork(run_dir, allow_code=allow_code), thresholds)
 
 
 def record_of(trial: Trial, status: TrialStatus, reason: str | None = None) -> TrialRecord:

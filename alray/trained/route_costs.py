@@ -35,19 +35,19 @@ class RouteCost:
 
 def measure_routes(network: TrainedNetwork, depths: Sequence[int]) -> list[RouteCost]:
     """The cost of each of these routes, on a mini-batch of the run's data and on the run's device and threads."""
-    batch = _whole_batch(network.workload.data)
+    batch = whole_batch(network.workload.data)
     tensors = batch.inputs(network.device, network.workload.network.dtype)
     size = len(batch.labels)
 
     def cost(depth: int) -> RouteCost:
         route = network.route(depth)
-        seconds = _median_s(lambda: _infer(route, tensors["s"], tensors.get("mask")))
+        seconds = median_s(lambda: _infer(route, tensors["s"], tensors.get("mask")))
         return RouteCost(depth, trainable(route), seconds / size, size)
 
     return [cost(depth) for depth in depths]
 
 
-def _whole_batch(data: Data) -> Batch:
+def whole_batch(data: Data) -> Batch:
     """The first mini-batch of the largest split, which is the one most likely to be full."""
     largest = max((name for name, split in data.splits.items() if split), key=lambda name: len(data.splits[name] or ()))
     return next(iter(EvaluationBatches(data, largest)))
@@ -60,7 +60,8 @@ def _infer(route: Route, samples: torch.Tensor, mask: torch.Tensor | None) -> No
         torch.cuda.synchronize(samples.device)
 
 
-def _median_s(work: Callable[[], None]) -> float:
+def median_s(work: Callable[[], None]) -> float:
+    """Seconds that some work takes: the median over repeats, after a first one that does not count."""
     work()
     times: list[float] = []
     while len(times) < _MOST_REPEATS and (len(times) < _LEAST_REPEATS or sum(times) < _ENOUGH_S):

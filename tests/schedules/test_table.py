@@ -35,6 +35,24 @@ def test_every_file_with_a_schedule_is_in_the_table() -> None:
     assert {name: module.SCHEDULE for name, module in MODULES.items()} == SCHEDULES
 
 
+@pytest.mark.parametrize(
+    ("schedule", "stages", "batch_size", "expected"),
+    [
+        ("gpipe", 4, 256, 8),
+        ("1f1b", 3, 256, 8),
+        ("1f1b", 5, 256, 16),
+        ("interleaved_1f1b", 5, 256, 8),  # rounds of one micro-batch per stage: 16 cannot be shared by three
+        ("1f1b", 3, 5, 5),
+        ("1f1b", 2, 53, 4),  # refused, where it is checked: 53 samples cannot be cut
+        ("naive", 3, 256, 1),
+    ],
+)
+def test_the_default_number_of_micro_batches_divides_the_mini_batch(
+    schedule: str, stages: int, batch_size: int, expected: int
+) -> None:
+    assert SCHEDULES[schedule].default_micro_batches(stages, batch_size) == expected
+
+
 def test_the_spec_takes_exactly_the_names_of_the_table() -> None:
     assert get_args(ScheduleName) == ("auto", *SCHEDULES)
 

@@ -249,7 +249,7 @@ BAD_SPECS = (
     ),
     bad(
         "9 pipeline.micro_batches",
-        data="{source: digits, batch_size: 50}",
+        data="{source: digits, batch_size: 53}",
         method="{kind: backpropagation}",
         pipeline="{stages: 2, micro_batch_norm: accept}",
     ),

@@ -15,6 +15,8 @@ from alray.spec.duration import Duration, parse_duration
         ("0.5 epochs", Duration(0.5, "epochs")),
         ("1 step", Duration(1, "steps")),
         ("500 steps", Duration(500, "steps")),
+        ("1 sample", Duration(1, "samples")),
+        ("4096 samples", Duration(4096, "samples")),
         ("30 s", Duration(30, "s")),
         ("1 s", Duration(1, "s")),
         ("1.5 s", Duration(1.5, "s")),
@@ -29,7 +31,7 @@ def test_singular_and_plural_read_alike() -> None:
     assert parse_duration("1 epochs") == parse_duration("1 epoch") == parse_duration("1epoch")
 
 
-@pytest.mark.parametrize("text", ["3 weeks", "epoch", "-1 steps", "1 epoch\n", "0 steps", "1.5 steps"])
+@pytest.mark.parametrize("text", ["3 weeks", "epoch", "-1 steps", "1 epoch\n", "0 steps", "1.5 steps", "1.5 samples"])
 def test_refusals(text: str) -> None:
     with pytest.raises(ValueError, match=r"^expected a "):
         parse_duration(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,18 @@ def test_every_combination_is_a_point_and_every_seed_a_trial(load: Callable[...,
     )
 
 
+def test_a_key_follows_an_axis(load: Callable[..., Any], said: Callable[..., list[str]]) -> None:
+    loaded = load(STUDY + "follow: {model.components.1.repeat: pipeline.stages}\n")
+    assert [spec.model.num_components for spec in loaded.specs] == [2, 2, 3, 3]
+    assert loaded.points[2].values == {"pipeline.stages": 2, "variant": "streamed"}
+    assert said(STUDY + "follow: {model.components.1.repeat: stages, pipeline.stages: variant}\n") == [
+        "x.yaml:10: follow.model.components.1.repeat: `stages` is not an axis with a list of values; choose "
+        "`pipeline.stages`",
+        "x.yaml:10: follow.pipeline.stages: `variant` is not an axis with a list of values; choose `pipeline.stages`",
+        "x.yaml:10: follow.pipeline.stages: an axis of the study sets this key; remove one of the two",
+    ]
+
+
 def test_a_dumped_study_is_the_same_one(load: Callable[..., Any]) -> None:
     loaded = load(STUDY + SEARCH + "target: {metric: validation_error, below: 0.1}\n")
     Path("copy.yaml").write_text(dump_study(loaded.study), encoding="utf-8")
@@ -105,6 +118,34 @@ def test_a_search_is_drawn_anew_at_every_point_and_is_the_same_at_every_start(lo
     assert len(set(rates)) == 4 * 3
     more = load(STUDY + SEARCH.replace("trials: 3", "trials: 5")).trials
     assert [trial.values for trial in more if trial.index < 3] == [trial.values for trial in trials]
+
+
+def test_few_settings_cover_the_space(load: Callable[..., Any]) -> None:
+    search = "search: {trials: 16, space: {optimizer.lr: {loguniform: [1e-4, 1]}}}\n"
+    trials = load("study: rates\nbase: base.yaml\n" + search).trials
+    eighths = {int(8 * (1 + math.log10(trial.values["optimizer.lr"]) / 4)) for trial in trials}
+    assert eighths == set(range(8))
+
+
+def test_a_variant_has_keys_of_its_own_that_are_searched(load: Callable[..., Any]) -> None:
+    text = """\
+study: momenta
+base: base.yaml
+axes:
+  variant:
+    sgd: {optimizer: {kind: sgd, lr: 0.1}}
+    momentum: {optimizer: {kind: sgd, lr: 0.1}}
+search:
+  trials: 2
+  space: {optimizer.lr: {loguniform: [1e-4, 1]}}
+  variants:
+    momentum: {optimizer.lr: {loguniform: [1e-5, 1e-4]}, optimizer.momentum: {one_minus_loguniform: [0.5, 0.999]}}
+"""
+    plain, momentum = load(text).trials[::2]
+    assert list(plain.values) == ["optimizer.lr"]
+    assert list(momentum.values) == ["optimizer.lr", "optimizer.momentum"]
+    assert momentum.values["optimizer.lr"] <= 1e-4
+    assert momentum.overrides[-2].startswith("optimizer.momentum=0.")
 
 
 @pytest.mark.parametrize(
@@ -199,6 +240,18 @@ def test_points_that_are_the_same_run_are_refused(said: Callable[..., list[str]]
 def test_a_wrong_search_is_refused(said: Callable[..., list[str]], space: str, message: str) -> None:
     lines = said(STUDY + f"search: {{trials: 2, space: {space}}}\n")
     assert any(line.startswith(f"x.yaml:10: search.space.{message}") for line in lines)
+
+
+def test_what_is_searched_for_a_variant_belongs_to_a_variant_and_to_no_axis(said: Callable[..., list[str]]) -> None:
+    search = "search: {trials: 2, space: {optimizer.lr: {uniform: [1, 2]}}, variants: {"
+    assert said(STUDY + search + "naiv: {optimizer.eps: {uniform: [1, 2]}}}}\n") == [
+        "x.yaml:10: search.variants.naiv: `naiv` is not a variant of the study; choose one of `streamed` or `naive`"
+    ]
+    assert said(STUDY + search + "naive: {optimizer.eps: {uniform: [-1, 2]}, pipeline.stages: {choice: [1]}}}}\n") == [
+        "x.yaml:10: search.variants.naive.pipeline.stages: an axis of the study sets this key; remove one of the two",
+        "x.yaml:10: search.variants.naive.optimizer.eps: must be greater than 0, got -1.0 (at pipeline.stages=1, "
+        "variant=naive, the first of 2 points); write a number that is greater than 0, or leave the key out for 1e-08",
+    ]
 
 
 def test_halving_compares_the_trials_of_a_search_on_a_validation_set(

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 from alray.spec.finding import Finding
 from alray.spec.models import Spec
-from alray.spec.section import describe
+from alray.spec.places import Path
+from alray.spec.section import describe, listed
 from alray.spec.study.points import value_text
 from alray.spec.study.section import VARIANT, Study
 
@@ -50,18 +51,43 @@ def _variants(variants: object) -> Iterator[Finding]:
                         yield ("axes", VARIANT, name, key), "this cannot be a key of a spec", "write optimizer.lr, say"
 
 
+def followed_axes_have_values(study: Study) -> Iterator[Finding]:
+    """A key follows an axis whose values are those of a key. Another axis cannot set it."""
+    axes = [axis for axis in study.axes if axis != VARIANT]
+    for key, axis in study.follow.items():
+        if axis not in axes:
+            mend = f"choose {listed(axes)}" if axes else "add the axis, with a list of values"
+            yield ("follow", key), f"`{axis}` is not an axis with a list of values", mend
+        if key in study.axes:
+            yield ("follow", key), "an axis of the study sets this key", "remove one of the two"
+
+
 def a_key_is_set_once(study: Study) -> Iterator[Finding]:
     """What an axis sets is not drawn at random, and what the study itself sets is no axis."""
-    space = study.search.space if study.search is not None else {}
-    for key in space:
+    searched: list[tuple[Path, str]] = []
+    if study.search is not None:
+        searched += [(("search", "space", key), key) for key in study.search.space]
+        for name, own in study.search.variants.items():
+            searched += [(("search", "variants", name, key), key) for key in own]
+    for place, key in searched:
         if key in study.axes:
-            yield ("search", "space", key), "an axis of the study sets this key", "remove one of the two"
-    if "seed" in space:
-        yield ("search", "space", "seed"), "`repeats` sets the seeds of the trials", "remove it"
+            yield place, "an axis of the study sets this key", "remove one of the two"
+        if key == "seed":
+            yield place, "`repeats` sets the seeds of the trials", "remove it"
     if study.repeats > 1 and "seed" in study.axes:
         yield ("axes", "seed"), "`repeats` sets the seeds of the trials", "remove one of the two"
-    if study.target is not None and "run.stop_at" in {**study.set, **study.axes, **space}:
+    if study.target is not None and "run.stop_at" in {**study.set, **study.axes, **{key: None for _, key in searched}}:
         yield ("target",), "`target` sets run.stop_at, and so does another key", "remove one of the two"
+
+
+def searched_variants_exist(study: Study) -> Iterator[Finding]:
+    """What is searched for one variant alone belongs to a variant of the study."""
+    variants = study.axes.get(VARIANT)
+    names = list(variants) if isinstance(variants, dict) else []
+    for name in study.search.variants if study.search is not None else ():
+        if name not in names:
+            mend = f"choose one of {listed(names)}" if names else f"add the axis `{VARIANT}`"
+            yield ("search", "variants", name), f"`{name}` is not a variant of the study", mend
 
 
 def halving_needs_a_search(study: Study) -> Iterator[Finding]:
@@ -87,6 +113,8 @@ def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
 CHECKS: tuple[Callable[[Study], Iterator[Finding]], ...] = (
     base_is_a_file,
     axes_are_lists,
+    followed_axes_have_values,
     a_key_is_set_once,
+    searched_variants_exist,
     halving_needs_a_search,
 )

@@ -135,7 +135,7 @@ class _Loader:
             if spec is None:
                 continue
             self.specs.append(spec)
-            for drawn in settings_at_the_ends(self._study.search) if self._study.search is not None else ():
+            for drawn in settings_at_the_ends(self._study.search, point) if self._study.search is not None else ():
                 self._spec(point, merged(point.settings, drawn))
         self.problems = [self._told(found) for found in self._found.values()]
         if not self.problems:
@@ -184,9 +184,11 @@ class _Loader:
         return Problem(message, said.mend, file, line, key)
 
     def _equal_points(self) -> Iterable[Problem]:
-        seen: dict[str, Point] = {}
+        seen: dict[tuple[str, str], Point] = {}
+        search = self._study.search
         for point, spec in zip(self.points, self.specs, strict=True):
-            other = seen.setdefault(dump_spec(spec), point)
+            searched = repr(search.space_at(point.values)) if search is not None else ""
+            other = seen.setdefault((dump_spec(spec), searched), point)
             if other is not point:
                 message = f"the points `{other.label}` and `{point.label}` are the same run"
                 yield problem(self._places, ("axes",), message, "a later axis replaces what an earlier one sets")

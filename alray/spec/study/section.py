@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
@@ -14,7 +15,7 @@ from alray.spec.study.space import Distribution
 VARIANT = "variant"
 """The axis whose values are named groups of settings."""
 
-FLAT = (("set",), ("axes",), ("search", "space"))
+FLAT = (("set",), ("axes",), ("follow",), ("search", "space"))
 """Sections whose keys are keys of the base spec: there `run.epochs` is one key."""
 
 _SETTINGS = {"type": "object", "description": "Keys of the base spec, such as `run.epochs`, and their values."}
@@ -25,13 +26,23 @@ _AXES = {
 }
 
 
+Space = Annotated[dict[str, Distribution], Field(min_length=1)]
+
+
 class Search(Section):
     """A random search, made anew at every point of the axes."""
 
     trials: PositiveInt
     """Number of settings that are drawn at every point."""
-    space: Annotated[dict[str, Distribution], Field(min_length=1)]
+    space: Space
     """Keys of the base spec, each with the distribution that its value is drawn from."""
+    variants: dict[str, Space] = Field(default_factory=dict)
+    """What else is searched at the points of single variants, by name: keys and distributions as in `space`, whose
+    keys they replace. For example the momentum, where there is one."""
+
+    def space_at(self, point: Mapping[str, Any]) -> dict[str, Distribution]:
+        """Every key that is searched at a point, with its distribution. point: axis -> value."""
+        return {**self.space, **self.variants.get(point.get(VARIANT, ""), {})}
 
 
 class Target(Section):
@@ -55,6 +66,14 @@ class Target(Section):
     def accuracy(self) -> float:
         """The smallest validation accuracy, in 0..1, that reaches the target."""
         return self.above if self.above is not None else 1.0 - (self.below or 0.0)
+
+
+class EarlyExit(Section):
+    """What predictions cost that end at a lower depth; it is measured after each trial."""
+
+    thresholds: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(strict=False)] = (0.5, 0.7, 0.9, 0.99)
+    """A prediction ends at the first depth where the softmax of the class scores is at least this value, in 0..1.
+    Default: [0.5, 0.7, 0.9, 0.99]."""
 
 
 class Fifo(Section):
@@ -103,12 +122,17 @@ class Study(Section):
     axes: Annotated[dict[str, Any], AfterValidator(_has_keys), WithJsonSchema(_AXES)] = Field(default_factory=dict)
     """Keys of the base spec, each with a list of values, and `variant` with named groups of settings. Every
     combination is a point of the study."""
+    follow: Annotated[dict[str, str], AfterValidator(_has_keys)] = Field(default_factory=dict)
+    """Keys of the base spec that have the value of an axis at every point. For example n layers on n stages:
+    {model.components.1.repeat: pipeline.stages}."""
     repeats: PositiveInt = 1
     """Number of seeds of every trial: the seed of the spec and those after it. Default: 1."""
     search: Search | None = None
     """Values that are drawn at random. null: none."""
     target: Target | None = None
     """What the trials are to reach. null: every trial runs to its end."""
+    early_exit: EarlyExit | None = None
+    """Accuracy and time of predictions that end at a lower depth. null: they are not measured."""
     trial_scheduler: TrialScheduler = Fifo()
     """Which trials go on."""
     max_concurrent: PositiveInt | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 from alray.seeds import derive_seed
 from alray.spec.study.points import Point, Setting, merged
-from alray.spec.study.section import Search, Study
+from alray.spec.study.section import VARIANT, Search, Study
 
 _SEEDS = 2.0**63
 """Number of seeds that `derive_seed` can return."""
@@ -58,19 +58,41 @@ def trials_of(study: Study, points: Sequence[Point], seeds: Sequence[int]) -> It
 
 
 def drawn_settings(search: Search, seed: int, point: Point, index: int) -> tuple[Setting, ...]:
-    """The settings number `index` of the search at a point."""
+    """The settings number `index` of the search at a point.
+
+    They are quasi-random (Bousquet et al. 2017): a few of them cover the space evenly. Number i is the fraction of
+    u + i * a, where u is drawn for each key and a is that of the sequence R_d (Roberts 2018) for d keys.
+    """
     place = json.dumps(dict(point.values), sort_keys=True)
-    settings = []
-    for key, distribution in search.space.items():
-        share = derive_seed(seed, "search", place, index, key) / _SEEDS
-        settings.append(Setting(key, distribution.at(share), ("search", "space", key)))
-    return tuple(settings)
+    space = search.space_at(point.values)
+    values = {}
+    for (key, distribution), step in zip(space.items(), _steps(len(space)), strict=True):
+        values[key] = distribution.at((derive_seed(seed, "search", place, key) / _SEEDS + index * step) % 1.0)
+    return _settings(search, point, values)
 
 
-def settings_at_the_ends(search: Search) -> Iterator[tuple[Setting, ...]]:
-    """Settings that together have every end of every distribution."""
-    first = {key: distribution.ends[0] for key, distribution in search.space.items()}
-    for key, distribution in search.space.items():
+def settings_at_the_ends(search: Search, point: Point) -> Iterator[tuple[Setting, ...]]:
+    """Settings that together have every end of every distribution at a point."""
+    space = search.space_at(point.values)
+    first = {key: distribution.ends[0] for key, distribution in space.items()}
+    for key, distribution in space.items():
         for end in distribution.ends:
-            values = {**first, key: end}
-            yield tuple(Setting(name, value, ("search", "space", name)) for name, value in values.items())
+            yield _settings(search, point, {**first, key: end})
+
+
+def _settings(search: Search, point: Point, values: Mapping[str, Any]) -> tuple[Setting, ...]:
+    """The values with the places in the study that ask for them."""
+    variant = str(point.values.get(VARIANT))
+    own = search.variants.get(variant, {})
+    return tuple(
+        Setting(key, value, ("search", "variants", variant, key) if key in own else ("search", "space", key))
+        for key, value in values.items()
+    )
+
+
+def _steps(dimensions: int) -> list[float]:
+    """The steps of the sequence R_d: powers of 1 / x, where x ** (d + 1) = x + 1."""
+    x = 2.0
+    for _ in range(60):
+        x = (1.0 + x) ** (1.0 / (dimensions + 1))
+    return [x**-power for power in range(1, dimensions + 1)]
