@@ -38,13 +38,13 @@ def divergence(kept: Sequence[Record]) -> str | None:
     if not records:
         return None
     last = [record for record in records if record.step > (1.0 - _LAST) * records[-1].step]
-    end = sum(_total(record) * record.mini_batches for record in last) / sum(record.mini_batches for record in last)
-    if math.isfinite(end) and end <= _GROWN * _total(records[0]):
+    end = sum(total_loss(record) * record.mini_batches for record in last) / sum(record.mini_batches for record in last)
+    if math.isfinite(end) and end <= _GROWN * total_loss(records[0]):
         return None
-    return f"the losses grew from {_total(records[0]):.3g} in the first mini-batch to {end:.3g} at the end"
+    return f"the losses grew from {total_loss(records[0]):.3g} in the first mini-batch to {end:.3g} at the end"
 
 
-def _total(record: StepRecord) -> float:
+def total_loss(record: StepRecord) -> float:
     """The sum of all losses of all components."""
     return sum(loss for losses in record.losses.values() for loss in losses.values())
 

@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from alray.records import DepthAccuracy, StageRecord, Writer
+from alray.records import DepthAccuracy, Exit, StageRecord, Writer
 from alray.report.figure import Exhibit, Figure
-from alray.study.figures import exhibits_of
+from alray.study.figures import exhibits_of, warnings_of
 from alray.study.results import Results
 
 from .conftest import evaluation, results, step, trial
@@ -116,6 +116,28 @@ def test_every_trial_is_in_the_scatter() -> None:
     assert sorted(row["trial"] for row in rows) == list(range(8))
     outcomes = [row["series"] for row in sorted(rows, key=lambda row: row["trial"])]
     assert outcomes == ["best", "diverged"] * 3 + ["not reached in time", "diverged"]
+
+
+def test_a_variant_may_search_what_others_do_not_and_the_base_may_set_the_rest(tmp_path: Path) -> None:
+    """The momentum of plain SGD stands in the spec of its trials only."""
+    (tmp_path / "0000").mkdir()
+    (tmp_path / "0000" / "spec.yaml").write_text("optimizer: {kind: sgd, lr: 0.1}\n", encoding="utf-8")
+    own = {"optimizer.momentum": {"one_minus_loguniform": [0.5, 0.999]}}
+    search = {"trials": 1, "space": {"optimizer.lr": {"loguniform": [1e-3, 1.0]}}, "variants": {"nesterov": own}}
+    trials = []
+    for number, (variant, size) in enumerate((variant, size) for variant in ("sgd", "nesterov") for size in (8, 16)):
+        drawn = {"optimizer.lr": 0.1} | ({"optimizer.momentum": 0.9988} if variant == "nesterov" else {})
+        overrides = [f"{key}={value}" for key, value in drawn.items()]
+        point = {"variant": variant, "data.batch_size": size}
+        trials.append(trial(number, point, values=drawn, overrides=overrides, steps=100))
+    of = results(trials, tmp_path, search=search, target=ERROR)
+    found = exhibits_of(of)
+    momentum = figure(found, "best_momentum").rows
+    assert [(row["series"], row["mark"]) for row in momentum] == [("nesterov", "on the edge of its range")] * 2
+    effective = {(row["series"], row["batch_size"]): row["value"] for row in figure(found, "trials-sgd").rows}
+    assert effective == {("best", 8): 0.1}  # the other batch size has no run folder, so its momentum is not known
+    assert [row["value"] for row in figure(found, "trials-nesterov").rows] == pytest.approx([0.1 / 0.0012] * 2)
+    assert len(warnings_of(of)) == 2
 
 
 def strong(**more: Any) -> Results:
@@ -238,6 +260,35 @@ def test_accuracy_per_depth_and_utilisation(tmp_path: Path) -> None:
     assert shown == [("al", 1, pytest.approx(0.5)), ("al", 2, pytest.approx(0.6))]
     used = [(row["stage"], row["utilisation"]) for row in figure(of, "utilisation").rows]
     assert used == [(0, pytest.approx(0.9)), (1, pytest.approx(0.6))]
+
+
+def test_the_loss_is_the_mean_of_neighbouring_mini_batches(tmp_path: Path) -> None:
+    trials = [trial(0, {"variant": "al"})]
+    (tmp_path / "0000").mkdir()
+    writer = Writer(tmp_path / "0000" / "records.jsonl")
+    for number in range(1, 4003):
+        writer.write(step(number, float(number), float(number)))
+    writer.close()
+    rows = figure(exhibits_of(results(trials, tmp_path)), "losses").rows
+    assert len(rows) == 2001
+    assert [(row["step"], row["loss"]) for row in rows[:2]] == [(2, 1.5), (4, 3.5)]
+
+
+def test_early_exits_are_means_over_seeds() -> None:
+    def exits(seed: int) -> list[Exit]:
+        by_depth = [
+            Exit(depth=n, threshold=None, validation=0.5 + n / 10 + seed / 10, s_per_sample=n / 1e3) for n in (1, 2)
+        ]
+        return [*by_depth, Exit(depth=1.5 + seed, threshold=0.9, test=0.7, s_per_sample=0.002)]
+
+    trials = [trial(seed, {"variant": "al"}, seed=seed, exits=exits(seed)) for seed in (0, 1)]
+    columns = ("mark", "depth", "threshold", "ms_per_sample", "accuracy", "seeds")
+    rows = figure(exhibits_of(results(trials)), "early_exits").rows
+    assert [tuple(row[column] for column in columns) for row in rows] == [
+        ("exits at a depth", 1.0, None, 1.0, pytest.approx(0.65), 2),
+        ("exits at a depth", 2.0, None, 2.0, pytest.approx(0.75), 2),
+        ("exits by confidence", 2.0, 0.9, 2.0, pytest.approx(0.7), 2),
+    ]
 
 
 @pytest.mark.parametrize(
