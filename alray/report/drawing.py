@@ -52,7 +52,8 @@ class Scale:
         """The options of a channel of Altair."""
         shown = {"title": self.title, "shorthand": f"{self.field}:{'N' if self.names else 'Q'}"}
         if self.names:
-            return {**shown, "sort": list(self.names), "axis": alt.Axis(labelAngle=0, labelLimit=120)}
+            angle = -35 if sum(map(len, self.names)) > 60 else 0
+            return {**shown, "sort": list(self.names), "axis": alt.Axis(labelAngle=angle, labelLimit=160)}
         scale = (
             alt.Scale(type="log", base=self.base, nice=False, padding=12)
             if self.base
@@ -74,6 +75,7 @@ class Curves:
     tells: Mapping[str, str] = field(default_factory=dict)
     joined: bool = True  # whether lines join the points of a series
     each: str = "series"  # the field whose values have a line each
+    size: int = 55  # of the points, in square pixels
 
     def figure(self, name: str, title: str, description: str, rows: list[dict[str, Any]]) -> Figure:
         """These curves, drawn of rows. For the arguments see `Figure`."""
@@ -123,8 +125,7 @@ class Curves:
         told = {self.x.field: self.x.title, self.y.field: self.y.title, **self.tells}
         placed = {**self._placed(), "tooltip": [_told(name, title) for name, title in told.items()]}
         if not self.marks:
-            size = 55 if self.each == "series" else 14  # small ones where lines lie close to each other
-            return [points.mark_point(filled=True, size=size, opacity=1).encode(**placed)]
+            return [points.mark_point(filled=True, size=self.size, opacity=1).encode(**placed)]
         scale = alt.Scale(domain=list(self._shapes), range=list(self._shapes.values()))
         placed["shape"] = alt.Shape("mark:N", scale=scale, title=None, legend=_legend(list(self._shapes)))
         filled = points.transform_filter(f"datum.mark !== '{BEYOND}'").mark_point(filled=True, size=60, opacity=1)

@@ -124,6 +124,7 @@ def write_table(name: str, table: Table, folder: Path, *, csv: str | None = None
     replace_file(folder / f"{name}.tex", table.latex)
 
 
+@cache
 def library() -> str:
     """The JavaScript of Vega-Lite, about 0.9 MB, to stand in a page: nothing in it ends the script."""
     import vl_convert

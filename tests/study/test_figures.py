@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 
 from alray.records import DepthAccuracy, Exit, StageRecord, Writer
 from alray.report.figure import Exhibit, Figure
-from alray.study.figures import exhibits_of
+from alray.study.figures import exhibits_of, warnings_of
 from alray.study.results import Results
 
 from .conftest import evaluation, results, step, trial
@@ -117,6 +116,28 @@ def test_every_trial_is_in_the_scatter() -> None:
     assert sorted(row["trial"] for row in rows) == list(range(8))
     outcomes = [row["series"] for row in sorted(rows, key=lambda row: row["trial"])]
     assert outcomes == ["best", "diverged"] * 3 + ["not reached in time", "diverged"]
+
+
+def test_a_variant_may_search_what_others_do_not_and_the_base_may_set_the_rest(tmp_path: Path) -> None:
+    """The momentum of plain SGD stands in the spec of its trials only."""
+    (tmp_path / "0000").mkdir()
+    (tmp_path / "0000" / "spec.yaml").write_text("optimizer: {kind: sgd, lr: 0.1}\n", encoding="utf-8")
+    own = {"optimizer.momentum": {"one_minus_loguniform": [0.5, 0.999]}}
+    search = {"trials": 1, "space": {"optimizer.lr": {"loguniform": [1e-3, 1.0]}}, "variants": {"nesterov": own}}
+    trials = []
+    for number, (variant, size) in enumerate((variant, size) for variant in ("sgd", "nesterov") for size in (8, 16)):
+        drawn = {"optimizer.lr": 0.1} | ({"optimizer.momentum": 0.9988} if variant == "nesterov" else {})
+        overrides = [f"{key}={value}" for key, value in drawn.items()]
+        point = {"variant": variant, "data.batch_size": size}
+        trials.append(trial(number, point, values=drawn, overrides=overrides, steps=100))
+    of = results(trials, tmp_path, search=search, target=ERROR)
+    found = exhibits_of(of)
+    momentum = figure(found, "best_momentum").rows
+    assert [(row["series"], row["mark"]) for row in momentum] == [("nesterov", "on the edge of its range")] * 2
+    effective = {(row["series"], row["batch_size"]): row["value"] for row in figure(found, "trials-sgd").rows}
+    assert effective == {("best", 8): 0.1}  # the other batch size has no run folder, so its momentum is not known
+    assert [row["value"] for row in figure(found, "trials-nesterov").rows] == pytest.approx([0.1 / 0.0012] * 2)
+    assert len(warnings_of(of)) == 2
 
 
 def strong(**more: Any) -> Results:
@@ -241,8 +262,38 @@ def test_accuracy_per_depth_and_utilisation(tmp_path: Path) -> None:
     assert used == [(0, pytest.approx(0.9)), (1, pytest.approx(0.6))]
 
 
+def test_the_loss_is_the_mean_of_neighbouring_mini_batches(tmp_path: Path) -> None:
+    trials = [trial(0, {"variant": "al"})]
+    (tmp_path / "0000").mkdir()
+    writer = Writer(tmp_path / "0000" / "records.jsonl")
+    for number in range(1, 4003):
+        writer.write(step(number, float(number), float(number)))
+    writer.close()
+    rows = figure(exhibits_of(results(trials, tmp_path)), "losses").rows
+    assert len(rows) == 2001
+    assert [(row["step"], row["loss"]) for row in rows[:2]] == [(2, 1.5), (4, 3.5)]
+
+
+def test_early_exits_are_means_over_seeds() -> None:
+    def exits(seed: int) -> list[Exit]:
+        by_depth = [
+            Exit(depth=n, threshold=None, validation=0.5 + n / 10 + seed / 10, s_per_sample=n / 1e3) for n in (1, 2)
+        ]
+        return [*by_depth, Exit(depth=1.5 + seed, threshold=0.9, test=0.7, s_per_sample=0.002)]
+
+    trials = [trial(seed, {"variant": "al"}, seed=seed, exits=exits(seed)) for seed in (0, 1)]
+    columns = ("mark", "depth", "threshold", "ms_per_sample", "accuracy", "seeds")
+    rows = figure(exhibits_of(results(trials)), "early_exits").rows
+    assert [tuple(row[column] for column in columns) for row in rows] == [
+        ("exits at a depth", 1.0, None, 1.0, pytest.approx(0.65), 2),
+        ("exits at a depth", 2.0, None, 2.0, pytest.approx(0.75), 2),
+        ("exits by confidence", 2.0, 0.9, 2.0, pytest.approx(0.7), 2),
+    ]
+
+
 @pytest.mark.parametrize(
-    ("values", "shown"), [([0.1, 0.2], [0.1, 0.2]), (["a", "b"], ["a", "b"]), ([None, 8], ["null", "8"])]
+    ("values", "shown"),
+    [([0.1, 0.2], [0.1, 0.2]), (["a", "b"], ["a", "b"]), ([None, 8], ["null", "8"]), ([0, 3], [0, 3])],
 )
 def test_any_other_study_has_its_main_figures_over_one_axis(values: list[Any], shown: list[Any]) -> None:
     trials = [trial(n, {"method.label_dim": value}, validation=0.5 + n / 10) for n, value in enumerate(values)]
@@ -250,7 +301,7 @@ def test_any_other_study_has_its_main_figures_over_one_axis(values: list[Any], s
     assert (accuracy.name, times.name) == ("validation_over_method.label_dim", "step_time_s_over_method.label_dim")
     assert [(row["value"], row["validation"]) for row in accuracy.rows] == list(zip(shown, (0.5, 0.6), strict=True))
     assert [row["step_time_s"] for row in times.rows] == [0.01, 0.01]
-    assert ("'line'" in str(accuracy.drawing)) is (shown == [0.1, 0.2])
+    assert ("'line'" in str(accuracy.drawing)) is (shown in ([0.1, 0.2], [0, 3]))
 
 
 def test_a_study_without_axes_or_without_trials_has_no_figures() -> None:
@@ -289,47 +340,3 @@ def test_every_figure_is_a_drawing_a_table_and_a_text() -> None:
         assert "--" not in colours and ("#2f6fde" in colours or one.name.startswith("trials") or not one.series)
         assert len(list(csv.DictReader(io.StringIO(one.csv)))) == len(one.rows)
         assert json.dumps(one.spec, allow_nan=False)
-
-
-def test_a_key_that_one_variant_alone_searches_is_drawn_for_it_alone() -> None:
-    trials = []
-    for place, (variant, size) in enumerate(itertools.product(("sgd", "momentum"), (8, 16))):
-        drawn = {"optimizer.lr": 0.1, **({"optimizer.momentum": 0.9} if variant == "momentum" else {})}
-        overrides = ['optimizer={"kind": "sgd"}', *(f"{key}={value}" for key, value in drawn.items())]
-        point = {"variant": variant, "data.batch_size": size}
-        trials.append(trial(place, point, values=drawn, overrides=overrides, steps=100))
-    momentum = {"optimizer.momentum": {"one_minus_loguniform": [0.5, 0.999]}}
-    search = {
-        "trials": 1,
-        "space": {"optimizer.lr": SEARCH["space"]["optimizer.lr"]},
-        "variants": {"momentum": momentum},
-    }
-    found = exhibits_of(results(trials, search=search, target=ERROR))
-    drawn_for = {
-        one.name: {row["series"] for row in one.rows if row["kind"] == "measured"}
-        for each in found
-        for one in each.figures
-    }
-    by_variant = [series for series in drawn_for.values() if series <= {"sgd", "momentum"}]
-    assert {"momentum"} in by_variant, "the best momentum"
-    assert {"sgd", "momentum"} in by_variant, "the best rate"
-
-
-def test_early_exits_are_means_over_seeds() -> None:
-    def exits(test: float, seconds: float) -> list[Exit]:
-        whole = Exit(depth=2, threshold=None, validation=0.9, test=test, s_per_sample=seconds)
-        return [whole, Exit(depth=1.5, threshold=0.8, test=test - 0.1, s_per_sample=seconds / 2)]
-
-    trials = [
-        trial(0, {"variant": "al"}, exits=exits(0.8, 0.002), seed=0),
-        trial(1, {"variant": "al"}, exits=exits(0.9, 0.004), seed=1),
-    ]
-    rows = figure(exhibits_of(results(trials, repeats=2)), "early_exits").rows
-    assert [(row["mark"], row["depth"], row["threshold"], row["seeds"]) for row in rows] == [
-        ("one depth", 2.0, None, 2),
-        ("by confidence", 1.5, 0.8, 2),
-    ]
-    assert [(row["accuracy"], row["milliseconds"]) for row in rows] == [
-        (pytest.approx(0.85), pytest.approx(3.0)),
-        (pytest.approx(0.75), pytest.approx(1.5)),
-    ]

@@ -40,14 +40,6 @@ class Search(Section):
     """What else is searched at the points of single variants, by name: keys and distributions as in `space`, whose
     keys they replace. For example the momentum, where there is one."""
 
-    @property
-    def spaces(self) -> dict[str, Distribution]:
-        """Every key that is searched at some point, with its distribution at one of them."""
-        found = dict(self.space)
-        for own in self.variants.values():
-            found |= {key: distribution for key, distribution in own.items() if key not in found}
-        return found
-
     def space_at(self, point: Mapping[str, Any]) -> dict[str, Distribution]:
         """Every key that is searched at a point, with its distribution. point: axis -> value."""
         return {**self.space, **self.variants.get(point.get(VARIANT, ""), {})}
