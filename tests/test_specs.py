@@ -10,7 +10,6 @@ import pytest
 
 from alray.plan.predict import predicted_timeline
 from alray.run.planning import Planner
-from alray.spec.loading import read_document
 from alray.spec.study.loading import is_study, load_study
 from alray.user_code import UserCode
 
@@ -52,10 +51,16 @@ def test_it_is_planned_and_simulated(name: str, stand_ins: Mapping[str, Override
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_loads_and_its_first_trial_is_planned(
-    name: str, stand_ins: Mapping[str, Overrides], one_thread: None
-) -> None:
-    """Loading checks every point as a spec. Where a study asks for GPUs, it is planned for processors."""
+def test_every_point_of_a_study_is_a_spec(name: str) -> None:
+    study = load_study(ROOT / name)
+    assert study.study.study == Path(name).stem
+    assert len(study.points) == len(study.specs) > 1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_first_trial_of_a_study_is_planned(name: str, stand_ins: Mapping[str, Overrides], one_thread: None) -> None:
+    """Where a study asks for GPUs, it is planned for processors."""
     study = load_study(ROOT / name)
     overrides = [each for each in study.trials[0].overrides if not each.startswith("resources.per_stage=")]
     loaded = on_stand_in(study.study.base, stand_ins, *overrides)
@@ -70,7 +75,6 @@ def test_every_size_of_a_study_asks_the_same_question() -> None:
     full = {Path(name).stem for name in STUDIES if "laptop" not in name}
     assert laptop == names
     assert laptop - full == {"strong_scaling_sleeping", "weak_scaling_sleeping"}
-    assert all(read_document(ROOT / name).value["study"] == Path(name).stem for name in STUDIES)
 
 
 @pytest.mark.parametrize("name", NAMES)

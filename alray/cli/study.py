@@ -81,6 +81,10 @@ def _show(report: StudyReport, streams: Terminal) -> None:
     from alray.cli.report_text import print_table
 
     print_table(report.table, stream=streams.out)
+    for finding in report.summary.findings:
+        streams.say(finding)
+    for warning in report.summary.warnings:
+        streams.say(f"warning: {warning}")
     streams.say(f"\nstudy folder  {shown(report.summary.study_dir)}\nreport        {shown(str(report.summary.report))}")
 
 

@@ -46,18 +46,20 @@ class Scale:
     ticks: Sequence[float] = ()
     names: Sequence[str] = ()
     form: str = ",.4~g"  # of the numbers, as d3 writes them
+    from_zero: bool = False
 
     def options(self) -> dict[str, Any]:
         """The options of a channel of Altair."""
         shown = {"title": self.title, "shorthand": f"{self.field}:{'N' if self.names else 'Q'}"}
         if self.names:
-            return {**shown, "sort": list(self.names), "axis": alt.Axis(labelAngle=0, labelLimit=120)}
+            angle = -35 if sum(map(len, self.names)) > 60 else 0
+            return {**shown, "sort": list(self.names), "axis": alt.Axis(labelAngle=angle, labelLimit=160)}
         scale = (
             alt.Scale(type="log", base=self.base, nice=False, padding=12)
             if self.base
             else alt.Scale(zero=False, padding=12)
         )
-        axis = alt.Axis(format=self.form, **({"values": list(self.ticks)} if self.ticks else {}))
+        axis = alt.Axis(format=self.form, values=list(self.ticks) or alt.Undefined)
         return {**shown, "scale": scale, "axis": axis}
 
 
@@ -73,6 +75,7 @@ class Curves:
     tells: Mapping[str, str] = field(default_factory=dict)
     joined: bool = True  # whether lines join the points of a series
     each: str = "series"  # the field whose values have a line each
+    size: int = 55  # of the points, in square pixels
 
     def figure(self, name: str, title: str, description: str, rows: list[dict[str, Any]]) -> Figure:
         """These curves, drawn of rows. For the arguments see `Figure`."""
@@ -108,7 +111,7 @@ class Curves:
         return [
             line.encode(
                 strokeDash=alt.StrokeDash("kind:N", scale=dashes, title=None, legend=_legend(self.kinds)),
-                strokeWidth=alt.StrokeWidth("kind:N", scale=thick, legend=None),
+                strokeWidth=alt.StrokeWidth("kind:O", scale=thick, legend=None),
             )
         ]
 
@@ -122,7 +125,7 @@ class Curves:
         told = {self.x.field: self.x.title, self.y.field: self.y.title, **self.tells}
         placed = {**self._placed(), "tooltip": [_told(name, title) for name, title in told.items()]}
         if not self.marks:
-            return [points.mark_point(filled=True, size=55, opacity=1).encode(**placed)]
+            return [points.mark_point(filled=True, size=self.size, opacity=1).encode(**placed)]
         scale = alt.Scale(domain=list(self._shapes), range=list(self._shapes.values()))
         placed["shape"] = alt.Shape("mark:N", scale=scale, title=None, legend=_legend(list(self._shapes)))
         filled = points.transform_filter(f"datum.mark !== '{BEYOND}'").mark_point(filled=True, size=60, opacity=1)
@@ -148,7 +151,7 @@ def heat_map(x: Scale, y: Scale, value: str, tells: Mapping[str, str], middle: f
 
     middle: values above it stand on a bright rectangle.
     """
-    placed = {"x": alt.X(**x.options()), "y": alt.Y(**y.options())}
+    placed: dict[str, Any] = {"x": alt.X(**x.options()), "y": alt.Y(**y.options())}
     tooltip = [_told(name, title) for name, title in {x.field: x.title, y.field: y.title, **tells}.items()]
     base = alt.Chart().encode(**placed, tooltip=tooltip)
     cells = base.transform_filter(f"isValid(datum.{value})").mark_rect()
@@ -183,7 +186,7 @@ def _legend(entries: Sequence[Any]) -> Any:
     return alt.Legend(orient="right") if len(entries) > 1 else None
 
 
-def _plain(chart: alt.LayerChart) -> dict[str, Any]:
+def _plain(chart: alt.TopLevelMixin) -> dict[str, Any]:
     """The drawing without what Altair adds."""
     drawing: dict[str, Any] = chart.to_dict()
     return {key: value for key, value in drawing.items() if key not in ("$schema", "config", "datasets")}

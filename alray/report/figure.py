@@ -124,11 +124,12 @@ def write_table(name: str, table: Table, folder: Path, *, csv: str | None = None
     replace_file(folder / f"{name}.tex", table.latex)
 
 
+@cache
 def library() -> str:
     """The JavaScript of Vega-Lite, about 0.9 MB, to stand in a page: nothing in it ends the script."""
     import vl_convert
 
-    bundle: str = vl_convert.javascript_bundle()
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return re.sub(r"<(?=/script|!--)", r"\\x3c", bundle, flags=re.IGNORECASE)
 
 

@@ -1,6 +1,6 @@
 """HTML and SVG by Jinja2: the templates of this room, filled in with values. Every value is escaped.
 
-A page needs no network, no script and no other file.
+A page needs no network and no other file. Only figures (`alray.report.figure`) have scripts, which the page contains.
 """
 
 from __future__ import annotations

@@ -74,8 +74,9 @@ def perfect_steps(steps: Mapping[int, float], batch_size: int) -> float:
 def at_the_edge(search: Search, rows: Sequence[Row]) -> Iterator[tuple[Row, str, str]]:
     """The points whose best settings lie on the edge of their range, with the key and a sentence about it."""
     for row in rows:
+        space = search.space_at(row.point)
         for key, value in row.settings.items():
-            distribution = search.space.get(key)
+            distribution = space.get(key)
             share = distribution.share(value) if distribution is not None else None
             if share is not None and not EDGE < share < 1.0 - EDGE:
                 assert distribution is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean
 
 from alray.records import EvaluationRecord, EventRecord, Record, StepRecord
 from alray.study.records import Reached
@@ -35,18 +34,19 @@ def divergence(kept: Sequence[Record]) -> str | None:
 
     With bounded activations, losses stay finite at any learning rate; they only grow.
     """
-    totals = [
-        sum(loss for losses in record.losses.values() for loss in losses.values())
-        for record in sorted(
-            (record for record in kept if isinstance(record, StepRecord)), key=lambda record: record.step
-        )
-    ]
-    if not totals:
+    records = sorted((record for record in kept if isinstance(record, StepRecord)), key=lambda record: record.step)
+    if not records:
         return None
-    end = fmean(totals[-max(1, round(_LAST * len(totals))) :])
-    if math.isfinite(end) and end <= _GROWN * totals[0]:
+    last = [record for record in records if record.step > (1.0 - _LAST) * records[-1].step]
+    end = sum(total_loss(record) * record.mini_batches for record in last) / sum(record.mini_batches for record in last)
+    if math.isfinite(end) and end <= _GROWN * total_loss(records[0]):
         return None
-    return f"the losses grew from {totals[0]:.3g} in the first mini-batch to {end:.3g} at the end"
+    return f"the losses grew from {total_loss(records[0]):.3g} in the first mini-batch to {end:.3g} at the end"
+
+
+def total_loss(record: StepRecord) -> float:
+    """The sum of all losses of all components."""
+    return sum(loss for losses in record.losses.values() for loss in losses.values())
 
 
 def training_s(kept: Sequence[Record], evaluation: EvaluationRecord) -> float | None:

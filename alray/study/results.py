@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from alray.records import Record, effective, read
-from alray.spec.study.points import series_label
+from alray.spec.loading import read_document
+from alray.spec.study.points import label_of, series_label
 from alray.spec.study.section import Study
 from alray.study.records import TrialRecord
 from alray.study.scaling import Scaling, scaling_of, with_gains
@@ -52,8 +53,8 @@ class Results:
         return list(found.values())
 
     def is_numeric(self, axis: str) -> bool:
-        """Whether every value of an axis is a number above 0."""
-        return all(isinstance(each, int | float) and each is not True and each > 0 for each in self.values(axis))
+        """Whether every value of an axis is a number."""
+        return all(isinstance(each, int | float) and not isinstance(each, bool) for each in self.values(axis))
 
     def along(self, *axes: str) -> dict[str, list[Row]]:
         """The points by the values of their other axes: series -> rows, in the order of these axes if they are
@@ -72,32 +73,39 @@ class Results:
         path = self.trial_dir(record.number) / "records.jsonl"
         return effective(read(path)) if path.is_file() else []
 
+    def setting(self, record: TrialRecord, key: str) -> Any:
+        """The value that a trial gave to a key of its spec; None if that is not known."""
+        for override in reversed(record.overrides):
+            name, _, text = override.partition("=")
+            if name == key:
+                return json.loads(text)
+            if key.startswith(f"{name}."):
+                return _below(json.loads(text), key.removeprefix(f"{name}.").split("."))
+        return _below(self._spec_at(label_of(record.point)), key.split("."))
 
-def setting(record: TrialRecord, key: str) -> Any:
-    """The value that a trial sets a key of its spec to; None if it leaves it to the base."""
-    for override in reversed(record.overrides):
-        name, _, text = override.partition("=")
-        if name == key:
-            return json.loads(text)
-        if key.startswith(f"{name}."):
-            return _below(json.loads(text), key.removeprefix(f"{name}.").split("."))
-    return None
+    def momentum(self, record: TrialRecord) -> float | None:
+        """The momentum of a trial; 0 for the optimizer `sgd` without one, None for optimizers of another kind."""
+        found = self.setting(record, "optimizer.momentum")
+        if found is None and self.setting(record, "optimizer.kind") == "sgd":
+            return 0.0
+        return None if found is None else float(found)
 
+    def _spec_at(self, point: str) -> Any:
+        """The spec of the first trial of a point that has a run folder. Other trials of the point may search other
+        values, which their overrides hold."""
+        if point not in self._specs:
+            folders = (self.trial_dir(each.number) for each in self.records if label_of(each.point) == point)
+            path = next((folder / "spec.yaml" for folder in folders if (folder / "spec.yaml").is_file()), None)
+            self._specs[point] = read_document(path).value if path is not None else None
+        return self._specs[point]
 
-def momentum(record: TrialRecord) -> float | None:
-    """The momentum of SGD that a trial sets, 0 where it sets an optimizer `sgd` without one; None if it sets none."""
-    found = setting(record, "optimizer.momentum")
-    if found is None and setting(record, "optimizer.kind") == "sgd":
-        return 0.0
-    return None if found is None else float(found)
-
-
-def first(values: Iterable[float | None]) -> float | None:
-    """The first value that is there."""
-    return next((value for value in values if value is not None), None)
+    @cached_property
+    def _specs(self) -> dict[str, Any]:
+        return {}
 
 
 def _below(value: Any, parts: Sequence[str]) -> Any:
+    """The value at this place of a section; None if there is none."""
     for part in parts:
         value = value.get(part) if isinstance(value, dict) else None
     return value

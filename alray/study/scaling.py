@@ -6,15 +6,17 @@ device has as many components. The records tell which of the two it is.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from alray.report.compare import Spread
-from alray.spec.study.points import series_label, value_text
+from alray.spec.study.points import label_of, series_label, value_text
 from alray.study.table import Row
 
 Devices = Literal["stages", "replicas"]
+DEVICE_AXES = ("pipeline.stages", "replicas.count")
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,27 @@ def with_gains(rows: Sequence[Row]) -> list[Row]:
     return found
 
 
+def device_efficiency(rows: Sequence[Row]) -> dict[str, float]:
+    """Samples a second and device (stages times replicas), over those on the fewest devices with otherwise the same
+    values. By the label of the point; 1 is ideal."""
+    found: dict[str, float] = {}
+    least: dict[str, float] = {}
+    for row in sorted(rows, key=_devices):
+        speed = row.figures["samples_per_s"]
+        if speed is not None:
+            each = speed.mean / _devices(row)
+            others = series_label(row.point, DEVICE_AXES)
+            found[label_of(row.point)] = each / least.setdefault(others, each)
+    return found
+
+
+def _devices(row: Row) -> int:
+    return row.summary.stages * row.summary.replicas if row.summary is not None else 1
+
+
 def _series(rows: Sequence[Row], devices: Devices) -> dict[str, tuple[Place, ...]]:
-    """The places of each series; empty if a series has two points with as many devices."""
+    """The places of each series. Empty if a series has two points with as many devices, or if no axis decides their
+    number and a series has one point only."""
     axes = [axis for axis in (rows[0].point if rows else ()) if _decides(axis, rows, devices)]
     found: dict[str, list[Place]] = {}
     for row in rows:
@@ -92,7 +113,8 @@ def _series(rows: Sequence[Row], devices: Devices) -> dict[str, tuple[Place, ...
             row, getattr(summary, devices), sum(summary.partition), time, predicted.mean if predicted else None
         )
         found.setdefault(label, []).append(place)
-    if any(len({place.devices for place in places}) < len(places) for places in found.values()):
+    one_each = all(len({place.devices for place in places}) == len(places) for places in found.values())
+    if not one_each or (not axes and any(len(places) < 2 for places in found.values())):
         return {}
     return {label: tuple(sorted(places, key=lambda place: place.devices)) for label, places in found.items()}
 
@@ -107,6 +129,7 @@ def _decides(axis: str, rows: Sequence[Row], devices: Devices) -> bool:
 
 
 def _grows(places: Sequence[Place]) -> bool:
-    """Whether the network grows with the number of devices."""
-    each = {place.components / place.devices for place in places}
-    return len(places) > 1 and len(each) == 1
+    """Whether the network grows with the number of devices. One more component, such as an embedding, may be the same
+    for all of them."""
+    sizes = [place.components for place in places]
+    return len(places) > 1 and all(lower < upper for lower, upper in itertools.pairwise(sizes))

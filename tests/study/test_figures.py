@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from alray.records import DepthAccuracy, StageRecord, Writer
+from alray.records import DepthAccuracy, Exit, StageRecord, Writer
 from alray.report.figure import Exhibit, Figure
-from alray.study.figures import exhibits_of
+from alray.study.figures import exhibits_of, warnings_of
 from alray.study.results import Results
 
 from .conftest import evaluation, results, step, trial
@@ -118,6 +118,28 @@ def test_every_trial_is_in_the_scatter() -> None:
     assert outcomes == ["best", "diverged"] * 3 + ["not reached in time", "diverged"]
 
 
+def test_a_variant_may_search_what_others_do_not_and_the_base_may_set_the_rest(tmp_path: Path) -> None:
+    """The momentum of plain SGD stands in the spec of its trials only."""
+    (tmp_path / "0000").mkdir()
+    (tmp_path / "0000" / "spec.yaml").write_text("optimizer: {kind: sgd, lr: 0.1}\n", encoding="utf-8")
+    own = {"optimizer.momentum": {"one_minus_loguniform": [0.5, 0.999]}}
+    search = {"trials": 1, "space": {"optimizer.lr": {"loguniform": [1e-3, 1.0]}}, "variants": {"nesterov": own}}
+    trials = []
+    for number, (variant, size) in enumerate((variant, size) for variant in ("sgd", "nesterov") for size in (8, 16)):
+        drawn = {"optimizer.lr": 0.1} | ({"optimizer.momentum": 0.9988} if variant == "nesterov" else {})
+        overrides = [f"{key}={value}" for key, value in drawn.items()]
+        point = {"variant": variant, "data.batch_size": size}
+        trials.append(trial(number, point, values=drawn, overrides=overrides, steps=100))
+    of = results(trials, tmp_path, search=search, target=ERROR)
+    found = exhibits_of(of)
+    momentum = figure(found, "best_momentum").rows
+    assert [(row["series"], row["mark"]) for row in momentum] == [("nesterov", "on the edge of its range")] * 2
+    effective = {(row["series"], row["batch_size"]): row["value"] for row in figure(found, "trials-sgd").rows}
+    assert effective == {("best", 8): 0.1}  # the other batch size has no run folder, so its momentum is not known
+    assert [row["value"] for row in figure(found, "trials-nesterov").rows] == pytest.approx([0.1 / 0.0012] * 2)
+    assert len(warnings_of(of)) == 2
+
+
 def strong(**more: Any) -> Results:
     """Two methods on one and two stages, two seeds."""
     times = {("al", 1): (0.1, 0.12), ("al", 2): (0.06, 0.06), ("bp", 1): (0.1, 0.1), ("bp", 2): (0.11, 0.11)}
@@ -187,7 +209,7 @@ def test_two_axes_of_numbers_are_maps() -> None:
         for stages in (1, 2)
     ]
     found = exhibit(exhibits_of(results(trials, target=ERROR)), "Over two axes")
-    names = ["samples_per_s", "seconds_to_target", "efficiency", "validation"]
+    names = ["samples_per_s", "seconds_to_target", "efficiency"]
     assert [each.name for each in found.figures] == [f"{name}-data.batch_size-pipeline.stages" for name in names]
     maps = {each.name.partition("-")[0]: each.rows for each in found.figures}
     cells = {(row["across"], row["up"]): row["value"] for row in maps["samples_per_s"]}
@@ -240,8 +262,38 @@ def test_accuracy_per_depth_and_utilisation(tmp_path: Path) -> None:
     assert used == [(0, pytest.approx(0.9)), (1, pytest.approx(0.6))]
 
 
+def test_the_loss_is_the_mean_of_neighbouring_mini_batches(tmp_path: Path) -> None:
+    trials = [trial(0, {"variant": "al"})]
+    (tmp_path / "0000").mkdir()
+    writer = Writer(tmp_path / "0000" / "records.jsonl")
+    for number in range(1, 4003):
+        writer.write(step(number, float(number), float(number)))
+    writer.close()
+    rows = figure(exhibits_of(results(trials, tmp_path)), "losses").rows
+    assert len(rows) == 2001
+    assert [(row["step"], row["loss"]) for row in rows[:2]] == [(2, 1.5), (4, 3.5)]
+
+
+def test_early_exits_are_means_over_seeds() -> None:
+    def exits(seed: int) -> list[Exit]:
+        by_depth = [
+            Exit(depth=n, threshold=None, validation=0.5 + n / 10 + seed / 10, s_per_sample=n / 1e3) for n in (1, 2)
+        ]
+        return [*by_depth, Exit(depth=1.5 + seed, threshold=0.9, test=0.7, s_per_sample=0.002)]
+
+    trials = [trial(seed, {"variant": "al"}, seed=seed, exits=exits(seed)) for seed in (0, 1)]
+    columns = ("mark", "depth", "threshold", "ms_per_sample", "accuracy", "seeds")
+    rows = figure(exhibits_of(results(trials)), "early_exits").rows
+    assert [tuple(row[column] for column in columns) for row in rows] == [
+        ("exits at a depth", 1.0, None, 1.0, pytest.approx(0.65), 2),
+        ("exits at a depth", 2.0, None, 2.0, pytest.approx(0.75), 2),
+        ("exits by confidence", 2.0, 0.9, 2.0, pytest.approx(0.7), 2),
+    ]
+
+
 @pytest.mark.parametrize(
-    ("values", "shown"), [([0.1, 0.2], [0.1, 0.2]), (["a", "b"], ["a", "b"]), ([None, 8], ["null", "8"])]
+    ("values", "shown"),
+    [([0.1, 0.2], [0.1, 0.2]), (["a", "b"], ["a", "b"]), ([None, 8], ["null", "8"]), ([0, 3], [0, 3])],
 )
 def test_any_other_study_has_its_main_figures_over_one_axis(values: list[Any], shown: list[Any]) -> None:
     trials = [trial(n, {"method.label_dim": value}, validation=0.5 + n / 10) for n, value in enumerate(values)]
@@ -249,7 +301,7 @@ def test_any_other_study_has_its_main_figures_over_one_axis(values: list[Any], s
     assert (accuracy.name, times.name) == ("validation_over_method.label_dim", "step_time_s_over_method.label_dim")
     assert [(row["value"], row["validation"]) for row in accuracy.rows] == list(zip(shown, (0.5, 0.6), strict=True))
     assert [row["step_time_s"] for row in times.rows] == [0.01, 0.01]
-    assert ("'line'" in str(accuracy.drawing)) is (shown == [0.1, 0.2])
+    assert ("'line'" in str(accuracy.drawing)) is (shown in ([0.1, 0.2], [0, 3]))
 
 
 def test_a_study_without_axes_or_without_trials_has_no_figures() -> None:

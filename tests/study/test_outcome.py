@@ -87,3 +87,9 @@ def test_an_evaluation_between_two_mini_batches_is_left_out_of_the_time() -> Non
 def test_a_run_whose_losses_grew_has_diverged(losses: list[float], diverged: bool) -> None:
     records = [step(number, number, loss) for number, loss in enumerate(losses, start=1)]
     assert (divergence(records) is not None) == diverged
+
+
+def test_the_end_is_a_share_of_the_mini_batches_and_not_of_their_records() -> None:
+    """The losses of a long run are means over more and more mini-batches."""
+    late = [step(number, number, 30.0).model_copy(update={"mini_batches": 100}) for number in range(300, 1001, 100)]
+    assert divergence([*(step(number, number, 2.0) for number in range(1, 201)), *late]) is not None

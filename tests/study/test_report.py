@@ -103,7 +103,7 @@ def test_the_page_of_500_trials_is_small_and_made_in_seconds(tmp_path: Path) -> 
     folder = study_folder(results(trials, search=space, target=ERROR), tmp_path / "out")
     begun_s = time.process_time()
     write_report(folder)
-    assert time.process_time() - begun_s < 8  # alone it takes 2
+    assert time.process_time() - begun_s < 10  # alone it takes 3
     assert (folder.path / "report.html").stat().st_size < 5e6
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from alray.study.records import TrialRecord
-from alray.study.scaling import scaling_of, with_gains
+from alray.study.scaling import device_efficiency, scaling_of, with_gains
 from alray.study.table import Row, rows_of, table_of
 
 from .conftest import trial
@@ -37,15 +37,18 @@ def test_strong_scaling_is_over_the_point_with_the_fewest_stages() -> None:
     assert "speed-up" not in table_of(rows([trial(0, {})]), target=False).head
 
 
-def layout(stages: int, components: int, method: str = "associated", schedule: str = "streamed") -> dict[str, Any]:
-    partition = [components // stages] * stages
+def layout(
+    stages: int, components: int, method: str = "associated", schedule: str = "streamed", more: int = 0
+) -> dict[str, Any]:
+    partition = [components // stages + more, *[components // stages] * (stages - 1)]
     return {"stages": stages, "partition": partition, "method": method, "schedule": schedule}
 
 
-def test_a_network_that_grows_with_the_stages_is_weak_scaling() -> None:
+@pytest.mark.parametrize("more", [0, 1])  # an embedding below them
+def test_a_network_that_grows_with_the_stages_is_weak_scaling(more: int) -> None:
     points = {1: 0.1, 2: 0.125, 4: 0.2}
     trials = [
-        trial(number, {"pipeline.stages": stages}, step_time_s=time, ran=layout(stages, 3 * stages))
+        trial(number, {"pipeline.stages": stages}, step_time_s=time, ran=layout(stages, 3 * stages, more=more))
         for number, (stages, time) in enumerate(points.items())
     ]
     found = scaling_of(rows_of(trials, target=False))
@@ -76,6 +79,31 @@ def test_replicas_scale_too() -> None:
     found = scaling_of(rows_of(trials, target=False))
     assert found is not None and found.devices == "replicas" and not found.weak
     assert gains(trials)[1] == (2.0, 1.0)
+
+
+def test_variants_on_other_devices_alone_are_no_scaling() -> None:
+    """A race has methods on one stage and on two; only one method has both."""
+    how = [(1, 1, "al"), (1, 1, "bp"), (1, 2, "bp")]
+    trials = [
+        trial(n, {"variant": str(n)}, ran={"stages": stages, "replicas": replicas, "method": method})
+        for n, (stages, replicas, method) in enumerate(how)
+    ]
+    assert scaling_of(rows_of(trials, target=False)) is None
+
+
+def test_the_efficiency_of_devices_is_over_the_fewest_with_the_same_values() -> None:
+    trials = [
+        trial(
+            number,
+            {"data.batch_size": size, "pipeline.stages": stages, "replicas.count": replicas},
+            ran={"stages": stages, "replicas": replicas, "samples_per_s": size * speed},
+        )
+        for number, (size, stages, replicas, speed) in enumerate(
+            [(8, 1, 1, 10.0), (8, 2, 1, 18.0), (8, 2, 2, 30.0), (16, 2, 1, 20.0), (16, 1, 2, 10.0)]
+        )
+    ]
+    found = list(device_efficiency(rows_of(trials, target=False)).values())
+    assert found == pytest.approx([1.0, 0.9, 1.0, 0.5, 0.75])
 
 
 @pytest.mark.parametrize(

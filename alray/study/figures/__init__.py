@@ -10,7 +10,7 @@ from alray.study.batch_size import at_the_edge
 from alray.study.figures.over_axes import heat_maps, over_one_axis
 from alray.study.figures.scaling import device_scaling
 from alray.study.figures.to_target import best_settings, steps_to_target, trials
-from alray.study.figures.training import depths, race, utilisation
+from alray.study.figures.training import depths, early_exits, losses, race, utilisation
 from alray.study.results import Results
 
 FIGURES: tuple[Callable[[Results], Exhibit | None], ...] = (
@@ -20,8 +20,10 @@ FIGURES: tuple[Callable[[Results], Exhibit | None], ...] = (
     device_scaling,
     heat_maps,
     race,
+    losses,
     over_one_axis,
     depths,
+    early_exits,
     utilisation,
 )
 """In the order of the page. Each returns None for a study that it does not suit."""

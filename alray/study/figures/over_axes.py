@@ -9,8 +9,9 @@ from typing import Any
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar, heat_map
 from alray.report.figure import Exhibit, Figure, file_name
 from alray.report.text import accuracy, number, seconds, share
-from alray.spec.study.points import value_text
-from alray.study.results import Results
+from alray.spec.study.points import label_of, value_text
+from alray.study.results import BATCH_SIZE, Results
+from alray.study.scaling import DEVICE_AXES, device_efficiency
 from alray.study.table import Row
 
 _NOT_REACHED = "not reached"
@@ -32,17 +33,19 @@ def over_one_axis(results: Results) -> Exhibit | None:
 
 
 def heat_maps(results: Results) -> Exhibit | None:
-    """Samples a second, seconds of training to the target, the efficiency and the best validation accuracy over two
-    axes of numbers, one map for each combination of the other axes. Mean over seeds. The efficiency is the speed-up
-    over the fewest devices with otherwise the same values, divided by how many times as many devices there are. Source:
-    the rows of the table."""
+    """Samples a second, the efficiency, and the seconds of training to the target (without a target the best validation
+    accuracy) over two axes of numbers, one map for each combination of the other axes. Mean over seeds. The efficiency
+    is that of samples a second and device (stages times replicas), over the point on the fewest devices with otherwise
+    the same values. In a study of batch sizes, these are one of the two axes. Source: the rows of the table."""
     numeric = [axis for axis in results.axes if results.is_numeric(axis)]
-    maps = [one for pair in itertools.combinations(numeric, 2) for one in _maps(results, *pair)]
+    pairs = [pair for pair in itertools.combinations(numeric, 2) if BATCH_SIZE in pair or BATCH_SIZE not in numeric]
+    maps = [one for pair in pairs for one in _maps(results, *pair)]
     return Exhibit("Over two axes", tuple(maps)) if maps else None
 
 
 def _over(results: Results, axis: str, name: str, title: str) -> Figure | None:
-    rows, numeric = [], results.is_numeric(axis)
+    rows: list[dict[str, Any]] = []
+    numeric = results.is_numeric(axis)
     for label, each in results.along(axis).items():
         for row in each:
             spread = row.figures[name]
@@ -65,7 +68,7 @@ def _axis_scale(results: Results, axis: str) -> Scale:
     values = results.values(axis)
     if not results.is_numeric(axis):
         return Scale("value", axis, names=[value_text(value) for value in values])
-    return Scale("value", axis, base=2 if max(values) >= 10 * min(values) else 0, ticks=sorted(values))
+    return Scale("value", axis, base=2 if 0 < 10 * min(values) <= max(values) else 0, ticks=sorted(values))
 
 
 _MAPPED = {
@@ -78,12 +81,13 @@ _MAPPED = {
 
 def _maps(results: Results, across: str, up: str) -> Iterator[Figure]:
     target = results.study.target is not None
+    efficiency = device_efficiency(results.rows) if {across, up} & set(DEVICE_AXES) else {}
     maps = results.along(across, up)
     for label, rows in maps.items():
         for name, (title, form) in _MAPPED.items():
-            if name == "seconds_to_target" and not target:
-                continue
-            cells = [_cell(row, across, up, name) for row in rows]
+            if name == ("validation" if target else "seconds_to_target"):
+                continue  # with a target, every trial ends at about the same accuracy
+            cells = [_cell(row, across, up, name, efficiency) for row in rows]
             known = [cell["value"] for cell in cells if cell["value"] is not None]
             if not known:
                 continue
@@ -98,11 +102,8 @@ def _maps(results: Results, across: str, up: str) -> Iterator[Figure]:
             yield Figure(file, f"{title}: {label}", what, cells, drawing)
 
 
-def _cell(row: Row, across: str, up: str, name: str) -> dict[str, Any]:
-    if name == "efficiency":
-        value = row.efficiency
-    else:
-        spread = row.figures[name]
-        value = spread.mean if spread is not None else None
+def _cell(row: Row, across: str, up: str, name: str, efficiency: dict[str, float]) -> dict[str, Any]:
+    spread = row.figures.get(name)
+    value = efficiency.get(label_of(row.point)) if name == "efficiency" else spread.mean if spread is not None else None
     place = {"across": value_text(row.point[across]), "up": value_text(row.point[up])}
     return {**place, "value": value, "seeds": row.seeds}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import cycle
 from typing import Any, Literal
 
 from alray.report.drawing import IDEAL, MEASURED, PREDICTED, PUBLISHED, Curves, Scale, colours_of, error_bar
@@ -14,7 +15,6 @@ from alray.study.scaling import Place, Scaling
 _KINDS = (MEASURED, PREDICTED, IDEAL, PUBLISHED)
 _BACKPROPAGATION = "backpropagation"
 _TELLS = {"series": "series", "step_time_s": "step time, s", "seeds": "seeds"}
-_SOFT = "--soft"
 
 
 def device_scaling(results: Results) -> Exhibit | None:
@@ -45,7 +45,7 @@ def device_scaling(results: Results) -> Exhibit | None:
 def _figure(found: Scaling, name: str, title: str, y: Scale, rows: list[dict[str, Any]]) -> Figure:
     measured = list(dict.fromkeys(row["series"] for row in rows if row["kind"] == MEASURED))
     others = list(dict.fromkeys(row["series"] for row in rows if row["series"] not in measured))
-    series = (*colours_of(measured), *(Series(label, _SOFT) for label in others))
+    series = (*colours_of(measured), *map(Series, others, cycle(("--soft", "--ink"))))
     devices = sorted({row["devices"] for row in rows if row["kind"] == MEASURED})
     kinds = tuple(kind for kind in _KINDS if any(row["kind"] == kind for row in rows))
     curves = Curves(Scale("devices", found.devices, ticks=devices, form="d"), y, series, kinds, tells=_TELLS)

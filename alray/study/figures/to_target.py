@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from alray.report.drawing import BEYOND, IDEAL, MEASURED, Curves, Scale, colours_of, error_bar
@@ -12,7 +13,7 @@ from alray.report.text import NOT_MEASURED, number
 from alray.spec.study.points import label_of
 from alray.study.batch_size import Regimes, at_the_edge, perfect_steps, regimes
 from alray.study.records import TrialRecord
-from alray.study.results import BATCH_SIZE, Results, momentum, setting
+from alray.study.results import BATCH_SIZE, Results
 from alray.study.table import Row, settings_text
 
 _REGIMES = ("perfect scaling", "diminishing returns", "maximal data parallelism")
@@ -97,7 +98,7 @@ def trials(results: Results) -> Exhibit | None:
     quantities = list(_quantities(results))
     if not quantities:
         return None
-    varies = "optimizer.momentum" in results.study.search.space
+    varies = any(quantity.key == "optimizer.momentum" for quantity in quantities)
     quantity = quantities[-1 if varies else 0]
     best = {record.number for row in results.rows if row.reached for record in row.best}
     series = results.along(BATCH_SIZE)
@@ -105,8 +106,10 @@ def trials(results: Results) -> Exhibit | None:
     for label, rows in series.items():
         points = {label_of(row.point) for row in rows}
         of_series = [record for record in results.records if label_of(record.point) in points]
-        name = file_name("trials", label) if len(series) > 1 else "trials"
-        figures.append(_scatter(name, label, [_trial(record, quantity, best) for record in of_series], quantity))
+        found = [_trial(record, quantity, best) for record in of_series if quantity.value(record) is not None]
+        if found:
+            name = file_name("trials", label) if len(series) > 1 else "trials"
+            figures.append(_scatter(name, label, found, quantity))
     return Exhibit("Trials", tuple(figures))
 
 
@@ -203,8 +206,8 @@ def _told(label: str, found: Regimes | None) -> str:
 
 
 def _table(along: dict[str, list[Row]], found: dict[str, Regimes | None]) -> Table:
-    head = ("series", "smallest batch size", "perfect scaling up to", "plateau from", "largest useful batch size")
-    head += ("mini-batches there", "never reached at")
+    regime = ("smallest batch size", "perfect scaling up to", "plateau from", "largest useful batch size")
+    head = ("series", *regime, "mini-batches there", "never reached at")
     rows = []
     for label, each in along.items():
         one, steps = found[label], _reached_steps(each)
@@ -227,22 +230,32 @@ class _Quantity(NamedTuple):
 
 def _quantities(results: Results) -> Iterator[_Quantity]:
     """The settings of the search that are numbers, and the effective rate where there is momentum."""
-    assert results.study.search is not None
-    for key, distribution in results.study.search.space.items():
+    search = results.study.search
+    assert search is not None
+    space = {key: each for row in results.rows for key, each in search.space_at(row.point).items()}
+    for key, distribution in space.items():
         if distribution.choice is not None or key == BATCH_SIZE:
             continue
         if distribution.one_minus_loguniform is not None:
-            yield _Quantity(key, f"1 - {key}", 10, False, lambda record, key=key: 1.0 - float(record.values[key]))
+            yield _Quantity(key, f"1 - {key}", 10, False, partial(_one_minus, key))
         else:
             base = 0 if distribution.loguniform is None else 10
-            is_rate = key == "optimizer.lr"
-            yield _Quantity(key, key, base, is_rate, lambda record, key=key: float(record.values[key]))
-    if any(momentum(record) for record in results.records):
-        yield _Quantity("effective_rate", "lr / (1 - momentum)", 10, True, _effective_rate)
+            yield _Quantity(key, key, base, key == "optimizer.lr", partial(_drawn, key))
+    if any(results.momentum(record) for record in results.records):
+        yield _Quantity("effective_rate", "lr / (1 - momentum)", 10, True, partial(_effective_rate, results))
 
 
-def _effective_rate(record: TrialRecord) -> float | None:
-    rate, kept = setting(record, "optimizer.lr"), momentum(record)
+def _drawn(key: str, record: TrialRecord) -> float | None:
+    """None where the variant of a trial does not search this key."""
+    return float(record.values[key]) if key in record.values else None
+
+
+def _one_minus(key: str, record: TrialRecord) -> float | None:
+    return 1.0 - float(record.values[key]) if key in record.values else None
+
+
+def _effective_rate(results: Results, record: TrialRecord) -> float | None:
+    rate, kept = results.setting(record, "optimizer.lr"), results.momentum(record)
     return None if rate is None or kept is None else float(rate) / (1.0 - kept)
 
 

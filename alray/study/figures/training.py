@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from statistics import fmean
 from typing import Any
 
-from alray.records import EvaluationRecord, StageRecord
+from alray.records import EvaluationRecord, Exit, StageRecord, StepRecord
 from alray.report.compare import spread
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit
 from alray.spec.study.points import series_label
-from alray.study.outcome import training_s
+from alray.study.outcome import total_loss, training_s
 from alray.study.records import TrialRecord
 from alray.study.results import Results
 from alray.study.table import Row
@@ -37,15 +39,52 @@ def race(results: Results) -> Exhibit | None:
     series = colours_of(labels)
     figures = []
     for name, title, x in (
-        ("seconds", "seconds of training", Scale("seconds", "seconds of training")),
-        ("samples", "samples", Scale("samples", "samples seen", form="~s")),
+        ("seconds", "seconds of training", Scale("seconds", "seconds of training", from_zero=True)),
+        ("samples", "samples", Scale("samples", "samples seen", form="~s", from_zero=True)),
     ):
         tells = {"series": "point", "seed": "seed", "step": "mini-batches", "seconds": "seconds", "samples": "samples"}
-        curves = Curves(x, Scale("accuracy", "accuracy"), series, tells=tells, each="trial")
+        curves = Curves(x, Scale("accuracy", "accuracy"), series, tells=tells, each="trial", size=14)
         what = f"Accuracy during training against {title}: {', '.join(labels)}."
         shown = [row for row in rows if row[name] is not None]
         figures.append(curves.figure(f"accuracy_by_{name}", f"Accuracy against {title}", what, shown))
     return Exhibit("Accuracy during training", tuple(figures))
+
+
+def losses(results: Results) -> Exhibit | None:
+    """The sum of all losses of all components during training, one curve for each trial, one colour for each point of
+    the study. Local losses and those of backpropagation cannot be compared; their shapes can. Source: the losses in
+    `records.jsonl` of each trial, as at most about 2,000 means over neighbouring mini-batches. Studies of more than 24
+    points, of scaling, with a search or with a target have no such figure."""
+    study = results.study
+    if len(results.rows) > MOST_POINTS or results.scaling is not None or study.search or study.target:
+        return None
+    most = _MOST_EVALUATIONS // max(1, sum(row.seeds for row in results.rows)) + 1
+    rows = [each for row in results.rows for record in row.best for each in _losses(results, row, record, most)]
+    if len(rows) < 2:
+        return None
+    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
+    y = Scale("loss", "sum of all losses", base=10 if min(row["loss"] for row in rows) > 0 else 0)
+    tells = {"series": "point", "seed": "seed", "step": "mini-batches"}
+    x = Scale("samples", "samples seen", form="~s", from_zero=True)
+    curves = Curves(x, y, series, tells=tells, each="trial", size=6)
+    what = f"Training loss against samples: {', '.join(each.label for each in series)}."
+    return Exhibit("Training loss", (curves.figure("losses", "Training loss", what, rows),))
+
+
+def early_exits(results: Results) -> Exhibit | None:
+    """The accuracy of predictions against their time for one sample: for exits at each depth, and for exits at the
+    first depth whose confidence (the largest softmax of the class scores) is at least a threshold. On the validation
+    set; on the test set where there is none. Mean over seeds. Source: `exits` in the records of the trials."""
+    rows = [each for row in results.rows for each in _exits(row)]
+    if not rows:
+        return None
+    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
+    marks = tuple(dict.fromkeys(row["mark"] for row in rows))
+    x, y = Scale("ms_per_sample", "milliseconds a sample"), Scale("accuracy", "accuracy")
+    tells = {"series": "point", "depth": "depth", "threshold": "threshold", "seeds": "seeds"}
+    curves = Curves(x, y, series, marks=marks, tells=tells, each="mark")
+    what = f"Accuracy against the time of a prediction: {', '.join(each.label for each in series)}."
+    return Exhibit("Early exits", (curves.figure("early_exits", "Accuracy against time", what, rows),))
 
 
 def depths(results: Results) -> Exhibit | None:
@@ -99,6 +138,41 @@ def _evaluations(results: Results, row: Row, record: TrialRecord, most: int) -> 
                 "samples": one.samples,
                 "seconds": training_s(kept, one),
                 "accuracy": accuracy,
+            }
+
+
+def _losses(results: Results, row: Row, record: TrialRecord, most: int) -> Iterator[dict[str, Any]]:
+    """The losses of a trial as at most so many means over neighbouring records."""
+    kept = sorted((one for one in results.kept(record) if isinstance(one, StepRecord)), key=lambda one: one.step)
+    every = -(-len(kept) // most) or 1
+    for start in range(0, len(kept), every):
+        group = kept[start : start + every]
+        counted = sum(one.mini_batches for one in group)
+        loss = sum(total_loss(one) * one.mini_batches for one in group) / counted
+        if math.isfinite(loss):
+            place = {"series": series_label(row.point), "kind": MEASURED, "trial": record.number, "seed": record.seed}
+            yield {**place, "step": group[-1].step, "samples": group[-1].samples, "loss": loss}
+
+
+def _exits(row: Row) -> Iterator[dict[str, Any]]:
+    by_exit: dict[tuple[float | None, float], list[Exit]] = {}
+    for record in row.best:
+        for one in record.exits:
+            by_exit.setdefault((one.threshold, one.depth if one.threshold is None else 0.0), []).append(one)
+    for (threshold, _), exits in by_exit.items():
+        accuracies = [one.validation if one.validation is not None else one.test for one in exits]
+        known = spread(accuracies)
+        if known is not None:
+            yield {
+                "series": series_label(row.point),
+                "kind": MEASURED,
+                "mark": "exits at a depth" if threshold is None else "exits by confidence",
+                "depth": fmean(one.depth for one in exits),
+                "threshold": threshold,
+                "ms_per_sample": 1e3 * fmean(one.s_per_sample for one in exits),
+                "accuracy": known.mean,
+                "seeds": known.runs,
+                **error_bar(known),
             }
 
 
