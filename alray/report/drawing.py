@@ -129,7 +129,7 @@ class Curves:
         placed["shape"] = alt.Shape("mark:N", scale=scale, title=None, legend=_legend(list(self._shapes)))
         filled = points.transform_filter(f"datum.mark !== '{BEYOND}'").mark_point(filled=True, size=60, opacity=1)
         hollow = points.transform_filter(f"datum.mark === '{BEYOND}'").mark_point(filled=False, size=70, opacity=1)
-        return [filled.encode(**placed), hollow.encode(**placed)]
+        return [each.encode(**placed) for each in ([filled, hollow] if BEYOND in self.marks else [filled])]
 
     def _placed(self) -> dict[str, Any]:
         scale = alt.Scale(domain=[each.label for each in self.series], range=[each.colour for each in self.series])
