@@ -37,6 +37,7 @@ RAY_FIXTURES = {"cluster", "local_ray", "own_ray"}
 ON_RAY = (
     "tests/engine/test_on_ray.py",
     "tests/engine/test_studies_on_ray.py",
+    "tests/engine/test_robust_studies.py",
     "tests/engine/test_cluster.py",
 )
 TIMED = (

@@ -6,6 +6,7 @@ device has as many components. The records tell which of the two it is.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -128,6 +129,7 @@ def _decides(axis: str, rows: Sequence[Row], devices: Devices) -> bool:
 
 
 def _grows(places: Sequence[Place]) -> bool:
-    """Whether the network grows with the number of devices."""
-    each = {place.components / place.devices for place in places}
-    return len(places) > 1 and len(each) == 1
+    """Whether the network grows with the number of devices. One more component, such as an embedding, may be the same
+    for all of them."""
+    sizes = [place.components for place in places]
+    return len(places) > 1 and all(lower < upper for lower, upper in itertools.pairwise(sizes))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from alray.errors import PlanError
 from alray.graph.cluster import connect, has_room
@@ -13,6 +14,7 @@ from alray.run.engines import stage_bundles
 from alray.spec.models import Spec
 from alray.spec.study.loading import LoadedStudy, load_study
 from alray.spec.study.section import Asha
+from alray.spec.study.trials import Trial
 from alray.study.folder import STUDY, StudyFolder
 from alray.study.records import TrialRecord
 from alray.study.report import StudyReport, write_report
@@ -93,9 +95,9 @@ def _run_trials(
     from alray.study.tuning import run_trials, runs_in_one_process
 
     study = loaded.study
-    left = [trial for trial in loaded.trials if not folder.has_ended(trial.number)]
-    orders: dict[int, tuple[Order, Spec]] = {}
-    for trial in left:
+    left = {trial.number: trial for trial in loaded.trials if not folder.has_ended(trial.number)}
+    orders = []
+    for trial in left.values():
         spec = specs[trial.number]
         order = Order(
             trial,
@@ -107,26 +109,42 @@ def _run_trials(
             thresholds=study.early_exit.thresholds if study.early_exit is not None else None,
             allow_code=options.allow_code,
         )
-        orders[trial.number] = (order, spec)
+        orders.append((order, spec))
     begun_s, done = time.monotonic(), 0
 
     def ended(number: int, reason: str | None) -> None:
         nonlocal done
-        record = folder.record(number)
+        trial, record = left[number], folder.record(number)
         if record is None:
-            order, _ = orders[number]
-            record = stopped_record(order) if reason is None else record_of(order.trial, "failed", reason)
+            record = stopped_record(folder, trial) if reason is None else record_of(trial, "failed", reason)
             folder.write(record)
         done += 1
         left_s = (time.monotonic() - begun_s) / done * (len(left) - done)
-        label, total = orders[number][0].trial.label, len(loaded.trials)
-        watcher.progress(Progress(record, label, total - len(left) + done, total, left_s))
+        total = len(loaded.trials)
+        watcher.progress(Progress(record, trial.label, total - len(left) + done, total, left_s))
 
-    asha = study.trial_scheduler if isinstance(study.trial_scheduler, Asha) else None
     run_trials(
-        list(orders.values()),
+        orders,
         storage=folder.path / "tune",
         max_concurrent=study.max_concurrent,
-        asha=asha,
+        asha=study.trial_scheduler if isinstance(study.trial_scheduler, Asha) else None,
+        propose=_proposing(loaded, folder, left),
         ended=ended,
     )
+
+
+def _proposing(
+    loaded: LoadedStudy, folder: StudyFolder, left: dict[int, Trial]
+) -> Callable[[int], Mapping[str, Any]] | None:
+    """What gives a trial its settings when it starts, and keeps them in `left`; None if they are known already."""
+    if loaded.study.search is None or loaded.study.search.kind == "random":
+        return None
+    from alray.study.proposals import Proposals
+
+    proposals = Proposals(loaded, folder)
+
+    def propose(number: int) -> Mapping[str, Any]:
+        left[number] = proposals.settled(left[number])
+        return left[number].values
+
+    return propose

@@ -120,11 +120,11 @@ def record_of(trial: Trial, status: TrialStatus, reason: str | None = None) -> T
     )
 
 
-def stopped_record(order: Order) -> TrialRecord:
+def stopped_record(folder: StudyFolder, trial: Trial) -> TrialRecord:
     """The record of a trial that the trial scheduler stopped."""
-    run = read_run(order.folder.trial_dir(order.trial.number))
+    run = read_run(folder.trial_dir(trial.number))
     steps = max((record.step for record in run.kept), default=0)
-    return record_of(order.trial, "stopped", f"the trial scheduler stopped it after {steps:,} mini-batches")
+    return record_of(trial, "stopped", f"the trial scheduler stopped it after {steps:,} mini-batches")
 
 
 def _ended(order: Order, finished: Finished, run_dir: Path) -> TrialRecord:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ray import tune
 from ray.tune import Callback, PlacementGroupFactory
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler
+from ray.tune.search import Searcher
 
 from alray.graph.cluster import Bundle
 from alray.graph.placement import ray_bundle
@@ -25,7 +27,11 @@ from alray.records import EvaluationRecord
 from alray.run.engines import stage_bundles
 from alray.spec.models import Spec
 from alray.spec.study.section import Asha
+from alray.spec.study.trials import with_values
 from alray.study.trial import Order, run_trial
+
+Propose = Callable[[int], Mapping[str, Any]]
+"""Gives the settings of a trial, by its number, when it is about to start."""
 
 _QUIET = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -33,7 +39,7 @@ _QUIET = {
     "TUNE_GLOBAL_CHECKPOINT_S": "1e9",  # nothing that Tune could save is ever read
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
 }
-_NUMBER = "trial"
+_NUMBER, _VALUES = "trial", "values"
 _ENDLESS = 10**15  # samples
 
 
@@ -66,9 +72,9 @@ class _Watch(Callback):
         self._ended(trial.config[_NUMBER], None)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        error = trial.get_pickled_error() or trial.get_error()
-        lines = str(error).strip().splitlines() or ["no message"]
-        self._ended(trial.config[_NUMBER], f"the process of the trial ended: {lines[-1].strip()}")
+        # Not `get_error`: it reads the copy of this file that Tune makes later.
+        *_, last = Path(trial.error_file).read_text(encoding="utf-8").strip().splitlines()
+        self._ended(trial.config[_NUMBER], f"the process of the trial ended: {last.strip()}")
 
 
 class AshaPerPoint(FIFOScheduler):
@@ -107,6 +113,27 @@ class AshaPerPoint(FIFOScheduler):
         self._of(trial).on_trial_remove(tune_controller, trial)
 
 
+class _Settled(Searcher):
+    """Gives Tune the trials in order, each with the settings that are proposed when Tune asks for it."""
+
+    def __init__(self, numbers: Sequence[int], propose: Propose) -> None:
+        super().__init__()
+        self._left, self._propose = iter(numbers), propose
+
+    def suggest(self, trial_id: str) -> Any:
+        number = next(self._left, None)
+        return self.FINISHED if number is None else {_NUMBER: number, _VALUES: dict(self._propose(number))}
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """The records of the trials tell."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """alray restores no experiment of Tune."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """alray restores no experiment of Tune."""
+
+
 @contextmanager
 def _emptied(folder: Path) -> Iterator[None]:
     """Delete a folder before and after the block; an earlier process may have been killed."""
@@ -129,20 +156,27 @@ def run_trials(
     storage: Path,
     max_concurrent: int | None,
     asha: Asha | None,
+    propose: Propose | None,
     ended: Callable[[int, str | None], None],
 ) -> None:
     """Run the trials on the connected cluster. Returns when all have ended, or at the first Ctrl-C.
 
-    storage: a folder for what Tune writes; it is deleted. asha: None to run every trial to its end. ended: is called
-    with the number of each trial that has ended, and with the reason if its process died.
+    storage: a folder for what Tune writes; it is deleted. asha: None to run every trial to its end. propose: gives
+    the settings of each trial; None: they are known. ended: is called with the number of each trial that has ended, and
+    with the reason if its process died.
     """
     os.environ |= _QUIET
     by_number = {order.trial.number: order for order, _ in orders}
     resources = {order.trial.number: trial_resources(spec) for order, spec in orders}
     reporting = [_report] if asha is not None else []
 
+    numbers = sorted(by_number)
+
     def trainable(config: dict[str, Any]) -> None:
-        run_trial(by_number[config[_NUMBER]], *reporting)
+        order = by_number[config[_NUMBER]]
+        if _VALUES in config:
+            order = replace(order, trial=with_values(order.trial, config[_VALUES]))
+        run_trial(order, *reporting)
 
     def point_of(number: int) -> int:
         return by_number[number].trial.point.number
@@ -154,8 +188,10 @@ def run_trials(
     with _emptied(storage), redirect_stdout(io.StringIO()):
         tune.Tuner(
             tune.with_resources(trainable, lambda config: resources[config[_NUMBER]]),
-            param_space={_NUMBER: tune.grid_search(sorted(by_number))},
+            param_space={_NUMBER: tune.grid_search(numbers)} if propose is None else None,
             tune_config=tune.TuneConfig(
+                search_alg=None if propose is None else _Settled(numbers, propose),
+                num_samples=1 if propose is None else len(numbers),
                 max_concurrent_trials=max_concurrent,
                 scheduler=None if asha is None else AshaPerPoint(asha, point_of),
                 reuse_actors=True,

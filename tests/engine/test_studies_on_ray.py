@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from alray.errors import PlanError
@@ -59,8 +61,26 @@ def study(workshop: Workshop, text: str) -> Path:
     return path
 
 
+def begin(cluster: Any, *arguments: object) -> subprocess.Popen[bytes]:
+    """Begin `alray study` in a process of its own. cluster: None for a Ray of its own."""
+    command = [sys.executable, "-c", "from alray.cli.main import main; main()", "study", *map(str, arguments)]
+    if cluster is not None:
+        command += ["--address", cluster.address]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def processes_of_trials() -> list[psutil.Process]:
+    """The processes of trials and of their stages on the cluster of the tests."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if process.name().startswith(("ray::Stage", "ray::ImplicitFu")):
+                found.append(process)
+    return found
+
+
 def left_behind() -> list[Any]:
-    """Stages and placement groups that still exist, a moment after everything has ended."""
+    """Processes, actors and placement groups of trials that still exist, a moment after everything has ended."""
     import ray
     from ray.util.placement_group import placement_group_table
 
@@ -73,7 +93,7 @@ def left_behind() -> list[Any]:
             for actor in ray.util.list_named_actors(all_namespaces=True)
             if actor["namespace"] != "AutoscalingCoordinator"
         ]
-        found = [*actors, *groups]
+        found = [*actors, *groups, *processes_of_trials()]
         if not found or time.monotonic() > deadline:
             return found
         time.sleep(0.2)
@@ -92,7 +112,8 @@ def test_a_trial_whose_process_or_stage_dies_is_a_result(
     fine, dying_process, dying_stage = StudyFolder.open(workshop.folder / "out").records()
     assert fine.status == "finished" and fine.summary is not None and fine.summary.engine == "inline"
     assert dying_process.status == "failed" and dying_process.reason is not None
-    assert dying_process.reason.startswith("the process of the trial ended")
+    assert dying_process.reason.startswith("the process of the trial ended: ")
+    assert "worker process has died" in dying_process.reason
     assert dying_stage.status == "failed" and dying_stage.reason is not None
     assert dying_stage.reason.startswith("stage 1 died")
     assert (report.summary.status, report.summary.statuses) == ("finished", {"finished": 1, "failed": 2})
@@ -104,11 +125,10 @@ def test_a_trial_whose_process_or_stage_dies_is_a_result(
 def test_a_killed_study_goes_on_to_the_same_records(
     workshop: Workshop, cluster: Any, local_ray: None, watcher: Watcher, seen: list[Progress]
 ) -> None:
-    path = study(workshop, "axes: {pipeline.stages: [1, 2]}\nmax_concurrent: 1\n")
+    search = "search: {kind: optuna, trials: 1, space: {optimizer.lr: {loguniform: [1.0e-3, 1.0e-2]}}}"
+    path = study(workshop, f"axes: {{pipeline.stages: [1, 2]}}\n{search}\nmax_concurrent: 1\n")
     out = workshop.folder / "out"
-    program = "from alray.cli.main import main; main()"
-    command = [sys.executable, "-c", program, "study", path, "--study-dir", out, "--address", cluster.address]
-    killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    killed = begin(cluster, path, "--study-dir", out)
     while not (out / "trials/0001").exists() and killed.poll() is None:
         time.sleep(0.02)
     os.kill(killed.pid, signal.SIGKILL)
@@ -120,9 +140,9 @@ def test_a_killed_study_goes_on_to_the_same_records(
     assert not (out / "tune").exists()
     again, second = StudyFolder.open(out).records()
     assert again == first
-    alone = workshop.run().summary
     for number, record in enumerate((first, second)):
-        assert record.summary is not None
+        alone = workshop.run(*record.overrides, name=f"alone-{number}").summary
+        assert record.summary is not None and record.values["optimizer.lr"] != 3e-3
         assert (record.number, record.summary.stages, record.summary.steps) == (number, number + 1, alone.steps)
         assert record.summary.weights_sha256 == alone.weights_sha256
     assert left_behind() == []

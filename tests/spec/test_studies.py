@@ -201,6 +201,12 @@ def test_all_that_is_wrong_is_told_at_once(said: Callable[..., list[str]]) -> No
          "[1, 2, 4]"),
         ("streamed: {}", "streamed: 3", "x.yaml:7: axes.variant.streamed: expected keys of the base spec, got 3; "
          "write, for example, {streamed: {}, naive: {pipeline.schedule: naive}}"),
+        ("pipeline.stages: [1, 2]", "optimizr.lr: [1]", "x.yaml:5: axes.optimizr.lr: optimizr: unknown key; did you "
+         "mean `optimizer`?"),
+        ("[1, 2]", "[]", "x.yaml:5: axes.pipeline.stages: the axis has no values; give at least one value, or remove "
+         "the axis"),
+        ("[1, 2]", "", "x.yaml:5: axes.pipeline.stages: expected a list of values, got null; write, for example, "
+         "[1, 2, 4]"),
         ("repeats: 2", "repeats: 0", "x.yaml:9: repeats: must be at least 1, got 0; write a number that is at least "
          "1, or leave the key out for 1"),
         ("repeats", "repeat", "x.yaml:9: repeat: unknown key; did you mean `repeats`?"),
@@ -214,6 +220,22 @@ def test_a_wrong_study_is_refused_where_it_is_wrong(
     lines = said(STUDY.replace(old, new))
     assert message is None or lines == [message]
     assert all(line.startswith(("x.yaml:", "base.yaml:")) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        ("{variant: {}}", "axes.variant: the axis has no values; give at least one variant, or remove the axis"),
+        ("{variant: [a, b]}", "axes.variant: expected named groups of settings, got a list; write, for example, "
+         "{streamed: {}, naive: {pipeline.schedule: naive}}"),
+        ("[1]", "axes: expected a section, got a list; write a section, such as {a: 1}, or leave the key out"),
+        ("{pipeline.stages: [1, 2], pipeline.partition: [auto, [1, 1]]}", "axes.pipeline.partition[1]: [1, 1] is for 2 "
+         "stages, but `stages` is 1 (at pipeline.stages=1, pipeline.partition=[1, 1]); leave `stages` out, or give one "
+         "entry per stage"),
+    ],
+)  # fmt: skip
+def test_wrong_axes_are_refused(said: Callable[..., list[str]], axes: str, message: str) -> None:
+    assert said(f"study: a\nbase: base.yaml\naxes: {axes}\n") == [f"x.yaml:3: {message}"]
 
 
 def test_points_that_are_the_same_run_are_refused(said: Callable[..., list[str]]) -> None:
@@ -235,11 +257,68 @@ def test_points_that_are_the_same_run_are_refused(said: Callable[..., list[str]]
         ("{data.batch_size: {integers: [0, 8]}}", "data.batch_size: must be at least 1, got 0"),
         ("{pipeline.stages: {choice: [1, 2]}}", "pipeline.stages: an axis of the study sets this key; remove one of "
          "the two"),
+        ("{optimizer.lr: {choice: []}}", "optimizer.lr.choice: expected at least 1 entry, got 0; add 1 entry"),
+        ("{optimizer.lr: {}}", "optimizer.lr: give exactly one of `choice`, `uniform`, `loguniform`, "
+         "`one_minus_loguniform` and `integers`"),
+        ("{optimizr.lr: {choice: [1]}}", "optimizr.lr: optimizr: unknown key; did you mean `optimizer`?"),
     ],
 )  # fmt: skip
 def test_a_wrong_search_is_refused(said: Callable[..., list[str]], space: str, message: str) -> None:
     lines = said(STUDY + f"search: {{trials: 2, space: {space}}}\n")
     assert any(line.startswith(f"x.yaml:10: search.space.{message}") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("search", "messages"),
+    [
+        ("{kind: optuna}", [
+            "search.trials: this key is required; add `trials: ...` (number of settings that are tried at every point)",
+            "search.space: this key is required; add `space: ...` (keys of the base spec, each with the distribution "
+            "that its value is drawn from)",
+        ]),
+        ("{trials: 2, space: {}}", ["search.space: expected at least 1 entry, got 0; add 1 entry"]),
+        ("optuna", ["search: expected a section, got the text `optuna`; write a section with the keys kind, trials, "
+                    "space, variants, or leave the key out"]),
+        ("{kind: grid, trials: 2, space: {optimizer.lr: {choice: [1]}}}", [
+            "search.kind: expected `random` or `optuna`, got the text `grid`; write one of these, or leave the key out "
+            "for random",
+        ]),
+    ],
+)  # fmt: skip
+def test_a_search_needs_a_known_kind_and_a_space(
+    said: Callable[..., list[str]], search: str, messages: list[str]
+) -> None:
+    assert said(f"{STUDY}search: {search}\n") == [f"x.yaml:10: {message}" for message in messages]
+
+
+@pytest.mark.parametrize(
+    ("key", "decides"),
+    [
+        ("pipeline", "pipeline.stages"),
+        ("replicas.count", "replicas.count"),
+        ("resources.per_stage", "resources"),
+        ("resources", "resources"),
+    ],
+)
+def test_optuna_proposes_when_it_is_known_what_a_trial_asks_for(
+    said: Callable[..., list[str]], key: str, decides: str
+) -> None:
+    text = f"study: a\nbase: base.yaml\nsearch: {{kind: optuna, trials: 2, space: {{{key}: {{choice: [1]}}}}}}\n"
+    assert (
+        f"x.yaml:3: search.space.{key}: `optuna` proposes values when a trial starts, and {decides} decides where it "
+        "can start; make it an axis, or search with `kind: random`"
+    ) in said(text)
+
+
+def test_optuna_compares_on_a_validation_set(said: Callable[..., list[str]], load: Callable[..., Any]) -> None:
+    search = SEARCH.replace("{trials", "{kind: optuna, trials")
+    trials = load(STUDY + search).trials
+    assert len(trials) == 4 * 3 * 2
+    assert not any(trial.values for trial in trials)  # they are proposed later
+    assert said(STUDY.replace("run.epochs: 2", "data.validation_fraction: 0") + search) == [
+        "x.yaml:3: set.data.validation_fraction: `optuna` compares trials on a validation set, and there is none; "
+        "set data.validation_fraction, to 0.1 say"
+    ]
 
 
 def test_what_is_searched_for_a_variant_belongs_to_a_variant_and_to_no_axis(said: Callable[..., list[str]]) -> None:

@@ -37,15 +37,18 @@ def test_strong_scaling_is_over_the_point_with_the_fewest_stages() -> None:
     assert "speed-up" not in table_of(rows([trial(0, {})]), target=False).head
 
 
-def layout(stages: int, components: int, method: str = "associated", schedule: str = "streamed") -> dict[str, Any]:
-    partition = [components // stages] * stages
+def layout(
+    stages: int, components: int, method: str = "associated", schedule: str = "streamed", more: int = 0
+) -> dict[str, Any]:
+    partition = [components // stages + more, *[components // stages] * (stages - 1)]
     return {"stages": stages, "partition": partition, "method": method, "schedule": schedule}
 
 
-def test_a_network_that_grows_with_the_stages_is_weak_scaling() -> None:
+@pytest.mark.parametrize("more", [0, 1])  # an embedding below them
+def test_a_network_that_grows_with_the_stages_is_weak_scaling(more: int) -> None:
     points = {1: 0.1, 2: 0.125, 4: 0.2}
     trials = [
-        trial(number, {"pipeline.stages": stages}, step_time_s=time, ran=layout(stages, 3 * stages))
+        trial(number, {"pipeline.stages": stages}, step_time_s=time, ran=layout(stages, 3 * stages, more=more))
         for number, (stages, time) in enumerate(points.items())
     ]
     found = scaling_of(rows_of(trials, target=False))

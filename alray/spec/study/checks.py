@@ -10,7 +10,7 @@ from alray.spec.models import Spec
 from alray.spec.places import Path
 from alray.spec.section import describe, listed
 from alray.spec.study.points import value_text
-from alray.spec.study.section import VARIANT, Study
+from alray.spec.study.section import VARIANT, Search, Study
 
 
 def base_is_a_file(study: Study) -> Iterator[Finding]:
@@ -64,11 +64,7 @@ def followed_axes_have_values(study: Study) -> Iterator[Finding]:
 
 def a_key_is_set_once(study: Study) -> Iterator[Finding]:
     """What an axis sets is not drawn at random, and what the study itself sets is no axis."""
-    searched: list[tuple[Path, str]] = []
-    if study.search is not None:
-        searched += [(("search", "space", key), key) for key in study.search.space]
-        for name, own in study.search.variants.items():
-            searched += [(("search", "variants", name, key), key) for key in own]
+    searched = _searched(study.search) if study.search is not None else []
     for place, key in searched:
         if key in study.axes:
             yield place, "an axis of the study sets this key", "remove one of the two"
@@ -78,6 +74,14 @@ def a_key_is_set_once(study: Study) -> Iterator[Finding]:
         yield ("axes", "seed"), "`repeats` sets the seeds of the trials", "remove one of the two"
     if study.target is not None and "run.stop_at" in {**study.set, **study.axes, **{key: None for _, key in searched}}:
         yield ("target",), "`target` sets run.stop_at, and so does another key", "remove one of the two"
+
+
+def _searched(search: Search) -> list[tuple[Path, str]]:
+    """Every key that is searched, with its place in the study."""
+    found: list[tuple[Path, str]] = [(("search", "space", key), key) for key in search.space]
+    for name, own in search.variants.items():
+        found += [(("search", "variants", name, key), key) for key in own]
+    return found
 
 
 def searched_variants_exist(study: Study) -> Iterator[Finding]:
@@ -96,18 +100,30 @@ def halving_needs_a_search(study: Study) -> Iterator[Finding]:
         yield ("trial_scheduler",), "`asha` compares the trials of a search, and there is none", "add `search`"
 
 
+def resources_are_known(study: Study) -> Iterator[Finding]:
+    """What a trial asks for is checked, and asked for, before Optuna proposes its settings."""
+    if study.search is None or study.search.kind != "optuna":
+        return
+    for place, key in _searched(study.search):
+        for fixed in ("pipeline.stages", "replicas.count", "resources"):
+            if all(one == other for one, other in zip(key.split("."), fixed.split("."), strict=False)):
+                message = f"`optuna` proposes values when a trial starts, and {fixed} decides where it can start"
+                yield place, message, "make it an axis, or search with `kind: random`"
+
+
 def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
     """What a trial with this spec could not do: key of the spec, message, mend."""
     if spec.replicas.engine == "ray_train":
         message = "a trial runs in a placement group of its own, where the workers of `ray_train` have no room"
         yield "replicas.engine", message, "set replicas.engine to graph"
-    if study.trial_scheduler.kind == "asha":
-        if spec.data.validation_fraction == 0:
-            message = "`asha` compares trials on a validation set, and there is none"
-            yield "data.validation_fraction", message, "set data.validation_fraction, to 0.1 say"
-        if spec.run.evaluate_every is None:
-            message = "`asha` compares trials by their evaluations, and there are none before the end"
-            yield "run.evaluate_every", message, "set run.evaluate_every"
+    asha = study.trial_scheduler.kind == "asha"
+    optuna = study.search is not None and study.search.kind == "optuna"
+    if (asha or optuna) and spec.data.validation_fraction == 0:
+        message = f"`{'asha' if asha else 'optuna'}` compares trials on a validation set, and there is none"
+        yield "data.validation_fraction", message, "set data.validation_fraction, to 0.1 say"
+    if asha and spec.run.evaluate_every is None:
+        message = "`asha` compares trials by their evaluations, and there are none before the end"
+        yield "run.evaluate_every", message, "set run.evaluate_every"
 
 
 CHECKS: tuple[Callable[[Study], Iterator[Finding]], ...] = (
@@ -117,4 +133,5 @@ CHECKS: tuple[Callable[[Study], Iterator[Finding]], ...] = (
     a_key_is_set_once,
     searched_variants_exist,
     halving_needs_a_search,
+    resources_are_known,
 )

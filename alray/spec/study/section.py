@@ -30,10 +30,13 @@ Space = Annotated[dict[str, Distribution], Field(min_length=1)]
 
 
 class Search(Section):
-    """A random search, made anew at every point of the axes."""
+    """A search for good settings, made anew at every point of the axes."""
 
+    kind: Literal["random", "optuna"] = "random"
+    """`random` draws settings that cover the space evenly. `optuna` proposes settings by how earlier ones came out,
+    with the sampler TPE of Optuna (Akiba et al. 2019). Default: random."""
     trials: PositiveInt
-    """Number of settings that are drawn at every point."""
+    """Number of settings that are tried at every point."""
     space: Space
     """Keys of the base spec, each with the distribution that its value is drawn from."""
     variants: dict[str, Space] = Field(default_factory=dict)
@@ -128,7 +131,7 @@ class Study(Section):
     repeats: PositiveInt = 1
     """Number of seeds of every trial: the seed of the spec and those after it. Default: 1."""
     search: Search | None = None
-    """Values that are drawn at random. null: none."""
+    """Values that are searched for. null: none."""
     target: Target | None = None
     """What the trials are to reach. null: every trial runs to its end."""
     early_exit: EarlyExit | None = None

@@ -1,4 +1,7 @@
-"""The trials of a study. Each is a function of (seed, point, index), so that every start of the study has the same."""
+"""The trials of a study, numbered in the same way at every start.
+
+Random settings are a function of (seed, point, index). Those of Optuna are not known before their trial starts.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ _SEEDS = 2.0**63
 class Trial:
     """One run of a study.
 
-    number: its place among all trials. index: which settings of the search these are; 0 without a search. values: the
-    settings that were drawn. overrides: as `alray run BASE` takes them.
+    number: its place among all trials. index: which settings of the search these are; 0 without a search. values: these
+    settings; empty as long as Optuna has not proposed them. overrides: as `alray run BASE` takes them.
     """
 
     number: int
@@ -44,31 +47,43 @@ def trials_of(study: Study, points: Sequence[Point], seeds: Sequence[int]) -> It
 
     seeds: the seed of the spec at each point.
     """
-    number = 0
+    search, number = study.search, 0
     for point, seed in zip(points, seeds, strict=True):
-        for index in range(study.search.trials if study.search is not None else 1):
-            drawn = drawn_settings(study.search, seed, point, index) if study.search is not None else ()
+        for index in range(search.trials if search is not None else 1):
+            values = drawn_values(search, seed, point, index) if search and search.kind == "random" else {}
             for repeat in range(study.repeats):
-                fresh = Setting("seed", seed + repeat, ("repeats",))
-                settings = merged(point.settings, drawn, [fresh])
-                values = {setting.key: setting.value for setting in drawn}
-                overrides = tuple(setting.override for setting in settings)
-                yield Trial(number, point, index, seed + repeat, values, overrides)
+                yield _trial(number, point, index, seed + repeat, values)
                 number += 1
 
 
-def drawn_settings(search: Search, seed: int, point: Point, index: int) -> tuple[Setting, ...]:
-    """The settings number `index` of the search at a point.
+def with_values(trial: Trial, values: Mapping[str, Any]) -> Trial:
+    """The trial with these settings of the search."""
+    return _trial(trial.number, trial.point, trial.index, trial.seed, values)
+
+
+def _trial(number: int, point: Point, index: int, seed: int, values: Mapping[str, Any]) -> Trial:
+    searched = [Setting(key, value, ("search",)) for key, value in values.items()]
+    settings = merged(point.settings, searched, [Setting("seed", seed, ("repeats",))])
+    return Trial(number, point, index, seed, values, tuple(setting.override for setting in settings))
+
+
+def drawn_values(search: Search, seed: int, point: Point, index: int) -> dict[str, Any]:
+    """The settings number `index` of a random search at a point.
 
     They are quasi-random (Bousquet et al. 2017): a few of them cover the space evenly. Number i is the fraction of
     u + i * a, where u is drawn for each key and a is that of the sequence R_d (Roberts 2018) for d keys.
     """
-    place = json.dumps(dict(point.values), sort_keys=True)
     space = search.space_at(point.values)
-    values = {}
-    for (key, distribution), step in zip(space.items(), _steps(len(space)), strict=True):
-        values[key] = distribution.at((derive_seed(seed, "search", place, key) / _SEEDS + index * step) % 1.0)
-    return _settings(search, point, values)
+    shares = {
+        key: search_seed(seed, point, key) / _SEEDS + index * step
+        for key, step in zip(space, _steps(len(space)), strict=True)
+    }
+    return {key: distribution.at(shares[key] % 1.0) for key, distribution in space.items()}
+
+
+def search_seed(seed: int, point: Point, *purpose: str | int) -> int:
+    """A seed for the search at a point. seed: that of the spec there."""
+    return derive_seed(seed, "search", json.dumps(dict(point.values), sort_keys=True), *purpose)
 
 
 def settings_at_the_ends(search: Search, point: Point) -> Iterator[tuple[Setting, ...]]:
