@@ -54,11 +54,10 @@ class Scale:
         if self.names:
             angle = -35 if sum(map(len, self.names)) > 60 else 0
             return {**shown, "sort": list(self.names), "axis": alt.Axis(labelAngle=angle, labelLimit=160)}
-        scale = (
-            alt.Scale(type="log", base=self.base, nice=False, padding=12)
-            if self.base
-            else alt.Scale(zero=False, padding=12)
-        )
+        kind: dict[str, Any] = {"type": "log", "base": self.base} if self.base else {"zero": self.from_zero}
+        if len(set(self.ticks)) > 1:
+            kind["domain"] = [min(self.ticks), max(self.ticks)]
+        scale = alt.Scale(**kind, nice=False, padding=0 if self.from_zero else 12)
         axis = alt.Axis(format=self.form, values=list(self.ticks) or alt.Undefined)
         return {**shown, "scale": scale, "axis": axis}
 
@@ -130,7 +129,7 @@ class Curves:
         placed["shape"] = alt.Shape("mark:N", scale=scale, title=None, legend=_legend(list(self._shapes)))
         filled = points.transform_filter(f"datum.mark !== '{BEYOND}'").mark_point(filled=True, size=60, opacity=1)
         hollow = points.transform_filter(f"datum.mark === '{BEYOND}'").mark_point(filled=False, size=70, opacity=1)
-        return [filled.encode(**placed), hollow.encode(**placed)]
+        return [each.encode(**placed) for each in ([filled, hollow] if BEYOND in self.marks else [filled])]
 
     def _placed(self) -> dict[str, Any]:
         scale = alt.Scale(domain=[each.label for each in self.series], range=[each.colour for each in self.series])

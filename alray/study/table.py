@@ -17,7 +17,7 @@ from alray.records import Summary
 from alray.report.compare import Spread, spread
 from alray.report.compare_tables import shown
 from alray.report.table import Table, csv_text
-from alray.report.text import accuracy, number, seconds, share, whole
+from alray.report.text import NOT_MEASURED, accuracy, number, seconds, share, whole
 from alray.spec.study.points import label_of, value_text
 from alray.study.records import TrialRecord
 
@@ -117,7 +117,7 @@ def table_of(rows: Sequence[Row], *, target: bool) -> Table:
             (
                 label_of(row.point) or "the base",
                 ", ".join(f"{count} {status}" for status, count in row.statuses.items()),
-                *(_setting(row.settings.get(key)) for key in keys),
+                *(_setting(row.settings[key]) if key in row.settings else NOT_MEASURED for key in keys),
                 str(row.seeds),
                 *([f"{row.reached} of {row.tried}"] if target else []),
                 *(shown(row.figures[name], FIGURES[name][2]) for name in names),

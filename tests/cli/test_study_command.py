@@ -34,7 +34,7 @@ def in_this_process(folder: StudyFolder, study: Path, *numbers: int, target: flo
     """Run some trials of a study, each inline."""
     loaded = load_study(study)
     for number in numbers:
-        order = Order(loaded.trials[number], folder, loaded.study.base, True, False, target, False)
+        order = Order(loaded.trials[number], folder, loaded.study.base, True, False, target, None, False)
         run_trial(order)
 
 
@@ -86,7 +86,7 @@ def test_trials_are_results_whether_they_succeed_or_fail(
     in_this_process(folder, study, 0, 1, 2)
     text = Path("x.yaml").read_text()
     broken = loaded.trials[3]
-    run_trial(Order(broken, folder, Path("nothing.yaml"), True, False, None, False))
+    run_trial(Order(broken, folder, Path("nothing.yaml"), True, False, None, None, False))
     records = folder.records()
     assert [record.status for record in records] == ["finished", "finished", "finished", "failed"]
     assert records[0].summary is not None and records[1].summary is not None

@@ -88,6 +88,14 @@ def test_of_equal_settings_the_more_accurate_ones_are_shown_and_then_the_first()
     assert rows_of([*trials, better], target=True)[0].settings == {"a": 3}
 
 
+def test_settings_that_a_point_does_not_search_are_left_out() -> None:
+    table = table_of(
+        rows_of([trial(0, ONE, values={"a": 0.5}), trial(1, TWO, values={"b": 2})], target=False), target=False
+    )
+    a, b = table.head.index("a"), table.head.index("b")
+    assert [(row[a], row[b]) for row in table.rows] == [("0.5", "–"), ("–", "2")]
+
+
 def test_a_target_reached_at_the_first_evaluation_has_no_time() -> None:
     at_once = trial(0, ONE, status="reached", reached=Reached(step=1, samples=10, training_s=None))
     (row,) = rows_of([at_once], target=True)
