@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 export RAY_USAGE_STATS_ENABLED := 0
 export RAY_AUTH_MODE := disabled
 
-.PHONY: quickstart test test-all install lint types floors unit unit-all bench schedules all-reduce replicas accuracy clean
+.PHONY: quickstart test test-all install lint types floors unit unit-all bench schedules all-reduce replicas accuracy studies clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -71,6 +71,10 @@ replicas: $(INSTALLED)
 
 accuracy: $(INSTALLED)
 	$(BIN)/python -m benchmarks.accuracy
+
+# About two hours on two cores. A study that has a report in docs/studies is left out: delete it to run it again.
+studies: $(INSTALLED)
+	$(BIN)/python -m benchmarks.studies
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -21,8 +21,8 @@ from alray.spec.study.section import Study
 from alray.spec.study.trials import Trial
 from alray.study.records import TrialRecord, read_trial
 
-STUDY, TRIALS, SUMMARY, REPORT = "study.yaml", "trials.json", "study.json", "report.html"
-FIGURES, TABLES = "figures", "tables"
+STUDY, TRIALS, SUMMARY = "study.yaml", "trials.json", "study.json"
+REPORT, MARKDOWN, FIGURES, TABLES = "report.html", "report.md", "figures", "tables"
 _ENDED = "trial.json"
 
 

@@ -1,4 +1,4 @@
-"""The report of a study, made from the records of its trials: `study.json`, `report.html`, `figures/` and `tables/`."""
+"""The report of a study, made from the records of its trials: a page, the same as Markdown, figures, tables, JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from alray.report.figure import THEME, Exhibit, library, write_figure, write_tab
 from alray.report.html import render
 from alray.report.table import Table
 from alray.spec.study.loading import dump_study
-from alray.study.folder import FIGURES, REPORT, SUMMARY, TABLES, StudyFolder
+from alray.study.folder import FIGURES, MARKDOWN, REPORT, SUMMARY, TABLES, StudyFolder
+from alray.study.markdown import markdown_of
 from alray.study.records import StudySummary
 from alray.study.results import Results
 from alray.study.table import csv_of, table_of, trials_table
@@ -39,6 +40,7 @@ def write_report(folder: StudyFolder) -> StudyReport:
     _write_files(folder.path, results, table, exhibits)
     write_json(folder.path / SUMMARY, summary.model_dump(mode="json"))
     replace_file(folder.path / REPORT, _page(results, summary, table, exhibits))
+    replace_file(folder.path / MARKDOWN, markdown_of(results, summary, table, exhibits))
     return StudyReport(summary, table)
 
 

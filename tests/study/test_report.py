@@ -50,6 +50,11 @@ def test_a_report_has_its_files_and_can_be_made_again(tmp_path: Path) -> None:
     assert report.summary.findings == [useful]
     assert json.loads((folder.path / "study.json").read_text())["findings"] == [useful]
 
+    markdown = (folder.path / "report.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"!\[[^\]]+\]\((.*?)\)", markdown))
+    assert shown == {path.relative_to(folder.path).as_posix() for path in folder.path.glob("figures/*.svg")}
+    assert f"- {useful}" in markdown and (folder.path / "tables/points.md").read_text(encoding="utf-8") in markdown
+
     before = {path: path.read_bytes() for path in folder.path.rglob("*.*") if path.is_file()}
     (folder.path / "figures/of_an_older_report.svg").touch()
     write_report(folder)

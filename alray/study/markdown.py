@@ -1,0 +1,58 @@
+"""The report of a study as Markdown: what `report.html` shows, for a repository or a paper. Its figures are files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from alray.report.figure import Exhibit
+from alray.report.table import Table
+from alray.report.text import counted, seconds
+from alray.study.records import StudySummary
+from alray.study.results import Results
+
+
+def markdown_of(results: Results, summary: StudySummary, table: Table, exhibits: Sequence[Exhibit]) -> str:
+    """The text of `report.md`. It names the files of the figures relative to its own folder."""
+    ended = sum(summary.statuses.values())
+    statuses = ", ".join(f"{count} {status}" for status, count in summary.statuses.items())
+    parts = [
+        f"# {summary.study}",
+        f"{summary.status}: {counted(summary.points, 'point')}, {ended} of {counted(summary.trials, 'trial')} "
+        f"({statuses}), {seconds(summary.trials_s)} of trials",
+        *(f"**{warning}**" for warning in summary.warnings),
+        *(part for exhibit in exhibits for part in _shown(exhibit)),
+        "## Points",
+        table.markdown.rstrip(),
+    ]
+    made_with = _made_with(results)
+    if made_with is not None:
+        parts += ["## Made with", made_with]
+    return "\n\n".join(parts) + "\n"
+
+
+def _shown(exhibit: Exhibit) -> list[str]:
+    findings = "\n".join(f"- {finding}" for finding in exhibit.findings)
+    figures = [f"![{figure.description}](figures/{figure.name}.svg)" for figure in exhibit.figures]
+    tables = [table.markdown.rstrip() for table in exhibit.tables.values()]
+    parts = [f"## {exhibit.title}", findings, *figures, exhibit.note, *tables]
+    return [part for part in parts if part]
+
+
+def _made_with(results: Results) -> str | None:
+    """The code, the libraries and the machine of the first trial that ran; None if none did."""
+    for record in results.records:
+        file = results.trial_dir(record.number) / "environment.json"
+        if file.exists():
+            of = json.loads(file.read_text(encoding="utf-8"))
+            git = of.get("git")
+            changed = " with changes" if git and git["dirty"] else ""
+            commit = f" at commit {git['commit'][:12]}{changed}" if git else ""
+            versions = ", ".join(
+                f"{name} {of['packages'][name]}" for name in ("ray", "numpy") if name in of["packages"]
+            )
+            return (
+                f"alray {of['alray']}{commit}, Python {of['python']}, torch {of['torch']}, {versions}; {of['device']}, "
+                f"{counted(of['cores'], 'core')}; {of['date'][:10]}"
+            )
+    return None

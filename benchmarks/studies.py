@@ -1,0 +1,52 @@
+"""Run the studies of laptop size and keep their reports in docs/studies.
+
+python -m benchmarks.studies [NAME ...]     without names: all of them, as long as they have no report
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SPECS = ROOT / "specs" / "studies" / "laptop"
+REPORTS = ROOT / "docs" / "studies"
+FOLDERS = ROOT / "studies"
+
+
+def run(name: str) -> float:
+    """Run a study, or what is left of one that was stopped. Returns the seconds that this took."""
+    folder = FOLDERS / name
+    how = ["--resume", str(folder)] if folder.exists() else [str(SPECS / f"{name}.yaml"), "--study-dir", str(folder)]
+    begun_s = time.monotonic()
+    subprocess.run([sys.executable, "-m", "alray", "study", *how], check=True)
+    return time.monotonic() - begun_s
+
+
+def keep(name: str, minutes: float) -> None:
+    """Copy the report without the page: nine tenths of a page are the library that draws it."""
+    folder, kept = FOLDERS / name, REPORTS / name
+    shutil.rmtree(kept, ignore_errors=True)
+    for part in ("figures", "tables"):
+        shutil.copytree(folder / part, kept / part)
+    title, rest = (folder / "report.md").read_text(encoding="utf-8").split("\n", 1)
+    spec = f"../../../specs/studies/laptop/{name}.yaml"
+    how = f"`alray study specs/studies/laptop/{name}.yaml` ran [this study]({spec}) in {minutes:.1f} minutes."
+    (kept / "README.md").write_text(f"{title}\n\n{how}\n{rest}", encoding="utf-8")
+
+
+def main(names: list[str]) -> None:
+    for name in names or sorted(path.stem for path in SPECS.glob("*.yaml") if not (REPORTS / path.stem).exists()):
+        seconds = run(name)
+        status = json.loads((FOLDERS / name / "study.json").read_text(encoding="utf-8"))["status"]
+        if status != "finished":
+            raise SystemExit(f"the study {name} was {status}; the same command goes on with it")
+        keep(name, seconds / 60)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
