@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from alray.errors import RequestError, RunError
+from alray.errors import ConnectionLost, RequestError
 
 PORT = 8265
 """The dashboard's port, unless Ray was told another."""
@@ -30,10 +30,6 @@ _TOKEN_MEND = "set RAY_AUTH_TOKEN_PATH to the file with the token of this cluste
 
 _FAULTS = (OSError, http.client.HTTPException)
 _CHUNK = 1 << 20
-
-
-class ConnectionLost(RunError):
-    """The dashboard answered before, and no longer does."""
 
 
 @dataclass(frozen=True)

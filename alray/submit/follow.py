@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from alray.submit.dashboard import ConnectionLost, Dashboard, Job
+from alray.errors import ConnectionLost
+from alray.submit.dashboard import Dashboard, Job
 
 _PATIENCE_S = 300.0
 _PAUSE_S = 2.0
