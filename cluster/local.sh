@@ -31,8 +31,7 @@ up() {
     export RAY_USAGE_STATS_ENABLED=0 RAY_worker_niceness=0
     start head --head --port="$port" --dashboard-host=127.0.0.1 --dashboard-port="$dashboard_port" --temp-dir="$tmp"
     wait_for head dashboard_answers
-    # A second node on one machine needs ports of its own.
-    start worker --address="127.0.0.1:$port" --dashboard-agent-listen-port=0 --min-worker-port=0 --max-worker-port=0
+    start worker --address="127.0.0.1:$port"
     wait_for worker both_nodes_are_there
     cat <<END
 export RAY_API_SERVER_ADDRESS=$address RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$here/token
@@ -43,7 +42,9 @@ END
 start() {
     local name=$1
     shift
-    setsid ray start "$@" --num-cpus="$cpus" --disable-usage-stats --block >"$here/$name.log" 2>&1 </dev/null &
+    # With 0, the ports that are the same for every node are free ones: several nodes run on this machine.
+    setsid ray start "$@" --num-cpus="$cpus" --dashboard-agent-listen-port=0 --min-worker-port=0 --max-worker-port=0 \
+        --disable-usage-stats --block >"$here/$name.log" 2>&1 </dev/null &
     echo $! >"$here/$name.pid"
 }
 

@@ -33,9 +33,9 @@ def main(arguments: list[str]) -> int:
         mend = "give another --folder, one that can be written there"
         streams.refuse([Problem(f"the job's folder cannot be made: {error.strerror}", mend, str(job), key="--folder")])
         return RequestError.exit_code
-    os.chdir(job)
+    os.chdir(job / PACKAGE)
     where = {"run": "--run-dir", "study": "--study-dir"}[command]
-    return execute([command, f"{PACKAGE}/{spec}", *rest, where, RESULT, "--events"])
+    return execute([command, spec, *rest, where, str(job / RESULT), "--events"])
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import typer
 
 from alray import __version__
 from alray.cli.terminal import INTERRUPTED, AllowCode, Json, Overrides, SpecFile, Terminal, terminal
-from alray.errors import AlrayError, RunError
+from alray.errors import AlrayError, RequestError, RunError
 
 if TYPE_CHECKING:
     from alray.submit.dashboard import Dashboard, Job
@@ -127,8 +127,12 @@ def _send(
     """Submit the job; return its id and its folder on the cluster."""
     from alray.submit.package import package
     from alray.submit.places import FOLDER
+    from alray.submit.room import require_room_for
 
+    if folder is not None and not folder.startswith(("/", "~")):
+        raise RequestError("the folder on the cluster is not absolute", key="--folder", mend="begin it with / or ~")
     packed = package(spec, overrides, include, allow_code=allow_code)
+    require_room_for(packed.specs, dashboard)
     job_id = f"{packed.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     place = f"{(folder or FOLDER).rstrip('/')}/{job_id}"
     words = ["python", "-m", "alray.cli.job", place, packed.command, packed.inside(packed.spec), *overrides]

@@ -106,6 +106,13 @@ def _no_cluster(address: str, reason: str) -> RequestError:
 def _require_listener(address: str) -> None:
     """Raise RequestError at once if nothing listens at `host:port`. Ray itself would try for a minute."""
     host, _, port = address.rpartition(":")
+    if address.startswith(("http://", "https://")):
+        raise RequestError(
+            f"`{address}` is the address of a dashboard",
+            key="--address",
+            mend="send the run there with `alray submit`, or give the head's own address, host:port, from a machine of "
+            "the cluster",
+        )
     if "://" in address:
         raise RequestError(
             f"`{address}` is an address of Ray Client, which cannot carry a run",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import logging
 import os
 import socket
 import urllib.error
@@ -30,6 +31,7 @@ _TOKEN_MEND = "set RAY_AUTH_TOKEN_PATH to the file with the token of this cluste
 
 _FAULTS = (OSError, http.client.HTTPException)
 _CHUNK = 1 << 20
+_MOST_NODES = 10_000  # the most that Ray lists
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ class Dashboard:
         """
         from ray.job_submission import JobSubmissionClient
 
+        logging.getLogger("ray.dashboard.modules.dashboard_sdk").setLevel(logging.WARNING)  # it tells of each upload
         try:
             with _preferred(self.url):
                 client = JobSubmissionClient(self.url, headers=dict(self._headers))
@@ -105,9 +108,9 @@ class Dashboard:
                 entrypoint_label_selector={"ray.io/node-id": node} if node is not None else None,
             )
         except (RuntimeError, ConnectionError) as error:
-            lines = str(error).strip().splitlines()
+            reason = str(error).strip().splitlines()[-1].rstrip(".")
             raise RequestError(
-                f"the cluster at {self.url} refused the job: {lines[0] if len(lines) < 2 else lines[-1]}",
+                f"the cluster at {self.url} refused the job: {reason}",
                 key="--address",
                 mend="read the dashboard's log on the head (dashboard.log and dashboard_agent.log)",
             ) from error
@@ -120,6 +123,15 @@ class Dashboard:
     def job(self, job_id: str) -> Job:
         """Raises RequestError if there is no such job, and ConnectionLost, as all that follows."""
         return _job(self._of(job_id, "GET", ""))
+
+    def nodes(self, labels: Mapping[str, str]) -> list[dict[str, float]]:
+        """The resources of the nodes that are alive and have these labels."""
+        answer = self._json("GET", f"/api/v0/nodes?detail=true&limit={_MOST_NODES}")
+        return [
+            node["resources_total"]
+            for node in answer["data"]["result"]["result"]
+            if node["state"] == "ALIVE" and all(node["labels"].get(key) == value for key, value in labels.items())
+        ]
 
     def stop(self, job_id: str) -> None:
         """Ask a job to stop: its command gets SIGTERM."""

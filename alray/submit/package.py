@@ -19,7 +19,7 @@ from alray.spec.grammar import marked
 from alray.spec.inputs import inputs_exist
 from alray.spec.loading import LoadedSpec, load_spec
 from alray.spec.messages import problem
-from alray.spec.models import Torchvision
+from alray.spec.models import Spec, Torchvision
 from alray.spec.own_code import OwnClass
 from alray.spec.own_files import own_files
 from alray.spec.section import Input
@@ -43,6 +43,7 @@ class Package:
     root: Path
     spec: Path
     files: tuple[Path, ...]
+    specs: tuple[Spec, ...]  # of the run, or of each trial
 
     def inside(self, file: Path) -> str:
         """Where a file lies in the package."""
@@ -81,7 +82,7 @@ def package(spec_file: Path, overrides: Sequence[str], include: Sequence[Path], 
         files |= set(_all_files(path.resolve()))
     _require_small(files)
     root = Path(os.path.commonpath([each.parent for each in files]))
-    return Package(command, name, root, file, tuple(sorted(files)))
+    return Package(command, name, root, file, tuple(sorted(files)), tuple(loaded.spec for loaded in specs))
 
 
 def _named(loaded: LoadedSpec, folder: Path, *, allow_code: bool) -> Iterator[Path]:

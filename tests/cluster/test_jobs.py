@@ -142,7 +142,7 @@ def test_too_few_devices(cluster: Cluster) -> None:
     began_s = time.monotonic()
     done = cluster.submit("tiny.yaml", "pipeline.stages=4", code=2)
     assert "resources.per_stage: 4 stages of 1 CPU each can never be placed: the cluster has 2 CPU" in done.stderr
-    assert time.monotonic() - began_s < 30
+    assert time.monotonic() - began_s < 10
 
 
 def test_a_wrong_token_and_a_wrong_address(cluster: Cluster, tmp_path: Path) -> None:
