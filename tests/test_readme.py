@@ -62,6 +62,28 @@ def test_every_command_runs(beside_the_specs: Path, capsys: pytest.CaptureFixtur
         assert execute(words) == 0, (words, capsys.readouterr().err)
 
 
+STUDY = """\
+study: tiny
+base: specs/quickstart.yaml
+set: {run: {steps: 2, evaluate_every: null, checkpoint: null}, data.batch_size: 32, pipeline.stages: 1}
+axes: {optimizer.lr: [1.0e-3]}
+"""
+
+
+def test_the_commands_of_studies(beside_the_specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("STUDY").write_text(STUDY, encoding="utf-8")
+    shown = commands("Studies")
+    assert [words[:2] for words in shown] == [
+        ["study", "STUDY"],
+        ["study", "STUDY"],
+        ["study", "--resume"],
+        ["report", "FOLDER"],
+    ]
+    for words in shown:
+        runs = words[:2] == ["study", "STUDY"] and "--dry-run" not in words
+        assert execute([*words, *(["--study-dir", "FOLDER"] if runs else [])]) == 0, capsys.readouterr().err
+
+
 def first(shown: list[list[str]], name: str) -> int:
     return [words[0] for words in shown].index(name)
 
@@ -132,6 +154,7 @@ def test_the_figures_are_the_measured_ones() -> None:
         r"\| one thread \| ([\d.]+) \|": (streamed["over_sequential"], 2),
         r"two threads of one process \| ([\d.]+) \|": (streamed["over_two_threads"], 2),
         r"([\d.]+) times as fast as an even one": (median(result("uneven")["over_uniform"]), 1),
+        r"takes ([\d.]+) times as long as a plain Ray script": (result("start")["over_plain"], 2),
         r"an epoch is then ([\d.]+) times as fast": (result("balance")["faster"], 1),
         r"plain DDP script \(([\d.]+) times\)": (replicas["over_plain_ddp"], 2),
         r"TorchTrainer \(([\d.]+) times": (replicas["over_ray_train"], 2),

@@ -55,13 +55,13 @@ class Interrupts:
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
-            _leave_closed_terminal()
+            leave_closed_terminal()
         if not self._counting or self._count >= _AT_ONCE:
             raise KeyboardInterrupt
         self._count += 1
 
 
-def _leave_closed_terminal() -> None:
+def leave_closed_terminal() -> None:
     """Lead every file descriptor of a terminal that is gone to nowhere: writing to it would raise an OSError."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for entry in Path("/proc/self/fd").iterdir():

@@ -113,6 +113,7 @@ def test_a_closed_terminal_ends_a_run_with_a_checkpoint(spec: Path, command: lis
         os.close(theirs)
         wait_for_a_step(process, ours)
         os.close(ours)
+        time.sleep(0.5)  # the display writes before the signal comes
         os.killpg(process.pid, signal.SIGHUP)
         assert process.wait(timeout=60) == 130
     finally:

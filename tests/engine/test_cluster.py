@@ -144,6 +144,7 @@ class Slow(nn.Module):
 '''
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 def test_a_slower_node_is_measured_and_given_less(workshop, cluster, local_ray) -> None:
     """Two nodes, a stage on each; on one of them blocks take three times as long."""

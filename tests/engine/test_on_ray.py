@@ -78,7 +78,7 @@ class Striking(Watching):
     ("partition", "family", "method"),
     [
         ([1, 2, 1], "vgg", "associated_learning"),
-        ([2, 2], "transformer", "supervised_contrastive"),
+        pytest.param([2, 2], "transformer", "supervised_contrastive", marks=pytest.mark.full),
         *[
             pytest.param(partition, "vgg", "associated_learning", marks=pytest.mark.full)
             for partition in PARTITIONS
@@ -157,6 +157,7 @@ def test_too_many_failures(workshop, longer_reference, local_ray, victims) -> No
     same(workshop.resume(), longer_reference)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(240)
 def test_a_pipeline_of_backpropagation_is_killed(pipeline, unbroken, local_ray, victims) -> None:
     """Two attempts on Ray come to the bits of one without Ray."""

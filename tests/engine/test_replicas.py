@@ -92,8 +92,15 @@ def replicas(count: int, *more: str) -> list[str]:
     return [f"replicas.count={count}", *more]
 
 
-@pytest.mark.parametrize("setting", [SGD, ADAM], ids=["sgd", "adam"])
-@pytest.mark.parametrize("method", [[], BP], ids=["al", "bp"])
+@pytest.mark.parametrize(
+    ("method", "setting"),
+    [
+        pytest.param([], ADAM, id="al-adam"),
+        pytest.param(BP, SGD, id="bp-sgd"),
+        pytest.param([], SGD, id="al-sgd", marks=pytest.mark.full),
+        pytest.param(BP, ADAM, id="bp-adam", marks=pytest.mark.full),
+    ],
+)
 def test_equal_one_process_on_the_whole_mini_batch(replicated, method, setting) -> None:
     overrides, tolerance = [*method, *setting[0]], setting[1]
     one = replicated.run(*overrides, name="one")
