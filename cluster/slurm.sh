@@ -21,7 +21,8 @@ source "${ALRAY_VENV:-.venv}/bin/activate"
 
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 # Jobs of others may have a Ray on the same node: a port for each.
-address=$head:$((20000 + SLURM_JOB_ID % 10000))
+port=$((20000 + SLURM_JOB_ID % 10000))
+address=$head:$port
 
 # Only this job may use its Ray.
 RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))')
@@ -29,7 +30,15 @@ export RAY_AUTH_TOKEN RAY_AUTH_MODE=token
 # Ray would run the stages at niceness 15, behind every other process.
 export RAY_USAGE_STATS_ENABLED=0 RAY_worker_niceness=0
 
-srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
+# Ray gives up on a head that is not there yet, so the other nodes wait for its port.
+export head port RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300
+# shellcheck disable=SC2016 # the nodes expand it
+wait_and_run='until [[ $SLURMD_NODENAME == "$head" ]] || (exec 3<>"/dev/tcp/$head/$port") 2>/dev/null; do sleep 1; done
+exec "$@"'
+
+srun --kill-on-bad-exit=1 \
+    --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
+    bash -c "$wait_and_run" node \
     ray symmetric-run --address "$address" --min-nodes "$SLURM_JOB_NUM_NODES" \
     --num-cpus "$SLURM_CPUS_PER_TASK" --disable-usage-stats \
     -- alray "$@" --address "$address"
