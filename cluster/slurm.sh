@@ -19,7 +19,12 @@ set -euo pipefail
 # shellcheck disable=SC1091 # the environment is the user's
 source "${ALRAY_VENV:-.venv}/bin/activate"
 
-head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+# The head is the node that this script runs on, the first one. Ray needs its number: it asks a name server for a name, even
+# where /etc/hosts has it, and some nodes have their own name as 127.0.1.1.
+first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+known=$(scontrol show node "$first" | sed -n 's/.*NodeAddr=\([^ ]*\).*/\1/p')
+head=$(getent ahostsv4 "$known" | awk '$1 !~ /^127\./ {print $1; exit}')
+head=${head:-$(hostname -I | awk '{print $1}')}
 # Jobs of others may have a Ray on the same node: a port for each.
 port=$((20000 + SLURM_JOB_ID % 10000))
 address=$head:$port
@@ -31,9 +36,9 @@ export RAY_AUTH_TOKEN RAY_AUTH_MODE=token
 export RAY_USAGE_STATS_ENABLED=0 RAY_worker_niceness=0
 
 # Ray gives up on a head that is not there yet, so the other nodes wait for its port.
-export head port RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300
+export first head port RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300
 # shellcheck disable=SC2016 # the nodes expand it
-wait_and_run='until [[ $SLURMD_NODENAME == "$head" ]] || (exec 3<>"/dev/tcp/$head/$port") 2>/dev/null; do sleep 1; done
+wait_and_run='until [[ $SLURMD_NODENAME == "$first" ]] || (exec 3<>"/dev/tcp/$head/$port") 2>/dev/null; do sleep 1; done
 exec "$@"'
 
 srun --kill-on-bad-exit=1 \
