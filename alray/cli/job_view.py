@@ -18,6 +18,8 @@ from alray.submit.dashboard import Dashboard, Job
 from alray.submit.follow import Log, follow
 
 STOP, DETACH = "stop", "detach"
+_RAYS_OWN = "Running entrypoint for job"
+"""Ray's line in the log of every job. It may come after what the command printed."""
 
 
 class JobView:
@@ -49,7 +51,7 @@ class JobView:
         """Raise RequestError if alray never spoke: it is not there, or Ray could not start the job."""
         if self._begun or job.status == "STOPPED":
             return
-        said = [line for line in [*self._before, *job.message.splitlines()] if line.strip()]
+        said = [line for line in self._before or job.message.splitlines() if line.strip() and _RAYS_OWN not in line]
         last = said[-1].strip() if said else "nothing was printed"
         if "No module named" in last or job.exit_code == 127:
             raise RequestError(

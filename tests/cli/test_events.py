@@ -54,7 +54,7 @@ def test_errors_arrive_whole(alray: Callable[..., Any], spec: Path) -> None:
 
 
 def test_a_cluster_without_alray_is_told(alray: Callable[..., Any]) -> None:
-    view, text = viewed("Running entrypoint\n/usr/bin/python: No module named alray\n")
+    view, text = viewed("/usr/bin/python: No module named alray\nRunning entrypoint for job j: python -m alray\n")
     assert text == ""
     with pytest.raises(RequestError, match=r"cannot run alray: .*No module named alray; install alray"):
         view.require_begun(job())

@@ -157,6 +157,8 @@ def test_a_wrong_token_and_a_wrong_address(cluster: Cluster, tmp_path: Path) -> 
         began_s = time.monotonic()
         assert message in stranger.submit("tiny.yaml", *words, code=2).stderr
         assert time.monotonic() - began_s < 10
+    attached = stranger.alray("run", "tiny.yaml", "--address", f"127.0.0.1:{cluster.port}", code=2)
+    assert "refuses this token; set RAY_AUTH_MODE=token" in attached.stderr
 
 
 def test_ctrl_c_detaches_and_a_stop_ends_with_a_checkpoint(cluster: Cluster) -> None:
