@@ -30,6 +30,8 @@ _ENDED = ("STOPPED", "SUCCEEDED", "FAILED")
 _TOKEN_MEND = "set RAY_AUTH_TOKEN_PATH to the file with the token of this cluster (on its head: `ray get-auth-token`)"
 
 _FAULTS = (OSError, http.client.HTTPException)
+_OF_PROXIES = (502, 503, 504)
+"""What a proxy answers while the dashboard behind it does not."""
 _CHUNK = 1 << 20
 _MOST_NODES = 10_000  # the most that Ray lists
 
@@ -184,28 +186,27 @@ class Dashboard:
             raise self._lost() from error
 
     def _of(self, job_id: str, method: str, what: str) -> Any:
-        try:
-            return self._json(method, f"/api/jobs/{quote(job_id, safe='')}{what}")
-        except urllib.error.HTTPError as error:
-            if error.code != 404:
-                raise self._refused(error) from error
-            raise RequestError(
-                f"the cluster at {self.url} has no job `{job_id}`",
-                key="ID",
-                mend="`alray jobs status` lists the jobs",
-            ) from error
+        missing = RequestError(
+            f"the cluster at {self.url} has no job `{job_id}`", key="ID", mend="`alray jobs status` lists the jobs"
+        )
+        return self._json(method, f"/api/jobs/{quote(job_id, safe='')}{what}", missing)
 
-    def _json(self, method: str, path: str) -> Any:
-        with self._connected(), self._ask(method, path, timeout_s=_ANSWER_S) as answer:
+    def _json(self, method: str, path: str, missing: RequestError | None = None) -> Any:
+        with self._connected(missing), self._ask(method, path, timeout_s=_ANSWER_S) as answer:
             return json.loads(answer.read())
 
     @contextmanager
-    def _connected(self) -> Iterator[None]:
-        """Raise ConnectionLost where a request in the block is not answered. An answer of HTTP itself is one."""
+    def _connected(self, missing: RequestError | None = None) -> Iterator[None]:
+        """Raise ConnectionLost where a request in the block is not answered, and RequestError where it is refused.
+
+        missing: what to raise if the dashboard does not have what was asked for.
+        """
         try:
             yield
-        except urllib.error.HTTPError:
-            raise
+        except urllib.error.HTTPError as error:
+            if error.code in _OF_PROXIES:
+                raise self._lost() from error
+            raise (missing if error.code == 404 and missing is not None else self._refused(error)) from error
         except _FAULTS as error:
             raise self._lost() from error
 

@@ -61,6 +61,8 @@ def fetch(dashboard: Dashboard, job: Job, target: Path, doing: Callable[[str], N
 @contextmanager
 def _offer(dashboard: Dashboard, job: Job, doing: Callable[[str], None]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Run the job that offers the folder on the node where it lies, until the block ends."""
+    if "folder" not in job.metadata:
+        raise RequestError(f"`{job.id}` is no job of `alray submit`", key="ID", mend="`alray jobs status` lists them")
     if job.node is None:
         raise RequestError(f"the job `{job.id}` has not begun", key="ID", mend="fetch its folder later")
     name = f"alray-fetch-{secrets.token_hex(6)}"

@@ -32,6 +32,8 @@ class Answers(BaseHTTPRequestHandler):
             self._answer(401, b"")
         elif given != f"Bearer {TOKEN}":
             self._answer(403, b"")
+        elif self.path == "/api/jobs/behind-a-proxy":
+            self._answer(503, b"")
         elif self.path == "/api/version":
             self._answer(200, json.dumps({"ray_version": "2.60.0"}).encode())
         else:
@@ -118,6 +120,8 @@ def test_what_is_no_dashboard_is_told_at_once(serve: Callable[..., str]) -> None
 
 def test_a_dashboard_that_goes_is_an_error_of_its_own(serve: Callable[..., str]) -> None:
     dashboard = Dashboard.open(serve())
+    with pytest.raises(ConnectionLost, match="no longer answers"):
+        dashboard.job("behind-a-proxy")
     dashboard.url = "http://127.0.0.1:1"
     with pytest.raises(ConnectionLost, match="no longer answers"):
         dashboard.job("x")
