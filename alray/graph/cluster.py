@@ -130,7 +130,7 @@ def _require_listener(address: str) -> None:
 
 def _require_token(address: str) -> None:
     """Raise RequestError at once if the cluster at `host:port` refuses the token. Ray itself would try for 20 s."""
-    from ray._raylet import GcsClient
+    from ray._private.services import GcsClient
     from ray.exceptions import AuthenticationError, RpcError
 
     if ":" not in address:
