@@ -50,7 +50,7 @@ start() {
 
 wait_for() {
     local name=$1 asked=$2
-    for _ in {1..120}; do
+    for _ in {1..240}; do
         if "$asked"; then
             return
         fi
