@@ -48,7 +48,7 @@ class Cluster:
 
     def alray(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         process = self.start(*words)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=240)
         assert process.returncode == code, out + err
         return subprocess.CompletedProcess(words, code, out, err)
 
@@ -122,6 +122,14 @@ def test_a_job_ends_in_the_bits_of_one_process_and_its_folder_comes_back(cluster
     assert job in cluster.alray("jobs", "status").stdout
     assert [each["id"] for each in cluster.answer("jobs", "status")["jobs"]] == [job]  # none that only fetches
     assert not list(Path(cluster.environment["RAY_TMP"]).rglob("*.tar"))
+
+
+def test_the_quickstart_is_what_the_readme_says(cluster: Cluster) -> None:
+    root = SCRIPT.parents[1]
+    answer = json.loads(cluster.submit(str(root / "specs" / "quickstart.yaml"), "--json").stdout)
+    cluster.alray("jobs", "fetch", answer["job"]["id"])
+    summary = json.loads((cluster.folder / "runs" / answer["job"]["id"] / "summary.json").read_text())
+    assert summary["weights_sha256"] in (root / "README.md").read_text(encoding="utf-8")
 
 
 def test_attached_with_a_token(cluster: Cluster, weights: str) -> None:
