@@ -292,11 +292,14 @@ def url_of(address: str) -> str:
 
 def _token() -> str | None:
     """The token to send, found as Ray finds it; None where there is none."""
-    if os.environ.get("RAY_AUTH_MODE", "").lower() == "disabled":
+    mode = os.environ.get("RAY_AUTH_MODE", "").lower()
+    if mode == "disabled":
         return None
     if token := os.environ.get("RAY_AUTH_TOKEN"):
         return token.strip()
     given = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if given is None and mode != "token":
+        return None  # the token in the home folder may be another cluster's
     path = Path(given).expanduser() if given else Path.home() / ".ray" / "auth_token"
     try:
         return path.read_text(encoding="utf-8").strip() or None
