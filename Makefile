@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 export RAY_USAGE_STATS_ENABLED := 0
 export RAY_AUTH_MODE := disabled
 
-.PHONY: quickstart test test-all install lint types floors unit unit-all bench schedules all-reduce replicas accuracy studies clean
+.PHONY: quickstart test test-all cluster-test install lint types floors unit unit-all bench schedules all-reduce replicas accuracy studies clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -46,6 +46,10 @@ unit: $(INSTALLED)
 # With the tests marked `full`: whole grids, of which `unit` takes a part.
 unit-all: $(INSTALLED)
 	$(PYTEST) -m ""
+
+# On a real cluster of two nodes with a dashboard and a token, which the test starts: about three minutes.
+cluster-test: $(INSTALLED)
+	$(BIN)/python -m pytest -q -m full tests/cluster
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.streamed

@@ -126,5 +126,9 @@ class ChannelError(RunError):
     """A message between stages or replicas could not be sent or received."""
 
 
+class ConnectionLost(RunError):
+    """The dashboard of a cluster answered before, and no longer does."""
+
+
 class NonFiniteLoss(RunError):
     """A loss became infinite or not a number."""

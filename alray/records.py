@@ -250,6 +250,7 @@ Record = StepRecord | StageRecord | EvaluationRecord | CheckpointRecord | EventR
 _LINE: TypeAdapter[Record | StepsRecord] = TypeAdapter(
     Annotated[Record | StepsRecord, Field(discriminator="kind")],
 )
+_RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
 
 
 class Best(_Documented):
@@ -537,6 +538,11 @@ def _damage(error: ValidationError, path: Path, line: int) -> CheckpointError:
     return CheckpointError(
         f"not a record: {first['msg']}", file=str(path), line=line, mend="another program changed this file; restore it"
     )
+
+
+def record_of(value: Any) -> Record:
+    """The record that was written as this JSON value. Raises pydantic's ValidationError if it is none."""
+    return _RECORD.validate_python(value)
 
 
 def effective(records: Iterator[Record]) -> list[Record]:

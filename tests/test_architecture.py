@@ -34,6 +34,7 @@ EXIT_CODES = {
     "UserCodeError": 1,
     "StageError": 1,
     "ChannelError": 1,
+    "ConnectionLost": 1,
     "NonFiniteLoss": 1,
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TextIO
 
+from alray.cli.event_lines import EventLines
 from alray.cli.interrupts import Interrupts
 from alray.cli.progress import Progress
 from alray.cli.terminal import Terminal, rows_text, shown
@@ -133,7 +134,14 @@ class PlainLines(Display):
         self.note(f"  {progress_text(progress)}{computing}{_losses(progress)}")
 
 
-def display_on(streams: Terminal, interrupts: Interrupts) -> Display:
+def display_on(streams: Terminal, interrupts: Interrupts) -> Display | EventLines:
+    """The display for the standard error of a command, or with `--events` the lines that stand for it."""
+    if streams.as_events:
+        return EventLines(streams, interrupts)
+    return terminal_display(streams, interrupts)
+
+
+def terminal_display(streams: Terminal, interrupts: Interrupts) -> Display:
     """The display for the standard error of a command."""
     if streams.err.isatty():
         from alray.cli.live import LiveDisplay

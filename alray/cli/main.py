@@ -15,11 +15,13 @@ from typer.core import TyperArgument, TyperCommand
 
 from alray import __version__
 from alray.cli.doctor import doctor
+from alray.cli.jobs import fetch, logs, status, stop
 from alray.cli.plan import plan
 from alray.cli.report import compare, report
 from alray.cli.run import resume, run
 from alray.cli.spec import init, schema, validate
 from alray.cli.study import study
+from alray.cli.submit import submit
 from alray.cli.terminal import Terminal
 from alray.cli.trained import evaluate, export, predict
 from alray.errors import Problem
@@ -67,8 +69,18 @@ for _command in (
     report,
     compare,
     doctor,
+    submit,
 ):
     app.command(cls=_Command)(_command)
+_jobs = typer.Typer(
+    name="jobs",
+    help="Show, stop and fetch the jobs of `alray submit`.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+for _of_jobs in (status, logs, stop, fetch):
+    _jobs.command(cls=_Command)(_of_jobs)
+app.add_typer(_jobs)
 
 
 def _print_version(asked: bool) -> None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.cli.terminal import INTERRUPTED, AllowCode, Json, Overrides, RunDir, SpecFile, Terminal, terminal
+from alray.cli.terminal import INTERRUPTED, AllowCode, Events, Json, Overrides, RunDir, SpecFile, Terminal, terminal
 from alray.errors import RequestError
 from alray.spec.step_ranges import parse_steps
 
 if TYPE_CHECKING:
-    from alray.cli.display import Display
     from alray.cli.interrupts import Interrupts
     from alray.orchestrate import Finished
+    from alray.run.driver import Observer
 
 Inline = Annotated[
     bool, typer.Option("--inline", help="Run in this process, without Ray: the same plan, the same bits.")
@@ -47,6 +47,7 @@ def run(
     address: Address = None,
     profile: Profile = None,
     allow_code: AllowCode = False,
+    events: Events = False,
     json: Json = False,
 ) -> None:
     """Train the network of a spec and write a report.
@@ -55,11 +56,11 @@ def run(
     twice stops at once.
     """
     given = overrides or []
-    with terminal(as_json=json, spec=spec, overrides=given) as streams:
+    with terminal(as_json=json, as_events=events, spec=spec, overrides=given) as streams:
         _refuse_both(inline, address)
         steps = parse_steps(profile) if profile is not None else ()
 
-        def go(display: Display, interrupts: Interrupts) -> Finished:
+        def go(display: Observer, interrupts: Interrupts) -> Finished:
             display.doing(f"reading {spec}")
             from alray.orchestrate import Options, run_spec
 
@@ -91,7 +92,7 @@ def resume(
         _refuse_both(inline, address)
         steps = parse_steps(profile) if profile is not None else ()
 
-        def go(display: Display, interrupts: Interrupts) -> Finished:
+        def go(display: Observer, interrupts: Interrupts) -> Finished:
             display.doing(f"reading {run_dir}")
             from alray.orchestrate import Options, resume_run
 
@@ -108,7 +109,7 @@ def _refuse_both(inline: bool, address: str | None) -> None:
         )
 
 
-def _watch(streams: Terminal, go: Callable[[Display, Interrupts], Finished]) -> None:
+def _watch(streams: Terminal, go: Callable[[Observer, Interrupts], Finished]) -> None:
     """Run `go`, show its progress and its results, and set the exit code."""
     from alray.cli.display import display_on, summary_text
     from alray.cli.interrupts import Interrupts
@@ -116,7 +117,7 @@ def _watch(streams: Terminal, go: Callable[[Display, Interrupts], Finished]) -> 
     with Interrupts() as interrupts, display_on(streams, interrupts) as display:
         finished = go(display, interrupts)
     summary = finished.summary
-    if streams.as_json:
+    if streams.as_json or streams.as_events:
         streams.answer(summary.model_dump(mode="json"))
     streams.say(summary_text(summary))
     if finished.error is not None:

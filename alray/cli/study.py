@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from alray.cli.run import Address
-from alray.cli.terminal import INTERRUPTED, AllowCode, Json, Overrides, Terminal, shown, terminal
+from alray.cli.terminal import INTERRUPTED, AllowCode, Events, Json, Overrides, Terminal, shown, terminal
 from alray.errors import RequestError
 
 if TYPE_CHECKING:
@@ -34,13 +34,14 @@ def study(
     ] = None,
     address: Address = None,
     allow_code: AllowCode = False,
+    events: Events = False,
     json: Json = False,
 ) -> None:
     """Run all trials of a study and write a table of its points.
 
     Ctrl-C ends the trials that are running. They begin anew with --resume.
     """
-    with terminal(as_json=json) as streams:
+    with terminal(as_json=json, as_events=events) as streams:
         if (spec is None) == (resume is None):
             raise RequestError("give either SPEC or --resume DIR", key="SPEC", mend="name one of them")
         if resume is not None and (study_dir is not None or overrides or dry_run):
@@ -75,8 +76,9 @@ def print_study(study_dir: Path, streams: Terminal) -> None:
 
 def _show(report: StudyReport, streams: Terminal) -> None:
     """Print the table of a study, or with `--json` its summary."""
-    if streams.as_json:
+    if streams.as_json or streams.as_events:
         streams.answer(report.summary.model_dump(mode="json"))
+    if streams.as_json:
         return
     from alray.cli.report_text import print_table
 

@@ -46,6 +46,11 @@ Json = Annotated[
 ]
 
 
+Events = Annotated[
+    bool, typer.Option("--events", help="Print progress and results as lines of JSON, for another program to show.")
+]
+
+
 class Terminal:
     """The two output streams of one command, as they were when it began.
 
@@ -53,8 +58,10 @@ class Terminal:
     itself must not land there.
     """
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool, as_events: bool = False) -> None:
+        """as_events: print everything as lines of `alray.cli.event_lines`."""
         self.as_json = as_json
+        self.as_events = as_events
         self.began_s = time.monotonic()
         self.out: TextIO = sys.stdout
         self.err: TextIO = sys.stderr
@@ -64,19 +71,35 @@ class Terminal:
 
     def answer(self, value: Any) -> None:
         """Print the one JSON object of `--json`. Raises ValueError for a number that JSON cannot hold."""
+        if self.as_events:
+            self.event("answer", answer=value)
+            return
         self.out.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         self.out.flush()
 
     def say(self, text: str) -> None:
         """Print a line for a person: on standard output, or with `--json` on standard error."""
+        if self.as_events:
+            self.event("say", text=text)
+            return
         self._write(self.err if self.as_json else self.out, text)
 
     def tell(self, text: str) -> None:
         """Print a line on standard error."""
+        if self.as_events:
+            self.event("tell", text=text)
+            return
         self._write(self.err, text)
+
+    def event(self, kind: str, **content: Any) -> None:
+        """Print one event of `--events` on standard output."""
+        self._write(self.out, json.dumps({"alray": kind, **content}, allow_nan=False))
 
     def refuse(self, problems: Sequence[Problem]) -> None:
         """Print problems: one line each, or with `--json` one object with `ok: false`."""
+        if self.as_events:
+            self.event("problems", errors=[problem.as_json() for problem in problems])
+            return
         if self.as_json:
             self.answer({"ok": False, "errors": [problem.as_json() for problem in problems]})
             return
@@ -95,13 +118,15 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*, as_json: bool, spec: Path | None = None, overrides: Sequence[str] = ()) -> Iterator[Terminal]:
+def terminal(
+    *, as_json: bool, as_events: bool = False, spec: Path | None = None, overrides: Sequence[str] = ()
+) -> Iterator[Terminal]:
     """The streams of one command. An error in the block is printed, and its exit code becomes that of the command.
 
     spec, overrides: the source of the request. A problem that names a key of the spec, but was found after the spec
     had been read, is printed with the place where the key was written.
     """
-    streams = Terminal(as_json=as_json)
+    streams = Terminal(as_json=as_json, as_events=as_events)
     with _alone(streams) if as_json else nullcontext():
         try:
             yield streams
@@ -150,7 +175,10 @@ def place_of(key: str, spec: Path, overrides: Sequence[str]) -> tuple[str, int |
 def shown(path: str | Path) -> str:
     """A path relative to the current folder if it lies in it, otherwise unchanged."""
     path = Path(path)
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # the current folder was deleted: that of a job, once its run has let go of the cluster
+        return str(path)
     return str(path.relative_to(here)) if path.is_relative_to(here) and path != here else str(path)
 
 

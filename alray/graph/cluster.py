@@ -68,6 +68,7 @@ def _init(address: str | None, bundles: Sequence[Bundle]) -> tuple[str, ...]:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "alray"}
     if address is not None:
         _require_listener(address)
+        _require_token(address)
         try:
             ray.init(address=address, **quiet)
         except (ConnectionError, ValueError, RuntimeError) as error:
@@ -106,6 +107,13 @@ def _no_cluster(address: str, reason: str) -> RequestError:
 def _require_listener(address: str) -> None:
     """Raise RequestError at once if nothing listens at `host:port`. Ray itself would try for a minute."""
     host, _, port = address.rpartition(":")
+    if address.startswith(("http://", "https://")):
+        raise RequestError(
+            f"`{address}` is the address of a dashboard",
+            key="--address",
+            mend="send the run there with `alray submit`, or give the head's own address, host:port, from a machine of "
+            "the cluster",
+        )
     if "://" in address:
         raise RequestError(
             f"`{address}` is an address of Ray Client, which cannot carry a run",
@@ -118,6 +126,25 @@ def _require_listener(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=_LISTENING_S).close()
     except OSError as error:
         raise _no_cluster(address, str(error.strerror or error)) from error
+
+
+def _require_token(address: str) -> None:
+    """Raise RequestError at once if the cluster at `host:port` refuses the token. Ray itself would try for 20 s."""
+    from ray._private.services import GcsClient
+    from ray.exceptions import AuthenticationError, RpcError
+
+    if ":" not in address:
+        return
+    try:
+        GcsClient(address=address)
+    except AuthenticationError as error:
+        raise RequestError(
+            f"the cluster at `{address}` refuses this token",
+            key="--address",
+            mend="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to the file with the token of this cluster",
+        ) from error
+    except RpcError as error:
+        raise _no_cluster(address, str(error)) from error
 
 
 def has_room(bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None) -> bool:

@@ -39,11 +39,7 @@ class ClassFinder:
         return None if fault is None else (f"`{reference}`: {fault[0]}", fault[1])
 
     def _find(self, module: str) -> Path | None:
-        """Return the file of a module below the root, or its folder if it is a package without `__init__.py`."""
-        place = self._root.joinpath(*module.split("."))
-        suffixes = [*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES]
-        files = [place / "__init__.py", *(place.with_name(place.name + suffix) for suffix in suffixes)]
-        return next((file for file in files if file.is_file()), place if place.is_dir() else None)
+        return module_file(self._root, module)
 
     def _look(self, module: str, name: str, seen: frozenset[tuple[str, str]]) -> Fault | None:
         """Look for a name in a module, and in the user's other modules from which that module imports it."""
@@ -110,14 +106,27 @@ class _Names(ast.NodeVisitor):
         self.defined.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        around = self._package.split(".")
-        parts = [*around[: len(around) - node.level + 1], *filter(None, [node.module])] if node.level else [node.module]
-        source = ".".join(part for part in parts if part)
+        source = imported_from(node, self._package)
         for alias in node.names:
             if alias.name == "*":
                 self.stars.append(source)
             else:
                 self.imported[alias.asname or alias.name] = (source, alias.name)
+
+
+def module_file(root: Path, module: str) -> Path | None:
+    """The file of a module below `root`; its folder if it is a package without `__init__.py`; None if there is none."""
+    place = root.joinpath(*module.split("."))
+    suffixes = [*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES]
+    files = [place / "__init__.py", *(place.with_name(place.name + suffix) for suffix in suffixes)]
+    return next((file for file in files if file.is_file()), place if place.is_dir() else None)
+
+
+def imported_from(node: ast.ImportFrom, package: str) -> str:
+    """The dotted module that `from ... import` names. package: the package in which relative imports begin."""
+    around = package.split(".")
+    parts = [*around[: len(around) - node.level + 1], *filter(None, [node.module])] if node.level else [node.module]
+    return ".".join(part for part in parts if part)
 
 
 def is_reserved(top: str) -> bool:

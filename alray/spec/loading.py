@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from alray.errors import SpecError
 from alray.spec.checks import CHECKS, check_spec
@@ -14,17 +15,20 @@ from alray.spec.messages import in_order, problems_of
 from alray.spec.models import Spec
 from alray.spec.overrides import apply_overrides
 from alray.spec.partial import parse_spec
+from alray.spec.places import Places
 from alray.spec.section import describe
 from alray.spec.yaml_text import Parsed, parse_yaml, write_yaml
 
 
 @dataclass(frozen=True)
 class LoadedSpec:
-    """A spec, its file, and notes for the user about what the overrides removed."""
+    """A spec, its file, its keys as they were given and where, and notes for the user about what overrides removed."""
 
     spec: Spec
     file: Path
-    notes: list[str] = field(default_factory=list)
+    given: dict[str, Any]
+    places: Places
+    notes: list[str]
 
 
 def load_spec(path: str | Path, overrides: Sequence[str] = (), *, also: Sequence[Check] = ()) -> LoadedSpec:
@@ -53,7 +57,7 @@ def load_spec(path: str | Path, overrides: Sequence[str] = (), *, also: Sequence
         error = SpecError.of(tuple(problems))
         assert isinstance(error, SpecError)
         raise error
-    return LoadedSpec(spec, file, applied.notes)
+    return LoadedSpec(spec, file, document, places, applied.notes)
 
 
 def dump_spec(spec: Spec) -> str:

@@ -43,6 +43,8 @@ def test_no_cluster_there(workshop) -> None:
     )
     with pytest.raises(RequestError, match="is an address of Ray Client, which cannot carry a run"):
         attached(workshop, "ray://127.0.0.1:10001", name="client")
+    with pytest.raises(RequestError, match="is the address of a dashboard; send the run there with `alray submit`"):
+        attached(workshop, "http://127.0.0.1:8265", name="dashboard")
 
 
 def test_an_error_while_the_stages_start_leaves_no_process(workshop, own_ray, monkeypatch) -> None:

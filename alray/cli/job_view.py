@@ -1,0 +1,120 @@
+"""Shows a job of a cluster as a run on this machine is shown: its log carries the events of `--events`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from typing import Any
+
+from alray import __version__
+from alray.cli.display import Display, terminal_display
+from alray.cli.event_lines import read_event
+from alray.cli.interrupts import Interrupts
+from alray.cli.terminal import Terminal
+from alray.errors import Problem, RequestError
+from alray.plan.plan import Plan
+from alray.records import record_of
+from alray.submit.dashboard import Dashboard, Job
+from alray.submit.follow import Log, follow
+
+STOP, DETACH = "stop", "detach"
+_RAYS_OWN = "Running entrypoint for job"
+"""Ray's line in the log of every job. It may come after what the command printed."""
+
+
+class JobView:
+    """Shows the lines of a job's log. `answer` and `problems` are what its command ended with."""
+
+    def __init__(self, streams: Terminal, display: Display) -> None:
+        self._streams = streams
+        self._display = display
+        self._before: list[str] = []
+        self._begun = False
+        self.answer: Any = None
+        self.problems: tuple[Problem, ...] = ()
+
+    def line(self, line: str) -> None:
+        """Show one line: an event, or what a library or a user's code printed."""
+        event = read_event(line)
+        if event is not None:
+            self._show(*event)
+        elif self._begun:
+            self._display.note(line)
+        else:
+            self._before.append(line)  # Ray's own, and of interest only if nothing follows
+
+    def tick(self) -> None:
+        """Draw again. Called several times a second."""
+        self._display.statuses([])
+
+    def require_begun(self, job: Job) -> None:
+        """Raise RequestError if alray never spoke: it is not there, or Ray could not start the job."""
+        if self._begun or job.status == "STOPPED":
+            return
+        said = [line for line in self._before or job.message.splitlines() if line.strip() and _RAYS_OWN not in line]
+        last = said[-1].strip() if said else "nothing was printed"
+        if "No module named" in last or job.exit_code == 127:
+            raise RequestError(
+                f"the cluster's `python` cannot run alray: {last}",
+                mend=f"install alray {__version__} on every node, in the environment that is active for `ray start`",
+            )
+        raise RequestError(f"the job did not begin: {last}", mend=f"`alray jobs logs {job.id}` has the rest")
+
+    def _show(self, kind: str, content: dict[str, Any]) -> None:
+        self._begun = True
+        if kind == "versions":
+            there = content["packages"]["alray"]
+            self._display.note(f"alray {there} with Ray {content['packages']['ray']} on {content['host']}")
+            if there != __version__:
+                self._display.note(f"this is alray {__version__}: the spec means what it means to alray {there}")
+        elif kind == "doing":
+            self._display.doing(content["what"])
+        elif kind in ("note", "tell"):
+            self._display.note(content.get("message", content.get("text", "")))
+        elif kind == "plan":
+            self._display.planned(Plan.from_json(content["plan"]))
+        elif kind == "record":
+            self._display.record(record_of(content["record"]))
+        elif kind == "say":
+            self._display.close()
+            self._streams.say(content["text"])
+        elif kind == "answer":
+            self.answer = content["answer"]
+        else:
+            self.problems = tuple(Problem(**{"traceback": None, **error}) for error in content["errors"])
+
+
+def watch(streams: Terminal, dashboard: Dashboard, job_id: str, *, asks: bool) -> tuple[Job, JobView] | None:
+    """Show a job until it has ended; None if the user went away from it.
+
+    asks: whether Ctrl-C asks what to do. Otherwise it leaves the job alone.
+    """
+    with closing(terminal_display(streams, Interrupts())) as display:
+        view = JobView(streams, display)
+        log = Log(view.line)
+        display.doing(f"waiting for the cluster to start {job_id}")
+        while True:
+            try:
+                job = follow(dashboard, job_id, log, tick=view.tick, note=display.note)
+                break
+            except KeyboardInterrupt:
+                display.close()
+                if not asks or _wish(streams) == DETACH:
+                    return None
+                dashboard.stop(job_id)
+                display.note("stopping: the run finishes its mini-batch and writes a checkpoint")
+                asks = False
+        view.require_begun(job)
+    return job, view
+
+
+def _wish(streams: Terminal) -> str:
+    """Ask whether to stop the job or to leave it running. Without a terminal, and after another Ctrl-C, it goes on."""
+    if not (sys.stdin.isatty() and streams.err.isatty()):
+        return DETACH
+    streams.err.write("\n[d]etach and let the job go on, or [s]top it? [d] ")
+    streams.err.flush()
+    try:
+        return STOP if sys.stdin.readline().strip().lower() in ("s", "stop") else DETACH
+    except KeyboardInterrupt:
+        return DETACH

@@ -1,0 +1,147 @@
+"""`alray jobs`: the jobs that `alray submit` made."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from alray.cli.submit import DashboardAddress, described, end, exit_code
+from alray.cli.terminal import Json, Terminal, rows_text, shown, terminal
+
+if TYPE_CHECKING:
+    from alray.submit.dashboard import Job
+
+_STOPPED_S = 90.0
+
+JobId = Annotated[str, typer.Argument(metavar="ID", help="A job, as `alray submit` named it.", show_default=False)]
+
+
+def status(
+    job_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="A job.  [default: all jobs]", show_default=False)
+    ] = None,
+    *,
+    address: DashboardAddress,
+    json: Json = False,
+) -> None:
+    """Show how a job stands, or list all jobs of alray on the cluster."""
+    with terminal(as_json=json) as streams:
+        from alray.submit.dashboard import Dashboard
+
+        dashboard = Dashboard.open(address)
+        if job_id is not None:
+            job = dashboard.job(job_id)
+            if json:
+                streams.answer(described(job))
+            else:
+                streams.say(_status_text(job))
+            return
+        jobs = [job for job in dashboard.jobs() if job.metadata.get("alray") in ("run", "study")]
+        if json:
+            streams.answer({"jobs": [described(job) for job in jobs]})
+            return
+        for job in jobs:
+            streams.say(f"{job.status:<9}  {_lasted(job):>8}  {job.id}")
+        if not jobs:
+            streams.tell(f"alray has submitted no job to {dashboard.url}")
+
+
+def logs(
+    job_id: JobId,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
+    address: DashboardAddress,
+    json: Json = False,
+) -> None:
+    """Show what a job has done so far, as it was shown while it ran.
+
+    Ctrl-C leaves the job alone.
+    """
+    with terminal(as_json=json) as streams:
+        from alray.submit.dashboard import Dashboard
+
+        dashboard = Dashboard.open(address)
+        if follow:
+            dashboard.job(job_id)
+            end(streams, dashboard, job_id, asks=False)
+            return
+        from alray.cli.display import PlainLines
+        from alray.cli.interrupts import Interrupts
+        from alray.cli.job_view import JobView
+
+        text = dashboard.log(job_id)
+        if json:
+            streams.answer({"log": text})
+            return
+        view = JobView(streams, PlainLines(streams.out, Interrupts(), streams.began_s))
+        for line in text.splitlines():
+            view.line(line)
+        for problem in view.problems:
+            streams.explain(problem)
+
+
+def stop(job_id: JobId, *, address: DashboardAddress, json: Json = False) -> None:
+    """Stop a job. A run finishes its mini-batch and writes a checkpoint."""
+    with terminal(as_json=json) as streams:
+        from alray.submit.dashboard import Dashboard
+        from alray.submit.follow import wait_until_ended
+
+        dashboard = Dashboard.open(address)
+        dashboard.job(job_id)
+        dashboard.stop(job_id)
+        _tell(wait_until_ended(dashboard, job_id, _STOPPED_S), streams)
+
+
+def fetch(
+    job_id: JobId,
+    *,
+    to: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The folder to make, new or empty.  [default: runs/<ID> or studies/<ID>]"),
+    ] = None,
+    address: DashboardAddress,
+    json: Json = False,
+) -> None:
+    """Bring the run folder or study folder of a job to this machine.
+
+    No storage has to be shared with the cluster: the files come through its dashboard.
+    """
+    with terminal(as_json=json) as streams:
+        from alray.submit.dashboard import Dashboard
+        from alray.submit.fetch import fetch as fetch_folder
+
+        dashboard = Dashboard.open(address)
+        job = dashboard.job(job_id)
+        parent = "studies" if job.metadata.get("alray") == "study" else "runs"
+        fetched = fetch_folder(dashboard, job, to or Path(parent) / job_id, streams.tell)
+        if json:
+            streams.answer({"folder": str(fetched.folder.resolve()), "bytes": fetched.bytes})
+        else:
+            streams.say(f"fetched {shown(fetched.folder)}")
+
+
+def _tell(job: Job, streams: Terminal) -> None:
+    if streams.as_json:
+        streams.answer(described(job))
+    else:
+        streams.say(_status_text(job))
+
+
+def _status_text(job: Job) -> str:
+    rows = [("job", job.id), ("status", job.status), ("lasted", _lasted(job))]
+    if job.ended and exit_code(job):
+        rows.append(("exit code", str(exit_code(job))))
+    if "folder" in job.metadata:
+        rows.append(("folder", f"{job.metadata['folder']} on the cluster"))
+    return rows_text(rows)
+
+
+def _lasted(job: Job) -> str:
+    from alray.report.text import seconds
+
+    if job.begun_s is None:
+        return "-"
+    return seconds((job.ended_s or time.time()) - job.begun_s)

@@ -1,0 +1,134 @@
+"""What a job takes along: the spec, the `python:` modules beside it, and the files that it names by relative paths.
+
+An absolute path, and one that begins with `~`, is a path of the cluster: nothing is packed for it.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from alray.errors import RequestError, SpecError
+from alray.report.text import size
+from alray.spec.find_class import ClassFinder
+from alray.spec.grammar import marked
+from alray.spec.inputs import inputs_exist
+from alray.spec.loading import LoadedSpec, load_spec
+from alray.spec.messages import problem
+from alray.spec.models import Spec, Torchvision
+from alray.spec.own_code import OwnClass
+from alray.spec.own_files import own_files
+from alray.spec.section import Input
+from alray.spec.study.loading import is_study, load_study
+
+LARGEST_BYTES = 100 * 1024**2
+"""Ray's dashboard refuses a larger upload."""
+_ENTRY_BYTES = 300
+"""At most so much is written into the archive for a file besides its content and its name, twice."""
+_SHOWN = 5
+_LEFT_OUT = ("__pycache__", ".git")
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Package:
+    """Files to take along. root: a folder around all of them, with which relative paths stay what they are."""
+
+    command: str  # run or study
+    name: str  # of the run or study
+    root: Path
+    spec: Path
+    files: tuple[Path, ...]
+    specs: tuple[Spec, ...]  # of the run, or of each trial
+
+    def inside(self, file: Path) -> str:
+        """Where a file lies in the package."""
+        return file.relative_to(self.root).as_posix()
+
+    def write(self, archive: Path) -> None:
+        """Write the package as a zip file. Equal files give equal bytes, and then Ray uploads them once."""
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+            for file in self.files:
+                entry = zipfile.ZipInfo(self.inside(file), _EPOCH)
+                entry.external_attr = 0o644 << 16
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                packed.writestr(entry, file.read_bytes())
+
+
+def package(spec_file: Path, overrides: Sequence[str], include: Sequence[Path], *, allow_code: bool) -> Package:
+    """Find everything that a spec or a study needs from here. Nothing is opened or run.
+
+    include: more files and folders. allow_code: classes that are not beside the spec are on the cluster.
+    Raises SpecError if the spec is wrong or something it names is missing, and RequestError if the whole is too large.
+    """
+    file = spec_file.resolve()
+    if is_study(spec_file):
+        study = load_study(spec_file, overrides)
+        base = study.study.base.resolve()
+        specs = [load_spec(base, trial.overrides) for trial in study.trials]
+        command, name, files = "study", study.study.study, {file, base}
+    else:
+        specs = [load_spec(spec_file, overrides)]
+        command, name, files, base = "run", specs[0].spec.name, {file}, file
+    for loaded in specs:
+        files |= set(_named(loaded, base.parent, allow_code=allow_code))
+    for path in include:
+        if not path.exists():
+            raise RequestError("there is no such file or folder", file=str(path), key="--include", mend="correct it")
+        files |= set(_all_files(path.resolve()))
+    _require_small(files)
+    root = Path(os.path.commonpath([each.parent for each in files]))
+    return Package(command, name, root, file, tuple(sorted(files)), tuple(loaded.spec for loaded in specs))
+
+
+def _named(loaded: LoadedSpec, folder: Path, *, allow_code: bool) -> Iterator[Path]:
+    """The files that a spec names. Raises SpecError if one is missing."""
+    spec = loaded.spec
+    here = {path for path, value, _ in marked(spec, Input) if _is_relative(loaded.given, path)}
+    faults = [finding for finding in inputs_exist(spec) if finding[0] in here]
+    references = [reference for _, reference, _ in marked(spec, OwnClass)]
+    find = ClassFinder(folder, allow_elsewhere=allow_code)
+    faults += [(path, *fault) for path, reference, _ in marked(spec, OwnClass) if (fault := find(reference))]
+    if faults:
+        raise SpecError.of(tuple(problem(loaded.places, *fault) for fault in faults))
+    yield from own_files(references, folder)
+    for path, value, wanted in marked(spec, Input):
+        if path in here and str(value).endswith(wanted.ending):
+            yield from _all_files(Path(os.path.normpath(value)))
+    data = spec.data
+    if isinstance(data, Torchvision) and not data.download and _is_relative(loaded.given, ("data", "root")):
+        yield from _all_files(Path(os.path.normpath(data.root)))
+
+
+def _is_relative(given: Any, path: Iterable[str | int]) -> bool:
+    """Whether the path that a spec gives under a key is relative."""
+    for part in path:
+        given = given[part]
+    return not str(given).startswith(("/", "~"))
+
+
+def _all_files(path: Path) -> Iterator[Path]:
+    """The file itself, or all files of a folder."""
+    if path.is_file():
+        yield path
+    for folder, folders, names in os.walk(path, followlinks=True):
+        folders[:] = [name for name in folders if name not in _LEFT_OUT]
+        yield from (Path(folder, name) for name in names if Path(folder, name).is_file())
+
+
+def _require_small(files: Iterable[Path]) -> None:
+    """Raise RequestError that names the largest files if Ray would refuse the upload."""
+    sizes = {file: file.stat().st_size for file in files}
+    total = sum(sizes.values()) + sum(_ENTRY_BYTES + 2 * len(str(file)) for file in sizes)
+    if total <= LARGEST_BYTES:
+        return
+    largest = sorted(sizes, key=lambda file: sizes[file], reverse=True)[:_SHOWN]
+    named = ", ".join(f"{file} ({size(sizes[file])})" for file in largest)
+    raise RequestError(
+        f"{len(sizes)} files of {size(total)} would be sent, and Ray takes at most {size(LARGEST_BYTES)}: {named}",
+        mend="put large data where all nodes of the cluster can read it, and give its absolute path there",
+    )

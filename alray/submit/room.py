@@ -1,0 +1,18 @@
+"""Whether a cluster can hold what is to be sent to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from alray.graph.cluster import require_room
+from alray.run.engines import stage_bundles
+from alray.spec.models import Spec
+from alray.submit.dashboard import Dashboard
+
+
+def require_room_for(specs: Iterable[Spec], dashboard: Dashboard) -> None:
+    """Raise PlanError if the nodes could not hold the stages of one of these specs, each alone on the cluster."""
+    for spec in specs:
+        labels = spec.resources.labels
+        bundles = stage_bundles(spec, spec.pipeline.stages, spec.replicas.count)
+        require_room(bundles, dashboard.nodes(labels), labels)

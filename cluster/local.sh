@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# A Ray cluster of two nodes on this machine, with a dashboard and a token, to try `alray submit` on.
+#
+#     source .venv/bin/activate         # the jobs run in this environment
+#     cluster/local.sh up               # starts both nodes, and prints what to export
+#     cluster/local.sh down             # ends them; other Rays on this machine go on
+#
+# Environment, with the default of each:
+#     LOCAL_CLUSTER    where the token, the process numbers and the logs are kept   ~/.cache/alray/local-cluster
+#     PORT             of the head                                                  6379
+#     DASHBOARD_PORT   of its dashboard                                             8265
+#     CPUS             processors that each node has, as Ray counts them            2
+#     RAY_TMP          where Ray keeps its own files                                /tmp/ray
+set -euo pipefail
+
+here=${LOCAL_CLUSTER:-$HOME/.cache/alray/local-cluster}
+port=${PORT:-6379}
+dashboard_port=${DASHBOARD_PORT:-8265}
+cpus=${CPUS:-2}
+tmp=${RAY_TMP:-/tmp/ray}
+address=http://127.0.0.1:$dashboard_port
+
+up() {
+    if [[ -e $here/head.pid || -e $here/worker.pid ]]; then
+        echo "a local cluster is running, or was not ended: cluster/local.sh down" >&2
+        exit 1
+    fi
+    mkdir -p "$here"
+    (umask 077 && python -c 'import secrets; print(secrets.token_hex(32), end="")' >"$here/token")
+    export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$here/token
+    export RAY_USAGE_STATS_ENABLED=0 RAY_worker_niceness=0
+    start head --head --port="$port" --dashboard-host=127.0.0.1 --dashboard-port="$dashboard_port" --temp-dir="$tmp"
+    wait_for head dashboard_answers
+    start worker --address="127.0.0.1:$port"
+    wait_for worker both_nodes_are_there
+    cat <<END
+export RAY_API_SERVER_ADDRESS=$address RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$here/token
+END
+}
+
+# Start a node in the background. Its own process group lets `down` end it with all that it started.
+start() {
+    local name=$1
+    shift
+    # With 0, the ports that are the same for every node are free ones: several nodes run on this machine.
+    setsid ray start "$@" --num-cpus="$cpus" --dashboard-agent-listen-port=0 --min-worker-port=0 --max-worker-port=0 \
+        --disable-usage-stats --block >"$here/$name.log" 2>&1 </dev/null &
+    echo $! >"$here/$name.pid"
+}
+
+wait_for() {
+    local name=$1 asked=$2
+    for _ in {1..240}; do
+        if "$asked"; then
+            return
+        fi
+        if ! kill -0 "$(cat "$here/$name.pid")" 2>/dev/null; then
+            break
+        fi
+        sleep 0.5
+    done
+    echo "the $name did not start:" >&2
+    tail -n 20 "$here/$name.log" >&2
+    down
+    exit 1
+}
+
+dashboard_answers() {
+    curl -fs -o /dev/null -H "Authorization: Bearer $(cat "$here/token")" "$address/api/version"
+}
+
+both_nodes_are_there() {
+    [[ $(curl -fs -H "Authorization: Bearer $(cat "$here/token")" "$address/api/v0/nodes" |
+        grep -o '"state": "ALIVE"' | wc -l) -eq 2 ]]
+}
+
+down() {
+    local name pid
+    for name in worker head; do
+        if [[ -e $here/$name.pid ]]; then
+            pid=$(cat "$here/$name.pid")
+            kill -TERM "$pid" 2>/dev/null || true
+            for _ in {1..40}; do
+                kill -0 "$pid" 2>/dev/null || break
+                sleep 0.25
+            done
+            kill -KILL -- "-$pid" 2>/dev/null || true
+            rm -f "$here/$name.pid"
+        fi
+    done
+}
+
+case ${1:-} in
+up | down) "$1" ;;
+*)
+    sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "$0" >&2
+    exit 2
+    ;;
+esac

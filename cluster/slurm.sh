@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# alray on Slurm: a Ray cluster of all nodes of the allocation, which runs one command of alray and ends.
+#
+#     sbatch cluster/slurm.sh run specs/quickstart.yaml pipeline.stages=4
+#     sbatch --nodes=8 --cpus-per-task=16 cluster/slurm.sh study specs/studies/strong_scaling.yaml
+#     sbatch cluster/slurm.sh resume runs/quickstart-20261121-090000
+#
+# The words after the script are those of `alray`. Submit from a folder that all nodes share: run folders are made in it.
+#
+# Environment: ALRAY_VENV is the virtual environment with alray, on all nodes. Default: .venv in the folder of sbatch.
+#SBATCH --job-name=alray
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=4
+#SBATCH --time=01:00:00
+#SBATCH --output=alray-%j.log
+set -euo pipefail
+
+# shellcheck disable=SC1091 # the environment is the user's
+source "${ALRAY_VENV:-.venv}/bin/activate"
+
+# The head is the node that this script runs on, the first one. Ray needs its number: it asks a name server for a name, even
+# where /etc/hosts has it, and some nodes have their own name as 127.0.1.1.
+first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+known=$(scontrol show node "$first" | sed -n 's/.*NodeAddr=\([^ ]*\).*/\1/p')
+head=$(getent ahostsv4 "$known" | awk '$1 !~ /^127\./ {print $1; exit}')
+head=${head:-$(hostname -I | awk '{print $1}')}
+# Jobs of others may have a Ray on the same node: a port for each.
+port=$((20000 + SLURM_JOB_ID % 10000))
+address=$head:$port
+
+# Only this job may use its Ray.
+RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))')
+export RAY_AUTH_TOKEN RAY_AUTH_MODE=token
+# Ray would run the stages at niceness 15, behind every other process.
+export RAY_USAGE_STATS_ENABLED=0 RAY_worker_niceness=0
+
+# Ray gives up on a head that is not there yet, so the other nodes wait for its port.
+export first head port RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300
+# shellcheck disable=SC2016 # the nodes expand it
+wait_and_run='until [[ $SLURMD_NODENAME == "$first" ]] || (exec 3<>"/dev/tcp/$head/$port") 2>/dev/null; do sleep 1; done
+exec "$@"'
+
+srun --kill-on-bad-exit=1 \
+    --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
+    bash -c "$wait_and_run" node \
+    ray symmetric-run --address "$address" --min-nodes "$SLURM_JOB_NUM_NODES" \
+    --num-cpus "$SLURM_CPUS_PER_TASK" --disable-usage-stats \
+    -- alray "$@" --address "$address"

@@ -1,0 +1,77 @@
+"""`--events`: another process shows a run as the run itself would, and a job's folder may be gone at its end."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alray.cli.display import PlainLines
+from alray.cli.event_lines import read_event
+from alray.cli.interrupts import Interrupts
+from alray.cli.job_view import JobView
+from alray.cli.terminal import Terminal, shown
+from alray.errors import RequestError
+from alray.submit.dashboard import Job
+
+
+def job(**given: Any) -> Job:
+    return Job(**{"id": "j", "status": "FAILED", "message": "", "metadata": {}, "begun_s": 0.0, "ended_s": 1.0,
+                  "exit_code": 1, "node": None} | given)  # fmt: skip
+
+
+def viewed(text: str) -> tuple[JobView, str]:
+    """What a person sees of a job's log."""
+    streams = Terminal(as_json=False)
+    out = streams.out = io.StringIO()
+    view = JobView(streams, PlainLines(out, Interrupts()))
+    for line in text.splitlines():
+        view.line(line)
+    return view, out.getvalue()
+
+
+def test_events_show_what_the_run_shows(alray: Callable[..., Any], spec: Path) -> None:
+    events = alray("run", spec, "--inline", "--events", "--run-dir", "one")
+    assert events.code == 0
+    kinds = [event[0] for event in map(read_event, events.out.splitlines()) if event is not None]
+    assert {"doing", "plan", "record", "answer", "say"} <= set(kinds)
+    view, text = viewed(events.out)
+    assert view.answer["status"] == "finished" and view.answer["weights_sha256"] in text
+    plain = alray("run", spec, "--inline", "--run-dir", "two")
+    for line in plain.err.splitlines():
+        if line.startswith(("2 stages", "after mini-batch")):
+            assert line.partition("predicted")[0] in text
+
+
+def test_errors_arrive_whole(alray: Callable[..., Any], spec: Path) -> None:
+    events = alray("run", spec, "run.epochs=-1", "--events")
+    view, _ = viewed(events.out)
+    assert events.code == 2
+    assert [(problem.file, problem.key) for problem in view.problems] == [("command line", "run.epochs")]
+
+
+def test_a_cluster_without_alray_is_told(alray: Callable[..., Any]) -> None:
+    view, text = viewed("/usr/bin/python: No module named alray\nRunning entrypoint for job j: python -m alray\n")
+    assert text == ""
+    with pytest.raises(RequestError, match=r"cannot run alray: .*No module named alray; install alray"):
+        view.require_begun(job())
+    view, _ = viewed("")
+    with pytest.raises(RequestError, match="the job did not begin: no room"):
+        view.require_begun(job(message="no room", exit_code=None))
+
+
+def test_lines_of_others_are_shown_as_they_are() -> None:
+    begun = '{"alray": "doing", "what": "opening the data"}'
+    for foreign in ("hello", '{"alray": "unknown"}', '{"alray": "plan'):
+        assert viewed(f"before\n{begun}\n{foreign}\n")[1].endswith(f"opening the data\n{foreign}\n")
+
+
+def test_a_path_is_shown_where_the_current_folder_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    assert shown(tmp_path / "run") == str(tmp_path / "run")

@@ -1,0 +1,209 @@
+"""A real cluster of two nodes with a dashboard and a token (`cluster/local.sh`): jobs are sent, followed and fetched.
+
+Every command is a process of its own, as a person runs it.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import pty
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ..engine.conftest import OWN_BLOCKS, TINY
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
+
+SCRIPT = Path(__file__).parents[2] / "cluster" / "local.sh"
+STUDY = "study: two\nbase: tiny.yaml\nset: {run.epochs: 1}\naxes: {pipeline.stages: [1, 2]}\nmax_concurrent: 1\n"
+SLOW = ("run.epochs=200", "model.components.2.sleep_s=0.02")
+
+
+@dataclass
+class Cluster:
+    """A cluster, and how to speak to it. port: of its head."""
+
+    url: str
+    port: int
+    environment: Mapping[str, str]
+    folder: Path
+
+    def start(self, *words: str, **streams: object) -> subprocess.Popen[str]:
+        """Begin a command of alray in the folder with the specs."""
+        command = [sys.executable, "-m", "alray", *words]
+        given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
+        return subprocess.Popen(command, text=True, cwd=self.folder, env=dict(self.environment), **given)
+
+    def alray(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=240)
+        assert process.returncode == code, out + err
+        return subprocess.CompletedProcess(words, code, out, err)
+
+    def submit(self, spec: str, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        return self.alray("submit", spec, *words, "--folder", str(self.folder / "jobs"), code=code)
+
+    def answer(self, *words: str) -> dict[str, object]:
+        answer: dict[str, object] = json.loads(self.alray(*words, "--json").stdout)
+        return answer
+
+
+def free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    (folder / "tiny.yaml").write_text(TINY)
+    (folder / "own_blocks.py").write_text(OWN_BLOCKS)
+    (folder / "study.yaml").write_text(STUDY)
+    ray_files = tempfile.mkdtemp(prefix="alray-", dir="/tmp")  # the name of a socket holds 107 characters
+    port, dashboard_port = free_port(), free_port()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "LOCAL_CLUSTER": str(folder / "local"),
+        "PORT": str(port),
+        "DASHBOARD_PORT": str(dashboard_port),
+        "CPUS": "1",
+        "RAY_TMP": ray_files,
+    }
+    try:
+        said = subprocess.run([SCRIPT, "up"], env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+        exported = dict(word.split("=", 1) for word in said.split()[1:])
+        assert exported["RAY_API_SERVER_ADDRESS"] == f"http://127.0.0.1:{dashboard_port}"
+        yield Cluster(exported["RAY_API_SERVER_ADDRESS"], port, environment | exported, folder)
+    finally:
+        subprocess.run([SCRIPT, "down"], env=environment, check=True)
+        shutil.rmtree(ray_files)
+
+
+@pytest.fixture(scope="module")
+def weights(cluster: Cluster) -> str:
+    """The hash that every way of running the tiny spec must end in."""
+    return str(cluster.answer("run", "tiny.yaml", "--inline", "--run-dir", "inline")["weights_sha256"])
+
+
+def until(reached: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + 60
+    while not reached():
+        assert time.monotonic() < end_s
+        time.sleep(0.2)
+
+
+def test_a_job_ends_in_the_bits_of_one_process_and_its_folder_comes_back(cluster: Cluster, weights: str) -> None:
+    done = cluster.submit("tiny.yaml", "pipeline.partition=[2,2]", "--json")
+    answer = json.loads(done.stdout)
+    assert answer["summary"]["weights_sha256"] == weights
+    assert answer["summary"]["stages"] == 2
+    assert "2 stages [2, 2]" in done.stderr and "after mini-batch 21" in done.stderr
+    job = answer["job"]["id"]
+    assert answer["job"]["status"] == "SUCCEEDED"
+    fetched = cluster.answer("jobs", "fetch", job, "--to", "fetched")
+    there = cluster.folder / "jobs" / job / "result"
+    names = sorted(str(path.relative_to(there)) for path in there.rglob("*") if path.is_file())
+    assert "summary.json" in names and any(name.endswith(".safetensors") for name in names)
+    assert filecmp.cmpfiles(there, str(fetched["folder"]), names, shallow=False) == (names, [], [])
+    assert weights in cluster.alray("jobs", "logs", job).stdout
+    assert job in cluster.alray("jobs", "status").stdout
+    assert [each["id"] for each in cluster.answer("jobs", "status")["jobs"]] == [job]  # none that only fetches
+    assert not list(Path(cluster.environment["RAY_TMP"]).rglob("*.tar"))
+
+
+def test_the_quickstart_is_what_the_readme_says(cluster: Cluster) -> None:
+    root = SCRIPT.parents[1]
+    answer = json.loads(cluster.submit(str(root / "specs" / "quickstart.yaml"), "--json").stdout)
+    cluster.alray("jobs", "fetch", answer["job"]["id"])
+    summary = json.loads((cluster.folder / "runs" / answer["job"]["id"] / "summary.json").read_text())
+    assert summary["weights_sha256"] in (root / "README.md").read_text(encoding="utf-8")
+
+
+def test_attached_with_a_token(cluster: Cluster, weights: str) -> None:
+    address = f"127.0.0.1:{cluster.port}"
+    words = ("run", "tiny.yaml", "pipeline.partition=[2,2]", "--address", address, "--run-dir", "attached")
+    assert cluster.answer(*words)["weights_sha256"] == weights
+
+
+def test_a_study_is_a_job_too(cluster: Cluster) -> None:
+    done = cluster.submit("study.yaml", "--json")
+    answer = json.loads(done.stdout)
+    assert (answer["job"]["command"], answer["summary"]["status"]) == ("study", "finished")
+    cluster.alray("jobs", "fetch", answer["job"]["id"])
+    assert (cluster.folder / "studies" / answer["job"]["id"] / "trials" / "0001" / "summary.json").is_file()
+
+
+def test_too_few_devices(cluster: Cluster) -> None:
+    began_s = time.monotonic()
+    done = cluster.submit("tiny.yaml", "pipeline.stages=4", code=2)
+    assert "resources.per_stage: 4 stages of 1 CPU each can never be placed: the cluster has 2 CPU" in done.stderr
+    assert time.monotonic() - began_s < 10
+
+
+def test_a_wrong_token_and_a_wrong_address(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("wrong" * 8)
+    environment = {**cluster.environment, "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}
+    stranger = Cluster(cluster.url, cluster.port, environment, cluster.folder)
+    for words, message in (
+        ((), "refuses this token"),
+        (("--address", f"127.0.0.1:{free_port()}"), "no dashboard answers"),
+        (("--address", f"127.0.0.1:{cluster.port}"), "is not the dashboard of a Ray cluster"),
+    ):
+        began_s = time.monotonic()
+        assert message in stranger.submit("tiny.yaml", *words, code=2).stderr
+        assert time.monotonic() - began_s < 10
+    attached = stranger.alray("run", "tiny.yaml", "--address", f"127.0.0.1:{cluster.port}", code=2)
+    assert "refuses this token; set RAY_AUTH_MODE=token" in attached.stderr
+
+
+def test_ctrl_c_detaches_and_a_stop_ends_with_a_checkpoint(cluster: Cluster) -> None:
+    process = cluster.start("submit", "tiny.yaml", *SLOW, "--folder", str(cluster.folder / "jobs"))
+    assert process.stderr is not None
+    job = process.stderr.readline().split()[1].rstrip(":")
+    for line in process.stderr:
+        if line.startswith("after mini-batch"):
+            break
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130 and "the job goes on" in err
+    assert cluster.answer("jobs", "status", job)["status"] == "RUNNING"
+    assert cluster.answer("jobs", "stop", job)["status"] == "STOPPED"
+    cluster.alray("jobs", "fetch", job, "--to", "stopped")
+    summary = json.loads((cluster.folder / "stopped" / "summary.json").read_text())
+    assert summary["status"] == "interrupted" and summary["steps"] > 0
+    assert list((cluster.folder / "stopped" / "checkpoints").glob("step-*/manifest.json"))
+
+
+def test_ctrl_c_asks_on_a_terminal(cluster: Cluster) -> None:
+    master, terminal = pty.openpty()
+    words = ("submit", "tiny.yaml", *SLOW, "--folder", str(cluster.folder / "jobs"))
+    process = cluster.start(*words, stdin=terminal, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    shown = b""
+
+    def has(text: bytes) -> bool:
+        nonlocal shown
+        shown += os.read(master, 65536)
+        return text in shown
+
+    until(lambda: has(b"epoch"))
+    process.send_signal(signal.SIGINT)
+    until(lambda: has(b"[s]top it?"))
+    os.write(master, b"s\n")
+    until(lambda: has(b"interrupted"))
+    until(lambda: has(b"fetch its folder with"))
+    assert process.wait(20) == 130
+    os.close(master)

@@ -1,0 +1,120 @@
+"""What a job takes along, and what it refuses to."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from alray.errors import RequestError, SpecError
+from alray.spec.loading import load_spec
+from alray.spec.study.loading import load_study
+from alray.submit.package import LARGEST_BYTES, Package, package
+
+SPEC = """\
+name: mine
+data: {source: image_folder, train: ../photos, image_size: 8, batch_size: 4}
+model: {components: [{block: "python:blocks.Wide", width: 3}, {block: linear, width: 3}]}
+method: {kind: associated_learning, label_dim: 4}
+run: {epochs: 1}
+"""
+FILES = {
+    "specs/mine.yaml": SPEC,
+    "specs/study.yaml": "study: two\nbase: mine.yaml\naxes: {pipeline.stages: [1, 2]}\n",
+    "specs/blocks.py": "import json\nfrom parts.layers import Wide\n",
+    "specs/parts/__init__.py": "",
+    "specs/parts/layers.py": "def late():\n    from . import shapes\nclass Wide: ...\n",
+    "specs/parts/shapes.py": "import nowhere_at_all\n",
+    "specs/parts/unused.py": "",
+    "specs/table.csv": "1\n",
+    "photos/cat/1.png": "",
+    "photos/dog/2.png": "",
+    "other/3.png": "",
+}
+CODE = {"specs/blocks.py", "specs/parts/__init__.py", "specs/parts/layers.py", "specs/parts/shapes.py"}
+PHOTOS = {"photos/cat/1.png", "photos/dog/2.png"}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a spec, code and pictures; the current one."""
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def unpacked(project: Path) -> Callable[[Package], tuple[Path, set[str]]]:
+    """Unpacks a package into a folder elsewhere; returns its spec and the names of its files."""
+
+    def unpack(packed: Package) -> tuple[Path, set[str]]:
+        packed.write(project / "package.zip")
+        with zipfile.ZipFile(project / "package.zip") as archive:
+            archive.extractall(project / "there")
+            names = set(archive.namelist())
+        return project / "there" / packed.inside(packed.spec), names
+
+    return unpack
+
+
+def test_the_spec_finds_everything_it_names(unpacked: Callable[[Package], tuple[Path, set[str]]]) -> None:
+    packed = package(Path("specs/mine.yaml"), ["run.epochs=2"], [], allow_code=False)
+    spec, names = unpacked(packed)
+    assert (packed.command, packed.name) == ("run", "mine")
+    assert names == {"specs/mine.yaml"} | CODE | PHOTOS
+    assert sorted(load_spec(spec).spec.data.train.resolve().rglob("*.png"))[0].name == "1.png"
+
+
+def test_a_study_takes_its_base_along(unpacked: Callable[[Package], tuple[Path, set[str]]]) -> None:
+    packed = package(Path("specs/study.yaml"), ["axes.data.train=[../photos,../other]"], [], allow_code=False)
+    spec, names = unpacked(packed)
+    assert (packed.command, packed.name) == ("study", "two")
+    assert names == {"specs/study.yaml", "specs/mine.yaml", "other/3.png"} | CODE | PHOTOS
+    assert len(load_study(spec).trials) == 2
+
+
+def test_an_absolute_path_is_one_of_the_cluster() -> None:
+    packed = package(
+        Path("specs/mine.yaml"), ["data.train=/scratch/photos"], [Path("specs/table.csv")], allow_code=False
+    )
+    assert {packed.inside(file) for file in packed.files} == {
+        name.removeprefix("specs/") for name in {"specs/mine.yaml", "specs/table.csv"} | CODE
+    }
+    assert package(Path("specs/mine.yaml"), ["data.train=~/photos"], [], allow_code=False).name == "mine"
+
+
+def test_equal_files_make_equal_packages(project: Path) -> None:
+    package(Path("specs/mine.yaml"), [], [], allow_code=False).write(project / "one.zip")
+    (project / "specs/mine.yaml").touch()
+    package(Path("specs/mine.yaml"), [], [], allow_code=False).write(project / "two.zip")
+    assert (project / "one.zip").read_bytes() == (project / "two.zip").read_bytes()
+
+
+def test_what_is_missing_here_is_told_before_anything_is_sent() -> None:
+    with pytest.raises(SpecError) as caught:
+        package(
+            Path("specs/mine.yaml"),
+            ["data.train=../nowhere", "model.components.0.block=python:no.Such"],
+            [],
+            allow_code=False,
+        )
+    assert [problem.key for problem in caught.value.problems] == ["data.train", "model.components[0].block"]
+    with pytest.raises(RequestError, match="--include: there is no such file"):
+        package(Path("specs/mine.yaml"), [], [Path("nothing")], allow_code=False)
+
+
+def test_too_large_a_package_is_refused_and_the_large_files_are_named(project: Path) -> None:
+    with (project / "photos/cat/large.png").open("wb") as large:
+        large.truncate(LARGEST_BYTES)  # takes no room on the disk
+    with pytest.raises(RequestError) as caught:
+        package(Path("specs/mine.yaml"), [], [], allow_code=False)
+    assert str(caught.value).startswith(
+        f"8 files of 105 MB would be sent, and Ray takes at most 105 MB: {project}/photos/cat/large.png (105 MB), "
+    )
+
+
+pytestmark = pytest.mark.usefixtures("project")
