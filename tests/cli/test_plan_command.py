@@ -76,9 +76,9 @@ def test_schedules_and_stages_are_compared(alray: Callable[..., Any], spec: Path
 
 
 def test_what_cannot_run_is_told_below_the_comparison(alray: Callable[..., Any], spec: Path) -> None:
-    said = alray("plan", spec, COUNTED, "--compare", "method=backpropagation")
+    said = alray("plan", spec, COUNTED, "--compare", "method=backpropagation", "data.batch_size=11")
     assert (
-        "gpipe on 2 stages cannot run: a mini-batch of 10 samples cannot be cut into 4 equal micro-batches\n"
+        "gpipe on 2 stages cannot run: a mini-batch of 11 samples cannot be cut into 4 equal micro-batches\n"
         in said.out
     )
     assert alray("plan", spec, COUNTED, "--compare", "--svg", "x.svg", "--json").json["errors"][0]["key"] == "--svg"
