@@ -35,8 +35,9 @@ types: $(INSTALLED)
 floors: $(INSTALLED)
 	$(BIN)/lint-imports
 
-# Two workers. Tests of Ray and of times are one group, so that no two of them run at once (tests/conftest.py).
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadscope
+# Three workers for two cores: one of them has the tests of Ray and of times, which mostly wait. These are one group, so
+# that no two of them run at once (tests/conftest.py).
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --dist loadscope
 # `make unit TESTS=tests/spec` runs a part.
 TESTS ?= tests
 
