@@ -77,7 +77,7 @@ replicas: $(INSTALLED)
 accuracy: $(INSTALLED)
 	$(BIN)/python -m benchmarks.accuracy
 
-# About two hours on two cores. A study that has a report in docs/studies is left out: delete it to run it again.
+# Some two hours on two cores, as estimated in docs/studies.md. A study that has a report in docs/studies is left out: delete it to run it again.
 studies: $(INSTALLED)
 	$(BIN)/python -m benchmarks.studies
 

@@ -45,8 +45,11 @@ class StageProcess:
     def __init__(self) -> None:
         self._stage: StageActor
 
-    def load(self, threads: int) -> None:
-        """Import what a stage needs, and compute something on this many threads. This takes seconds of a processor."""
+    def load(self, threads: int, again: bool) -> None:
+        """Import what a stage needs, and compute something on this many threads. This takes seconds of a processor.
+
+        again: other trials of the same study may use the process later, so it keeps the data that it reads.
+        """
         gc.disable()  # what imports make is no garbage, and to look through it takes a fifth of their time
         import torch
 
@@ -54,7 +57,8 @@ class StageProcess:
         from alray.data.kept import keep_data
         from alray.device.memory_used import run_first_kernels
 
-        keep_data()  # all runs of this process are trials of one study
+        if again:
+            keep_data()
         gc.freeze()
         gc.enable()
         torch.set_num_threads(threads)
@@ -98,10 +102,10 @@ class StageProcesses:
     """Ray's references to the ends of `load`."""
 
     @classmethod
-    def begin(cls, placement: Placement, names: Sequence[str], *, threads: int) -> StageProcesses:
+    def begin(cls, placement: Placement, names: Sequence[str], *, threads: int, again: bool) -> StageProcesses:
         """Start processes of these names without waiting for them. Ray never restarts them, and repeats no call.
 
-        threads: of a stage.
+        threads: of a stage. again: see `StageProcess.load`.
         """
         remote = ray.remote(StageProcess)
         actors = tuple(
@@ -113,7 +117,7 @@ class StageProcesses:
             ).remote()
             for place, name in enumerate(names)
         )
-        return cls(placement, actors, tuple(actor.load.remote(threads) for actor in actors))
+        return cls(placement, actors, tuple(actor.load.remote(threads, again) for actor in actors))
 
     def wait_until_loaded(self) -> None:
         """Wait until every process has imported what it needs, or has failed to: whoever reads `loaded` learns that."""

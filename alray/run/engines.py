@@ -191,7 +191,7 @@ class RayEngine(ClusterEngine):
         token = self.run_token
         names = [f"{token}-replica-{replica}-stage-{stage}" for replica in range(replicas) for stage in range(stages)]
         placement = self._placement(bundles)
-        return StageProcesses.begin(placement, names, threads=self._spec.resources.threads)
+        return StageProcesses.begin(placement, names, threads=self._spec.resources.threads, again=self._given)
 
     def _placement(self, bundles: list[Bundle]) -> Placement:
         """Room for stages: the placement given or kept by `find_devices` if it fits, else a new one."""
