@@ -52,6 +52,7 @@ def action_durations(setting: Setting, partition: Sequence[int]) -> Durations:
     With several replicas an update includes averaging their gradients. A micro-batch takes the fixed time of its
     component plus its share of the rest of the mini-batch's time. A gradient has as many bytes as the output it belongs
     to. On the first virtual stage torch does not split the backward: no stage waits for I there, and G does it all.
+    A pipeline has no L: its B includes the loss.
     """
     costs, speed = setting.costs, setting.stage_speed
     whole = stage_durations(costs, partition, speed)
@@ -71,7 +72,8 @@ def action_durations(setting: Setting, partition: Sequence[int]) -> Durations:
 
     overhead = costs.action_overhead_s
     forward = parts(whole.forward_s, lambda component: component.forward_fixed_s)
-    backward = parts(whole.backward_s, lambda component: component.backward_fixed_s)
+    with_loss = [b + label for b, label in zip(whole.backward_s, whole.labels_s, strict=True)]
+    backward = parts(with_loss, lambda component: component.backward_fixed_s)
     split = [seconds * costs.split_backward for seconds in backward]
     of_input = [0.0] + [costs.input_gradient_share * seconds for seconds in split[1:]]
     of_weights = [backward[0]] + [(1.0 - costs.input_gradient_share) * seconds for seconds in split[1:]]

@@ -19,7 +19,7 @@ from alray.probe.contention import Companions, companions, measure_contention
 from alray.probe.estimate import estimate_costs
 from alray.probe.measure import Surroundings, probe_costs
 from alray.probe.micro_batch import SplitBackward, time_micro_batch
-from alray.probe.timing import MOST_REPEATS, WARM_UPS, Timing, time_parts
+from alray.probe.timing import MOST_REPEATS, WARM_UPS, Timed, Timing, time_parts
 from alray.run.planning import Planner
 
 CPU = torch.device("cpu")
@@ -91,9 +91,11 @@ def test_what_is_counted_is_counted_once(make_planner, monkeypatch):
 
 
 def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch):
-    """A mini-batch of 8 in 4 parts: whatever the mini-batch takes, a part takes what it took."""
+    """A mini-batch of 8 in 4 parts: whatever the mini-batch takes, and its loss, a part takes what it took."""
     from alray.probe.micro_batch import MicroBatchTimes
 
+    whole = Timed({"forward_s": 0.8, "label_s": 0.4, "backward_s": 0.8, "update_s": 0.1, "infer_s": 0.1}, 1.0, 1.0)
+    monkeypatch.setattr("alray.probe.measure.time_parts", lambda *_: whole)
     monkeypatch.setattr("alray.probe.measure.time_micro_batch", lambda *_: MicroBatchTimes(0.5, 0.75, 0.25, 0.75))
     costs = probe(make_workload(*BACKPROPAGATION), pipeline=True, micro_batches=4)
     setting = Setting("gpipe", costs, stages=2, in_flight=4, micro_batches=4)
