@@ -141,7 +141,7 @@ class StageActor:
     def _redirect_output(self) -> None:
         """Write to the run folder what this process and a user's code print."""
         logs = self._assignment.run_dir / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
+        logs.mkdir(exist_ok=True)
         log = os.open(logs / f"stage-{self._assignment.stage}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         sys.stdout.flush()
         sys.stderr.flush()

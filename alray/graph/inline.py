@@ -74,7 +74,7 @@ class InlineGraph(Graph):
     def _run(self) -> None:
         first = self._assignments[0]
         logs = first.run_dir / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
+        logs.mkdir(exist_ok=True)
         with ExitStack() as stack:
             # What a user's code prints goes to the log, as where each stage is a process.
             log = (logs / "stage-0.log").open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
