@@ -154,6 +154,11 @@ class Planner:
         if found.stage_speed:
             speeds = ", ".join(f"{speed:.2f}" for speed in found.stage_speed)
             note(f"relative to this machine, the devices of the stages have speeds of {speeds}")
+        if found.nodes:
+            note(f"the stages are on {', '.join(found.nodes)}")
+        for stage, link in enumerate(found.links):
+            if link is not None:
+                note(f"between stage {stage} and stage {(stage + 1) % plan.stages}: {link}")
         return self.plan_for(costs, plan.stages, plan.replicas, found)
 
     def replanned(self, before: Plan, costs: Costs, engine: Engine, note: Note) -> Plan:
@@ -266,6 +271,8 @@ class Planner:
             shares=self._shares(replicas),
             in_turns=one_process and stages * replicas > 1,
             memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device),
+            links=found.links,
+            nodes=found.nodes,
         )
 
     def _speeds(self, stages: int, found: StageDevices) -> tuple[float, ...]:
