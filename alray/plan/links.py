@@ -33,7 +33,7 @@ def seconds_on_links(every: Sequence[Durations], program: Program) -> Floats | N
 
 def is_on_link(seconds: Floats) -> NDArray[np.bool_]:
     """Whether each action takes a link. seconds: of `seconds_on_links`."""
-    found: NDArray[np.bool_] = (seconds > 0).reshape(len(seconds), -1).any(axis=1)
+    found: NDArray[np.bool_] = np.any(seconds.reshape(len(seconds), -1), axis=1)
     return found
 
 
