@@ -120,7 +120,7 @@ class Placement:
         """
         here = ray.get_runtime_context().get_node_id()
         hosts = {node.id: node.host for node in living_nodes()}
-        first = {node: place for place, node in reversed(list(enumerate(self.nodes))) if node != here}
+        first = {node: self.nodes.index(node) for node in dict.fromkeys(self.nodes) if node != here}
         looks = ray.remote(is_marked)
         seen = {node: looks.options(max_retries=0, **on_node(node)).remote(run_dir, token) for node in first}
         for node, reference in seen.items():

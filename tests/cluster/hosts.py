@@ -70,7 +70,8 @@ class Hosts:
             [
                 *("nsenter", f"--net={namespace}", "unshare", "--pid", "--fork", "--kill-child", "--mount", "--uts"),
                 *("--mount-proc", "--", "bash", "-ec", script),
-            ]
+            ],
+            stderr=subprocess.DEVNULL,
         )
         end_s = time.monotonic() + 10
         while not ready.exists():
