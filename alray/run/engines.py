@@ -46,6 +46,20 @@ class StageDevices:
     links: tuple[Link | None, ...] = ()
     """Between the nodes of neighbouring stages, as in `alray.plan.setting.Setting`."""
 
+    @property
+    def lines(self) -> list[str]:
+        """What the user is told of them."""
+        told = []
+        if self.stage_speed:
+            speeds = ", ".join(f"{speed:.2f}" for speed in self.stage_speed)
+            told.append(f"relative to this machine, the devices of the stages have speeds of {speeds}")
+        if self.nodes:
+            told.append(f"the stages are on {', '.join(self.nodes)}")
+        for stage, link in enumerate(self.links):
+            if link is not None:
+                told.append(f"between stage {stage} and stage {(stage + 1) % len(self.links)}: {link}")
+        return told
+
 
 def settled_speeds(speeds: list[float]) -> tuple[float, ...]:
     """The speeds with those near 1 set to 1; () if all are."""

@@ -151,14 +151,8 @@ class Planner:
         found = engine.find_devices(plan, costs, self._speed_trial, note)
         if found is None:
             return plan
-        if found.stage_speed:
-            speeds = ", ".join(f"{speed:.2f}" for speed in found.stage_speed)
-            note(f"relative to this machine, the devices of the stages have speeds of {speeds}")
-        if found.nodes:
-            note(f"the stages are on {', '.join(found.nodes)}")
-        for stage, link in enumerate(found.links):
-            if link is not None:
-                note(f"between stage {stage} and stage {(stage + 1) % plan.stages}: {link}")
+        for line in found.lines:
+            note(line)
         return self.plan_for(costs, plan.stages, plan.replicas, found)
 
     def replanned(self, before: Plan, costs: Costs, engine: Engine, note: Note) -> Plan:
