@@ -148,8 +148,7 @@ class Planner:
 
     def fitted(self, plan: Plan, costs: Costs, engine: Engine, note: Note) -> Plan:
         """The plan for the devices that the engine has for the stages; `plan` itself if they equal this machine's."""
-        found = engine.find_devices(plan, costs, self._speed_trial, note)
-        if found is None:
+        if (found := engine.find_devices(plan, costs, self._speed_trial, note)) is None:
             return plan
         for line in found.lines:
             note(line)
