@@ -52,9 +52,7 @@ def make_plan(
     because the memory is an estimate.
     shares: samples of a mini-batch for each replica; the costs are those of the largest share.
     in_turns: all stages and replicas take turns in one process.
-    links: between the nodes of neighbouring stages, as in `Setting`. nodes: as in `Plan`.
-
-    Raises PlanError where the components cannot be divided in this way.
+    links: as in `Setting`. nodes: as in `Plan`. Raises PlanError where the components cannot be divided in this way.
     """
     setting = Setting(
         schedule=schedule,
