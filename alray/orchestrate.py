@@ -112,6 +112,7 @@ def _run(
     name, surroundings = engine_name(spec, inline=inline), environment(workload.device)
     describe_run(run_dir, workload, {**surroundings, "engine": name})
     mark(run_dir, made.run_token)
+    made.require_run_dir(run_dir)
     observer.doing("measuring the components")
     costs = planner.costs(probe=True, one_process=inline, wait_until_quiet=made.wait_until_ready, study=options.study)
     plan = planner.plan(costs, one_process=inline, note=observer.note)

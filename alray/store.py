@@ -98,6 +98,12 @@ def mark(run_dir: Path, token: str) -> None:
     (run_dir / ".run").write_text(token)
 
 
+def is_marked(run_dir: Path, token: str) -> bool:
+    """Whether this process sees the folder that `mark` wrote the token to."""
+    file = run_dir / ".run"
+    return file.is_file() and file.read_text() == token
+
+
 def write_manifest(
     run_dir: Path,
     *,

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from alray.device import devices
 from alray.device.memory_used import memory_baseline
-from alray.errors import PlanError
+from alray.graph.cluster import not_shared
 from alray.graph.graph import Outbox, status_of
 from alray.graph.processes import Whereabouts
 from alray.graph.rendezvous import Meeting, host_store, join, join_replicas, ports_of, replica_sums
@@ -25,6 +25,7 @@ from alray.stage.loop import StageLoop
 from alray.stage.ports import Ports
 from alray.stage.profiler import prepare_recording, profiling
 from alray.stage.telemetry import StageStatus
+from alray.store import is_marked
 
 _SWITCH_S = 2.0e-4
 
@@ -32,10 +33,7 @@ _SWITCH_S = 2.0e-4
 def require_run_dir(assignment: Assignment, place: Whereabouts) -> None:
     """Raise PlanError where the node of a stage does not see the run folder."""
     if not place.sees_run_dir:
-        raise PlanError(
-            f"{assignment.title} is on {place.host}, which does not see the run folder {assignment.run_dir}",
-            mend="put the run folder on storage that all nodes share, with --run-dir",
-        )
+        raise not_shared(assignment.title, place.host, assignment.run_dir)
 
 
 class StageActor:
@@ -55,13 +53,12 @@ class StageActor:
 
     def whereabouts(self) -> Whereabouts:
         """Where this actor runs, and whether its node sees the run folder that the driver made."""
-        token = self._assignment.run_dir / ".run"
         return Whereabouts(
             node=ray.get_runtime_context().get_node_id(),
             host=ray.util.get_node_ip_address(),
             pid=os.getpid(),
             created_s=psutil.Process().create_time(),
-            sees_run_dir=token.is_file() and token.read_text() == self._run_token,
+            sees_run_dir=is_marked(self._assignment.run_dir, self._run_token),
         )
 
     def host_store(self, host: str, whose: str) -> int:

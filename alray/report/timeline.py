@@ -117,6 +117,7 @@ def _timeline(plan: Plan, num_batches: int | None) -> Timeline:
         micro_batches=plan.micro_batches,
         virtual_stages=plan.virtual_stages,
         stage_speed=plan.stage_speed,
+        links=plan.links,
     )
 
 

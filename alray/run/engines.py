@@ -5,16 +5,17 @@ This file imports neither torch nor Ray, so that Ray can start while the command
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alray.errors import RequestError, StageError
-from alray.plan.costs import Costs
+from alray.plan.costs import Costs, Link
 from alray.plan.plan import Plan
 from alray.records import EngineName
 from alray.run.ray_start import require_ray_can_start
@@ -40,6 +41,24 @@ class StageDevices:
     """Speed of each stage's device, relative to the device that the costs were measured on; (): all 1."""
     cores: int | None = None
     """Processors that all stages share; None: as many as on this machine."""
+    nodes: tuple[str, ...] = ()
+    """The node of each stage, replica by replica; (): all on one."""
+    links: tuple[Link | None, ...] = ()
+    """Between the nodes of neighbouring stages, as in `alray.plan.setting.Setting`."""
+
+    @property
+    def lines(self) -> list[str]:
+        """What the user is told of them."""
+        told = []
+        if self.stage_speed:
+            speeds = ", ".join(f"{speed:.2f}" for speed in self.stage_speed)
+            told.append(f"relative to this machine, the devices of the stages have speeds of {speeds}")
+        if self.nodes:
+            told.append(f"the stages are on {', '.join(self.nodes)}")
+        for stage, link in enumerate(self.links):
+            if link is not None:
+                told.append(f"between stage {stage} and stage {(stage + 1) % len(self.links)}: {link}")
+        return told
 
 
 def settled_speeds(speeds: list[float]) -> tuple[float, ...]:
@@ -62,6 +81,9 @@ class Engine(ABC):
 
         Raises what went wrong in the background.
         """
+
+    def require_run_dir(self, run_dir: Path) -> None:  # noqa: B027 - all stages may be on this machine
+        """Raise PlanError if a node of a stage does not see the run folder, in which `run_token` is already."""
 
     @abstractmethod
     def graph(self, plan: Plan) -> Graph:
@@ -107,14 +129,16 @@ class ClusterEngine(Engine):
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-ray")
         self._cluster = ExitStack()
         self._connected: Future[None] = Future()
+        self._attaches = False  # to a cluster that is there already, which may have several nodes
 
     def connect(self, address: str | None, note: Callable[[str], None]) -> None:
         """Begin to connect to the cluster at this address, or to start one. Returns at once.
 
         note: is called in the background with lines for the user.
         """
-        import ray  # noqa: F401 - here, because two threads that import at once may wait for each other
+        import ray  # here, because two threads that import at once may wait for each other
 
+        self._attaches = bool(address or os.environ.get("RAY_ADDRESS") or ray.is_initialized())
         self._connected = self._thread.submit(self._connect, address, note)
 
     def _connect(self, address: str | None, note: Callable[[str], None]) -> None:
@@ -164,11 +188,25 @@ class RayEngine(ClusterEngine):
         begun, self._begun = self._begun, None
         if begun is not None:
             begun.end()
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.release()
 
     def wait_until_ready(self) -> None:
         super().wait_until_ready()
         if self._begun is not None:
             self._begun.wait_until_loaded()
+
+    def require_run_dir(self, run_dir: Path) -> None:
+        """It takes the room for the stages, so that only their nodes have to see the folder."""
+        if not self._attaches:
+            return
+        self._connected.result()
+        if self._devices_are_like_here():
+            return
+        stages = self._spec.pipeline.stages
+        self._kept = self._placement(stage_bundles(self._spec, stages, self._spec.replicas.count), stages)
+        self._kept.require_run_dir(run_dir, self.run_token, stages)
 
     def graph(self, plan: Plan) -> Graph:
         from alray.graph.processes import KEPT
@@ -190,21 +228,21 @@ class RayEngine(ClusterEngine):
             return kept
         token = self.run_token
         names = [f"{token}-replica-{replica}-stage-{stage}" for replica in range(replicas) for stage in range(stages)]
-        placement = self._placement(bundles)
+        placement = self._placement(bundles, stages)
         return StageProcesses.begin(placement, names, threads=self._spec.resources.threads, again=self._given)
 
-    def _placement(self, bundles: list[Bundle]) -> Placement:
-        """Room for stages: the placement given or kept by `find_devices` if it fits, else a new one."""
+    def _placement(self, bundles: list[Bundle], stages: int) -> Placement:
+        """Room for replicas of so many stages: the placement that was given or kept if it fits, else a new one."""
         from alray.graph.placement import Placement
 
         if self._given:
             return Placement.given(bundles)
         kept, self._kept = self._kept, None
-        if kept is not None and kept.bundles == tuple(bundles):
+        if kept is not None and kept.bundles == tuple(bundles) and kept.is_whole:
             return kept
         if kept is not None:
             kept.release()
-        return Placement.of(bundles, self._spec.resources.labels)
+        return Placement.of(bundles, stages, self._spec.resources.labels)
 
     def _devices_are_like_here(self) -> bool:
         """Whether there is nothing to measure on other devices: one node, and the same request by every stage."""
@@ -218,21 +256,25 @@ class RayEngine(ClusterEngine):
     ) -> StageDevices | None:
         if self._devices_are_like_here():
             return None
+        from alray.graph.links import stage_links
         from alray.probe.device_speed import train_seconds
 
         spec, resources = self._spec, self._spec.resources
         try:
-            self._kept = placement = self._placement(stage_bundles(spec, plan.stages, plan.replicas))
+            self._kept = placement = self._placement(stage_bundles(spec, plan.stages, plan.replicas), plan.stages)
         except StageError:
             return None  # nodes were lost: the graph asks for the same room, reports the loss and is made again
         cores = None if resources.resolved_device == "cuda" else placement.cores
+        links = stage_links(placement.nodes, plan.stages, note, ring=plan.virtual_stages > 1)
+        found = StageDevices(cores=cores, nodes=placement.hosts, links=links)
         if resources.stage_speed != "auto" or spec.pipeline.costs is not None:
-            return StageDevices(cores=cores)
+            return found
         here_s = train_seconds(costs)
         seconds = placement.train_seconds(trial(), plan.stages, note)
         speeds = [1.0 if each is None else here_s / each for each in seconds]
         # The replicas of a stage wait for the slowest of them.
-        return StageDevices(settled_speeds([min(speeds[stage :: plan.stages]) for stage in range(plan.stages)]), cores)
+        slowest = [min(speeds[stage :: plan.stages]) for stage in range(plan.stages)]
+        return replace(found, stage_speed=settled_speeds(slowest))
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         from alray.graph.cluster import has_room

@@ -148,12 +148,10 @@ class Planner:
 
     def fitted(self, plan: Plan, costs: Costs, engine: Engine, note: Note) -> Plan:
         """The plan for the devices that the engine has for the stages; `plan` itself if they equal this machine's."""
-        found = engine.find_devices(plan, costs, self._speed_trial, note)
-        if found is None:
+        if (found := engine.find_devices(plan, costs, self._speed_trial, note)) is None:
             return plan
-        if found.stage_speed:
-            speeds = ", ".join(f"{speed:.2f}" for speed in found.stage_speed)
-            note(f"relative to this machine, the devices of the stages have speeds of {speeds}")
+        for line in found.lines:
+            note(line)
         return self.plan_for(costs, plan.stages, plan.replicas, found)
 
     def replanned(self, before: Plan, costs: Costs, engine: Engine, note: Note) -> Plan:
@@ -266,6 +264,8 @@ class Planner:
             shares=self._shares(replicas),
             in_turns=one_process and stages * replicas > 1,
             memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device),
+            links=found.links,
+            nodes=found.nodes,
         )
 
     def _speeds(self, stages: int, found: StageDevices) -> tuple[float, ...]:
