@@ -35,7 +35,8 @@ class Message:
     `step` is the number of the mini-batch, from 1; for EVALUATE and ROUTE that of the evaluation batch, from 0.
     `tensors` are at most 8, with names of 1 to 16 ASCII characters. `count` belongs to a cut that evaluates: the number
     of evaluation batches that follow. `slot` belongs to the channel: the buffer in which the tensors lie. `more` means
-    that further tensors of this message follow (`Sender.begin`).
+    that further tensors of this message follow (`Sender.begin`). `copied` belongs to it, too: a GPU sets it when it has
+    copied the tensors from their buffer.
     """
 
     kind: MessageKind
@@ -45,6 +46,7 @@ class Message:
     count: int = 0
     slot: int | None = None
     more: bool = False
+    copied: torch.cuda.Event | None = None
 
 
 ALIGNMENT = 64
@@ -127,7 +129,9 @@ class Slot:
         )
         self._content[_FIXED.size : _FIXED.size + len(self._entries)] = self._entries
         for name, place in self._places.items():
-            place.copy_(tensors[name])
+            place.copy_(tensors[name], non_blocking=True)
+        if any(tensor.is_cuda for tensor in tensors.values()):
+            torch.cuda.current_stream().synchronize()  # the buffer is handed on next
         return self.nbytes
 
     def read(self, *, edge: str) -> Message:

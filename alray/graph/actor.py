@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import psutil
 import ray
+import torch
 import torch.distributed as dist
 
 from alray.device import devices
@@ -38,13 +39,25 @@ def require_run_dir(assignment: Assignment, place: Whereabouts) -> None:
         )
 
 
+def own_device(assignment: Assignment) -> torch.device:
+    """The device of a stage in this process: the GPU that Ray reserved for it, or a CPU."""
+    if assignment.device_kind == "cpu":
+        return torch.device("cpu")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return devices.pick("cuda", gpu=devices.number_of_given(given_gpus(), visible))
+
+
+def given_gpus() -> list[str]:
+    """The GPUs of this node that Ray reserved for this process, by number or name."""
+    given: list[str] = ray.get_runtime_context().get_accelerator_ids()["GPU"]
+    return given
+
+
 class StageActor:
     """One stage of one replica. Its methods return at once; the loop runs in a thread."""
 
-    def __init__(self, assignment: Assignment, run_token: str, device_index: int | None = None) -> None:
-        """device_index: of the stage's device among those that this process sees; None: as the assignment says."""
-        self._assignment = assignment
-        self._run_token, self._device_index = run_token, device_index
+    def __init__(self, assignment: Assignment, run_token: str) -> None:
+        self._assignment, self._run_token = assignment, run_token
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"stage-{assignment.stage}")
         self._outcome: Future[None] = Future()
         self._outbox = Outbox()
@@ -62,6 +75,7 @@ class StageActor:
             pid=os.getpid(),
             created_s=psutil.Process().create_time(),
             sees_run_dir=token.is_file() and token.read_text() == self._run_token,
+            gpu=given_gpus()[0] if self._assignment.device_kind == "cuda" else None,
         )
 
     def host_store(self, host: str, whose: str) -> int:
@@ -94,8 +108,8 @@ class StageActor:
         assignment = self._assignment
         self._redirect_output()
         spec = assignment.spec
-        devices.settle(spec.resources.threads, spec.run.deterministic)
-        device = assignment.device(self._device_index)
+        device = own_device(assignment)
+        devices.settle(spec.resources.threads, spec.run.deterministic, device)
         network = network_for(assignment)
         # A backstop only: the driver ends a graph long before. Other replicas wait while the first one evaluates.
         timeout_s = max(300.0, 10.0 * (assignment.plan.deadline_s + assignment.plan.evaluation_s))
@@ -108,7 +122,7 @@ class StageActor:
         baseline = memory_baseline(device)
         if meeting.stages is not None and joined is not None:
             group, store = joined
-            self._ports = ports_of(assignment, network, device, group, store, meeting.stages, timeout_s)
+            self._ports = ports_of(assignment, network, device, group, store, meeting.stages, meeting.seats, timeout_s)
         replicas = None
         if joined_replicas is not None:
             group, store = joined_replicas

@@ -15,6 +15,7 @@ import psutil
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError
 
+from alray.channel.edge_kind import Seat
 from alray.graph.placement import Placement
 
 if TYPE_CHECKING:
@@ -37,6 +38,12 @@ class Whereabouts:
     pid: int
     created_s: float
     sees_run_dir: bool
+    gpu: str | None = None
+    """The GPU of the node that it computes on, by number or name; None: a processor."""
+
+    @property
+    def seat(self) -> Seat:
+        return Seat(self.node, self.gpu)
 
 
 class StageProcess:

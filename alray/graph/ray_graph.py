@@ -71,7 +71,8 @@ class RayGraph(Graph):
         starts = []
         for places in by_replica.values():
             own = self._open_store(places, "stages") if len(places) > 1 else None
-            starts += [self._actors[place].start.remote(Meeting(own, everywhere)) for place in places]
+            seats = tuple(self._places[place].seat for place in places)
+            starts += [self._actors[place].start.remote(Meeting(own, everywhere, seats)) for place in places]
         self._call(starts)
 
     def _open_store(self, places: list[int], whose: str) -> MeetingPoint:

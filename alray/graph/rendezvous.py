@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import cast
@@ -18,6 +19,7 @@ import torch.distributed as dist
 
 from alray.channel.all_reduce.backend import Backend
 from alray.channel.edge import Barrier, Receiver, Sender
+from alray.channel.edge_kind import EdgeKind, Seat, edge_kind
 from alray.channel.host_barrier import HostBarrier, Pipes
 from alray.channel.point_to_point import GroupBarrier, PointToPointReceiver, PointToPointSender
 from alray.channel.shared_memory import Ring, SharedMemoryReceiver, SharedMemorySender
@@ -43,11 +45,12 @@ class MeetingPoint:
 class Meeting:
     """Where a stage meets the other stages of its replica, and the same stage of other replicas.
 
-    None where there are no others.
+    None where there are no others. seats: where each stage of its replica computes.
     """
 
     stages: MeetingPoint | None
     replicas: MeetingPoint | None
+    seats: tuple[Seat, ...] = ()
 
 
 def host_store(host: str) -> dist.TCPStore:
@@ -122,13 +125,17 @@ def ports_of(
     group: dist.ProcessGroup,
     store: dist.Store,
     place: MeetingPoint,
+    seats: Sequence[Seat],
     timeout_s: float,
 ) -> Ports:
-    """The ends of this stage's edges. Collective: every stage of the replica calls it."""
+    """The ends of this stage's edges. Collective: every stage of the replica calls it.
+
+    seats: where each stage of the replica computes.
+    """
     plan, stage = assignment.plan, assignment.stage
     mine, sizes = plan.stage_plans[stage], MessageSizes(assignment, network)
     below, above = stage - 1, stage + 1
-    ends = _Ends(assignment, device, group, store, place.one_host, timeout_s)
+    ends = _Ends(assignment, device, group, store, seats, timeout_s)
     ports = Ports(barrier=_barrier(assignment, store, place, timeout_s))
     # Senders first: a shared memory is made by its sender and waited for by its receiver.
     if stage > 0:
@@ -139,7 +146,9 @@ def ports_of(
     closes_ring = plan.virtual_stages > 1
     if closes_ring and stage == last:
         ports.to_first = ends.sender(0, _ROUND, sizes.up(mine.last))
-    wired = _wired(assignment) if place.one_host else []
+    # Over gloo torch's pipelines send by themselves.
+    peers = plan.pipeline_peers(stage) if assignment.pipelined else []
+    wired = [peer for peer in peers if ends.kind(peer) is not EdgeKind.GLOO]
     nbytes, messages = sizes.wire() if wired else (0, 0)
     wire_senders = {peer: ends.sender(peer, _WIRE, nbytes, waiting=messages) for peer in wired}
     if stage > 0:
@@ -150,17 +159,6 @@ def ports_of(
         ports.from_last = ends.receiver(last, _ROUND, sizes.up(mine.last))
     ports.wires = {peer: Wire(sender, ends.receiver(peer, _WIRE, nbytes)) for peer, sender in wire_senders.items()}
     return ports
-
-
-def _wired(assignment: Assignment) -> list[int]:
-    """The stages that exchange outputs and gradients with this one, in a pipeline that torch orders."""
-    if not assignment.pipelined:
-        return []
-    plan, stage = assignment.plan, assignment.stage
-    peers = {stage - 1, stage + 1}
-    if plan.virtual_stages > 1:  # the last stage's outputs go on to the first one
-        peers = {peer % plan.stages for peer in peers}
-    return sorted(peer for peer in peers if 0 <= peer < plan.stages and peer != stage)
 
 
 def _barrier(assignment: Assignment, store: dist.Store, place: MeetingPoint, timeout_s: float) -> Barrier:
@@ -180,19 +178,23 @@ def _barrier(assignment: Assignment, store: dist.Store, place: MeetingPoint, tim
 
 @dataclass(frozen=True)
 class _Ends:
-    """Opens the ends of one stage's edges: shared memory on one host, gloo between hosts."""
+    """Opens the ends of one stage's edges, each of its own kind."""
 
     assignment: Assignment
     device: torch.device
     group: dist.ProcessGroup
     store: dist.Store
-    one_host: bool
+    seats: Sequence[Seat]
     timeout_s: float
+
+    def kind(self, peer: int) -> EdgeKind:
+        """The kind of the edges to and from stage `peer`."""
+        return edge_kind(self.seats[self.assignment.stage], self.seats[peer])
 
     def sender(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int | None = None) -> Sender:
         """waiting: messages that may wait on this edge, on one host; None: as many as `in_flight` of the plan."""
         edge = f"{self.assignment.stage}->{peer}"
-        if not self.one_host:
+        if self.kind(peer) is EdgeKind.GLOO:
             return PointToPointSender(
                 edge=edge,
                 peer=peer,
@@ -200,19 +202,21 @@ class _Ends:
                 capacity_bytes=capacity_bytes,
                 group=self.group,
                 timeout_s=self.timeout_s,
+                device=self.device,
             )
         sender = SharedMemorySender(
             edge=edge,
             capacity_bytes=capacity_bytes,
             in_flight=self.assignment.plan.in_flight if waiting is None else waiting,
             timeout_s=self.timeout_s,
+            device=self.device,
         )
         self.store.set(f"ring {tag} {edge}", sender.ring.as_text())
         return sender
 
     def receiver(self, peer: int, tag: int, capacity_bytes: int) -> Receiver:
         edge = f"{peer}->{self.assignment.stage}"
-        if not self.one_host:
+        if self.kind(peer) is EdgeKind.GLOO:
             return PointToPointReceiver(
                 edge=edge,
                 peer=peer,

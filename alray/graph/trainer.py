@@ -149,7 +149,7 @@ def train_worker(config: dict[str, Any]) -> None:
     context = get_context()
     rank = context.get_world_rank()
     assignment: Assignment = config["assignments"][rank]
-    actor = StageActor(assignment, config["run_token"], device_index=context.get_local_rank())
+    actor = StageActor(assignment, config["run_token"])
     place = actor.whereabouts()
     require_run_dir(assignment, place)
     actor.start(_meeting(actor, context, place))

@@ -216,7 +216,10 @@ class RayEngine(ClusterEngine):
     def find_devices(
         self, plan: Plan, costs: Costs, trial: Callable[[], SpeedTrial], note: Callable[[str], None]
     ) -> StageDevices | None:
-        if self._devices_are_like_here():
+        from alray.device.devices import at_hand
+
+        measured_on = at_hand(self._spec.resources.resolved_device).type
+        if measured_on == self._spec.resources.resolved_device and self._devices_are_like_here():
             return None
         from alray.probe.device_speed import train_seconds
 
@@ -229,7 +232,7 @@ class RayEngine(ClusterEngine):
         if resources.stage_speed != "auto" or spec.pipeline.costs is not None:
             return StageDevices(cores=cores)
         here_s = train_seconds(costs)
-        seconds = placement.train_seconds(trial(), plan.stages, note)
+        seconds = placement.train_seconds(trial(), plan.stages, measured_on, note)
         speeds = [1.0 if each is None else here_s / each for each in seconds]
         # The replicas of a stage wait for the slowest of them.
         return StageDevices(settled_speeds([min(speeds[stage :: plan.stages]) for stage in range(plan.stages)]), cores)

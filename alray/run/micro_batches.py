@@ -22,7 +22,7 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
     if spec.pipeline.micro_batches != "auto":
         return spec
     stages, replicas = spec.pipeline.stages, spec.replicas.count
-    device = devices.pick(spec.resources.resolved_device)
+    device = devices.at_hand(spec.resources.resolved_device)
     samples = max(first_shares(replicas, spec.data.batch_size, spec.replicas.shares))
     costs = estimate_costs(network, batch_size=samples, device=device, threads=spec.resources.threads)
     candidates = SCHEDULES[spec.schedule].possible_micro_batches(stages, samples)

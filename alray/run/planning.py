@@ -58,12 +58,16 @@ class Planner:
         note: Note = lambda line: None,
         trained: bool = False,
         study: Path | None = None,
+        here: bool = False,
     ) -> Planner:
         """Open the workload of a spec (see `Workload.open`) and decide `pipeline.micro_batches: auto`.
 
-        study: the folder of a study, which keeps what is known of encoders for other runs of equal ones.
+        study: the folder of a study, which keeps what is known of encoders for other runs of equal ones. here: whether
+        the stages run in this process, which then needs their device.
         Raises DataError, SpecError or PlanError for everything that can be found wrong without running.
         """
+        if here:
+            devices.pick(spec.resources.resolved_device)
         workload = Workload.open(spec, code, trained=trained) if study is None else _open_trial(spec, code, study)
         num_components = len(workload.network)
         if spec.pipeline.stages > num_components:
@@ -265,7 +269,7 @@ class Planner:
             virtual_stages=spec.virtual_stages,
             shares=self._shares(replicas),
             in_turns=one_process and stages * replicas > 1,
-            memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device),
+            memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process),
         )
 
     def _speeds(self, stages: int, found: StageDevices) -> tuple[float, ...]:
@@ -284,7 +288,7 @@ class Planner:
         """Processors that the stages share; None if each stage has a device of its own."""
         if one_process:
             return self.workload.spec.resources.threads
-        return len(os.sched_getaffinity(0)) if self.workload.device.type == "cpu" else None
+        return len(os.sched_getaffinity(0)) if self.workload.spec.resources.resolved_device == "cpu" else None
 
     def _evaluation_batches(self) -> int:
         data = self.workload.data

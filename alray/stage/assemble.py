@@ -22,6 +22,7 @@ from alray.stage.checkpoint import load_component
 from alray.stage.clock import Clock
 from alray.stage.cuts import Cuts
 from alray.stage.disturbance import Slowdown
+from alray.stage.feed import feed
 from alray.stage.leader import Control
 from alray.stage.loop import StageLoop
 from alray.stage.ports import Ports
@@ -118,7 +119,8 @@ def assemble_loop(
         clock=clock,
         replication=replication,
         emit=emit,
-        inputs=inputs,
+        feed=lambda batches: feed(batches, inputs, device),
+        pinned=device.type == "cuda",
         open_data=open_data,
         peak_memory_bytes=lambda: None if baseline_bytes is None else peak_memory_bytes(device, baseline_bytes),
         profiler=profiler,

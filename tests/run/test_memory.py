@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +36,31 @@ def test_limits_of_stages(
 ) -> None:
     spec = load_small("pipeline.stages=2", resources).spec
     assert stage_memory_limits(spec, 2, replicas, CPU) == expected
+
+
+def test_a_gpu_that_is_elsewhere_has_no_known_memory(load_small: Callable[..., Any]) -> None:
+    """The driver may run where there is no GPU."""
+    spec = load_small("pipeline.stages=2", "resources.per_stage={GPU: 1}").spec
+    assert stage_memory_limits(spec, 2, 1, CPU) == ()
+    given = load_small("pipeline.stages=2", "resources.per_stage={GPU: 1, memory: 5000}").spec
+    assert stage_memory_limits(given, 2, 1, CPU) == (5000, 5000)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "one_process", "expected"),
+    [("1", False, (800, 800)), ("0.25", False, (200, 200)), ("1", True, (400, 400))],
+)
+def test_the_part_of_a_gpu_that_a_stage_has(
+    load_small: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: str,
+    one_process: bool,
+    expected: tuple[int, ...],
+) -> None:
+    """It is what the stage asks Ray for, on whatever node. In one process the stages share the GPU that is there."""
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=800))
+    spec = load_small("pipeline.stages=2", f"resources.per_stage={{GPU: {gpus}}}").spec
+    assert stage_memory_limits(spec, 2, 1, torch.device("cuda", 0), one_process=one_process) == expected
 
 
 def need(planner: Any) -> int:

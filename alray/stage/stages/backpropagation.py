@@ -14,7 +14,7 @@ from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.schedules.actions import Action
 from alray.stage.disturbance import Slowdown
 from alray.stage.replication import Replication
-from alray.stage.stages.stage import ActionStage, MiniBatch
+from alray.stage.stages.stage import ActionStage, MiniBatch, all_finite
 
 
 class WholeNetworkStage(ActionStage, ABC):
@@ -85,7 +85,8 @@ class BackpropagationStage(WholeNetworkStage):
         self._losses.append(loss.detach())
         self._samples = batch.samples
         ready = self._gradients_ready
-        if ready is not None and self._micro_batches == 1 and torch.isfinite(loss):
+        watched = ready is not None and self._micro_batches == 1 and all_finite([loss])
+        if ready is not None and watched:
             ready.begin()
         with backward_of(self._chain):
             loss.backward()
@@ -96,7 +97,7 @@ class BackpropagationStage(WholeNetworkStage):
                 for parameter in component.parameters():
                     if parameter.grad is not None:
                         parameter.grad.div_(self._micro_batches)
-        if ready is not None and all(map(torch.isfinite, self._losses)):
+        if ready is not None and (watched or (self._micro_batches > 1 and all_finite(self._losses))):
             ready.finish()
         mean, self._losses = torch.stack(self._losses).mean(), []
         return {self._chain[-1].index: {"cross_entropy": mean}}
