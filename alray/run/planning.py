@@ -17,6 +17,7 @@ from alray.nn.network import Network
 from alray.plan.costs import Costs
 from alray.plan.make import make_plan
 from alray.plan.plan import Plan
+from alray.plan.recompute import recomputing
 from alray.plan.shares import first_shares
 from alray.probe.device_speed import SpeedTrial
 from alray.probe.estimate import estimate_costs, given_costs
@@ -34,6 +35,7 @@ from alray.user_code import UserCode
 
 _DATA_REPEATS = 10
 _DATA_S = 1.0
+_COMPILING_S = 300.0
 
 Note = Callable[[str], None]
 """Shows one line to the user."""
@@ -252,7 +254,9 @@ class Planner:
         found: StageDevices | None = None,
     ) -> Plan:
         spec, found = self.workload.spec, found or StageDevices()
-        return make_plan(
+        if spec.pipeline.activation_checkpointing and stages > 1:
+            costs = recomputing(costs)
+        plan = make_plan(
             method=spec.method.kind,
             schedule=spec.schedule,
             stages=stages,
@@ -271,6 +275,8 @@ class Planner:
             in_turns=one_process and stages * replicas > 1,
             memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process),
         )
+        # The first mini-batch and the first evaluation compile what they use.
+        return replace(plan, deadline_s=plan.deadline_s + _COMPILING_S) if spec.run.compile else plan
 
     def _speeds(self, stages: int, found: StageDevices) -> tuple[float, ...]:
         given = self.workload.spec.resources.stage_speed

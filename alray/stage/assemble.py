@@ -203,6 +203,7 @@ def _stage(
             device=device,
             batch_size=assignment.shares[assignment.replica],
             wires=ports.wires,
+            recompute=spec.pipeline.activation_checkpointing,
         )
     actions = plan.actions(assignment.stage)
     if assignment.data_parallel:

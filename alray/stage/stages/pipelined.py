@@ -93,8 +93,9 @@ class PipelinedStage(RoundStage):
         device: torch.device,
         batch_size: int,
         wires: Mapping[int, Wire],
+        recompute: bool = False,
     ) -> None:
-        """components: those of `plan.stage_plans[stage]`, in its order.
+        """components: those of `plan.stage_plans[stage]`, in its order. recompute: whether they keep their inputs only.
 
         wires: edges to other stages, by their number. To a stage that is not among them, messages go over the default
         process group, in which every stage has one rank.
@@ -106,7 +107,8 @@ class PipelinedStage(RoundStage):
         self._batch = _Shared(plan.micro_batches)
         held = {component.index: component for component in components}
         self._parts = [
-            _Part([held[index] for index in run], network, self._batch, device) for run in plan.stage_plans[stage].runs
+            _Part([held[index] for index in run], network, self._batch, device, recompute)
+            for run in plan.stage_plans[stage].runs
         ]
         samples = batch_size // plan.micro_batches
         # gloo takes tensors in host memory only; an edge of alray takes them as they are.
@@ -223,9 +225,11 @@ class _Part(nn.Module):
         network: Network,
         batch: _Shared,
         device: torch.device,
+        recompute: bool,
     ) -> None:
         super().__init__()
         self.held = components
+        self._recompute = recompute
         self.modules_held = nn.ModuleList(components)
         self.ends_in_loss = components[-1].head is not None
         self.takes_mask = "mask" in network.encoders[components[0].index].takes_along
@@ -244,9 +248,9 @@ class _Part(nn.Module):
             incoming["mask"] = batch.masks[self.micro_batch]
         if self.ends_in_loss:
             labels = batch.labels[self.micro_batch]
-            scores = class_scores(self.held, incoming, *purpose)
+            scores = class_scores(self.held, incoming, *purpose, recompute=self._recompute)
             return self.held[-1].loss(scores, labels)
-        s = through(self.held, incoming, *purpose)["s"].to(self.outside)
+        s = through(self.held, incoming, *purpose, recompute=self._recompute)["s"].to(self.outside)
         if s.shape != self.gives:  # gloo would end the neighbour's process
             raise StageError(
                 f"components {self.held[0].index} to {self.held[-1].index} gave {tuple(s.shape)} for a micro-batch, "
