@@ -134,7 +134,7 @@ class StageActor:
                 network=network,
                 device=device,
                 ports=self._ports,
-                clock=clock_for(assignment),
+                clock=clock_for(assignment, device),
                 control=self._control,
                 emit=self._outbox.put,
                 replicas=replicas,

@@ -102,7 +102,7 @@ class InlineGraph(Graph):
                     network=network,
                     device=device,
                     ports=ports[place],
-                    clock=clock_for(assignment),
+                    clock=clock_for(assignment, device),
                     control=self._control,
                     emit=self._outboxes[place].put,
                     replicas=ReplicaPeers(groups[place], store, _GROUP_S, in_turns=True) if groups else None,

@@ -23,6 +23,7 @@ from alray.stage.clock import Clock
 from alray.stage.cuts import Cuts
 from alray.stage.disturbance import Slowdown
 from alray.stage.feed import feed
+from alray.stage.gpu_times import GpuTimes
 from alray.stage.leader import Control
 from alray.stage.loop import StageLoop
 from alray.stage.ports import Ports
@@ -127,10 +128,13 @@ def assemble_loop(
     )
 
 
-def clock_for(assignment: Assignment) -> Clock:
-    """The clock of a stage."""
+def clock_for(assignment: Assignment, device: torch.device) -> Clock:
+    """The clock of a stage on this device, made in the thread that computes."""
     return Clock(
-        started_wall_s=assignment.started_wall_s, start_step=assignment.start.step, profiled=assignment.profile
+        started_wall_s=assignment.started_wall_s,
+        start_step=assignment.start.step,
+        profiled=assignment.profile,
+        gpu=GpuTimes() if device.type == "cuda" else None,
     )
 
 
