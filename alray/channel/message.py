@@ -75,6 +75,9 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
+MOST_LAYOUT_BYTES = MOST_TENSORS * _ENTRY.size
+"""Of `packed_layout`."""
+
 HEADER_BYTES = aligned(_FIXED.size + MOST_TENSORS * _ENTRY.size)
 
 
@@ -106,7 +109,7 @@ class Slot:
         tensors = message.tensors
         layout = tuple([(name, tensor.dtype, tensor.shape) for name, tensor in tensors.items()])
         if layout != self._layout:
-            entries = _entries(tensors, edge)
+            entries = packed_layout(tensors, edge)
             needed = packed_bytes([tensor.numel() * tensor.element_size() for tensor in tensors.values()])
             if needed > self._buffer.numel():
                 shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
@@ -147,7 +150,7 @@ class Slot:
             )
         entries = bytes(self._content[_FIXED.size : _FIXED.size + num_tensors * _ENTRY.size])
         if entries != self._entries:
-            self._lay_out(_layout(entries), entries)
+            self._lay_out(layout_of(entries), entries)
         # New views each time: the receiver may change a tensor's shape, or have it require a gradient.
         tensors = {name: place.view(place.shape) for name, place in self._places.items()}
         return Message(MessageKind(kind), step, tensors, flags=flags, count=count, more=bool(more))
@@ -162,7 +165,7 @@ class Slot:
         self._layout, self._entries, self.nbytes = layout, entries, offset
 
 
-def _entries(tensors: dict[str, torch.Tensor], edge: str) -> bytes:
+def packed_layout(tensors: dict[str, torch.Tensor], edge: str) -> bytes:
     """The header's entries for these tensors. Raises ChannelError where it has no room for them."""
     if len(tensors) > MOST_TENSORS:
         raise ChannelError(
@@ -192,7 +195,7 @@ def _entries(tensors: dict[str, torch.Tensor], edge: str) -> bytes:
     return entries
 
 
-def _layout(entries: bytes) -> tuple[tuple[str, torch.dtype, torch.Size], ...]:
+def layout_of(entries: bytes) -> tuple[tuple[str, torch.dtype, torch.Size], ...]:
     """Name, type and shape of each tensor in the header's entries."""
     return tuple(
         (name.rstrip(b"\0").decode("ascii"), _DTYPES[dtype], torch.Size(sizes[:ndim]))

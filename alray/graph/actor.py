@@ -117,7 +117,9 @@ class StageActor:
         if meeting.stages is not None:
             joined = join(meeting.stages, assignment, self._stores.get("stages"), timeout_s)
         if meeting.replicas is not None:
-            joined_replicas = join_replicas(meeting.replicas, assignment, self._stores.get("replicas"), timeout_s)
+            joined_replicas = join_replicas(
+                meeting.replicas, assignment, self._stores.get("replicas"), meeting.replica_seats, timeout_s
+            )
         load_code(assignment)
         baseline = memory_baseline(device)
         if meeting.stages is not None and joined is not None:
@@ -126,7 +128,9 @@ class StageActor:
         replicas = None
         if joined_replicas is not None:
             group, store = joined_replicas
-            norms = replica_sums(store, assignment, timeout_s) if assignment.shares_norms else None
+            norms = None
+            if assignment.shares_norms:
+                norms = replica_sums(store, assignment, meeting.replica_seats, timeout_s)
             replicas = ReplicaPeers(group, store, timeout_s, norms=norms)
         with profiling(assignment.profile, assignment.trace, stages=1, device=device) as profiler:
             self._loop = assemble_loop(

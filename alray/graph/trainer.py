@@ -179,7 +179,7 @@ def _meeting(actor: StageActor, context: Any, place: Whereabouts) -> Meeting:
         shared = [(host, actor.host_store(host, "replicas"))]
     dist.broadcast_object_list(shared, src=0)
     host, port = shared[0]
-    return Meeting(None, MeetingPoint(host, port, one_host))
+    return Meeting(None, MeetingPoint(host, port, one_host), replica_seats=(place.seat,) * context.get_world_size())
 
 
 def _fate(error: TrainingFailedError) -> Fate:
