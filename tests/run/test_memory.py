@@ -63,6 +63,21 @@ def test_the_part_of_a_gpu_that_a_stage_has(
     assert stage_memory_limits(spec, 2, 1, torch.device("cuda", 0), one_process=one_process) == expected
 
 
+def test_a_driver_without_a_gpu_plans_for_stages_that_have_one(
+    make_planner: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head node may have none, and so may a laptop."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    planner = make_planner("pipeline.stages=2", "resources.per_stage={CPU: 1, GPU: 1}")
+    assert planner.workload.device == CPU
+    plan = planner.plan(planner.costs(probe=False))
+    assert plan.stages == 2 and plan.cores is None  # each stage has a device of its own
+    on_processors = make_planner("pipeline.stages=2")
+    counted = on_processors.plan(on_processors.costs(probe=False))
+    memory, as_counted = plan.stage_plans[0].memory, counted.stage_plans[0].memory
+    assert memory.total_bytes == pytest.approx(as_counted.total_bytes, rel=0.3)
+
+
 def need(planner: Any) -> int:
     return max(own.memory.total_bytes for own in planner.plan(planner.costs(probe=False)).stage_plans)
 
