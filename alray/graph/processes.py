@@ -154,6 +154,12 @@ class KeptProcesses:
         """Keep processes that are no stages any more."""
         self._kept = processes
 
+    def end(self) -> None:
+        """End the processes, so that their room is free."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.end()
+
     def take(self, bundles: Sequence[Bundle]) -> StageProcesses | None:
         """Processes in such bundles that are all alive; None if there are none. Other kept ones are ended."""
         kept, self._kept = self._kept, None

@@ -38,8 +38,9 @@ def _lowered(whole: type[nn.Module], dtype: torch.dtype) -> type[nn.Module]:
     """
 
     def forward(self: Any, *arguments: Any, **named: Any) -> Any:
-        device = arguments[0].device.type
-        if device == "meta":  # where torch.autocast is not known, and nothing is computed
+        given = [value for value in (*arguments, *named.values()) if isinstance(value, torch.Tensor)]
+        device = given[0].device.type if given else "meta"
+        if device == "meta":  # nothing is computed, and torch.autocast does not know it
             return whole.forward(self, *arguments, **named)
         with torch.autocast(device, dtype):
             return _in_full(whole.forward(self, *arguments, **named), dtype)

@@ -231,6 +231,9 @@ class RayEngine(ClusterEngine):
         cores = None if resources.resolved_device == "cuda" else placement.cores
         if resources.stage_speed != "auto" or spec.pipeline.costs is not None:
             return StageDevices(cores=cores)
+        from alray.graph.processes import KEPT
+
+        KEPT.end()  # a trial before this one may have left processes, which hold the devices
         here_s = train_seconds(costs)
         seconds = placement.train_seconds(trial(), plan.stages, measured_on, note)
         speeds = [1.0 if each is None else here_s / each for each in seconds]

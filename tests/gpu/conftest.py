@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ..engine.conftest import Workshop, own_ray, reference, workshop  # noqa: F401 - fixtures
+from ..engine.conftest import Workshop, own_ray, workshop  # noqa: F401 - fixtures
 
 ON_GPU = ("resources.device=cuda", "resources.per_stage={CPU: 1, GPU: 1}")
 HALF_A_GPU = ("resources.device=cuda", "resources.per_stage={CPU: 1, GPU: 0.5}")
