@@ -219,7 +219,8 @@ class RayEngine(ClusterEngine):
         from alray.device.devices import at_hand
 
         measured_on = at_hand(self._spec.resources.resolved_device).type
-        if measured_on == self._spec.resources.resolved_device and self._devices_are_like_here():
+        alike = measured_on == self._spec.resources.resolved_device or self._begun is not None
+        if alike and self._devices_are_like_here():
             return None
         from alray.probe.device_speed import train_seconds
 

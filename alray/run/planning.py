@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from alray.data.batches import EvaluationBatches, TrainBatches
+from alray.data.dataset import Data
 from alray.device import devices
 from alray.errors import PlanError, RunError
 from alray.nn.network import Network
@@ -265,10 +266,10 @@ class Planner:
             in_flight=spec.pipeline.in_flight,
             costs=costs,
             cores=found.cores or self._cores(one_process),
-            stage_speed=() if one_process else self._speeds(stages, found),
+            stage_speed=() if one_process else _speeds(spec, stages, found),
             steps_per_epoch=self.workload.facts.steps_per_epoch,
             total_steps=self.workload.total_steps,
-            evaluation_batches=self._evaluation_batches(),
+            evaluation_batches=_evaluation_batches(self.workload.data),
             micro_batches=spec.micro_batches,
             virtual_stages=spec.virtual_stages,
             shares=self._shares(replicas),
@@ -277,12 +278,6 @@ class Planner:
         )
         # The first mini-batch and the first evaluation compile what they use.
         return replace(plan, deadline_s=plan.deadline_s + _COMPILING_S) if spec.run.compile else plan
-
-    def _speeds(self, stages: int, found: StageDevices) -> tuple[float, ...]:
-        given = self.workload.spec.resources.stage_speed
-        if given == "auto":
-            return found.stage_speed
-        return given if len(given) == stages else ()
 
     def _shares(self, replicas: int) -> tuple[int, ...]:
         """Samples of the first mini-batch for each replica."""
@@ -296,10 +291,17 @@ class Planner:
             return self.workload.spec.resources.threads
         return len(os.sched_getaffinity(0)) if self.workload.spec.resources.resolved_device == "cpu" else None
 
-    def _evaluation_batches(self) -> int:
-        data = self.workload.data
-        splits = [split for split in ("validation", "test") if data.splits.get(split) is not None]
-        return sum(len(EvaluationBatches(data, split)) for split in splits)
+
+def _speeds(spec: Spec, stages: int, found: StageDevices) -> tuple[float, ...]:
+    given = spec.resources.stage_speed
+    if given == "auto":
+        return found.stage_speed
+    return given if len(given) == stages else ()
+
+
+def _evaluation_batches(data: Data) -> int:
+    splits = [split for split in ("validation", "test") if data.splits.get(split) is not None]
+    return sum(len(EvaluationBatches(data, split)) for split in splits)
 
 
 def _open_trial(spec: Spec, code: UserCode, study: Path) -> Workload:
