@@ -18,13 +18,13 @@ class Pinned:
         """memory: flat, in host memory. device: that of the stage; for a CPU nothing is done."""
         self._address = memory.data_ptr() if device.type == "cuda" else None
         if self._address is not None:
-            torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(self._address, memory.nbytes, 0)))
+            torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(self._address, memory.nbytes, 0))
 
     def close(self) -> None:
         """Let CUDA forget the memory. A second call does nothing."""
         address, self._address = self._address, None
         if address is not None:
-            torch.cuda.check_error(int(torch.cuda.cudart().cudaHostUnregister(address)))
+            torch.cuda.check_error(torch.cuda.cudart().cudaHostUnregister(address))
 
 
 def to_device(message: Message, device: torch.device) -> None:

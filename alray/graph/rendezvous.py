@@ -119,14 +119,18 @@ def replica_group(
 
     It is not the default group, which joins the stages of one replica. purpose: names the group.
     """
-    make = dist.ProcessGroupNCCL if kind is EdgeKind.NCCL else dist.ProcessGroupGloo
-    group = make(
-        dist.PrefixStore(f"{purpose} of stage {assignment.stage}", store),
-        assignment.replica,
-        assignment.plan.replicas,
-        timedelta(seconds=timeout_s),
-    )
+    own = dist.PrefixStore(f"{purpose} of stage {assignment.stage}", store)
+    rank, size = assignment.replica, assignment.plan.replicas
+    if kind is EdgeKind.NCCL:
+        return _nccl_group(own, rank, size, timeout_s)
+    group = dist.ProcessGroupGloo(own, rank, size, timedelta(seconds=timeout_s))
     return cast(dist.ProcessGroup, group)  # it has all of a group's operations
+
+
+def _nccl_group(store: dist.Store, rank: int, size: int, timeout_s: float) -> dist.ProcessGroup:
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = timedelta(seconds=timeout_s)
+    return cast(dist.ProcessGroup, dist.ProcessGroupNCCL(store, rank, size, options))
 
 
 def _entered(place: MeetingPoint, store: dist.TCPStore | None, timeout_s: float) -> dist.TCPStore:
@@ -247,8 +251,7 @@ class _Ends:
 
     def _pair(self, edge: str, tag: int, rank: int) -> dist.ProcessGroup:
         """The two stages of an edge, for NCCL."""
-        store = dist.PrefixStore(f"nccl {tag} {edge}", self._store)
-        return cast(dist.ProcessGroup, dist.ProcessGroupNCCL(store, rank, 2, timedelta(seconds=self._timeout_s)))
+        return _nccl_group(dist.PrefixStore(f"nccl {tag} {edge}", self._store), rank, 2, self._timeout_s)
 
     def _host_sender(
         self, edge: str, peer: int, tag: int, capacity_bytes: int, device: torch.device, waiting: int | None
