@@ -11,13 +11,14 @@ from threading import Lock
 from typing import Any, Literal
 
 import ray
+import torch
 import torch.distributed as dist
 from ray.exceptions import RayActorError
 from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError, get_context
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from alray.errors import ChannelError, RunError
-from alray.graph.actor import StageActor, require_run_dir
+from alray.graph.actor import StageActor, own_device, require_run_dir
 from alray.graph.processes import Whereabouts
 from alray.graph.rendezvous import Meeting, MeetingPoint
 from alray.stage.assignment import Assignment
@@ -152,6 +153,9 @@ def train_worker(config: dict[str, Any]) -> None:
     actor = StageActor(assignment, config["run_token"])
     place = actor.whereabouts()
     require_run_dir(assignment, place)
+    device = own_device(assignment)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # in this thread the workers first meet over NCCL, which wants a GPU for each
     actor.start(_meeting(actor, context, place))
     while True:
         status = actor.poll()
