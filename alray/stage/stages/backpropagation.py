@@ -184,6 +184,7 @@ def _recomputed(component: Component, incoming: Tensors, *purpose: str | int) ->
         *purpose,
         use_reentrant=False,
         preserve_rng_state=False,
+        early_stop=False,  # it is an error raised in the forward, which a user's code would be blamed for
         context_fn=lambda: (nullcontext(), _leaving_no_trace(component, incoming["s"].device)),
     )
     return outgoing
@@ -194,11 +195,9 @@ def _leaving_no_trace(component: Component, device: torch.device) -> Iterator[No
     """Around a second forward pass: buffers, such as those of batch normalisation, and generators end as they were."""
     before = [(buffer.data, buffer.clone()) for buffer in component.buffers()]
     with put_back(device):
-        try:
-            yield
-        finally:  # torch leaves it by an error as soon as it has what it needs
-            for buffer, value in before:
-                buffer.copy_(value)  # without telling autograd, which needs none of these values
+        yield
+        for buffer, value in before:
+            buffer.copy_(value)  # without telling autograd, which needs none of these values
 
 
 def class_scores(
