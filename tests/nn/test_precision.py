@@ -14,7 +14,7 @@ from alray.nn.precision import lower, restore
 
 from ..mini_batches import forward_step
 
-METHODS = ["associated_learning", "supervised_contrastive", "greedy", "backpropagation"]
+METHODS = ["associated_learning", "supervised_contrastive", "decoupled_greedy", "backpropagation"]
 
 
 def batch() -> dict[str, torch.Tensor]:
