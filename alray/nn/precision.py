@@ -19,7 +19,7 @@ LOWERED = {"bf16": torch.bfloat16}
 
 def lower(part: nn.Module, dtype: torch.dtype) -> None:
     """Have the part compute in mixed precision. Its weights, their names and its output's type stay as they are."""
-    part.__class__ = _lowered(type(part), dtype)
+    part.__class__ = _lowered(type(part), dtype)  # type: ignore[arg-type]
 
 
 def restore(module: nn.Module) -> None:

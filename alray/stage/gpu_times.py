@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -22,7 +22,7 @@ class Event(Protocol):
 
     def synchronize(self) -> None: ...
 
-    def elapsed_time(self, end_event: Event) -> float: ...
+    def elapsed_time(self, end_event: Any) -> float: ...
 
 
 def recorded() -> torch.cuda.Event:
