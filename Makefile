@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 export RAY_USAGE_STATS_ENABLED := 0
 export RAY_AUTH_MODE := disabled
 
-.PHONY: quickstart test test-all cluster-test install lint types floors unit unit-all bench schedules all-reduce replicas accuracy studies clean
+.PHONY: quickstart test test-all cluster-test install lint types floors unit unit-all gpu bench schedules all-reduce replicas accuracy studies clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -51,6 +51,10 @@ unit-all: $(INSTALLED)
 # On a real cluster of two nodes with a dashboard and a token, which the test starts: about three minutes.
 cluster-test: $(INSTALLED)
 	$(BIN)/python -m pytest -q -m full tests/cluster
+
+# Where a GPU is. Tests that need two say so where there is one. docs/gpu.md says what they show.
+gpu: $(INSTALLED)
+	$(BIN)/python -m pytest -q -m "" tests/gpu
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.streamed

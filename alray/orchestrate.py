@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from alray.records import write_json
 from alray.run.engines import Engine, engine, engine_name
@@ -42,7 +42,7 @@ def run_spec(
     """Run a spec from its beginning, in a new run folder."""
     loaded = _load(spec_file, overrides, observer)
     with closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made:
-        planner = _planner(loaded, options.allow_code, observer, options.study)
+        planner = _planner(loaded, options.allow_code, observer, study=options.study, here=options.inline)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
         planner.workload.code.copy_used(run_dir / "code")
@@ -67,7 +67,8 @@ def resume_run(
     with closing(engine(resumed.spec, options.inline, options.address, observer.note)) as made:
         observer.doing("opening the data")
         code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
-        planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.manifest is not None)
+        trained = resumed.manifest is not None
+        planner = Planner.open(resumed.spec, code, note=observer.note, trained=trained, here=options.inline)
         require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
         if summary := resumed.finished(planner.workload.total_steps, observer.note):
             return Finished(summary, None)
@@ -82,13 +83,14 @@ def _load(spec_file: Path, overrides: list[str], observer: Observer) -> LoadedSp
     return loaded
 
 
-def _planner(loaded: LoadedSpec, allow_code: bool, observer: Observer, study: Path | None = None) -> Planner:
+def _planner(loaded: LoadedSpec, allow_code: bool, observer: Observer, **given: Any) -> Planner:
+    """given: to `Planner.open`."""
     observer.doing("loading torch")
     from alray.run.planning import Planner
 
     observer.doing("opening the data")
     code = UserCode(loaded.file.resolve().parent, allow_elsewhere=allow_code)
-    return Planner.open(loaded.spec, code, note=observer.note, study=study)
+    return Planner.open(loaded.spec, code, note=observer.note, **given)
 
 
 def _run(

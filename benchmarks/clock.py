@@ -69,7 +69,7 @@ class Training:
             assemble_loop(
                 assignment,
                 network=network,
-                device=assignment.device(),
+                device=devices.pick(assignment.device_kind),
                 ports=Ports(
                     from_below=edges[stage - 1].receiver() if stage > 0 else None,
                     to_above=edges[stage].sender() if stage < len(edges) else None,

@@ -22,8 +22,10 @@ import torch
 from alray.channel.edge import Receiver, Sender
 from alray.channel.host_pipe import ReadEnd, open_of, tell
 from alray.channel.message import HEADER_BYTES, Message, Slot
+from alray.channel.pinned import Pinned, await_copies, to_device
 from alray.errors import ChannelError
 
+_CPU = torch.device("cpu")
 _SLOT = struct.Struct("I")
 _OPENED = 2**32 - 1  # sent in place of a slot number: the receiver has opened its ends
 
@@ -65,11 +67,14 @@ class _TwoParts:
         return self._second[1]
 
 
-def _slots(descriptor: int, ring: Ring, capacity_bytes: int) -> list[_TwoParts]:
-    """Map the shared memory as slots. Each slot starts on a page."""
-    memory = mmap.mmap(descriptor, ring.slot_bytes * ring.num_slots)
-    whole = torch.frombuffer(memory, dtype=torch.uint8)
-    return [_TwoParts(buffer, capacity_bytes) for buffer in whole.split(ring.slot_bytes)]
+def _mapped(descriptor: int, ring: Ring) -> torch.Tensor:
+    """Map the shared memory, as one flat tensor."""
+    return torch.frombuffer(mmap.mmap(descriptor, ring.slot_bytes * ring.num_slots), dtype=torch.uint8)
+
+
+def _slots(memory: torch.Tensor, ring: Ring, capacity_bytes: int) -> list[_TwoParts]:
+    """The memory as slots. Each slot starts on a page."""
+    return [_TwoParts(buffer, capacity_bytes) for buffer in memory.split(ring.slot_bytes)]
 
 
 @dataclass(frozen=True)
@@ -88,8 +93,13 @@ class SharedMemorySender(Sender):
     on, and for the `in_flight` messages that wait.
     """
 
-    def __init__(self, *, edge: str, capacity_bytes: int, in_flight: int, timeout_s: float) -> None:
-        """Make the memory and the pipes. `in_flight` messages may wait while the receiver works on one more."""
+    def __init__(
+        self, *, edge: str, capacity_bytes: int, in_flight: int, timeout_s: float, device: torch.device = _CPU
+    ) -> None:
+        """Make the memory and the pipes. `in_flight` messages may wait while the receiver works on one more.
+
+        device: that of the stage.
+        """
         self.edge = edge
         self.bytes_sent = 0
         self._timeout_s = timeout_s
@@ -101,7 +111,9 @@ class SharedMemorySender(Sender):
         self._free_again = ReadEnd(free_again)
         self.ring = Ring(os.getpid(), memory, filled, free, slot_bytes, in_flight + 1)
         os.ftruncate(memory, slot_bytes * self.ring.num_slots)
-        self._slots = _slots(memory, self.ring, capacity_bytes)
+        mapped = _mapped(memory, self.ring)
+        self._pinned = Pinned(mapped, device)
+        self._slots = _slots(mapped, self.ring, capacity_bytes)
         self._begun: _Begun | None = None
         self._holds_all = True
         self._free = list(range(self.ring.num_slots))  # used from the end: that slot is still in the processor's cache
@@ -128,6 +140,7 @@ class SharedMemorySender(Sender):
     def close(self) -> None:
         if self._holds_all:
             self._leave_ends_to_receiver()
+        self._pinned.close()
         os.close(self._filled)
         self._free_again.close()
 
@@ -196,16 +209,18 @@ class SharedMemoryReceiver(Receiver):
                 mend="run all stages of a node in one container and as one user",
             ) from error
         try:
-            self._slots = _slots(memory, ring, ring.slot_bytes)
+            mapped = _mapped(memory, ring)
         finally:
             os.close(memory)
+        self._pinned = Pinned(mapped, device)
+        self._slots = _slots(mapped, ring, ring.slot_bytes)
         self._give(_OPENED)
 
     def receive(self) -> Generator[None, None, Message]:
         slot = self._next_slot()
         message = self._slots[slot].first.read(edge=self.edge)
         message.slot = slot
-        self._to_device(message)
+        to_device(message, self._device)
         return message
         yield
 
@@ -215,9 +230,9 @@ class SharedMemoryReceiver(Receiver):
             assert slot == message.slot, "the second part of a message must follow the first"
             slots = self._slots[slot]
             rest = slots.second(slots.first.nbytes).read(edge=self.edge)
-            self._to_device(rest)
+            to_device(rest, self._device)
             message.tensors |= rest.tensors
-            message.more = False
+            message.more, message.copied = False, rest.copied
         return
         yield
 
@@ -229,17 +244,15 @@ class SharedMemoryReceiver(Receiver):
         (slot,) = _SLOT.unpack(word)
         return int(slot)
 
-    def _to_device(self, message: Message) -> None:
-        if self._device.type != "cpu":
-            message.tensors = {name: tensor.to(self._device) for name, tensor in message.tensors.items()}
-
     def release(self, message: Message) -> None:
         if message.slot is None:
             return
+        await_copies(message)
         slot, message.slot, message.tensors = message.slot, None, {}
         self._give(slot)
 
     def close(self) -> None:
+        self._pinned.close()
         self._filled.close()
         os.close(self._free)
 

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import psutil
 import ray
+import torch
 import torch.distributed as dist
 
 from alray.device import devices
@@ -36,13 +37,25 @@ def require_run_dir(assignment: Assignment, place: Whereabouts) -> None:
         raise not_shared(assignment.title, place.host, assignment.run_dir)
 
 
+def own_device(assignment: Assignment) -> torch.device:
+    """The device of a stage in this process: the GPU that Ray reserved for it, or a CPU."""
+    if assignment.device_kind == "cpu":
+        return torch.device("cpu")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return devices.pick("cuda", gpu=devices.number_of_given(given_gpus(), visible))
+
+
+def given_gpus() -> list[str]:
+    """The GPUs of this node that Ray reserved for this process, by number or name."""
+    given: list[str] = ray.get_runtime_context().get_accelerator_ids()["GPU"]
+    return given
+
+
 class StageActor:
     """One stage of one replica. Its methods return at once; the loop runs in a thread."""
 
-    def __init__(self, assignment: Assignment, run_token: str, device_index: int | None = None) -> None:
-        """device_index: of the stage's device among those that this process sees; None: as the assignment says."""
-        self._assignment = assignment
-        self._run_token, self._device_index = run_token, device_index
+    def __init__(self, assignment: Assignment, run_token: str) -> None:
+        self._assignment, self._run_token = assignment, run_token
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"stage-{assignment.stage}")
         self._outcome: Future[None] = Future()
         self._outbox = Outbox()
@@ -59,6 +72,7 @@ class StageActor:
             pid=os.getpid(),
             created_s=psutil.Process().create_time(),
             sees_run_dir=is_marked(self._assignment.run_dir, self._run_token),
+            gpu=given_gpus()[0] if self._assignment.device_kind == "cuda" else None,
         )
 
     def host_store(self, host: str, whose: str) -> int:
@@ -91,8 +105,8 @@ class StageActor:
         assignment = self._assignment
         self._redirect_output()
         spec = assignment.spec
-        devices.settle(spec.resources.threads, spec.run.deterministic)
-        device = assignment.device(self._device_index)
+        device = own_device(assignment)
+        devices.settle(spec.resources.threads, spec.run.deterministic, device)
         network = network_for(assignment)
         # A backstop only: the driver ends a graph long before. Other replicas wait while the first one evaluates.
         timeout_s = max(300.0, 10.0 * (assignment.plan.deadline_s + assignment.plan.evaluation_s))
@@ -100,16 +114,20 @@ class StageActor:
         if meeting.stages is not None:
             joined = join(meeting.stages, assignment, self._stores.get("stages"), timeout_s)
         if meeting.replicas is not None:
-            joined_replicas = join_replicas(meeting.replicas, assignment, self._stores.get("replicas"), timeout_s)
+            joined_replicas = join_replicas(
+                meeting.replicas, assignment, self._stores.get("replicas"), meeting.replica_seats, timeout_s
+            )
         load_code(assignment)
         baseline = memory_baseline(device)
         if meeting.stages is not None and joined is not None:
             group, store = joined
-            self._ports = ports_of(assignment, network, device, group, store, meeting.stages, timeout_s)
+            self._ports = ports_of(assignment, network, device, group, store, meeting.stages, meeting.seats, timeout_s)
         replicas = None
         if joined_replicas is not None:
             group, store = joined_replicas
-            norms = replica_sums(store, assignment, timeout_s) if assignment.shares_norms else None
+            norms = None
+            if assignment.shares_norms:
+                norms = replica_sums(store, assignment, meeting.replica_seats, timeout_s)
             replicas = ReplicaPeers(group, store, timeout_s, norms=norms)
         with profiling(assignment.profile, assignment.trace, stages=1, device=device) as profiler:
             self._loop = assemble_loop(
@@ -117,7 +135,7 @@ class StageActor:
                 network=network,
                 device=device,
                 ports=self._ports,
-                clock=clock_for(assignment),
+                clock=clock_for(assignment, device),
                 control=self._control,
                 emit=self._outbox.put,
                 replicas=replicas,

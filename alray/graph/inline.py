@@ -14,7 +14,6 @@ import torch.distributed as dist
 from alray.channel.in_process import Queue, TurnBarrier
 from alray.device import devices
 from alray.device.memory_used import memory_baseline
-from alray.draws import put_back
 from alray.errors import RunError
 from alray.graph.graph import Graph, Outbox, status_of
 from alray.graph.rendezvous import replica_group
@@ -81,14 +80,10 @@ class InlineGraph(Graph):
             stack.enter_context(log)
             stack.enter_context(redirect_stdout(log))
             stack.enter_context(redirect_stderr(log))
-            stack.enter_context(put_back(first.device()))
-            threads_before = torch.get_num_threads()
-            deterministic_before = torch.get_deterministic_debug_mode()
-            devices.settle(first.spec.resources.threads, first.spec.run.deterministic)
-            stack.callback(torch.set_num_threads, threads_before)
-            stack.callback(torch.set_deterministic_debug_mode, deterministic_before)
+            device = _device_of(first)
+            stack.enter_context(devices.settled(first.spec.resources.threads, first.spec.run.deterministic, device))
             stages = first.plan.stages
-            profiler = stack.enter_context(profiling(first.profile, first.trace, stages=stages, device=first.device()))
+            profiler = stack.enter_context(profiling(first.profile, first.trace, stages=stages, device=device))
             self._build(profiler)
             self._take_turns()
 
@@ -100,14 +95,14 @@ class InlineGraph(Graph):
         alone = len(self._assignments) == 1
         for place, assignment in enumerate(self._assignments):
             self._turn_of = place
-            device = assignment.device()
+            device = _device_of(assignment)
             self._loops.append(
                 assemble_loop(
                     assignment,
                     network=network,
                     device=device,
                     ports=ports[place],
-                    clock=clock_for(assignment),
+                    clock=clock_for(assignment, device),
                     control=self._control,
                     emit=self._outboxes[place].put,
                     replicas=ReplicaPeers(groups[place], store, _GROUP_S, in_turns=True) if groups else None,
@@ -146,6 +141,11 @@ class InlineGraph(Graph):
 
 
 _ENDED = object()
+
+
+def _device_of(assignment: Assignment) -> torch.device:
+    """All stages of one process compute on the same CPU or GPU."""
+    return devices.pick(assignment.device_kind)
 
 
 def _ports(stages: int, in_flight: int) -> list[Ports]:

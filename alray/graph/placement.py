@@ -147,16 +147,18 @@ class Placement:
         if self.owned:
             remove_placement_group(self.group)
 
-    def train_seconds(self, trial: SpeedTrial, stages: int, note: Callable[[str], None]) -> list[float | None]:
+    def train_seconds(
+        self, trial: SpeedTrial, stages: int, measured_on: str, note: Callable[[str], None]
+    ) -> list[float | None]:
         """Seconds that the trial takes in each bundle; None for the device that the costs were measured on.
 
         The bundles are those of `stages` stages, replica by replica. On each node one device of each kind is measured;
-        nodes are measured at the same time. A device that cannot be measured gives None and a line to `note`.
+        nodes are measured at the same time. measured_on: the kind of device that the costs were measured on, `cpu` or
+        `cuda`. A device that cannot be measured gives None and a line to `note`.
         """
         first = {self._kind(place): place for place in reversed(range(len(self.bundles)))}
         here = ray.get_runtime_context().get_node_id()
-        on_cuda = trial.spec.resources.resolved_device == "cuda"
-        first.pop((here, ("GPU",) if on_cuda else ()), None)
+        first.pop((here, ("GPU",) if measured_on == "cuda" else ()), None)
         seconds: dict[_Kind, float | None] = {}
         while left := [kind for kind in first if kind not in seconds]:
             at_once = {node: (node, wants) for node, wants in left}  # one kind on each node

@@ -119,6 +119,13 @@ class Plan:
         virtual_stages = self.virtual_stages if self.stages > 1 else 1
         return SCHEDULES[self.schedule].actions(stage, self.stages, 0, self.micro_batches, virtual_stages)
 
+    def pipeline_peers(self, stage: int) -> list[int]:
+        """The stages that exchange outputs and gradients with `stage`, in a pipeline of backpropagation."""
+        peers = {stage - 1, stage + 1}
+        if self.virtual_stages > 1:  # the last stage's outputs go on to the first one
+            peers = {peer % self.stages for peer in peers}
+        return sorted(peer for peer in peers if 0 <= peer < self.stages and peer != stage)
+
     def as_json(self) -> dict[str, Any]:
         value = asdict(self)
         for stage, entry in zip(self.stage_plans, value["stage_plans"], strict=True):

@@ -254,7 +254,11 @@ class RayEngine(ClusterEngine):
     def find_devices(
         self, plan: Plan, costs: Costs, trial: Callable[[], SpeedTrial], note: Callable[[str], None]
     ) -> StageDevices | None:
-        if self._devices_are_like_here():
+        from alray.device.devices import at_hand
+
+        measured_on = at_hand(self._spec.resources.resolved_device).type
+        alike = measured_on == self._spec.resources.resolved_device or self._begun is not None
+        if alike and self._devices_are_like_here():
             return None
         from alray.graph.links import stage_links
         from alray.probe.device_speed import train_seconds
@@ -269,8 +273,11 @@ class RayEngine(ClusterEngine):
         found = StageDevices(cores=cores, nodes=placement.hosts, links=links)
         if resources.stage_speed != "auto" or spec.pipeline.costs is not None:
             return found
+        from alray.graph.processes import KEPT
+
+        KEPT.end()  # a trial before this one may have left processes, which hold the devices
         here_s = train_seconds(costs)
-        seconds = placement.train_seconds(trial(), plan.stages, note)
+        seconds = placement.train_seconds(trial(), plan.stages, measured_on, note)
         speeds = [1.0 if each is None else here_s / each for each in seconds]
         # The replicas of a stage wait for the slowest of them.
         slowest = [min(speeds[stage :: plan.stages]) for stage in range(plan.stages)]

@@ -72,5 +72,9 @@ class RunSection(Section):
     """When the run ends early. null: never."""
     deterministic: bool = True
     """Whether only deterministic algorithms are used, so that the same spec gives the same bits. Default: true."""
-    precision: Literal["float32", "float64"] = "float32"
-    """Numeric type of weights and activations. Default: float32."""
+    precision: Literal["float32", "float64", "bf16"] = "float32"
+    """Numeric type of weights and activations. `bf16` is mixed precision: matrix products and convolutions compute in
+    bfloat16; weights, losses and what components pass on stay float32. Default: float32."""
+    compile: bool = False
+    """Whether torch.compile compiles each component, when it is first used. It needs a C++ compiler, and gives other
+    bits than without, on any partition the same. Default: false."""

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
-import torch
-
-from alray.device import devices
 from alray.nn.encoder import EncoderFacts
 from alray.plan.plan import Plan
 from alray.records import Standing
@@ -88,10 +85,10 @@ class Assignment:
     def user_code(self) -> UserCode:
         return UserCode(self.code_root, allow_elsewhere=self.allow_code)
 
-    def device(self, local_index: int | None = None) -> torch.device:
-        """local_index: among the devices that this process sees; None: that of the stage."""
-        index = self.stage if local_index is None else local_index
-        return devices.pick(self.spec.resources.device_of(self.stage), local_index=index)
+    @property
+    def device_kind(self) -> Literal["cpu", "cuda"]:
+        """The kind of device that the stage computes on."""
+        return self.spec.resources.device_of(self.stage)
 
     @property
     def pipelined(self) -> bool:

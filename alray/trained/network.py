@@ -37,7 +37,7 @@ class TrainedNetwork:
         self.workload = Workload.open(spec, UserCode(run_dir / "code", allow_elsewhere=allow_code), trained=True)
         self.step = self.weights.step
         self.device = self.workload.device
-        devices.settle(spec.resources.threads, spec.run.deterministic)
+        devices.settle(spec.resources.threads, spec.run.deterministic, self.device)
         start = start_from(run_dir, manifest)
         assert start.folder is not None
         self.components = [

@@ -171,6 +171,17 @@ BAD_SPECS = (
     bad("11 resources.per_stage", resources="{per_stage: [{CPU: 1}]}"),
     bad("11 resources.stage_speed", resources="{stage_speed: [1.0, 0.5, 1.0]}"),
     bad("11 resources.device", resources="{device: cuda, per_stage: [{GPU: 1}, {CPU: 1}]}"),
+    bad("10 run.precision", run="{epochs: 1, precision: bfloat16}"),
+    bad("9 pipeline.activation_checkpointing", pipeline="{stages: 2, activation_checkpointing: true}"),
+    bad(
+        "9 pipeline.activation_checkpointing",
+        "10 run.compile",
+        first="{block: linear, width: 4}",
+        second="{block: linear, width: 4}",
+        method="{kind: backpropagation}",
+        pipeline="{stages: 2, schedule: zero_bubble, activation_checkpointing: true}",
+        run="{epochs: 1, compile: true}",
+    ),
     bad("10 run.stop_at", run="{epochs: 1, evaluate_every: null, stop_at: {metric: test_accuracy, above: 0.9}}"),
     bad("6 model.components[1].pool", second="{block: vgg, channels: [8], pool: true, repeat: 4}"),
     bad(
