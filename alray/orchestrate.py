@@ -17,6 +17,7 @@ from alray.run.engines import Engine, engine, engine_name
 from alray.run.options import Finished, Options
 from alray.spec.loading import LoadedSpec, load_spec
 from alray.spec.step_ranges import require_steps
+from alray.storage.location import Location, kept_at, local_copy
 from alray.store import make_run_dir, mark, writing_to
 from alray.user_code import UserCode
 
@@ -45,13 +46,14 @@ def run_spec(
         planner = _planner(loaded, options.allow_code, observer, options.study)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
-        planner.workload.code.copy_used(run_dir / "code")
+        with kept_at(run_dir / "code") as folder:
+            planner.workload.code.copy_used(folder)
         with writing_to(run_dir):
             return _run(planner, run_dir, None, made, options, observer, interrupts)
 
 
 def resume_run(
-    run_dir: Path,
+    run_dir: Location,
     overrides: list[str],
     options: Options,
     observer: Observer,
@@ -66,7 +68,7 @@ def resume_run(
     resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
     with closing(engine(resumed.spec, options.inline, options.address, observer.note)) as made:
         observer.doing("opening the data")
-        code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
+        code = UserCode(local_copy(resumed.run_dir / "code"), allow_elsewhere=options.allow_code)
         planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.manifest is not None)
         require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
         if summary := resumed.finished(planner.workload.total_steps, observer.note):
@@ -87,13 +89,13 @@ def _planner(loaded: LoadedSpec, allow_code: bool, observer: Observer, study: Pa
     from alray.run.planning import Planner
 
     observer.doing("opening the data")
-    code = UserCode(loaded.file.resolve().parent, allow_elsewhere=allow_code)
+    code = UserCode(loaded.folder, allow_elsewhere=allow_code)
     return Planner.open(loaded.spec, code, note=observer.note, study=study)
 
 
 def _run(
     planner: Planner,
-    run_dir: Path,
+    run_dir: Location,
     resumed: Resumed | None,
     made: Engine,
     options: Options,

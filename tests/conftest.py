@@ -40,6 +40,7 @@ ON_RAY = (
     "tests/engine/test_robust_studies.py",
     "tests/engine/test_cluster.py",
     "tests/cluster/test_jobs.py",
+    "tests/storage/test_runs.py",
 )
 TIMED = (
     "tests/channel/test_host_barrier.py",

@@ -6,7 +6,9 @@ import gc
 import os
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 import psutil
 import ray
@@ -25,6 +27,8 @@ from alray.stage.loop import StageLoop
 from alray.stage.ports import Ports
 from alray.stage.profiler import prepare_recording, profiling
 from alray.stage.telemetry import StageStatus
+from alray.storage.appended import opened_log
+from alray.store import is_marked
 
 _SWITCH_S = 2.0e-4
 
@@ -34,7 +38,7 @@ def require_run_dir(assignment: Assignment, place: Whereabouts) -> None:
     if not place.sees_run_dir:
         raise PlanError(
             f"{assignment.title} is on {place.host}, which does not see the run folder {assignment.run_dir}",
-            mend="put the run folder on storage that all nodes share, with --run-dir",
+            mend="give a --run-dir on storage that all nodes share, or on object storage, such as s3://bucket/run",
         )
 
 
@@ -55,13 +59,12 @@ class StageActor:
 
     def whereabouts(self) -> Whereabouts:
         """Where this actor runs, and whether its node sees the run folder that the driver made."""
-        token = self._assignment.run_dir / ".run"
         return Whereabouts(
             node=ray.get_runtime_context().get_node_id(),
             host=ray.util.get_node_ip_address(),
             pid=os.getpid(),
             created_s=psutil.Process().create_time(),
-            sees_run_dir=token.is_file() and token.read_text() == self._run_token,
+            sees_run_dir=is_marked(self._assignment.run_dir, self._run_token),
         )
 
     def host_store(self, host: str, whose: str) -> int:
@@ -92,7 +95,10 @@ class StageActor:
 
     def _run(self, meeting: Meeting) -> None:
         assignment = self._assignment
-        self._redirect_output()
+        with opened_log(assignment.run_dir / "logs" / f"stage-{assignment.stage}.log") as log, _output_to(log):
+            self._run_stage(assignment, meeting)
+
+    def _run_stage(self, assignment: Assignment, meeting: Meeting) -> None:
         spec = assignment.spec
         devices.settle(spec.resources.threads, spec.run.deterministic)
         device = assignment.device(self._device_index)
@@ -138,13 +144,19 @@ class StageActor:
         for _ in loop.run():
             pass
 
-    def _redirect_output(self) -> None:
-        """Write to the run folder what this process and a user's code print."""
-        logs = self._assignment.run_dir / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
-        log = os.open(logs / f"stage-{self._assignment.stage}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.close(log)
+
+@contextmanager
+def _output_to(log: int) -> Iterator[None]:
+    """Write to a log what this process and a user's code print, also after the block; in the block all of it."""
+    _flush()
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    try:
+        yield
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
