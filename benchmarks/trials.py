@@ -55,10 +55,12 @@ def warm_trials(folder: Path) -> dict[str, float]:
 
     settle_in()
     loaded = {}
+    alone: dict[str, Any] = {"one_process": True, "keeps_checkpoints": False, "target": None}
+    alone |= {"thresholds": None, "allow_code": False}
     for steps in (_SHORT, _LONG):
         study = load_study(STUDY, [f"set.run.steps={steps}", f"repeats={_PAIRS + 1}"])
         made = StudyFolder.make(study, folder / str(steps))
-        loaded[steps] = [Order(trial, made, study.study.base, True, False, None, False) for trial in study.trials]
+        loaded[steps] = [Order(trial, made, study.study.base, **alone) for trial in study.trials]
     used: dict[int, list[float]] = {_SHORT: [], _LONG: []}
     for pair in range(_PAIRS + 1):
         for steps, orders in loaded.items():

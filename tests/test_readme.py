@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shlex
@@ -144,6 +145,15 @@ def off_target(names: set[str], allowed: float) -> set[str]:
     return {name for name, ratio in ratios.items() if abs(ratio - 1) > allowed}
 
 
+def of_study(name: str, column: str, stages: str, variant: str) -> float:
+    """A figure of the committed report of a study, at one of its points."""
+    with (ROOT / f"docs/studies/{name}/tables/points.csv").open(encoding="utf-8") as file:
+        (found,) = (
+            row[column] for row in csv.DictReader(file) if (row["pipeline.stages"], row["variant"]) == (stages, variant)
+        )
+    return float(found)
+
+
 def test_the_figures_are_the_measured_ones() -> None:
     def figure(pattern: str) -> float:
         (found,) = re.findall(pattern, re.sub(r"\s+", " ", README))
@@ -155,6 +165,12 @@ def test_the_figures_are_the_measured_ones() -> None:
         r"two threads of one process \| ([\d.]+) \|": (streamed["over_two_threads"], 2),
         r"([\d.]+) times as fast as an even one": (median(result("uneven")["over_uniform"]), 1),
         r"takes ([\d.]+) times as long as a plain Ray script": (result("start")["over_plain"], 2),
+        r"speed-up of ([\d.]+) on two stages": (of_study("strong_scaling", "speed_up", "2", "al_streamed"), 2),
+        r"streamed, and ([\d.]+) by naive": (of_study("strong_scaling", "speed_up", "2", "bp_naive"), 2),
+        r"an efficiency of ([\d.]+) on 16": (
+            of_study("strong_scaling_sleeping", "efficiency", "16", "al_streamed"),
+            2,
+        ),
         r"an epoch is then ([\d.]+) times as fast": (result("balance")["faster"], 1),
         r"plain DDP script \(([\d.]+) times\)": (replicas["over_plain_ddp"], 2),
         r"TorchTrainer \(([\d.]+) times": (replicas["over_ray_train"], 2),
