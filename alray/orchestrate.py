@@ -17,7 +17,8 @@ from alray.run.engines import Engine, engine, engine_name
 from alray.run.options import Finished, Options
 from alray.spec.loading import LoadedSpec, load_spec
 from alray.spec.step_ranges import require_steps
-from alray.store import make_run_dir, mark, writing_to
+from alray.storage.location import Location, local_copy
+from alray.store import make_run_dir, writing_to
 from alray.user_code import UserCode
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def run_spec(
 
 
 def resume_run(
-    run_dir: Path,
+    run_dir: Location,
     overrides: list[str],
     options: Options,
     observer: Observer,
@@ -66,9 +67,8 @@ def resume_run(
     resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
     with closing(engine(resumed.spec, options.inline, options.address, observer.note)) as made:
         observer.doing("opening the data")
-        code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
-        trained = resumed.manifest is not None
-        planner = Planner.open(resumed.spec, code, note=observer.note, trained=trained, here=options.inline)
+        code = UserCode(local_copy(resumed.run_dir / "code"), allow_elsewhere=options.allow_code)
+        planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.trained, here=options.inline)
         require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
         if summary := resumed.finished(planner.workload.total_steps, observer.note):
             return Finished(summary, None)
@@ -89,13 +89,13 @@ def _planner(loaded: LoadedSpec, allow_code: bool, observer: Observer, **given: 
     from alray.run.planning import Planner
 
     observer.doing("opening the data")
-    code = UserCode(loaded.file.resolve().parent, allow_elsewhere=allow_code)
+    code = UserCode(loaded.folder, allow_elsewhere=allow_code)
     return Planner.open(loaded.spec, code, note=observer.note, **given)
 
 
 def _run(
     planner: Planner,
-    run_dir: Path,
+    run_dir: Location,
     resumed: Resumed | None,
     made: Engine,
     options: Options,
@@ -113,8 +113,7 @@ def _run(
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
     name, surroundings = engine_name(spec, inline=inline), environment(workload.device)
     describe_run(run_dir, workload, {**surroundings, "engine": name})
-    mark(run_dir, made.run_token)
-    made.require_run_dir(run_dir)
+    made.mark_run_dir(run_dir)
     observer.doing("measuring the components")
     costs = planner.costs(probe=True, one_process=inline, wait_until_quiet=made.wait_until_ready, study=options.study)
     plan = planner.plan(costs, one_process=inline, note=observer.note)

@@ -42,6 +42,7 @@ ON_RAY = (
     "tests/gpu/test_on_ray.py",
     "tests/cluster/test_jobs.py",
     "tests/cluster/test_three_hosts.py",
+    "tests/storage/test_runs.py",
 )
 TIMED = (
     "tests/channel/test_host_barrier.py",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +10,7 @@ import typer
 from alray.cli.terminal import INTERRUPTED, AllowCode, Events, Json, Overrides, RunDir, SpecFile, Terminal, terminal
 from alray.errors import RequestError
 from alray.spec.step_ranges import parse_steps
+from alray.storage.location import location_of
 
 if TYPE_CHECKING:
     from alray.cli.interrupts import Interrupts
@@ -41,8 +41,10 @@ def run(
     *,
     inline: Inline = False,
     run_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="The run folder, new or empty.  [default: runs/<name>-<time>]"),
+        str | None,
+        typer.Option(
+            metavar="DIR", help="The run folder, new or empty, or a URL: s3://...  [default: runs/<name>-<time>]"
+        ),
     ] = None,
     address: Address = None,
     profile: Profile = None,
@@ -64,7 +66,8 @@ def run(
             display.doing(f"reading {spec}")
             from alray.orchestrate import Options, run_spec
 
-            options = Options(inline=inline, address=address, run_dir=run_dir, allow_code=allow_code, profile=steps)
+            folder = location_of(run_dir) if run_dir is not None else None
+            options = Options(inline=inline, address=address, run_dir=folder, allow_code=allow_code, profile=steps)
             return run_spec(spec, given, options, display, interrupts)
 
         _watch(streams, go)
@@ -87,8 +90,8 @@ def resume(
 
     The number of stages, the partition and the number of epochs may change.
     """
-    given = overrides or []
-    with terminal(as_json=json, spec=run_dir / "spec.yaml", overrides=given) as streams:
+    given, folder = overrides or [], location_of(run_dir)
+    with terminal(as_json=json, spec=folder / "spec.yaml", overrides=given) as streams:
         _refuse_both(inline, address)
         steps = parse_steps(profile) if profile is not None else ()
 
@@ -97,7 +100,7 @@ def resume(
             from alray.orchestrate import Options, resume_run
 
             options = Options(inline=inline, address=address, allow_code=allow_code, profile=steps)
-            return resume_run(run_dir, given, options, display, interrupts, allow_change=allow_change)
+            return resume_run(folder, given, options, display, interrupts, allow_change=allow_change)
 
         _watch(streams, go)
 

@@ -18,6 +18,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from alray.errors import AlrayError, Problem, RequestError, SpecError
+from alray.storage.location import Location, location_of
 from alray.system_errors import from_system
 
 INTERRUPTED = 130  # exit code
@@ -34,7 +35,10 @@ Overrides = Annotated[
     ),
 ]
 
-RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
+RunDir = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run folder, or its URL on object storage.", show_default=False)
+]
+"""Typer cannot read a `Location`: each command makes one of this text."""
 
 AllowCode = Annotated[
     bool, typer.Option("--allow-code", help="Also load `python:` code from outside the folder of the spec.")
@@ -119,7 +123,7 @@ class Terminal:
 
 @contextmanager
 def terminal(
-    *, as_json: bool, as_events: bool = False, spec: Path | None = None, overrides: Sequence[str] = ()
+    *, as_json: bool, as_events: bool = False, spec: Location | None = None, overrides: Sequence[str] = ()
 ) -> Iterator[Terminal]:
     """The streams of one command. An error in the block is printed, and its exit code becomes that of the command.
 
@@ -145,7 +149,7 @@ def terminal(
 
 
 @contextmanager
-def writing(file: Path) -> Iterator[None]:
+def writing(file: Location) -> Iterator[None]:
     """Raise a RequestError that names the file if the block cannot write it."""
     try:
         yield
@@ -155,7 +159,7 @@ def writing(file: Path) -> Iterator[None]:
         ) from error
 
 
-def place_of(key: str, spec: Path, overrides: Sequence[str]) -> tuple[str, int | None]:
+def place_of(key: str, spec: Location, overrides: Sequence[str]) -> tuple[str, int | None]:
     """The file (or `command line`) and the line of a key, or of the nearest section around it.
 
     key: as messages print it, such as `model.components[2].channels`. The line is None if it is not known.
@@ -172,9 +176,11 @@ def place_of(key: str, spec: Path, overrides: Sequence[str]) -> tuple[str, int |
     return place.file, place.line
 
 
-def shown(path: str | Path) -> str:
+def shown(path: str | Location) -> str:
     """A path relative to the current folder if it lies in it, otherwise unchanged."""
-    path = Path(path)
+    path = location_of(path)
+    if not isinstance(path, Path):
+        return str(path)
     try:
         here = Path.cwd()
     except FileNotFoundError:  # the current folder was deleted: that of a job, once its run has let go of the cluster
@@ -216,7 +222,7 @@ def _writes_to(stream: TextIO, descriptor: int) -> bool:
         return False
 
 
-def placed(problem: Problem, spec: Path | None, overrides: Sequence[str] = ()) -> Problem:
+def placed(problem: Problem, spec: Location | None, overrides: Sequence[str] = ()) -> Problem:
     """Return the problem with the place of its key in the spec, if it names a key but no place."""
     if spec is None or problem.file is not None or problem.key is None or problem.key.startswith("-"):
         return problem

@@ -6,7 +6,9 @@ import gc
 import os
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 import psutil
 import ray
@@ -26,6 +28,7 @@ from alray.stage.loop import StageLoop
 from alray.stage.ports import Ports
 from alray.stage.profiler import prepare_recording, profiling
 from alray.stage.telemetry import StageStatus
+from alray.storage.appended import opened_log
 from alray.store import is_marked
 
 _SWITCH_S = 2.0e-4
@@ -103,7 +106,10 @@ class StageActor:
 
     def _run(self, meeting: Meeting) -> None:
         assignment = self._assignment
-        self._redirect_output()
+        with opened_log(assignment.run_dir / "logs" / f"stage-{assignment.stage}.log") as log, _output_to(log):
+            self._run_stage(assignment, meeting)
+
+    def _run_stage(self, assignment: Assignment, meeting: Meeting) -> None:
         spec = assignment.spec
         device = own_device(assignment)
         devices.settle(spec.resources.threads, spec.run.deterministic, device)
@@ -153,13 +159,19 @@ class StageActor:
         for _ in loop.run():
             pass
 
-    def _redirect_output(self) -> None:
-        """Write to the run folder what this process and a user's code print."""
-        logs = self._assignment.run_dir / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
-        log = os.open(logs / f"stage-{self._assignment.stage}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.close(log)
+
+@contextmanager
+def _output_to(log: int) -> Iterator[None]:
+    """Write to a log what this process and a user's code print, also after the block; in the block all of it."""
+    _flush()
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    try:
+        yield
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from alray.errors import PlanError, RequestError, StageError
+from alray.storage.location import Location
 
 Bundle = dict[str, float]
 
@@ -229,11 +229,11 @@ def _resources(labels: Mapping[str, str] | None) -> list[Bundle]:
     return [node.resources for node in living_nodes(labels)]
 
 
-def not_shared(whose: str, host: str, run_dir: Path) -> PlanError:
+def not_shared(whose: str, host: str, run_dir: Location) -> PlanError:
     """The error for a stage on a node that does not see the run folder."""
     return PlanError(
         f"{whose} is on {host}, which does not see the run folder {run_dir}",
-        mend="put the run folder on storage that all nodes share, with --run-dir",
+        mend="give a --run-dir on storage that all nodes share, or on object storage, such as s3://bucket/run",
     )
 
 

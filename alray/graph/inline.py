@@ -24,6 +24,7 @@ from alray.stage.loop import StageLoop
 from alray.stage.ports import Ports
 from alray.stage.profiler import Profiler, prepare_recording, profiling
 from alray.stage.telemetry import StageStatus
+from alray.storage.appended import opened_log
 
 _GROUP_S = 300.0  # a backstop: replicas in one process cannot lose each other
 _IDLE_ROUNDS = 10_000
@@ -72,11 +73,10 @@ class InlineGraph(Graph):
 
     def _run(self) -> None:
         first = self._assignments[0]
-        logs = first.run_dir / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             # What a user's code prints goes to the log, as where each stage is a process.
-            log = (logs / "stage-0.log").open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
+            descriptor = stack.enter_context(opened_log(first.run_dir / "logs" / "stage-0.log"))
+            log = os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
             stack.enter_context(log)
             stack.enter_context(redirect_stdout(log))
             stack.enter_context(redirect_stderr(log))

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -25,6 +24,7 @@ from alray.errors import StageError
 from alray.graph.arrange import arrange
 from alray.graph.cluster import Bundle, living_nodes, not_shared, wait_for_room
 from alray.graph.links import on_node
+from alray.storage.location import Location
 from alray.store import is_marked
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Placement:
         """Number of processors of all nodes that bundles lie on."""
         return sum(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["NodeID"] in self.nodes)
 
-    def require_run_dir(self, run_dir: Path, token: str, stages: int) -> None:
+    def require_run_dir(self, run_dir: Location, token: str, stages: int) -> None:
         """Raise PlanError if a bundle lies on a node that does not see the run folder, in which `token` is.
 
         stages: of each replica.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alray.plan.plan import Plan
 from alray.records import EngineName, Record, Status, Summary, replace_file
 from alray.report.folder import read_run
 from alray.report.summary import write_summary
+from alray.storage.location import Location, kept_at
 
 if TYPE_CHECKING:
     from alray.stage.workload import Workload
@@ -19,7 +19,14 @@ _PAGE = "report.html"
 
 
 def conclude(
-    run_dir: Path, workload: Workload, plan: Plan, status: Status, engine: EngineName, *, duration_s: float, pages: bool
+    run_dir: Location,
+    workload: Workload,
+    plan: Plan,
+    status: Status,
+    engine: EngineName,
+    *,
+    duration_s: float,
+    pages: bool,
 ) -> Summary:
     """Write `summary.json` of a run that ended, and its report if `pages`; return the summary.
 
@@ -33,7 +40,7 @@ def conclude(
 
 
 @contextmanager
-def pages_of(run_dir: Path, *, wanted: bool) -> Iterator[Sequence[Callable[[Record], None]]]:
+def pages_of(run_dir: Location, *, wanted: bool) -> Iterator[Sequence[Callable[[Record], None]]]:
     """What is written while a run goes on, as observers of its records: `tensorboard/`. It is complete with the block.
 
     wanted: whether the run shall have pages at all.
@@ -43,11 +50,11 @@ def pages_of(run_dir: Path, *, wanted: bool) -> Iterator[Sequence[Callable[[Reco
         return
     from alray.report.tensorboard import TensorBoard
 
-    with closing(TensorBoard(run_dir / "tensorboard")) as board:
+    with kept_at(run_dir / "tensorboard") as folder, closing(TensorBoard(folder)) as board:
         yield (board.take,)
 
 
-def make_report(run_dir: Path) -> Path:
+def make_report(run_dir: Location) -> Location:
     """Write the report of a run into its folder and return the path of `report.html`.
 
     An earlier report is replaced. The run may still be going on, or it may have been interrupted or failed; figures

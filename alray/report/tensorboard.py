@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from alray.records import EvaluationRecord, EventRecord, PlanRecord, Record, StageRecord, StepRecord, Thinning
+from alray.storage.location import Location, kept_at
 
 if TYPE_CHECKING:
     from tensorboardX.event_file_writer import EventsWriter
@@ -115,13 +117,12 @@ class TensorBoard:
         self._points.clear()
 
 
-def write_tensorboard(records: Sequence[Record], directory: Path) -> None:
+def write_tensorboard(records: Sequence[Record], directory: Location) -> None:
     """Write the event file of a run that wrote none while it went on. records: those without lost work."""
     if not any(directory.glob(_EVENT_FILES)):
-        board = TensorBoard(directory)
-        for record in records:
-            board.take(record)
-        board.close()
+        with kept_at(directory) as folder, closing(TensorBoard(folder)) as board:
+            for record in records:
+                board.take(record)
 
 
 def _of_step(record: StepRecord) -> Iterator[_Scalar]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from alray.errors import AlrayError, RunError, StageError
@@ -17,6 +16,8 @@ from alray.run.recorder import Recorder
 from alray.stage.assignment import Assignment, Start, start_from
 from alray.stage.telemetry import StageStatus
 from alray.stage.workload import Workload
+from alray.storage.appended import appending
+from alray.storage.location import Location
 from alray.store import latest_manifest, require_kept
 
 POLL_S = 0.4
@@ -67,7 +68,7 @@ class Driver:
     replan: is called after a failure; it returns the plan for what is left of the cluster.
     """
 
-    run_dir: Path
+    run_dir: Location
     plan: Plan
     total_steps: int
     max_failures: int
@@ -164,12 +165,12 @@ class Driver:
         if verdict.detail and verdict.stage is not None:
             log = self.run_dir / "logs" / f"stage-{verdict.stage}.log"
             log.parent.mkdir(exist_ok=True)
-            with log.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            with appending(log) as file:
                 file.write(verdict.detail)
 
 
 def assignments(
-    workload: Workload, plan: Plan, start: Start, run_dir: Path, started_wall_s: float, profile: tuple[range, ...]
+    workload: Workload, plan: Plan, start: Start, run_dir: Location, started_wall_s: float, profile: tuple[range, ...]
 ) -> list[Assignment]:
     """The assignment of every stage, replica by replica.
 

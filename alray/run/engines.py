@@ -20,7 +20,8 @@ from alray.plan.plan import Plan
 from alray.records import EngineName
 from alray.run.ray_start import require_ray_can_start
 from alray.spec.models import Spec
-from alray.store import new_token
+from alray.storage.location import Location
+from alray.store import mark, new_token
 
 if TYPE_CHECKING:
     from alray.graph.cluster import Bundle
@@ -82,8 +83,9 @@ class Engine(ABC):
         Raises what went wrong in the background.
         """
 
-    def require_run_dir(self, run_dir: Path) -> None:  # noqa: B027 - all stages may be on this machine
-        """Raise PlanError if a node of a stage does not see the run folder, in which `run_token` is already."""
+    def mark_run_dir(self, run_dir: Location) -> None:
+        """Write `run_token` into the run folder. Raise PlanError if a node of a stage does not see it."""
+        mark(run_dir, self.run_token)
 
     @abstractmethod
     def graph(self, plan: Plan) -> Graph:
@@ -197,8 +199,9 @@ class RayEngine(ClusterEngine):
         if self._begun is not None:
             self._begun.wait_until_loaded()
 
-    def require_run_dir(self, run_dir: Path) -> None:
+    def mark_run_dir(self, run_dir: Location) -> None:
         """It takes the room for the stages, so that only their nodes have to see the folder."""
+        super().mark_run_dir(run_dir)
         if not self._attaches:
             return
         self._connected.result()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from alray.errors import AlrayError
 from alray.records import Summary
+from alray.storage.location import Location
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Options:
 
     inline: bool = False  # run every stage in this process, without Ray
     address: str | None = None  # the Ray cluster to attach to; None: start one for this run
-    run_dir: Path | None = None  # None: runs/<name>-<time>
+    run_dir: Location | None = None  # None: runs/<name>-<time>
     allow_code: bool = False  # load the user's classes from outside the spec's folder too
     profile: tuple[range, ...] = ()  # mini-batches to trace with torch.profiler, counted from 1
     pages: bool = True  # end with the HTML page, timeline and TensorBoard files; `alray report` makes them later

@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from alray.errors import printable
-from alray.records import write_json
+from alray.records import replace_file, write_json
 from alray.run.micro_batches import as_kept
 from alray.spec.loading import dump_spec
 from alray.stage.workload import Workload
+from alray.storage.location import Location
 
 _GIT_S = 5.0  # in a large repository git may take longer
 
 
-def describe_run(run_dir: Path, workload: Workload, surroundings: dict[str, Any]) -> None:
+def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, Any]) -> None:
     """Write `spec.yaml` and `environment.json`. surroundings: the machine and the engine."""
-    (run_dir / "spec.yaml").write_text(dump_spec(as_kept(workload.spec)), encoding="utf-8")
+    replace_file(run_dir / "spec.yaml", dump_spec(as_kept(workload.spec)))
     origin = {
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "host": platform.node(),

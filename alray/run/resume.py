@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -21,6 +20,7 @@ from alray.spec.models import Spec
 from alray.spec.replicas import AverageEvery
 from alray.spec.section import counted
 from alray.stage.assignment import Start, start_from
+from alray.storage.location import Location
 from alray.store import latest_manifest, require_run_dir
 
 _FREE = (
@@ -45,14 +45,18 @@ _SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
 class Resumed:
     """A run folder to go on with: its spec `before`, and its spec with the overrides of the resume."""
 
-    run_dir: Path
+    run_dir: Location
     before: Spec
     spec: Spec
     manifest: dict[str, Any] | None
     """Manifest of the last checkpoint; None if there is none yet."""
 
+    @property
+    def trained(self) -> bool:
+        return self.manifest is not None
+
     @classmethod
-    def open(cls, run_dir: Path, overrides: list[str], *, allow_change: bool) -> Resumed:
+    def open(cls, run_dir: Location, overrides: list[str], *, allow_change: bool) -> Resumed:
         """Raises CheckpointError if this is no run folder, and SpecError if an override changes the mathematics of the
         run and `allow_change` is not set."""
         run_dir = require_run_dir(run_dir)
@@ -137,7 +141,7 @@ def _layout(spec: Spec, partition: Sequence[int]) -> str:
     return f"`{spec.schedule}`, partition {list(partition)}" if len(partition) > 1 else "one stage"
 
 
-def _with_overrides(file: Path, overrides: list[str], before: Spec) -> Spec:
+def _with_overrides(file: Location, overrides: list[str], before: Spec) -> Spec:
     """The spec with these overrides. Mini-batches that are cut stay cut as in `before`, whatever the number of stages,
     unless the overrides say otherwise or the layout they ask for cannot have as many micro-batches.
 
@@ -155,7 +159,7 @@ def _with_overrides(file: Path, overrides: list[str], before: Spec) -> Spec:
     return load_spec(file, [f"{_MICRO_BATCHES}=null", *overrides]).spec
 
 
-def _refuse_changes(before: Spec, after: Spec, run_dir: Path) -> None:
+def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
     """Raise SpecError if the two specs do not compute the same."""
     changes = [
         _change(key, old, new)

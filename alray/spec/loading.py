@@ -18,6 +18,7 @@ from alray.spec.partial import parse_spec
 from alray.spec.places import Places
 from alray.spec.section import describe
 from alray.spec.yaml_text import Parsed, parse_yaml, write_yaml
+from alray.storage.location import Location, location_of
 
 
 @dataclass(frozen=True)
@@ -25,19 +26,25 @@ class LoadedSpec:
     """A spec, its file, its keys as they were given and where, and notes for the user about what overrides removed."""
 
     spec: Spec
-    file: Path
+    file: Location
     given: dict[str, Any]
     places: Places
     notes: list[str]
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the file, which is on a disk: only the spec in a run folder may be on object storage."""
+        assert isinstance(self.file, Path)
+        return self.file.resolve().parent
 
-def load_spec(path: str | Path, overrides: Sequence[str] = (), *, also: Sequence[Check] = ()) -> LoadedSpec:
+
+def load_spec(path: str | Location, overrides: Sequence[str] = (), *, also: Sequence[Check] = ()) -> LoadedSpec:
     """Read the spec at `path`, apply `key.sub=value` overrides and check everything.
 
     Relative paths in the spec and in overrides are taken from the folder of the file and become absolute. also: further
     checks. Raises SpecError with all problems, each with file, line, key and mend. A syntax error of YAML hides others.
     """
-    file = Path(path)
+    file = location_of(path)
     parsed = read_document(path)
     places = parsed.places
     if "study" in parsed.value:
@@ -50,7 +57,7 @@ def load_spec(path: str | Path, overrides: Sequence[str] = (), *, also: Sequence
         )
     document = spelled_out(parsed.value)
     applied = apply_overrides(document, overrides, places)
-    spec, errors = parse_spec(document, file.resolve().parent, parsed.problems)
+    spec, errors = parse_spec(document, _directory(file), parsed.problems)
     found = check_spec(spec, places, (*CHECKS, *also))
     problems = in_order([*parsed.problems.values(), *problems_of(errors, places), *found, *applied.problems])
     if problems:
@@ -65,7 +72,12 @@ def dump_spec(spec: Spec) -> str:
     return write_yaml(spec.model_dump(mode="json"))
 
 
-def _text(file: Path) -> str:
+def _directory(file: Location) -> Path | None:
+    """Where relative paths of a spec are taken from; None on object storage, where all paths are absolute."""
+    return file.resolve().parent if isinstance(file, Path) else None
+
+
+def _text(file: Location) -> str:
     if file.is_dir():
         raise SpecError("this is a folder", mend="give a spec file", file=str(file))
     try:
@@ -83,9 +95,9 @@ def _text(file: Path) -> str:
         raise SpecError("this is not UTF-8 text", mend="give a spec file", file=str(file), line=line) from error
 
 
-def read_document(path: str | Path) -> Parsed:
+def read_document(path: str | Location) -> Parsed:
     """The keys of a spec file as they are written. Raises SpecError if the file has none."""
-    parsed = parse_yaml(_text(Path(path)), str(path))
+    parsed = parse_yaml(_text(location_of(path)), str(path))
     document, file = parsed.value, parsed.places.file
     mend = "write an example spec with `alray init`"
     if document is None:

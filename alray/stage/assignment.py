@@ -12,6 +12,7 @@ from alray.records import Standing
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 from alray.stage.workload import DataFacts
+from alray.storage.location import Location
 from alray.store import checkpoint_folder, standing_of
 from alray.user_code import UserCode
 
@@ -21,7 +22,7 @@ class Start:
     """Where a run begins or goes on: after `step` mini-batches, from a checkpoint whose files have these hashes."""
 
     step: int = 0
-    folder: Path | None = None
+    folder: Location | None = None
     hashes: tuple[tuple[str, str], ...] = ()
     shares: tuple[int, ...] = ()
     """Samples of a mini-batch each replica takes from here on, where they are dealt anew as the run goes."""
@@ -47,7 +48,7 @@ class Assignment:
     total_steps: int
     stage: int
     replica: int
-    run_dir: Path
+    run_dir: Location
     code_root: Path
     allow_code: bool
     started_wall_s: float
@@ -72,11 +73,11 @@ class Assignment:
         return self.plan.shares or (self.spec.data.batch_size,)
 
     @property
-    def checkpoints(self) -> Path:
+    def checkpoints(self) -> Location:
         return self.run_dir / "checkpoints"
 
     @property
-    def trace(self) -> Path:
+    def trace(self) -> Location:
         """The file for the traces of `profile`. The stages of one process share that of the first."""
         stage = f"stage-{self.stage}.json"
         return self.run_dir / "profile" / (f"replica-{self.replica}-{stage}" if self.replica else stage)
@@ -119,7 +120,7 @@ class Assignment:
         }
 
 
-def start_from(run_dir: Path, manifest: dict[str, Any]) -> Start:
+def start_from(run_dir: Location, manifest: dict[str, Any]) -> Start:
     """The start a checkpoint's manifest describes."""
     return Start(
         step=manifest["step"],
