@@ -213,6 +213,7 @@ def test_report_is_made_again(alray: Callable[..., Any], ended: Path, tmp_path: 
     assert answer["report"] == str(run_dir / "report.html")
     assert [row["stage"] for row in answer["single_step"]["rows"]] == [0, 1, None]
     assert (run_dir / "report.html").is_file()
+    assert (run_dir / "figures/schedule.svg").is_file() and (run_dir / "tables/single_step.md").is_file()
     shown = [line.rstrip() for line in alray("report", run_dir).out.splitlines()]
     table, _, meanings = "\n".join(shown).partition("\n\n")
     assert [line for line in table.splitlines() if line.startswith("st")] == ["stage 0", "stage 1", "step"]
