@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 export RAY_USAGE_STATS_ENABLED := 0
 export RAY_AUTH_MODE := disabled
 
-.PHONY: quickstart test test-all cluster-test install lint types floors unit unit-all gpu bench schedules all-reduce replicas accuracy studies clean
+.PHONY: quickstart test test-all page-test screenshots cluster-test install lint types floors unit unit-all gpu bench schedules all-reduce replicas accuracy studies clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -47,6 +47,14 @@ unit: $(INSTALLED)
 # With the tests marked `full`: whole grids, of which `unit` takes a part.
 unit-all: $(INSTALLED)
 	$(PYTEST) -m ""
+
+# Pages in Chromium, which the distribution has: apt-get install chromium. Without it the tests are skipped.
+page-test: $(INSTALLED)
+	$(BIN)/python -m pytest -q -m full tests/report/test_in_browser.py
+
+# The pictures of pages in docs/pages.
+screenshots: $(INSTALLED)
+	$(BIN)/python -m benchmarks.screenshots
 
 # On a real cluster of two nodes with a dashboard and a token, which the test starts: about three minutes.
 cluster-test: $(INSTALLED)

@@ -97,7 +97,7 @@ def run_table(comparison: Comparison) -> Table:
         "duration",
     )
     return Table(
-        (*head, "failure"),
+        (*head, "failure", "git commit", "SHA-256 of the weights"),
         tuple(
             (
                 printable(str(run.folder.path)),
@@ -111,6 +111,8 @@ def run_table(comparison: Comparison) -> Table:
                 accuracy(run.accuracy("test")),
                 seconds(run.duration_s),
                 run.figures.failures[-1].message if run.figures.failures else "",
+                ((run.folder.environment or {}).get("git") or {}).get("commit", ""),
+                (run.folder.summary.weights_sha256 if run.folder.summary else None) or "",
             )
             for group in comparison.groups
             for run in group.runs

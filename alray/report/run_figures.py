@@ -196,10 +196,8 @@ FIGURES: tuple[Show[RunFolder], ...] = (network, losses, accuracy, schedule, uti
 
 
 def _devices(run: RunFolder) -> list[str]:
-    """Where each stage of replica 0 is: its node, or the host of the run."""
-    if run.plan.nodes:
-        return list(run.plan.nodes[: run.plan.stages])
-    return [str((run.environment or {}).get("host") or run.plan.costs.device)] * run.plan.stages
+    """Where each stage of replica 0 is: its node; where there is only one, the kind of its device."""
+    return list(run.plan.nodes[: run.plan.stages]) or [run.plan.costs.device] * run.plan.stages
 
 
 def _components(plan: Plan, stage: int, lane: str) -> Iterator[dict[str, Any]]:

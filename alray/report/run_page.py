@@ -114,7 +114,7 @@ def _reproduce(run: RunFolder) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     environment = run.environment or {}
     if command := environment.get("command"):
-        found.append(("command", shlex.join([Path(command[0]).name, *command[1:]])))
+        found.append(("command", shlex.join(["alray", *command[1:]])))
     git = environment.get("git")
     if git is not None:
         found.append(("git commit", git["commit"] + (", with changes that are not committed" if git["dirty"] else "")))

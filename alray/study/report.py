@@ -14,7 +14,7 @@ from alray.report.table import Table
 from alray.spec.study.loading import dump_study
 from alray.study.figures import exhibits_of, warnings_of
 from alray.study.folder import MARKDOWN, REPORT, SUMMARY, StudyFolder
-from alray.study.markdown import markdown_of
+from alray.study.markdown import made_with, markdown_of
 from alray.study.records import StudySummary
 from alray.study.results import Results
 from alray.study.table import csv_of, table_of, trials_table
@@ -71,6 +71,7 @@ def _page(results: Results, summary: StudySummary, table: Table, exhibits: Seque
         version=__version__,
         study=results.study,
         spec=dump_study(results.study),
+        made_with=made_with(results),
         summary=summary,
         table=table,
         trials=trials_table(results.records),
