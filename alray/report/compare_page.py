@@ -23,7 +23,7 @@ from alray.report.compare_tables import (
     run_table,
     step_table,
 )
-from alray.report.drawing import MEASURED, Curves, Scale, colours_of
+from alray.report.drawing import MEASURED, PLAIN, Curves, Scale, colours_of
 from alray.report.figure import Exhibit, Figure, Show, exhibits_of
 from alray.report.html import render_page
 
@@ -55,7 +55,11 @@ def training(comparison: Comparison) -> Exhibit:
         _curves(
             f"accuracy_by_{axis}",
             f"{split.capitalize()} accuracy against {axis}",
-            Curves(Scale(axis, label, form="~s", from_zero=True), Scale("accuracy", f"{split} accuracy"), ()),
+            Curves(
+                Scale(axis, label, form="~s" if axis == "samples" else PLAIN, from_zero=True),
+                Scale("accuracy", f"{split} accuracy"),
+                (),
+            ),
             rows,
         )
         for axis, (label, _) in AXES.items()

@@ -20,6 +20,9 @@ MEASURED, PREDICTED, IDEAL, PUBLISHED = "measured", "predicted", "ideal", "publi
 BEYOND = "not reached"
 """The mark of a value that is larger than what is drawn: an open triangle, on no line."""
 
+PLAIN = ",.10~g"
+"""How d3 writes numbers of any size without a power of ten."""
+
 _DASHES = {
     MEASURED: "",
     PREDICTED: "6 4",
@@ -28,6 +31,9 @@ _DASHES = {
     "square-root rule": "2 3",
     PUBLISHED: "10 3 2 3",
 }
+_PATTERNS = ("", "6 4", "2 3", "10 3 2 3")
+"""Dashes of series that have the same colour."""
+_NUM_COLOURS = 8
 _SHAPES = ("circle", "square", "diamond", "cross", "triangle-down", "triangle-right")
 
 
@@ -88,8 +94,16 @@ class Curves:
 
     @property
     def _styles(self) -> dict[str, str]:
-        dashes = {kind: _DASHES[kind] for kind in self.kinds} if len(self.kinds) > 1 else {}
-        return dashes | self._shapes
+        if len(self.kinds) > 1:
+            return {kind: _DASHES[kind] for kind in self.kinds} | self._shapes
+        return self._patterns | self._shapes
+
+    @property
+    def _patterns(self) -> dict[str, str]:
+        """The dashes of each series where there are more of them than colours."""
+        if len(self.series) <= _NUM_COLOURS or not self.joined:
+            return {}
+        return {each.label: _PATTERNS[place // _NUM_COLOURS % 4] for place, each in enumerate(self.series)}
 
     @property
     def _shapes(self) -> dict[str, str]:
@@ -107,12 +121,15 @@ class Curves:
         detail = [{"field": name, "type": "nominal"} for name in dict.fromkeys((self.each, "series"))]
         encoding = {**self._placed(), "detail": detail}
         if len(self.kinds) > 1:
-            patterns = [[int(each) for each in _DASHES[kind].split()] or [1, 0] for kind in self.kinds]
+            patterns = [_dashes(_DASHES[kind]) for kind in self.kinds]
             widths = [2 if kind == MEASURED else 1.3 for kind in self.kinds]
             dashes, thick = ({"domain": list(self.kinds), "range": each} for each in (patterns, widths))
             of = {"field": "kind", "title": None}
             encoding["strokeDash"] = {**of, "type": "nominal", "scale": dashes, "legend": _legend(self.kinds)}
             encoding["strokeWidth"] = {**of, "type": "ordinal", "scale": thick, "legend": None}
+        elif self._patterns:
+            scale = {"domain": list(self._patterns), "range": [_dashes(each) for each in self._patterns.values()]}
+            encoding["strokeDash"] = {**encoding["color"], "scale": scale}
         return [{"transform": [{"filter": f"datum.mark !== '{BEYOND}'"}], "mark": "line", "encoding": encoding}]
 
     def _error_bars(self) -> list[dict[str, Any]]:
@@ -201,8 +218,8 @@ def heat_map(x: Scale, y: Scale, value: str, tells: Mapping[str, str], middle: f
 
 
 def colours_of(labels: Sequence[str]) -> tuple[Series, ...]:
-    """A series for each label, in the colours of page.css. After eight series they are used again."""
-    return tuple(Series(label, f"--c{place % 8}") for place, label in enumerate(labels))
+    """A series for each label, in the colours of page.css. After eight series they are used again, with dashes."""
+    return tuple(Series(label, f"--c{place % _NUM_COLOURS}") for place, label in enumerate(labels))
 
 
 def error_bar(spread: Spread) -> dict[str, float]:
@@ -218,6 +235,10 @@ def tell(name: str, title: str, form: str = "") -> dict[str, Any]:
     """A field as a line of the text that appears at the pointer. form: of a number, as d3 writes it."""
     kind = {"type": "quantitative", "format": form} if form else {"type": "nominal"}
     return {"field": name, "title": title, **kind}
+
+
+def _dashes(pattern: str) -> list[int]:
+    return [int(each) for each in pattern.split()] or [1, 0]
 
 
 def _legend(entries: Sequence[Any]) -> dict[str, Any] | None:

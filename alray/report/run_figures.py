@@ -9,7 +9,7 @@ from typing import Any
 from alray.plan.plan import Plan
 from alray.records import EvaluationRecord, StageRecord, StepRecord
 from alray.report.attempts import timed_records
-from alray.report.drawing import MEASURED, Curves, Scale, colour_of, colours_of, hiding, tell, zoom
+from alray.report.drawing import MEASURED, PLAIN, Curves, Scale, colour_of, colours_of, hiding, tell, zoom
 from alray.report.figure import DATA, Exhibit, Figure, Series, Show
 from alray.report.folder import RunFolder
 from alray.report.lanes import View, steady, whole
@@ -25,7 +25,7 @@ from alray.stage.clock import WARM_UP_STEPS
 _FIRST_SHOWN = 6  # mini-batches of the schedule that a page shows at first
 _MOST_SLOTS = 2500  # of the schedule, predicted and measured
 _MOST_POINTS = 2000  # of all curves of a figure together
-_STEPS = Scale("step", "mini-batches completed", form="~s", from_zero=True)
+_STEPS = Scale("step", "mini-batches completed", form=PLAIN, from_zero=True)
 _PARTS = {
     "data": "--data",
     "forward": "--forward",
@@ -91,11 +91,13 @@ def losses(run: RunFolder) -> Exhibit:
 def accuracy(run: RunFolder) -> Exhibit:
     """Accuracy at every evaluation: of the whole network on each set, and of the route of each depth. A route of depth
     n uses the first n components only. The table has those of the last evaluation. Training accuracy is measured
-    without augmentation. Source: records.jsonl."""
+    without augmentation. Of very many evaluations only some are drawn. Source: records.jsonl."""
     evaluations = [record for record in run.kept if isinstance(record, EvaluationRecord)]
     if not evaluations:
         return Exhibit("Accuracy", findings=("The run made no evaluation.",))
     last = evaluations[-1]
+    every = run_length(len(evaluations), _MOST_POINTS // max(3, len(last.per_depth)))
+    evaluations = evaluations[(len(evaluations) - 1) % every :: every]  # the last one is among them
     figures = []
     sets = [
         {"series": split, "kind": MEASURED, "step": record.step, "accuracy": value}
@@ -168,7 +170,7 @@ def utilisation(run: RunFolder) -> Exhibit:
     stages = [f"stage {stage}" for stage in range(run.plan.stages)]
     rows = list(_utilisation(timed, run.plan))
     share = Scale("utilisation", "share of the time computing", ticks=(0, 0.25, 0.5, 0.75, 1), form=".0%")
-    x = Scale("seconds", "seconds since the start of the run", from_zero=True)
+    x = Scale("seconds", "seconds since the start of the run", form=PLAIN, from_zero=True)
     curves = Curves(x, share, colours_of(stages), tells={"series": "stage", "step": "mini-batches"}, size=14)
     evaluated_s = sum(record.duration_s for record in run.kept if isinstance(record, EvaluationRecord))
     told = [f"Evaluations took {evaluated_s:.3g} s in all."]

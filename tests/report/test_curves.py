@@ -6,11 +6,13 @@ import math
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+import vl_convert
 from hypothesis import given as on
 from hypothesis import strategies as some
 
 from alray.records import Record
-from alray.report.figure import Exhibit
+from alray.report.figure import Exhibit, library
 from alray.report.folder import read_run
 from alray.report.run_figures import accuracy, losses
 from alray.report.thinning import thin
@@ -72,3 +74,27 @@ def test_thinning_keeps_order_and_range(values: list[float], limit: int) -> None
 
 def test_values_that_are_not_finite_are_left_out() -> None:
     assert thin([(1, 1.0), (2, math.nan), (3, math.inf)], 9) == [(1, 1.0)]
+
+
+def test_more_series_than_colours_are_told_apart_by_dashes(given: ModuleType, tmp_path: Path) -> None:
+    found, _ = shown(given, tmp_path, [given.step(1, 0.1, {place: {"associated": 0.5} for place in range(10)})])
+    (figure,) = found.figures
+    told = {(each.colour, figure.styles[each.label]) for each in figure.series}
+    assert len(told) == 10 and ("--c0", "6 4") in told
+
+
+def test_of_many_evaluations_some_are_drawn_and_the_last_is_among_them(given: ModuleType, tmp_path: Path) -> None:
+    records = [given.evaluated(step, float(step), 0.5, 0.7) for step in range(1, 2001)]
+    _, found = shown(given, tmp_path, records)
+    steps = {row["step"] for row in found.figures[0].rows}
+    assert len(steps) <= 667 and max(steps) == 2000
+
+
+def test_the_library_is_made_once_on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: f"'</script>';{snippet}")
+    made = library.__wrapped__()
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: "")
+    assert library.__wrapped__() == made == r"'\x3c/script>';window.vegaEmbed = vegaEmbed;"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "alray" / next((tmp_path / "alray").iterdir()).name))
+    assert library.__wrapped__() == "", "where nothing can be kept it is made again"
