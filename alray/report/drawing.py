@@ -147,6 +147,8 @@ class Curves:
         placed = {**self._placed(), "tooltip": [self.x.told, self.y.told, *starmap(tell, self.tells.items())]}
         if not self.marks:
             mark = {"type": "point", "filled": True, "size": self.size, "opacity": 1}
+            if self.size < 55:  # the pointer need not hit such a small point exactly
+                mark |= {"stroke": "transparent", "strokeWidth": 9}
             return [{"transform": [measured], "mark": mark, "encoding": placed}]
         scale = {"domain": list(self._shapes), "range": list(self._shapes.values())}
         legend = _legend(list(self._shapes))

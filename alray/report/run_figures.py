@@ -132,8 +132,8 @@ def accuracy(run: RunFolder) -> Exhibit:
 def schedule(run: RunFolder) -> Exhibit:
     """What each stage did at which time, above as the plan predicts it and below as the clocks of the stages measured
     it: the same mini-batches, counted from 0, on one axis. Point at a slot to read its action, components and
-    mini-batch. A row that ends early has no more mini-batches, or was not traced any longer. timeline.json holds
-    everything that was traced; Perfetto opens it."""
+    mini-batch. The prediction is without evaluations and checkpoints: after one, it is ahead. A row that ends early has
+    no more mini-batches, or was not traced any longer. timeline.json has all that was traced; Perfetto opens it."""
     title = "Schedule, predicted and measured"
     lanes = [lane for lane in measured_last(run.kept, run.plan) if lane.replica == 0]
     if lanes and (first := min(lanes[0].begins(), default=None)) is not None:
@@ -155,8 +155,9 @@ def schedule(run: RunFolder) -> Exhibit:
         told.append("Replica 0 is drawn.")
     if views["predicted"].end_s <= views["predicted"].start_s:
         return Exhibit(title, findings=("By the costs of the plan no action takes any time.",))
-    shown_s = max((view.end_s - view.start_s) * _FIRST_SHOWN / len(batches) for view in views.values())
-    return Exhibit(title, (schedule_figure(views, run.plan, shown_s),), tuple(told))
+    after = batches.start + _FIRST_SHOWN
+    ends = [view.lanes[0].begins().get(after, view.end_s) - view.start_s for view in views.values()]
+    return Exhibit(title, (schedule_figure(views, run.plan, max(ends)),), tuple(told))
 
 
 def utilisation(run: RunFolder) -> Exhibit:
@@ -313,8 +314,8 @@ def _parts_figure(timed: Sequence[StageRecord], stages: Sequence[str]) -> Figure
         ]
     found = {row["series"] for row in rows}
     series = tuple(Series(part, colour) for part, colour in _PARTS.items() if part in found)
-    axis = {"format": ".0%", "tickCount": 4}
-    x = {"field": "share", "type": "quantitative", "title": "share of the time", "axis": axis}
+    axis, scale = {"format": ".0%", "tickCount": 4}, {"domain": [0, 1]}
+    x = {"field": "share", "type": "quantitative", "title": "share of the time", "axis": axis, "scale": scale}
     y = {"field": "stage", "type": "nominal", "title": None, "sort": list(stages)}
     tooltip = [
         tell("stage", "stage"),
@@ -323,7 +324,7 @@ def _parts_figure(timed: Sequence[StageRecord], stages: Sequence[str]) -> Figure
         tell("seconds", "seconds", ",.3~f"),
     ]
     encoding = {"x": x, "y": y, "color": colour_of(series), "order": {"field": "place"}, "tooltip": tooltip}
-    drawing = {"data": {"name": DATA}, **hiding(), "mark": "bar", "encoding": encoding}
+    drawing = {"data": {"name": DATA}, **hiding(), "mark": {"type": "bar", "clip": True}, "encoding": encoding}
     what = "Into what each stage divided its time: " + ", ".join(each.label for each in series) + "."
     size = (560, max(120, min(340, 44 * len(stages) + 50)))
     return Figure("stage_time", "How each stage spent its time", what, rows, drawing, series, size=size)
