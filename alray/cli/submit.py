@@ -63,14 +63,7 @@ def submit(
     if resume is not None and spec is not None:
         spec, given = None, [str(spec), *given]  # with --resume all words are overrides
     with terminal(as_json=json, spec=spec, overrides=given) as streams:
-        if spec is None and resume is None:
-            raise RequestError("give either SPEC or --resume RUN", key="SPEC", mend="name one of them")
-        if resume is not None and (folder is not None or include):
-            raise RequestError(
-                "a run goes on in its folder, with what was sent before",
-                key="--resume",
-                mend="leave out --folder and --include",
-            )
+        _require_one(spec, resume, also=folder is not None or bool(include))
         from alray.submit.dashboard import Dashboard
         from alray.submit.send import send, send_resume
 
@@ -87,6 +80,18 @@ def submit(
             streams.tell(f"follow it with  alray jobs logs {sent.id} --follow --address {dashboard.url}")
             return
         end(streams, dashboard, sent.id, asks=True)
+
+
+def _require_one(spec: Path | None, resume: str | None, *, also: bool) -> None:
+    """Raise RequestError if there is nothing to run, or something to send `also` with a run that goes on."""
+    if spec is None and resume is None:
+        raise RequestError("give either SPEC or --resume RUN", key="SPEC", mend="name one of them")
+    if resume is not None and also:
+        raise RequestError(
+            "a run goes on in its folder, with what was sent before",
+            key="--resume",
+            mend="leave out --folder and --include",
+        )
 
 
 def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, asks: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from alray.cli import job as on_cluster
+from alray.cli.main import execute
 from alray.errors import RequestError
 from alray.submit.dashboard import Dashboard, Job
 from alray.submit.places import PACKAGE
@@ -128,3 +129,15 @@ def test_what_cannot_go_on_is_refused(specs: Path) -> None:
         send_resume(cluster, "another", [], allow_code=False)
     with pytest.raises(RequestError, match="--folder: the folder on the cluster is not absolute"):
         submitted(cluster, "mine.yaml", "jobs")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "SPEC: give either SPEC or --resume RUN; name one of them"),
+        (["--resume", "/run", "--folder", "/jobs"], "--resume: a run goes on in its folder, with what was sent before"),
+    ],
+)
+def test_what_the_command_refuses(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["submit", *words, "--address", "nowhere.invalid"]) == 2
+    assert said in capsys.readouterr().err
