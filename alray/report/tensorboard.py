@@ -103,7 +103,7 @@ class TensorBoard:
         from tensorboardX.proto.summary_pb2 import Summary
 
         if self._writer is None:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self._directory.mkdir(exist_ok=True)
             # It writes in this thread. tensorboardX's SummaryWriter would start a thread and a queue of its own.
             self._writer = EventsWriter(str(self._directory / "events"))
         for scalars, step, wall_s in self._points:

@@ -79,7 +79,7 @@ def on_a_disk(folder: Location) -> Iterator[Path]:
 def opened_log(file: Location) -> Iterator[int]:
     """A file descriptor to append to a log with. On object storage what it has received is written every 5 s."""
     if isinstance(file, Path):
-        file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(exist_ok=True)  # a run folder that was deleted is not made again
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             yield descriptor
