@@ -41,6 +41,8 @@ ON_RAY = (
     "tests/engine/test_cluster.py",
     "tests/gpu/test_on_ray.py",
     "tests/cluster/test_jobs.py",
+    "tests/cluster/test_ray_up.py",
+    "tests/cluster/test_slurm.py",
     "tests/cluster/test_three_hosts.py",
     "tests/storage/test_runs.py",
 )
