@@ -166,11 +166,14 @@ class Mine(Tracker):
 
     def __init__(self, before: Callable[[str], None] = lambda what: None) -> None:
         self.before = before
+        self.run: TrackedRun | None = None
         self.points: list[Point] = []
         self.ended: str | None = None
 
-    def start(self, run: TrackedRun) -> None:
+    def start(self, run: TrackedRun) -> str:
         self.before("start")
+        self.run = run
+        return "7"
 
     def write(self, points: Sequence[Point]) -> None:
         self.before("write")
@@ -185,10 +188,12 @@ class Mine(Tracker):
 def watch(load_small: Callable[..., Any], tmp_path: Path, given: ModuleType) -> Callable[..., list[str]]:
     """Gives the records of a run to a tracker; returns the notes."""
 
-    def give(tracker: Tracker, records: Sequence[Record] | None = None) -> list[str]:
+    (tmp_path / "0003").mkdir()
+
+    def give(tracker: Tracker, records: Sequence[Record] | None = None, study: Path | None = None) -> list[str]:
         notes: list[str] = []
-        spec = load_small().spec
-        with watched(tmp_path, spec, {"python:mine.Mine": tracker}, pages=False, study=None, note=notes.append) as take:
+        spec, trackers = load_small().spec, {"python:mine.Mine": tracker}
+        with watched(tmp_path / "0003", spec, trackers, pages=False, study=study, note=notes.append) as take:
             for record in given.example_records(given.example_plan()) if records is None else records:
                 take(record)
         return notes
@@ -233,6 +238,17 @@ def test_one_that_hangs_does_not_hold_up_the_run(watch: Any, monkeypatch: pytest
     assert note == "tracker `python:mine.Mine` did not take everything within 0 s: records.jsonl has everything"
     assert tracker.points == []
     answered.set()
+
+
+def test_a_trial_has_the_name_of_its_study_and_ids_of_other_trackers_stay(watch: Any, tmp_path: Path) -> None:
+    ids = tmp_path / "0003/trackers.json"
+    ids.write_text('{"mlflow": "5"}')
+    for known in (None, "7"):
+        tracker = Mine()
+        assert watch(tracker, study=tmp_path / "widths-1") == []
+        assert tracker.run is not None
+        assert (tracker.run.name, tracker.run.study, tracker.run.id) == ("widths-1-0003", "widths-1", known)
+        assert json.loads(ids.read_text()) == {"mlflow": "5", "python:mine.Mine": "7"}
 
 
 def test_a_run_without_points_begins_none(watch: Any) -> None:
