@@ -1,6 +1,4 @@
-"""A spec becomes a report: load, plan, graph, run, report. This is the first file to open.
-
-spec.yaml -> Spec -> Plan -> Graph -> Run -> Report
+"""A spec becomes a report: spec.yaml -> Spec -> Plan -> Graph -> Run -> Report. This is the first file to open.
 
 Ray starts in the background while this process imports torch: whatever needs torch is imported inside functions.
 """
@@ -13,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alray.records import write_json
+from alray.report.trackers.follow import watched
+from alray.report.trackers.make import make_trackers
 from alray.run.engines import Engine, engine, engine_name
 from alray.run.options import Finished, Options
 from alray.spec.loading import LoadedSpec, load_spec
@@ -23,6 +23,7 @@ from alray.user_code import UserCode
 
 if TYPE_CHECKING:
     from alray.plan.plan import Plan
+    from alray.report.trackers.tracker import Tracker
     from alray.run.driver import Interrupts, Observer
     from alray.run.planning import Planner
     from alray.run.resume import Resumed
@@ -33,7 +34,7 @@ def plan_spec(
     spec_file: Path, overrides: list[str], *, probe: bool, allow_code: bool, observer: Observer
 ) -> tuple[Workload, Plan]:
     """Plan a spec without running it. probe: measure the components instead of estimating them."""
-    planner = _planner(_load(spec_file, overrides, observer), allow_code, observer)
+    planner = _planner(load_spec(spec_file, overrides), allow_code, observer)
     return planner.workload, planner.plan(planner.costs(probe=probe))
 
 
@@ -41,14 +42,15 @@ def run_spec(
     spec_file: Path, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
 ) -> Finished:
     """Run a spec from its beginning, in a new run folder."""
-    loaded = _load(spec_file, overrides, observer)
+    loaded = load_spec(spec_file, overrides)
     with closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made:
         planner = _planner(loaded, options.allow_code, observer, study=options.study, here=options.inline)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
+        trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
         planner.workload.code.copy_used(run_dir / "code")
         with writing_to(run_dir):
-            return _run(planner, run_dir, None, made, options, observer, interrupts)
+            return _run(planner, trackers, run_dir, None, made, options, observer, interrupts)
 
 
 def resume_run(
@@ -72,29 +74,25 @@ def resume_run(
         require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
         if summary := resumed.finished(planner.workload.total_steps, observer.note):
             return Finished(summary, None)
+        trackers = make_trackers(resumed.spec, code)
         with writing_to(resumed.run_dir):
-            return _run(planner, resumed.run_dir, resumed, made, options, observer, interrupts)
-
-
-def _load(spec_file: Path, overrides: list[str], observer: Observer) -> LoadedSpec:
-    loaded = load_spec(spec_file, overrides)
-    for note in loaded.notes:
-        observer.note(note)
-    return loaded
+            return _run(planner, trackers, resumed.run_dir, resumed, made, options, observer, interrupts)
 
 
 def _planner(loaded: LoadedSpec, allow_code: bool, observer: Observer, **given: Any) -> Planner:
     """given: to `Planner.open`."""
+    for note in loaded.notes:
+        observer.note(note)
     observer.doing("loading torch")
     from alray.run.planning import Planner
 
     observer.doing("opening the data")
-    code = UserCode(loaded.folder, allow_elsewhere=allow_code)
-    return Planner.open(loaded.spec, code, note=observer.note, **given)
+    return Planner.open(loaded.spec, UserCode(loaded.folder, allow_elsewhere=allow_code), note=observer.note, **given)
 
 
 def _run(
     planner: Planner,
+    trackers: dict[str, Tracker],
     run_dir: Location,
     resumed: Resumed | None,
     made: Engine,
@@ -103,7 +101,7 @@ def _run(
     interrupts: Interrupts,
 ) -> Finished:
     from alray.device.devices import environment
-    from alray.report.make import conclude, pages_of
+    from alray.report.make import conclude
     from alray.run.driver import Driver, assignments
     from alray.run.provenance import describe_run
     from alray.run.recorder import recording
@@ -120,8 +118,10 @@ def _run(
     write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s
     with (
-        pages_of(run_dir, wanted=options.pages) as pages,
-        recording(run_dir, workload, {**surroundings, "engine": name}, begun_s, [observer.record, *pages]) as recorder,
+        watched(run_dir, spec, trackers, pages=options.pages, study=options.study, note=observer.note) as watch,
+        recording(
+            run_dir, workload, {**surroundings, "engine": name}, begun_s, [observer.record, made.record, watch]
+        ) as recorder,
     ):
         plan = planner.fitted(plan, costs, made, observer.note)
         observer.planned(plan)
