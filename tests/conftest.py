@@ -42,6 +42,8 @@ ON_RAY = (
     "tests/engine/test_metrics.py",
     "tests/gpu/test_on_ray.py",
     "tests/cluster/test_jobs.py",
+    "tests/cluster/test_ray_up.py",
+    "tests/cluster/test_slurm.py",
     "tests/cluster/test_three_hosts.py",
     "tests/storage/test_runs.py",
 )

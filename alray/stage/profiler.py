@@ -78,7 +78,7 @@ class Profiler:
         del recorded["traceName"]  # the file that was exported
         before = json.loads(self._trace.read_text(encoding="utf-8")) if self._trace.exists() else None
         together = recorded if before is None else _added(before, recorded)
-        self._trace.parent.mkdir(parents=True, exist_ok=True)
+        self._trace.parent.mkdir(exist_ok=True)
         replace_file(self._trace, json.dumps(together, separators=(",", ":")))
 
 

@@ -51,7 +51,7 @@ class ObjectPath:
     def resolve(self) -> ObjectPath:
         return self
 
-    def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
+    def mkdir(self, *, exist_ok: bool = False) -> None:
         """There is nothing to make."""
 
     def exists(self) -> bool:

@@ -85,6 +85,13 @@ def test_scalars_read_back(given: ModuleType, tmp_path: Path) -> None:
     assert found["utilisation/stage-1"][0][1] == pytest.approx(0.8)
 
 
+def test_a_run_folder_that_was_deleted_is_not_made_again(given: ModuleType, tmp_path: Path) -> None:
+    board = Board(tmp_path / "deleted" / "tensorboard")
+    with pytest.raises(FileNotFoundError):
+        for record in given.example_records(given.example_plan()):
+            board.take(record)
+
+
 def test_it_is_written_while_the_run_goes_on_and_not_before_its_first_mini_batches(
     given: ModuleType, tmp_path: Path
 ) -> None:

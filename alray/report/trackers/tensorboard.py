@@ -37,7 +37,7 @@ class TensorBoard(Tracker):
         from tensorboardX.proto.summary_pb2 import Summary
 
         if self._writer is None:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self._directory.mkdir(exist_ok=True)
             # It writes in this thread. tensorboardX's SummaryWriter would start a thread and a queue of its own.
             self._writer = EventsWriter(str(self._directory / "events"))
         for point in points:
