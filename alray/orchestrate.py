@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alray.records import write_json
 from alray.run.engines import Engine, engine, engine_name
 from alray.run.options import Finished, Options
-from alray.spec.loading import LoadedSpec, load_spec
+from alray.spec.loading import LoadedSpec, Source, load_spec
 from alray.spec.step_ranges import require_steps
 from alray.storage.location import Location, local_copy
 from alray.store import make_run_dir, writing_to
@@ -30,18 +29,18 @@ if TYPE_CHECKING:
 
 
 def plan_spec(
-    spec_file: Path, overrides: list[str], *, probe: bool, allow_code: bool, observer: Observer
+    source: Source, overrides: list[str], *, probe: bool, allow_code: bool, observer: Observer
 ) -> tuple[Workload, Plan]:
     """Plan a spec without running it. probe: measure the components instead of estimating them."""
-    planner = _planner(_load(spec_file, overrides, observer), allow_code, observer)
+    planner = _planner(_load(source, overrides, observer), allow_code, observer)
     return planner.workload, planner.plan(planner.costs(probe=probe))
 
 
 def run_spec(
-    spec_file: Path, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
+    source: Source, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
 ) -> Finished:
     """Run a spec from its beginning, in a new run folder."""
-    loaded = _load(spec_file, overrides, observer)
+    loaded = _load(source, overrides, observer)
     with closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made:
         planner = _planner(loaded, options.allow_code, observer, study=options.study, here=options.inline)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
@@ -76,8 +75,8 @@ def resume_run(
             return _run(planner, resumed.run_dir, resumed, made, options, observer, interrupts)
 
 
-def _load(spec_file: Path, overrides: list[str], observer: Observer) -> LoadedSpec:
-    loaded = load_spec(spec_file, overrides)
+def _load(source: Source, overrides: list[str], observer: Observer) -> LoadedSpec:
+    loaded = load_spec(source, overrides)
     for note in loaded.notes:
         observer.note(note)
     return loaded

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from alray.cli.terminal import AllowCode, Json, Terminal, placed, terminal, writing
+from alray.cli.faults import placed
+from alray.cli.terminal import AllowCode, Json, Terminal, terminal, writing
 from alray.errors import AlrayError, Problem, RequestError
 from alray.report.text import counted
 

@@ -24,9 +24,9 @@ def key_text(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """A file as the user named it, and a line in it, counted from 1."""
+    """A file as the user named it, None for a spec that has no file, and a line in it, counted from 1."""
 
-    file: str
+    file: str | None
     line: int | None
 
 
@@ -34,7 +34,7 @@ class Place:
 class Places:
     """The places of the values of one spec."""
 
-    file: str
+    file: str | None
     _places: dict[Path, Place] = field(default_factory=dict)
 
     def add(self, path: Path, line: int) -> None:
