@@ -20,6 +20,7 @@ _PLACES = {
     "Spec": "alray.spec.models",
     "Study": "alray.python.studies",
     "compare": "alray.python.comparison",
+    "fit": "alray.python.plans",
     "load_run": "alray.python.runs",
     "load_study": "alray.python.studies",
     "plan": "alray.python.plans",

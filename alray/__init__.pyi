@@ -3,6 +3,7 @@
 from alray.errors import AlrayError as AlrayError
 from alray.python.comparison import Comparison as Comparison
 from alray.python.comparison import compare as compare
+from alray.python.plans import fit as fit
 from alray.python.plans import plan as plan
 from alray.python.runs import Run as Run
 from alray.python.runs import load_run as load_run

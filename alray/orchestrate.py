@@ -32,7 +32,7 @@ def plan_spec(
     source: Source, overrides: list[str], *, probe: bool, allow_code: bool, observer: Observer
 ) -> tuple[Workload, Plan]:
     """Plan a spec without running it. probe: measure the components instead of estimating them."""
-    planner = _planner(_load(source, overrides, observer), allow_code, observer)
+    planner = open_planner(load(source, overrides, observer), allow_code, observer)
     return planner.workload, planner.plan(planner.costs(probe=probe))
 
 
@@ -40,9 +40,9 @@ def run_spec(
     source: Source, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
 ) -> Finished:
     """Run a spec from its beginning, in a new run folder."""
-    loaded = _load(source, overrides, observer)
+    loaded = load(source, overrides, observer)
     with closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made:
-        planner = _planner(loaded, options.allow_code, observer, study=options.study, here=options.inline)
+        planner = open_planner(loaded, options.allow_code, observer, study=options.study, here=options.inline)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
         planner.workload.code.copy_used(run_dir / "code")
@@ -75,15 +75,16 @@ def resume_run(
             return _run(planner, resumed.run_dir, resumed, made, options, observer, interrupts)
 
 
-def _load(source: Source, overrides: list[str], observer: Observer) -> LoadedSpec:
+def load(source: Source, overrides: list[str], observer: Observer) -> LoadedSpec:
+    """Load a spec and show its notes."""
     loaded = load_spec(source, overrides)
     for note in loaded.notes:
         observer.note(note)
     return loaded
 
 
-def _planner(loaded: LoadedSpec, allow_code: bool, observer: Observer, **given: Any) -> Planner:
-    """given: to `Planner.open`."""
+def open_planner(loaded: LoadedSpec, allow_code: bool, observer: Observer, **given: Any) -> Planner:
+    """The planner of a spec, with its data opened. given: to `Planner.open`."""
     observer.doing("loading torch")
     from alray.run.planning import Planner
 

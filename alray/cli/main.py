@@ -15,6 +15,7 @@ from typer.core import TyperArgument, TyperCommand
 
 from alray import __version__
 from alray.cli.doctor import doctor
+from alray.cli.fit import fit
 from alray.cli.jobs import fetch, logs, status, stop
 from alray.cli.plan import plan
 from alray.cli.report import compare, report
@@ -58,6 +59,7 @@ app = typer.Typer(
 for _command in (
     run,
     plan,
+    fit,
     study,
     validate,
     schema,

@@ -1,10 +1,16 @@
-"""`alray.plan`: a plan without a run."""
+"""`alray.plan` and `alray.fit`: how a spec would run, without running it."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from alray.plan.plan import Plan
 from alray.python.asking import Overrides, asked, override_texts, watched
 from alray.spec.loading import Source
+
+if TYPE_CHECKING:
+    from alray.fitting import Fitting
 
 
 def plan(
@@ -26,3 +32,24 @@ def plan(
     with asked(spec, given), watched(progress) as (display, _):
         _, planned = plan_spec(spec, given, probe=probe, allow_code=allow_code, observer=display)
         return planned
+
+
+def fit(
+    spec: Source,
+    overrides: Overrides = None,
+    *,
+    devices: str | Sequence[int],
+    probe: bool = False,
+    allow_code: bool = False,
+    progress: bool = True,
+) -> Fitting:
+    """How a network fits on some devices, as `alray fit` searches it: `rows`, what fits first, and the `best` of them.
+
+    devices: their memory, as "4x24GB" or in bytes. probe: as for `alray.plan`; the others as for `alray.run`.
+    """
+    from alray.fitting import fit_spec, parse_devices
+
+    given = override_texts(overrides)
+    with asked(spec, given), watched(progress) as (display, _):
+        sizes = parse_devices(devices) if isinstance(devices, str) else devices
+        return fit_spec(spec, given, sizes, probe=probe, allow_code=allow_code, observer=display)
