@@ -24,6 +24,7 @@ _PLACES = {
     "load_run": "alray.python.runs",
     "load_study": "alray.python.studies",
     "plan": "alray.python.plans",
+    "reproduce": "alray.python.runs",
     "run": "alray.python.runs",
     "study": "alray.python.studies",
 }

@@ -7,6 +7,7 @@ from alray.python.plans import fit as fit
 from alray.python.plans import plan as plan
 from alray.python.runs import Run as Run
 from alray.python.runs import load_run as load_run
+from alray.python.runs import reproduce as reproduce
 from alray.python.runs import run as run
 from alray.python.studies import Study as Study
 from alray.python.studies import load_study as load_study

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from alray.errors import AlrayError, RequestError
-from alray.orchestrate import load, open_planner
+from alray.orchestrate import open_planner
 from alray.plan.compare import schedules_on
 from alray.plan.costs import Costs
 from alray.plan.fit import Fit, fit_of
 from alray.plan.recompute import recomputing
 from alray.plan.setting import Setting
+from alray.run.options import Options
 from alray.schedules.micro_batches import MOST_PER_STAGE
 from alray.schedules.schedule import Schedule
 from alray.spec.loading import Source, load_spec
@@ -102,8 +103,10 @@ def fit_spec(
             "the best cut is searched", key="pipeline.partition", mend="leave it out; `alray plan` shows a given cut"
         )
     free = frozenset(_FREE) - given
-    loaded = load(source, [*overrides, *_texts(_FREE, free)], observer)
-    planner = open_planner(loaded, allow_code, observer)
+    loaded = load_spec(source, [*overrides, *_texts(_FREE, free)])
+    for line in loaded.notes:
+        observer.note(line)
+    planner = open_planner(loaded, Options(allow_code=allow_code), observer)
     observer.doing("measuring the components" if probe else "counting the components")
     search = _Search(source, overrides, tuple(devices), planner, planner.costs(probe=probe), free)
     rows, refused = search.all()

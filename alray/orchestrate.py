@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from alray.records import write_json
 from alray.run.engines import Engine, engine, engine_name
@@ -32,7 +32,7 @@ def plan_spec(
     source: Source, overrides: list[str], *, probe: bool, allow_code: bool, observer: Observer
 ) -> tuple[Workload, Plan]:
     """Plan a spec without running it. probe: measure the components instead of estimating them."""
-    planner = open_planner(load(source, overrides, observer), allow_code, observer)
+    planner = open_planner(_load(source, overrides, observer), Options(allow_code=allow_code), observer)
     return planner.workload, planner.plan(planner.costs(probe=probe))
 
 
@@ -40,9 +40,9 @@ def run_spec(
     source: Source, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
 ) -> Finished:
     """Run a spec from its beginning, in a new run folder."""
-    loaded = load(source, overrides, observer)
+    loaded = _load(source, overrides, observer)
     with closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made:
-        planner = open_planner(loaded, options.allow_code, observer, study=options.study, here=options.inline)
+        planner = open_planner(loaded, options, observer)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
         planner.workload.code.copy_used(run_dir / "code")
@@ -75,22 +75,21 @@ def resume_run(
             return _run(planner, resumed.run_dir, resumed, made, options, observer, interrupts)
 
 
-def load(source: Source, overrides: list[str], observer: Observer) -> LoadedSpec:
-    """Load a spec and show its notes."""
+def _load(source: Source, overrides: list[str], observer: Observer) -> LoadedSpec:
     loaded = load_spec(source, overrides)
     for note in loaded.notes:
         observer.note(note)
     return loaded
 
 
-def open_planner(loaded: LoadedSpec, allow_code: bool, observer: Observer, **given: Any) -> Planner:
-    """The planner of a spec, with its data opened. given: to `Planner.open`."""
+def open_planner(loaded: LoadedSpec, options: Options, observer: Observer) -> Planner:
+    """The planner of a spec, with its data opened."""
     observer.doing("loading torch")
     from alray.run.planning import Planner
 
     observer.doing("opening the data")
-    code = UserCode(loaded.folder, allow_elsewhere=allow_code)
-    return Planner.open(loaded.spec, code, note=observer.note, **given)
+    code = UserCode(options.code or loaded.folder, allow_elsewhere=options.allow_code)
+    return Planner.open(loaded.spec, code, note=observer.note, study=options.study, here=options.inline)
 
 
 def _run(
@@ -109,9 +108,9 @@ def _run(
     from alray.run.recorder import recording
     from alray.stage.assignment import Start
 
-    inline, workload, spec = options.inline, planner.workload, planner.workload.spec
+    inline, workload = options.inline, planner.workload
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
-    name, surroundings = engine_name(spec, inline=inline), environment(workload.device)
+    name, surroundings = engine_name(workload.spec, inline=inline), environment(workload.device)
     describe_run(run_dir, workload, {**surroundings, "engine": name})
     made.mark_run_dir(run_dir)
     observer.doing("measuring the components")
@@ -133,13 +132,14 @@ def _run(
             run_dir,
             plan,
             total_steps=workload.total_steps,
-            max_failures=spec.run.max_failures,
+            max_failures=workload.spec.run.max_failures,
             new_graph=made.graph,
-            assign=lambda plan, start: assignments(workload, plan, start, run_dir, begun_s, options.profile),
+            assign=lambda plan, start: assignments(workload, plan, start, run_dir, begun_s, options),
             replan=lambda before: planner.replanned(before, costs, made, observer.note),
             recorder=recorder,
             observer=observer,
             interrupts=interrupts,
+            stop_after=options.stop_after,
         )
         outcome = driver.run(start)
     made.close()

@@ -19,6 +19,7 @@ from alray.cli.fit import fit
 from alray.cli.jobs import fetch, logs, status, stop
 from alray.cli.plan import plan
 from alray.cli.report import compare, report
+from alray.cli.reproduce import reproduce
 from alray.cli.run import resume, run
 from alray.cli.spec import init, schema, validate
 from alray.cli.study import study
@@ -65,6 +66,7 @@ for _command in (
     schema,
     init,
     resume,
+    reproduce,
     evaluate,
     predict,
     export,

@@ -1,4 +1,4 @@
-"""`alray.run` and `alray.load_run`: a run, and what one does with it."""
+"""`alray.run`, `load_run` and `reproduce`: a run, and what one does with it."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from alray.cli.display import Display
     from alray.cli.interrupts import Interrupts
+    from alray.reproduction import Reproduction
     from alray.trained.export import Exported, Format
     from alray.trained.prediction import ClassPrediction
     from alray.trained.requests import Evaluated
@@ -77,6 +78,35 @@ def load_run(folder: str | Location) -> Run:
     Raises `alray.errors.CheckpointError` if no run made it.
     """
     return Run(require_run_dir(location_of(folder)))
+
+
+def reproduce(
+    run: Run | str | Location,
+    overrides: Overrides = None,
+    *,
+    engine: Literal["ray", "inline"] | None = None,
+    run_dir: str | Location | None = None,
+    address: str | None = None,
+    allow_code: bool = False,
+    progress: bool = True,
+) -> Reproduction:
+    """Do a run again as it was recorded, as `alray reproduce` does: `same` says whether it ended in the same weights.
+
+    run: a run, its folder or its URL. overrides: another layout on devices, such as {"pipeline.stages": 1}. engine:
+    what runs the stages; None: as recorded. The others, and what is raised, as for `alray.run`.
+    """
+    folder, given = run.folder if isinstance(run, Run) else location_of(run), override_texts(overrides)
+    with asked(folder / "spec.yaml", given):
+        from alray.reproduction import reproduce_run
+
+        options = Options(
+            address=address, run_dir=None if run_dir is None else location_of(run_dir), allow_code=allow_code
+        )
+        with watched(progress) as (display, interrupts):
+            finished, found = reproduce_run(folder, given, options, display, interrupts, engine=engine)
+        if found is None:
+            raise _end_of(finished)
+        return found
 
 
 class Run:
@@ -220,13 +250,18 @@ def _ended(go: Callable[[Display, Interrupts], Finished], progress: bool) -> Run
     """Run `go`, show its progress, and return the run. Raises what ended it, unless it has finished."""
     with watched(progress) as (display, interrupts):
         finished = go(display, interrupts)
+    if finished.error is not None or finished.summary.status == "interrupted":
+        raise _end_of(finished)
+    return Run(location_of(finished.summary.run_dir))
+
+
+def _end_of(finished: Finished) -> BaseException:
+    """What to raise for a run that failed or was stopped. It names the run folder."""
     summary = finished.summary
     if finished.error is not None:
         finished.error.add_note(f'the run folder is {summary.run_dir}; alray.load_run("{summary.run_dir}") opens it')
-        raise finished.error
-    if summary.status == "interrupted":
-        raise KeyboardInterrupt(
-            f"the run was stopped after {counted(summary.steps, 'mini-batch')}; "
-            f'alray.load_run("{summary.run_dir}").resume() goes on'
-        )
-    return Run(location_of(summary.run_dir))
+        return finished.error
+    return KeyboardInterrupt(
+        f"the run was stopped after {counted(summary.steps, 'mini-batch')}; "
+        f'alray.load_run("{summary.run_dir}").resume() goes on'
+    )

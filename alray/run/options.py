@@ -20,6 +20,8 @@ class Options:
     allow_code: bool = False  # load the user's classes from outside the spec's folder too
     profile: tuple[range, ...] = ()  # mini-batches to trace with torch.profiler, counted from 1
     pages: bool = True  # end with the HTML page, timeline and TensorBoard files; `alray report` makes them later
+    code: Path | None = None  # where the user's classes are; None: beside the spec
+    stop_after: int | None = None  # stop after so many mini-batches, as if the user had asked for it then
     study: Path | None = None  # a trial of this study: stages run in the placement group it has, costs are kept here
 
     def __post_init__(self) -> None:
