@@ -70,29 +70,52 @@ def init(
         Path | None, typer.Argument(metavar="FILE", help="The file to write.  [default: NAME.yaml]")
     ] = None,
     *,
-    name: Annotated[str, typer.Option("--from", metavar="NAME", help="The starter spec to copy.")] = "quickstart",
+    name: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="NAME",
+            help="The committed spec or study to copy, such as al/vgg_cifar10.",
+            autocompletion=_starters,
+        ),
+    ] = "quickstart",
     json: Json = False,
 ) -> None:
-    """Write a commented spec to start from.
+    """Write a commented spec to start from: any of those that come with alray.
 
-    Also writes the JSON Schema with which editors check the spec. Existing files are not changed.
+    Also writes the base of a study, and the JSON Schema with which editors check the spec. Existing files are not
+    changed. The beginning of a name is enough if only one begins like that.
     """
     with terminal(as_json=json) as streams:
         from alray.spec.schema import schema_text
-        from alray.spec.starter import SCHEMA_FILE, starter
+        from alray.spec.starter import SCHEMA_FILE, starter, starter_named
 
-        target = path if path is not None else Path(f"{name}.yaml")
+        name = starter_named(name)
+        target = path if path is not None else Path(f"{name.rpartition('/')[2]}.yaml")
         schema_file = target.with_name(SCHEMA_FILE)
-        if not _written(target, starter(name, target)):
-            raise RequestError(
-                "the file exists already", file=str(target), mend="name another file, or delete this one first"
-            )
+        texts = starter(name, target)
+        for file in texts:
+            if file.exists():
+                raise RequestError(
+                    "the file exists already", file=str(file), mend="name another file, or delete this one first"
+                )
+        for file, text in texts.items():
+            _written(file, text)
         if _written(schema_file, schema_text()):
             streams.tell(f"{schema_file}: written; editors use it to check the spec")
+        command = "study" if len(texts) > 1 else "run"
+        for beside in list(texts)[1:]:
+            streams.tell(f"{beside}: written; the study begins with it")
         if json:
             streams.answer({"file": str(target), "schema": str(schema_file)})
         else:
-            streams.say(f"{target}: written; `alray run {shlex.quote(str(target))}` runs it")
+            streams.say(f"{target}: written; `alray {command} {shlex.quote(str(target))}` runs it")
+
+
+def _starters(incomplete: str) -> list[str]:
+    from alray.spec.starter import starter_names
+
+    return [name for name in starter_names() if name.startswith(incomplete)]
 
 
 def _written(file: Path, text: str) -> bool:

@@ -23,11 +23,22 @@ _OUT, _ERR = 1, 2  # file descriptors
 
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec file.", show_default=False)]
 
+
+def _keys(context: typer.Context, incomplete: str) -> list[str]:
+    """For the shell: the overrides that begin like this."""
+    from alray.spec.completion import keys_like
+    from alray.spec.models import Spec
+    from alray.spec.study.section import Study
+
+    return keys_like(incomplete, Study if context.info_name == "study" else Spec)
+
+
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="key=value",
         help="Values that replace those of the spec, such as optimizer.lr=3e-4.",
+        autocompletion=_keys,
         show_default=False,
     ),
 ]
