@@ -47,11 +47,11 @@ def place_of(key: str, spec: Source, overrides: Sequence[str]) -> tuple[str | No
 
     key: as messages print it, such as `model.components[2].channels`. The line is None if it is not known.
     """
-    from alray.spec.loading import read_document
+    from alray.spec.loading import read_spec
     from alray.spec.overrides import apply_overrides
 
     try:
-        parsed = read_document(spec)
+        parsed = read_spec(spec)
     except SpecError:
         return str(spec), None  # the file was readable when the command began; the original problem matters more
     apply_overrides(parsed.value, overrides, parsed.places)

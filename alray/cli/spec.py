@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from alray.cli.faults import placed
-from alray.cli.terminal import AllowCode, Json, Terminal, terminal, writing
+from alray.cli.terminal import AllowCode, Json, Terminal, shown, terminal, writing
 from alray.errors import AlrayError, Problem, RequestError
 from alray.report.text import counted
 
 
 def validate(
-    specs: Annotated[list[Path], typer.Argument(metavar="SPEC", help="Spec files.", show_default=False)],
+    specs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SPEC|key=value",
+            help="Spec files, and values that replace those of all of them.",
+            show_default=False,
+        ),
+    ],
     *,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print each spec as it is run: on top of its base, with all defaults.")
+    ] = False,
     deep: Annotated[
         bool,
         typer.Option("--deep", help="Also open the data, run your own code and build the network without weights."),
@@ -31,15 +42,22 @@ def validate(
     with terminal(as_json=json) as streams:
         good: list[dict[str, Any]] = []
         problems: list[Problem] = []
-        for path in specs:
+        overrides = [word for word in specs if "=" in word and not Path(word).exists()]
+        paths = [Path(word) for word in specs if word not in overrides]
+        if not paths:
+            raise RequestError(
+                "no spec is named", key="SPEC", mend="name a file beside the values that replace its own"
+            )
+        for path in paths:
             try:
-                said = _checked(path, streams, deep=deep, allow_code=allow_code)
+                said = _checked(path, overrides, streams, deep=deep, allow_code=allow_code, show=show)
             except AlrayError as error:
-                problems += [placed(problem, path) for problem in error.problems]
+                problems += [placed(problem, path, overrides) for problem in error.problems]
                 continue
             good.append(said)
             if not json:
-                streams.say(f"{path}: ok ({_described(said)})")
+                text = said.pop("text", None)
+                streams.say(f"{path}: ok ({_described(said)})" if text is None else text.rstrip())
         if problems:
             raise RequestError.of(tuple(problems))
         if json:
@@ -127,22 +145,27 @@ def _written(file: Path, text: str) -> bool:
     return True
 
 
-def _checked(path: Path, streams: Terminal, *, deep: bool, allow_code: bool) -> dict[str, Any]:
-    """Return what a spec is. Raises SpecError, DataError or PlanError for everything that is wrong."""
+def _checked(
+    path: Path, overrides: list[str], streams: Terminal, *, deep: bool, allow_code: bool, show: bool
+) -> dict[str, Any]:
+    """Return what a spec is, and with `show` its text. Raises SpecError, DataError or PlanError for everything that is
+    wrong."""
     from alray.spec.inputs import input_checks
-    from alray.spec.loading import load_spec
-    from alray.spec.study.loading import is_study, load_study
+    from alray.spec.loading import dump_spec, load_spec
+    from alray.spec.study.loading import dump_study, is_study, load_study
 
     if is_study(path):
-        study = load_study(path, also=lambda folder: input_checks(folder, allow_elsewhere=allow_code))
+        study = load_study(path, overrides, also=lambda folder: input_checks(folder, allow_elsewhere=allow_code))
         if deep:
             for point in study.points:
                 trial = next(trial for trial in study.trials if trial.point is point)
                 _plan(study.study.base, list(trial.overrides), streams, allow_code)
         points, trials = len(study.points), len(study.trials)
-        return {"file": str(path), "study": study.study.study, "points": points, "trials": trials}
-    spec = load_spec(path, also=input_checks(path.resolve().parent, allow_elsewhere=allow_code)).spec
-    said: dict[str, Any] = {
+        said = {"file": str(path), "study": study.study.study, "points": points, "trials": trials}
+        return {**said, **({"text": _commented(path, (), dump_study(study.study))} if show else {})}
+    loaded = load_spec(path, overrides, also=input_checks(path.resolve().parent, allow_elsewhere=allow_code))
+    spec = loaded.spec
+    said = {
         "file": str(path),
         "method": spec.method.kind,
         "schedule": spec.schedule,
@@ -150,8 +173,17 @@ def _checked(path: Path, streams: Terminal, *, deep: bool, allow_code: bool) -> 
         "stages": spec.pipeline.stages,
     }
     if deep:
-        said["samples"] = _plan(path, [], streams, allow_code)
+        said["samples"] = _plan(path, overrides, streams, allow_code)
+    if show:
+        for note in loaded.notes:
+            streams.tell(note)
+        said["text"] = _commented(path, loaded.bases, dump_spec(spec))
     return said
+
+
+def _commented(path: Path, bases: Sequence[Path], text: str) -> str:
+    """The text of a spec, below a line that says which files it comes from."""
+    return f"# {', on top of '.join(shown(file) for file in (path, *bases))}\n{text}"
 
 
 def _plan(path: Path, overrides: list[str], streams: Terminal, allow_code: bool) -> int:

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from alray.errors import SpecError
 from alray.spec.checks import CHECKS, check_spec
+from alray.spec.composition import Composed, compose
 from alray.spec.finding import Check
-from alray.spec.grammar import spelled_out
 from alray.spec.messages import in_order, problems_of
 from alray.spec.models import Spec
 from alray.spec.overrides import apply_overrides
@@ -34,6 +34,8 @@ class LoadedSpec:
     given: dict[str, Any]
     places: Places
     notes: list[str]
+    bases: tuple[Path, ...] = ()
+    """The files that it names as `base`, the nearest first."""
 
     @property
     def folder(self) -> Path:
@@ -51,6 +53,27 @@ def load_spec(source: Source, overrides: Sequence[str] = (), *, also: Sequence[C
     line, key and mend. A syntax error of YAML hides others.
     """
     file = file_of(source)
+    composed = read_spec(source)
+    document, places = composed.value, composed.places
+    applied = apply_overrides(document, overrides, places)
+    spec, errors = parse_spec(document, directory_of(file), composed.problems)
+    found = check_spec(spec, places, (*CHECKS, *also))
+    problems = in_order([*composed.problems.values(), *problems_of(errors, places), *found, *applied.problems])
+    if problems:
+        error = SpecError.of(tuple(problems))
+        assert isinstance(error, SpecError)
+        raise error
+    return LoadedSpec(spec, file, document, places, [*composed.notes, *applied.notes], composed.bases)
+
+
+def read_spec(source: Source) -> Composed:
+    """The keys of a spec on top of those of its bases, not checked yet. Raises SpecError if it is a study."""
+    file = file_of(source)
+    above = (file.resolve(),) if isinstance(file, Path) else ()
+    return compose(_read_no_study(source), directory_of(file), _read_no_study, above)
+
+
+def _read_no_study(source: Source) -> Parsed:
     parsed = read_document(source)
     places = parsed.places
     if "study" in parsed.value:
@@ -61,16 +84,7 @@ def load_spec(source: Source, overrides: Sequence[str] = (), *, also: Sequence[C
             line=places.of(("study",)).line,
             key="study",
         )
-    document = spelled_out(parsed.value)
-    applied = apply_overrides(document, overrides, places)
-    spec, errors = parse_spec(document, directory_of(file), parsed.problems)
-    found = check_spec(spec, places, (*CHECKS, *also))
-    problems = in_order([*parsed.problems.values(), *problems_of(errors, places), *found, *applied.problems])
-    if problems:
-        error = SpecError.of(tuple(problems))
-        assert isinstance(error, SpecError)
-        raise error
-    return LoadedSpec(spec, file, document, places, applied.notes)
+    return parsed
 
 
 def dump_spec(spec: Spec) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 Path = tuple[str | int, ...]
@@ -40,6 +40,13 @@ class Places:
     def add(self, path: Path, line: int) -> None:
         """Record that `path` is on this line of the file."""
         self._places[path] = Place(self.file, line)
+
+    def __iter__(self) -> Iterator[tuple[Path, Place]]:
+        return iter(self._places.items())
+
+    def over(self, below: Mapping[Path, Place]) -> Places:
+        """These places, and below them those of another file."""
+        return Places(self.file, {**below, **self._places})
 
     def override(self, path: Path) -> None:
         """Record that `path` and everything below it comes from the command line."""

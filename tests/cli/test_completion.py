@@ -17,8 +17,8 @@ import pytest
         ("alray run x.yaml optimizer.l", ["optimizer.lr=", "optimizer.label_lr="]),
         ("alray run x.yaml run.ch", ["run.checkpoint.every=", "run.checkpoint.keep="]),
         (
-            "alray study x.yaml tri",
-            ["trial_scheduler.kind=", "trial_scheduler.grace_samples=", "trial_scheduler.reduction_factor="],
+            "alray study x.yaml early",
+            ["early_exit.thresholds="],
         ),
         ("alray run x.yaml run.epochs=", []),
         ("alray init --from quick", ["quickstart"]),

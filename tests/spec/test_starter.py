@@ -57,7 +57,7 @@ def test_the_beginning_of_a_name(name: str, meant: str) -> None:
         ("nothing", "--from: there is no starter spec `nothing`; choose one of al/lstm_agnews, "),
         (
             "al/vgg",
-            "--from: several starter specs begin with `al/vgg`; choose one of al/vgg_cifar10, al/vgg_tiny_imagenet",
+            "--from: several starter specs begin with `al/vgg`; choose one of al/vgg_cifar10, al/vgg_",
         ),
     ],
 )
