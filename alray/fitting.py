@@ -190,6 +190,8 @@ class _Search:
             yield from possible if possible else (None,)
 
     def _setting(self, schedule: Schedule, stages: int, micro_batches: int | None) -> Setting:
+        from alray.run.planning import require_whole_norms  # with it comes torch
+
         layout = {
             **_FREE,
             "pipeline.schedule": schedule.name,
@@ -197,7 +199,7 @@ class _Search:
             "pipeline.micro_batches": "null" if micro_batches is None else str(micro_batches),
         }
         spec = load_spec(self.source, [*self.overrides, *_texts(layout, self.free)]).spec
-        self.planner.require_whole_norms(spec)
+        require_whole_norms(spec, self.planner.workload.network)
         replicas, costs = spec.replicas.count, self.costs
         if spec.pipeline.activation_checkpointing and stages > 1:
             costs = recomputing(costs)

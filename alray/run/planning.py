@@ -78,24 +78,11 @@ class Planner:
                 key="pipeline.stages",
                 mend=f"set pipeline.stages to at most {num_components}",
             )
-        made = cls(replace(workload, spec=with_micro_batches(spec, workload.network)))
-        made.require_whole_norms(made.workload.spec)
+        spec = with_micro_batches(spec, workload.network)
+        require_whole_norms(spec, workload.network)
         for line in workload.notes:
             note(line)
-        return made
-
-    def require_whole_norms(self, spec: Spec) -> None:
-        """Raise PlanError if batch normalisation in a user's own block would see micro-batches instead of mini-batches.
-
-        The spec's checks know the built-in blocks only. spec: that of this run, perhaps with another layout.
-        """
-        cut = SCHEDULES[spec.schedule].is_pipeline and spec.micro_batches > 1
-        if not cut or spec.pipeline.micro_batch_norm == "accept":
-            return
-        for index, encoder in enumerate(self.workload.network.encoders):
-            if encoder.normalises_batches:
-                message, mend = micro_batch_norm_fault(f"block `{encoder.name}`", spec.micro_batches)
-                raise PlanError(message, mend=mend, key=f"model.components[{index}]")
+        return cls(replace(workload, spec=spec))
 
     def costs(
         self,
@@ -326,3 +313,17 @@ def _open_trial(spec: Spec, code: UserCode, study: Path) -> Workload:
 def _require_memory(workload: Workload) -> None:
     if workload.device.type == "cpu":
         require_memory(workload.network, machine_memory_bytes())
+
+
+def require_whole_norms(spec: Spec, network: Network) -> None:
+    """Raise PlanError if batch normalisation in a user's own block would see micro-batches instead of mini-batches.
+
+    The spec's checks know the built-in blocks only.
+    """
+    cut = SCHEDULES[spec.schedule].is_pipeline and spec.micro_batches > 1
+    if not cut or spec.pipeline.micro_batch_norm == "accept":
+        return
+    for index, encoder in enumerate(network.encoders):
+        if encoder.normalises_batches:
+            message, mend = micro_batch_norm_fault(f"block `{encoder.name}`", spec.micro_batches)
+            raise PlanError(message, mend=mend, key=f"model.components[{index}]")
