@@ -14,6 +14,7 @@ from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.data.dataset import Data
 from alray.device import devices
 from alray.errors import PlanError, RunError
+from alray.nn.network import Network
 from alray.plan.costs import Costs
 from alray.plan.make import make_plan
 from alray.plan.plan import Plan
