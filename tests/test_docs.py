@@ -117,6 +117,8 @@ def test_the_python_of_the_page_runs(
 ) -> None:
     (tmp_path / "specs").symlink_to(DOCS.parent / "specs")
     monkeypatch.chdir(tmp_path)
+    # To measure components takes longer than to train them.
+    monkeypatch.setattr("alray.run.planning.Planner._measure", lambda self, *around: self._estimate())
     scope: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", page("python.md"), re.DOTALL):
         exec(block, scope)

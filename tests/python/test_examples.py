@@ -24,6 +24,8 @@ SAYS = {
 def beside_the_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Path:
     (tmp_path / "specs").symlink_to(ROOT / "specs")
     monkeypatch.chdir(tmp_path)
+    # To measure components takes longer than to train them.
+    monkeypatch.setattr("alray.run.planning.Planner._measure", lambda self, *around: self._estimate())
     return tmp_path
 
 
