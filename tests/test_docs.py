@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+import alray
 from alray.cli.main import execute
 from alray.records import (
     CheckpointRecord,
@@ -126,6 +127,25 @@ def test_the_way_to_the_hash_is_the_one_that_is_taken(tmp_path: Path) -> None:
     scope: dict[str, str] = {"run": str(tmp_path / "run")}
     exec(program, scope)
     assert scope["sha256"] == json.loads((tmp_path / "run/summary.json").read_text())["weights_sha256"]
+
+
+def test_the_python_of_the_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
+) -> None:
+    (tmp_path / "specs").symlink_to(DOCS.parent / "specs")
+    monkeypatch.chdir(tmp_path)
+    # To measure components takes longer than to train them.
+    monkeypatch.setattr("alray.run.planning.Planner._measure", lambda self, *around: self._estimate())
+    scope: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page("python.md"), re.DOTALL):
+        exec(block, scope)
+    assert "overrides: optimizer.learning_rate: unknown key" in capsys.readouterr().out
+
+
+def test_every_name_of_the_interface_is_on_its_page() -> None:
+    functions = {name for name in alray.__all__ if name.islower() and not name.startswith("_")}
+    methods = {name for name in vars(alray.Run) if not name.startswith("_")}
+    assert (functions | methods) - named(page("python.md")) == set()
 
 
 def test_every_test_that_a_page_names_is_there() -> None:
