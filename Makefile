@@ -28,6 +28,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/shellcheck cluster/*.sh tests/cluster/*.sh
+	$(BIN)/hadolint cluster/Dockerfile
 
 types: $(INSTALLED)
 	$(BIN)/mypy
@@ -48,8 +50,10 @@ unit: $(INSTALLED)
 unit-all: $(INSTALLED)
 	$(PYTEST) -m ""
 
-# On a real cluster of two nodes with a dashboard and a token, which the test starts: about three minutes.
+# On real clusters, which the tests start: Ray's jobs, three hosts, Slurm, `ray up` over ssh. About ten minutes. As root it
+# installs what is missing of Debian's packages; a test that lacks something says what, and is skipped.
 cluster-test: $(INSTALLED)
+	tests/cluster/install.sh
 	$(BIN)/python -m pytest -q -m full tests/cluster
 
 # Where a GPU is. Tests that need two say so where there is one. docs/gpu.md says what they show.

@@ -104,8 +104,6 @@ def fit_spec(
         )
     free = frozenset(_FREE) - given
     loaded = load_spec(source, [*overrides, *_texts(_FREE, free)])
-    for line in loaded.notes:
-        observer.note(line)
     planner = open_planner(loaded, Options(allow_code=allow_code), observer)
     observer.doing("measuring the components" if probe else "counting the components")
     search = _Search(source, overrides, tuple(devices), planner, planner.costs(probe=probe), free)

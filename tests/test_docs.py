@@ -59,6 +59,25 @@ def test_the_example_of_a_spec_runs(
     assert summary["accuracy"]["test"] > 0.9
 
 
+def test_the_tracker_of_ones_own_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
+) -> None:
+    ((code, run),) = re.findall(r"```python\n(.*?)```.*?```yaml\n(.*?)```", page("watching.md"), re.DOTALL)
+    (tmp_path / "my_tracker.py").write_text(code, encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\n"
+        "data: {source: synthetic, shape: [4], classes: 2, samples: 40, batch_size: 8}\n"
+        "model: {components: [{block: linear, width: 3}]}\n"
+        "optimizer: {kind: adam, lr: 0.01}\n" + run,
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    assert execute(["run", "mine.yaml", "--inline", "--run-dir", "out"]) == 0
+    assert capsys.readouterr().out.count("out: lr 0.01") == 1
+    lines = (tmp_path / "validation.csv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 20 and (tmp_path / "out/code/my_tracker.py").is_file()
+
+
 def test_every_key_of_a_spec_is_named() -> None:
     sections = [kind for kind in vars(models).values() if isinstance(kind, type) and issubclass(kind, Section)]
     keys = {key for section in sections for key in section.model_fields}

@@ -82,6 +82,7 @@ def resume(
         bool, typer.Option("--allow-change", help="Also allow values that change the mathematics of the run.")
     ] = False,
     allow_code: AllowCode = False,
+    events: Events = False,
     json: Json = False,
 ) -> None:
     """Continue a run from its last checkpoint.
@@ -89,7 +90,7 @@ def resume(
     The number of stages, the partition and the number of epochs may change.
     """
     given, folder = overrides or [], location_of(run_dir)
-    with terminal(as_json=json, spec=folder / "spec.yaml", overrides=given) as streams:
+    with terminal(as_json=json, as_events=events, spec=folder / "spec.yaml", overrides=given) as streams:
         steps = parse_steps(profile) if profile is not None else ()
 
         def go(display: Observer, interrupts: Interrupts) -> Finished:

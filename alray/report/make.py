@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from alray.plan.plan import Plan
-from alray.records import EngineName, Record, Status, Summary, replace_file
+from alray.records import EngineName, Status, Summary, replace_file
 from alray.report.folder import read_run
 from alray.report.summary import write_summary
-from alray.storage.location import Location, kept_at
+from alray.storage.location import Location
 
 if TYPE_CHECKING:
     from alray.stage.workload import Workload
@@ -39,21 +37,6 @@ def conclude(
     return summary
 
 
-@contextmanager
-def pages_of(run_dir: Location, *, wanted: bool) -> Iterator[Sequence[Callable[[Record], None]]]:
-    """What is written while a run goes on, as observers of its records: `tensorboard/`. It is complete with the block.
-
-    wanted: whether the run shall have pages at all.
-    """
-    if not wanted:
-        yield ()
-        return
-    from alray.report.tensorboard import TensorBoard
-
-    with kept_at(run_dir / "tensorboard") as folder, closing(TensorBoard(folder)) as board:
-        yield (board.take,)
-
-
 def make_report(run_dir: Location) -> Location:
     """Write the report of a run into its folder and return the path of `report.html`.
 
@@ -62,8 +45,8 @@ def make_report(run_dir: Location) -> Location:
     `spec.yaml`, `plan.json` or `records.jsonl` is missing or damaged.
     """
     from alray.report.run_page import run_page
-    from alray.report.tensorboard import write_tensorboard
     from alray.report.timeline import write_timeline
+    from alray.report.trackers.tensorboard import write_tensorboard
 
     run = read_run(run_dir)
     write_timeline(run, run_dir / "timeline.json")

@@ -35,6 +35,7 @@ _FREE = (
     "run.test",
     "run.max_failures",
     "run.stop_at",
+    "run.trackers",
 )
 """Keys that a resume may change. Of `pipeline`, `_changes_of_pipeline` finds what changes the mathematics."""
 _LAYOUT = ("pipeline.", "resources.", "data.workers")

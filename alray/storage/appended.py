@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from threading import Event, Lock, Thread
 
 from alray.storage.location import Location
@@ -25,6 +25,7 @@ _PART_S = 20.0
 _COPY_S = 5.0
 _BLOCK = 1 << 20
 _READERS = 16
+_DIGITS = 6  # of the number of a part
 
 
 def appending(file: Location) -> io.TextIOBase:
@@ -54,6 +55,24 @@ def appended(file: Location) -> str:
         raise FileNotFoundError(errno.ENOENT, "No such object", str(file))
     with ThreadPoolExecutor(_READERS) as readers:
         return b"".join(readers.map(ObjectPath.read_bytes, parts)).decode("utf-8")
+
+
+@contextmanager
+def on_a_disk(folder: Location) -> Iterator[Path]:
+    """The folder itself, or until the block ends a copy of it in which each file that grows is one file again."""
+    if isinstance(folder, Path):
+        yield folder
+        return
+    with TemporaryDirectory() as scratch:
+        for name in folder.below():
+            whole, _, last = name.rpartition("/")
+            number, _, suffix = last.partition(".")
+            is_part = len(number) == _DIGITS and number.isdecimal()
+            file = Path(scratch, f"{whole}.{suffix}" if is_part else name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("ab") as copy:
+                copy.write((folder / name).read_bytes())
+        yield Path(scratch)
 
 
 @contextmanager
@@ -138,9 +157,9 @@ def _folder(file: ObjectPath) -> ObjectPath:
 
 
 def _part(file: ObjectPath, number: int) -> ObjectPath:
-    return _folder(file) / f"{number:06d}.{file.name.rpartition('.')[2]}"
+    return _folder(file) / f"{number:0{_DIGITS}d}.{file.name.rpartition('.')[2]}"
 
 
 def _parts(file: ObjectPath) -> list[ObjectPath]:
     """The parts of a file, in order."""
-    return list(_folder(file).glob("[0-9][0-9][0-9][0-9][0-9][0-9].*"))
+    return list(_folder(file).glob(f"{'[0-9]' * _DIGITS}.*"))

@@ -11,8 +11,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,6 +37,7 @@ class Hosts:
     folder: Path
     prefix: str = field(default_factory=lambda: f"al{os.getpid()}")
     inits: dict[int, psutil.Process] = field(default_factory=dict)
+    begun: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @staticmethod
     def address(number: int) -> str:
@@ -115,6 +116,30 @@ class Hosts:
             command, text=True, env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
 
+    def serve(self, number: int, *words: str, environment: dict[str, str]) -> None:
+        """Begin what runs until the hosts go down. What it prints is kept in the folder."""
+        log = self.folder / f"{Path(words[0]).name}-{number}.log"
+        with log.open("ab") as file:
+            command = self.on(number, *words)
+            streams = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file}
+            self.begun.append(subprocess.Popen(command, env=environment, text=True, **streams))
+
+    def running(self, number: int) -> set[str]:
+        """The names of the processes of a host, without those of the host itself."""
+        init = self.inits[number]
+        own = {init.pid, *(child.pid for child in init.children() if child.name() == "sleep")}
+        here = Path(f"/proc/{init.pid}/ns/pid").readlink()
+        found = set()
+        for process in psutil.process_iter():
+            with suppress(OSError, psutil.NoSuchProcess):
+                if process.pid not in own and Path(f"/proc/{process.pid}/ns/pid").readlink() == here:
+                    found.add(process.name())
+        return found
+
+    def default_route(self, number: int) -> None:
+        """Let a host believe that it reaches the internet. Ray looks there for the address of a head."""
+        _do(f"ip -n {self.prefix}h{number} route add default dev eth0")
+
     def link(self, number: int, state: str) -> None:
         """Take the cable of a host out (`down`), or put it in again (`up`)."""
         _do(f"ip -n {self.prefix}s link set p{number} {state}")
@@ -126,6 +151,8 @@ class Hosts:
     def down(self) -> None:
         for number in list(self.inits):
             self.switch_off(number)
+        for process in self.begun:
+            process.wait(10)  # it has ended with its host
         for name in (f"{self.prefix}s", *(f"{self.prefix}h{number}" for number in (1, 2, 3))):
             subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL, check=False)
 
@@ -134,12 +161,24 @@ def _do(command: str) -> None:
     subprocess.run(command.split(), check=True, stderr=subprocess.PIPE)
 
 
+def skip_without(*tools: str) -> None:
+    """Skip the test where a program is missing."""
+    missing = [tool for tool in tools if shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}; `make cluster-test` installs them where it is root")
+
+
+def until(reached: Callable[[], bool], what: str, patience_s: float) -> None:
+    end_s = time.monotonic() + patience_s
+    while not reached():
+        assert time.monotonic() < end_s, what
+        time.sleep(0.5)
+
+
 @contextmanager
 def three_hosts(folder: Path) -> Iterator[Hosts]:
     """The hosts, until the block is left. Skips the test where they cannot be made."""
-    missing = [tool for tool in ("ip", "nsenter", "unshare") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"three hosts need {' and '.join(missing)}")
+    skip_without("ip", "nsenter", "unshare")
     hosts = Hosts(folder)
     try:
         try:

@@ -12,6 +12,7 @@ import pytest
 
 from alray.cli.main import execute
 from alray.records import effective, read
+from alray.storage.appended import on_a_disk
 from alray.storage.location import location_of
 from alray.store import manifests
 
@@ -98,6 +99,11 @@ def test_a_run_as_on_a_disk(alray, bucket: str) -> None:
     assert {"records/000001.jsonl", "logs/stage-0/000001.log"} <= names
     assert len([name for name in names if name.startswith("tensorboard/events.")]) == len(events) == 1
     assert [record.step for record in read(there / "records.jsonl") if record.kind == "step"] == STEPS
+    with on_a_disk(there) as copy:
+        copied = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
+        assert copied - {name for name in copied if name.startswith("tensorboard/")} == files - events
+        assert list(read(copy / "records.jsonl")) == list(read(there / "records.jsonl"))
+        assert alray("report", str(copy))["report"] == str(copy / "report.html")
     (there / "report.html").unlink(missing_ok=True)
     assert alray("report", url)["report"] == f"{url}/report.html"
     assert "stored" in (there / "report.html").read_text(encoding="utf-8")
