@@ -109,9 +109,9 @@ def _run(
 
     inline, workload, spec = options.inline, planner.workload, planner.workload.spec
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
-    name, surroundings = engine_name(spec, inline=inline), environment(workload.device)
-    about = {**surroundings, "engine": name}
-    describe_run(run_dir, workload, about)
+    name = engine_name(spec, inline=inline)
+    surroundings = {**environment(workload.device), "engine": name}
+    describe_run(run_dir, workload, surroundings)
     made.mark_run_dir(run_dir)
     observer.doing("measuring the components")
     costs = planner.costs(probe=True, one_process=inline, wait_until_quiet=made.wait_until_ready, study=options.study)
@@ -120,7 +120,7 @@ def _run(
     begun_s = time.time() - spent_s
     with (
         watched(run_dir, spec, trackers, pages=options.pages, study=options.study, note=observer.note) as watch,
-        recording(run_dir, workload, about, begun_s, [observer.record, made.record, watch]) as recorder,
+        recording(run_dir, workload, surroundings, begun_s, [observer.record, made.record, watch]) as recorder,
     ):
         plan = planner.fitted(plan, costs, made, observer.note)
         observer.planned(plan)
