@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from alray.records import write_json
 from alray.report.trackers.follow import watched
 from alray.report.trackers.make import make_trackers
 from alray.run.engines import Engine, engine, engine_name
 from alray.run.options import Finished, Options
-from alray.spec.loading import LoadedSpec, load_spec
+from alray.spec.loading import LoadedSpec, Source, load_spec
 from alray.spec.step_ranges import require_steps
 from alray.storage.location import Location, local_copy
 from alray.store import make_run_dir, writing_to
@@ -31,20 +30,20 @@ if TYPE_CHECKING:
 
 
 def plan_spec(
-    spec_file: Path, overrides: list[str], *, probe: bool, allow_code: bool, observer: Observer
+    source: Source, overrides: list[str], *, probe: bool, allow_code: bool, observer: Observer
 ) -> tuple[Workload, Plan]:
     """Plan a spec without running it. probe: measure the components instead of estimating them."""
-    planner = _planner(load_spec(spec_file, overrides), allow_code, observer)
+    planner = open_planner(load_spec(source, overrides), Options(allow_code=allow_code), observer)
     return planner.workload, planner.plan(planner.costs(probe=probe))
 
 
 def run_spec(
-    spec_file: Path, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
+    source: Source, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
 ) -> Finished:
     """Run a spec from its beginning, in a new run folder."""
-    loaded = load_spec(spec_file, overrides)
+    loaded = load_spec(source, overrides)
     with closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made:
-        planner = _planner(loaded, options.allow_code, observer, study=options.study, here=options.inline)
+        planner = open_planner(loaded, options, observer)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
         trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
@@ -79,15 +78,16 @@ def resume_run(
             return _run(planner, trackers, resumed.run_dir, resumed, made, options, observer, interrupts)
 
 
-def _planner(loaded: LoadedSpec, allow_code: bool, observer: Observer, **given: Any) -> Planner:
-    """given: to `Planner.open`."""
+def open_planner(loaded: LoadedSpec, options: Options, observer: Observer) -> Planner:
+    """The planner of a spec, with its data opened."""
     for note in loaded.notes:
         observer.note(note)
     observer.doing("loading torch")
     from alray.run.planning import Planner
 
     observer.doing("opening the data")
-    return Planner.open(loaded.spec, UserCode(loaded.folder, allow_elsewhere=allow_code), note=observer.note, **given)
+    code = UserCode(options.code or loaded.folder, allow_elsewhere=options.allow_code)
+    return Planner.open(loaded.spec, code, note=observer.note, study=options.study, here=options.inline)
 
 
 def _run(
@@ -109,8 +109,9 @@ def _run(
 
     inline, workload, spec = options.inline, planner.workload, planner.workload.spec
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
-    name, surroundings = engine_name(spec, inline=inline), environment(workload.device)
-    describe_run(run_dir, workload, {**surroundings, "engine": name})
+    name = engine_name(spec, inline=inline)
+    surroundings = {**environment(workload.device), "engine": name}
+    describe_run(run_dir, workload, surroundings)
     made.mark_run_dir(run_dir)
     observer.doing("measuring the components")
     costs = planner.costs(probe=True, one_process=inline, wait_until_quiet=made.wait_until_ready, study=options.study)
@@ -119,9 +120,7 @@ def _run(
     begun_s = time.time() - spent_s
     with (
         watched(run_dir, spec, trackers, pages=options.pages, study=options.study, note=observer.note) as watch,
-        recording(
-            run_dir, workload, {**surroundings, "engine": name}, begun_s, [observer.record, made.record, watch]
-        ) as recorder,
+        recording(run_dir, workload, surroundings, begun_s, [observer.record, made.record, watch]) as recorder,
     ):
         plan = planner.fitted(plan, costs, made, observer.note)
         observer.planned(plan)
@@ -135,11 +134,12 @@ def _run(
             total_steps=workload.total_steps,
             max_failures=spec.run.max_failures,
             new_graph=made.graph,
-            assign=lambda plan, start: assignments(workload, plan, start, run_dir, begun_s, options.profile),
+            assign=lambda plan, start: assignments(workload, plan, start, run_dir, begun_s, options),
             replan=lambda before: planner.replanned(before, costs, made, observer.note),
             recorder=recorder,
             observer=observer,
             interrupts=interrupts,
+            stop_after=options.stop_after,
         )
         outcome = driver.run(start)
     made.close()
