@@ -34,7 +34,7 @@ def render_page(template: str, exhibits: Sequence[Exhibit], **values: Any) -> st
 
 
 def _hash_of(script: str) -> str:
-    """A script as a browser recognises it in a Content-Security-Policy: it runs no other one of the page."""
+    """The hash by which a page allows a script (Content-Security-Policy). The browser runs no other one in the page."""
     return f"'sha256-{b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
