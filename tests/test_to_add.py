@@ -356,19 +356,21 @@ class Everyone(AllReduce):
 
 def test_a_chart(copy: Copy) -> None:
     copy.replace(
-        "report/run_page.py",
-        "        last=evaluations[-1]",
-        """        rate_chart=line_chart(
-            [Curve("encoders", tuple((r.step, r.lr) for r in run.kept if isinstance(r, StepRecord)))],
-            title="Learning rate",
-            y_label="rate",
-            x_label=_STEPS,
-        ),
-        last=evaluations[-1]""",
+        "report/run_figures.py",
+        "FIGURES: tuple[",
+        '''def learning_rate(run: RunFolder) -> Exhibit:
+    """The learning rate of the encoders. Source: records.jsonl."""
+    steps = [record for record in run.kept if isinstance(record, StepRecord)]
+    rows = [{"series": "encoders", "kind": MEASURED, "step": each.step, "rate": each.lr} for each in steps]
+    curves = Curves(_STEPS, Scale("rate", "learning rate"), colours_of(["encoders"]))
+    return Exhibit("Learning rate", (curves.figure("rate", "Learning rate", "Rate of the encoders.", rows),))
+
+
+FIGURES: tuple[''',
     )
-    copy.replace("report/templates/run.html", "<h2>Accuracy</h2>", "{{ line_chart(rate_chart) }}\n<h2>Accuracy</h2>")
+    copy.replace("report/run_figures.py", "= (network, losses,", "= (network, losses, learning_rate,")
     page = Path(copy.run()["report"]).read_text(encoding="utf-8")
-    assert "Learning rate" in page.partition("<h2>Accuracy</h2>")[0]
+    assert '"rate":' in page.partition('<h2 id="accuracy">')[0].partition('<h2 id="learning-rate">')[2]
 
 
 def test_a_tracker(copy: Copy) -> None:

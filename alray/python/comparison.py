@@ -10,7 +10,7 @@ from alray.python.frames import frame_of_rows
 from alray.python.notebook import framed
 from alray.python.runs import Run
 from alray.report import compare as values
-from alray.report.compare_page import comparison_page
+from alray.report.compare_page import ComparisonReport
 from alray.report.text import counted
 from alray.storage.location import Location, location_of
 
@@ -49,7 +49,7 @@ class Comparison:
     @property
     def page(self) -> str:
         """The HTML page of the comparison."""
-        return comparison_page(self._found)
+        return ComparisonReport(self._found).page()
 
     def __repr__(self) -> str:
         return f"<alray comparison of {counted(len(self._found.groups), 'group')} of runs>"

@@ -37,14 +37,16 @@ def conclude(
     return summary
 
 
-def make_report(run_dir: Location) -> Location:
+def make_report(run_dir: Location, *, files: bool = False) -> Location:
     """Write the report of a run into its folder and return the path of `report.html`.
 
-    An earlier report is replaced. The run may still be going on, or it may have been interrupted or failed; figures
+    files: also the folders `figures` and `tables`, which takes a second longer; the page has the same in itself. An
+    earlier report is replaced. The run may still be going on, or it may have been interrupted or failed; figures
     that do not exist yet are shown as not measured. Raises CheckpointError if `run_dir` is not a run folder, or if
     `spec.yaml`, `plan.json` or `records.jsonl` is missing or damaged.
     """
-    from alray.report.run_page import run_page
+    from alray.report.figure import write_exhibits
+    from alray.report.run_page import RunReport
     from alray.report.timeline import write_timeline
     from alray.report.trackers.tensorboard import write_tensorboard
 
@@ -52,5 +54,8 @@ def make_report(run_dir: Location) -> Location:
     write_timeline(run, run_dir / "timeline.json")
     write_tensorboard(run.kept, run_dir / "tensorboard")
     page = run_dir / _PAGE
-    replace_file(page, run_page(run))
+    report = RunReport(run)
+    replace_file(page, report.page())
+    if files:
+        write_exhibits(report.exhibits, run_dir)
     return page
