@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 export RAY_USAGE_STATS_ENABLED := 0
 export RAY_AUTH_MODE := disabled
 
-.PHONY: quickstart test test-all cluster-test install lint types floors unit unit-all gpu bench schedules all-reduce replicas accuracy studies clean
+.PHONY: quickstart test test-all page-test screenshots cluster-test install lint types floors unit unit-all gpu bench schedules all-reduce replicas accuracy studies clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -49,6 +49,14 @@ unit: $(INSTALLED)
 # With the tests marked `full`: whole grids, of which `unit` takes a part.
 unit-all: $(INSTALLED)
 	$(PYTEST) -m ""
+
+# Pages in Chromium, which the distribution has: apt-get install chromium. Without it the tests are skipped.
+page-test: $(INSTALLED)
+	$(BIN)/python -m pytest -q -m full tests/report/test_in_browser.py
+
+# The pictures of pages in docs/pages.
+screenshots: $(INSTALLED)
+	$(BIN)/python -m benchmarks.screenshots
 
 # On real clusters, which the tests start: Ray's jobs, three hosts, Slurm, `ray up` over ssh. About ten minutes. As root it
 # installs what is missing of Debian's packages; a test that lacks something says what, and is skipped.

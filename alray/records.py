@@ -184,8 +184,27 @@ class StageRecord(_Record):
     `ray_train` it is 0 here and part of `backward_s`."""
     peak_memory_bytes: int | None
     """As in `summary.json`, so far."""
+    queued_messages: int | None = None
+    """Messages from the stage below that have arrived and wait, when the last of these mini-batches is done. null on
+    stage 0, which reads the data itself, and in a pipeline whose messages torch orders."""
     spans: list[Span] = Field(default_factory=list)
     """Each action of the mini-batches that were traced."""
+
+    @property
+    def covered_s(self) -> float:
+        """Wall time of these mini-batches, without evaluations and checkpoints."""
+        return self.compute_s + self.send_wait_s + self.receive_wait_s + self.idle_s
+
+    @property
+    def utilisation(self) -> float | None:
+        """Share of its time in which the stage computes, in 0..1; None during warm-up."""
+        return None if self.warm_up or self.covered_s <= 0 else self.compute_s / self.covered_s
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples that the run trains on in a second, over all replicas; None but on the last stage."""
+        seconds = sum(self.step_times_s)
+        return self.samples / self.step * len(self.step_times_s) / seconds if seconds > 0 else None
 
 
 class DepthAccuracy(_Documented):

@@ -67,6 +67,12 @@ def make_run_dir(name: str, run_dir: Location | None) -> Location:
     return run_dir.resolve()
 
 
+def run_name(run_dir: Location, study: Path | None) -> str:
+    """The name of a run wherever it is shown beside others: that of its folder. study: the folder of the study, if the
+    run is a trial of one."""
+    return run_dir.name if study is None else f"{study.name}-{run_dir.name}"
+
+
 def _not_empty(run_dir: Location) -> RequestError:
     return RequestError(
         "the run folder is not empty",

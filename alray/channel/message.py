@@ -68,6 +68,7 @@ _MAX_DIMS = 6
 _ENTRY = struct.Struct(f"{MOST_NAME_BYTES}s2i{_MAX_DIMS}q")  # name, dtype, number of dimensions, sizes
 _FIXED = struct.Struct("7q")  # magic, kind, step, flags, count, whether there is more, number of tensors
 _MAGIC = 0x616C726179  # "alray"
+_FIRST_WORD = struct.Struct("q")
 
 
 def aligned(nbytes: int) -> int:
@@ -136,6 +137,15 @@ class Slot:
         if any(tensor.is_cuda for tensor in tensors.values()):
             torch.cuda.current_stream().synchronize()  # the buffer is handed on next
         return self.nbytes
+
+    def clear(self) -> None:
+        """Forget the message in the buffer, so that `written` tells of the next one."""
+        self._content[: _FIRST_WORD.size] = bytes(_FIRST_WORD.size)
+
+    @property
+    def written(self) -> bool:
+        """Whether a message has come into the buffer since `clear`; its last bytes may still be on their way."""
+        return bool(_FIRST_WORD.unpack_from(self._content)[0])
 
     def read(self, *, edge: str) -> Message:
         """Read a message; its tensors are views of the buffer, in default strides.

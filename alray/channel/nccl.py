@@ -101,6 +101,9 @@ class NcclReceiver(Receiver):
     def release(self, message: Message) -> None:
         self._headers.release(message)
 
+    def waiting(self) -> int:
+        return self._headers.waiting()
+
     def close(self) -> None:
         self._headers.close()
         self._group.abort()

@@ -108,6 +108,7 @@ class PointToPointReceiver(Receiver):
             self._post(slot)
 
     def _post(self, slot: int) -> None:
+        self._slots[slot].clear()
         try:
             work = dist.irecv(self._buffers[slot], group=self._group, tag=self._tag, group_src=self._peer)
         except RuntimeError as error:
@@ -135,6 +136,10 @@ class PointToPointReceiver(Receiver):
             message.tensors = {}
             slot, message.slot = message.slot, None
             self._post(slot)
+
+    def waiting(self) -> int:
+        # gloo calls no receive completed before it was waited for.
+        return sum(self._slots[slot].written for slot, _ in self._posted)
 
 
 def _buffer(nbytes: int, device: torch.device) -> torch.Tensor:

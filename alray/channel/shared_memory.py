@@ -14,6 +14,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
@@ -214,6 +215,7 @@ class SharedMemoryReceiver(Receiver):
             os.close(memory)
         self._pinned = Pinned(mapped, device)
         self._slots = _slots(mapped, ring, ring.slot_bytes)
+        self._told: deque[int] = deque()  # slots that `waiting` has read from the pipe, one for each part of a message
         self._give(_OPENED)
 
     def receive(self) -> Generator[None, None, Message]:
@@ -237,6 +239,8 @@ class SharedMemoryReceiver(Receiver):
         yield
 
     def _next_slot(self) -> int:
+        if self._told:
+            return self._told.popleft()
         try:
             word = self._filled.read(_SLOT.size, self._timeout_s)
         except (TimeoutError, BrokenPipeError) as error:
@@ -250,6 +254,11 @@ class SharedMemoryReceiver(Receiver):
         await_copies(message)
         slot, message.slot, message.tensors = message.slot, None, {}
         self._give(slot)
+
+    def waiting(self) -> int:
+        words = self._filled.read_ready(_SLOT.size * 2 * len(self._slots))
+        self._told += [int(slot) for (slot,) in _SLOT.iter_unpack(words)]
+        return len(set(self._told))
 
     def close(self) -> None:
         self._pinned.close()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from alray.cli.terminal import INTERRUPTED, AllowCode, Events, Json, Overrides, RunDir, SpecFile, Terminal, terminal
-from alray.errors import RequestError
 from alray.spec.step_ranges import parse_steps
 from alray.storage.location import location_of
 
@@ -59,7 +58,6 @@ def run(
     """
     given = overrides or []
     with terminal(as_json=json, as_events=events, spec=spec, overrides=given) as streams:
-        _refuse_both(inline, address)
         steps = parse_steps(profile) if profile is not None else ()
 
         def go(display: Observer, interrupts: Interrupts) -> Finished:
@@ -93,7 +91,6 @@ def resume(
     """
     given, folder = overrides or [], location_of(run_dir)
     with terminal(as_json=json, as_events=events, spec=folder / "spec.yaml", overrides=given) as streams:
-        _refuse_both(inline, address)
         steps = parse_steps(profile) if profile is not None else ()
 
         def go(display: Observer, interrupts: Interrupts) -> Finished:
@@ -104,13 +101,6 @@ def resume(
             return resume_run(folder, given, options, display, interrupts, allow_change=allow_change)
 
         _watch(streams, go)
-
-
-def _refuse_both(inline: bool, address: str | None) -> None:
-    if inline and address is not None:
-        raise RequestError(
-            "a run with --inline uses no cluster", key="--address", mend="leave out --inline or --address"
-        )
 
 
 def _watch(streams: Terminal, go: Callable[[Observer, Interrupts], Finished]) -> None:

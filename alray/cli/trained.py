@@ -133,6 +133,7 @@ def export(
         typer.Option(
             metavar="safetensors|torch_export|onnx",
             help="Weights for `alray predict`, a graph for torch.export.load, or a graph for ONNX runtimes.",
+            autocompletion=_formats,
             show_default=False,
         ),
     ],
@@ -177,6 +178,10 @@ def export(
         streams.say(f"route of depth {written.depth}: {written.parameters:,} parameters, {size(written.bytes)}")
         streams.say(str(weights))
         streams.say(f"takes {inputs}")
+
+
+def _formats(incomplete: str) -> list[str]:
+    return [name for name in ("safetensors", "torch_export", "onnx") if name.startswith(incomplete)]
 
 
 def _depth(text: str) -> int | None:

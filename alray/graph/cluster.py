@@ -195,7 +195,7 @@ def num_nodes(labels: Mapping[str, str] | None = None) -> int:
 
 
 def living_nodes(labels: Mapping[str, str] | None = None) -> list[Node]:
-    """The nodes that are alive and have these labels.
+    """The nodes that are alive and have these labels, in the order of their hosts.
 
     Ray takes seconds to miss a node that is gone. So each node is asked whether its port still answers, unless there is
     one only.
@@ -210,10 +210,11 @@ def living_nodes(labels: Mapping[str, str] | None = None) -> list[Node]:
     if len(alive) > 1:
         with ThreadPoolExecutor(max_workers=len(alive)) as threads:
             alive = [node for node, answers in zip(alive, threads.map(_answers, alive), strict=True) if answers]
-    return [
+    found = [
         Node(node["NodeID"], node["NodeManagerHostname"], node["NodeManagerAddress"], node["Resources"])
         for node in alive
     ]
+    return sorted(found, key=lambda node: (node.host, node.id))
 
 
 def _answers(node: dict[str, Any]) -> bool:

@@ -56,7 +56,7 @@ class TrainGraph(Graph):
         self._trainer = (
             ray.remote(TrainerActor)
             .options(
-                name=f"{self._run_token}-trainer",
+                name=f"{first.run_dir.name}-{self._run_token}-trainer",
                 num_cpus=0,
                 max_concurrency=_METHODS_AT_ONCE + len(assignments),
                 max_restarts=0,

@@ -55,12 +55,22 @@ def read_run(run_dir: Location) -> RunFolder:
     return RunFolder(
         path=run_dir,
         spec_text=_existing(run_dir / "spec.yaml").read_text(encoding="utf-8"),
-        plan=_parsed(_existing(run_dir / "plan.json"), Plan.from_json),
+        plan=read_plan(run_dir),
         environment=_optional(run_dir / "environment.json", dict),
         records=records,
         kept=effective(iter(records)),
-        summary=_optional(run_dir / "summary.json", Summary.model_validate),
+        summary=read_summary(run_dir),
     )
+
+
+def read_plan(run_dir: Location) -> Plan:
+    """The last plan of a run. Raises CheckpointError if it is missing or damaged."""
+    return _parsed(_existing(run_dir / "plan.json"), Plan.from_json)
+
+
+def read_summary(run_dir: Location) -> Summary | None:
+    """The summary of a run; None while it goes on, and if it was killed. Raises CheckpointError if it is damaged."""
+    return _optional(run_dir / "summary.json", Summary.model_validate)
 
 
 def _existing(path: Location) -> Location:

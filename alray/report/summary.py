@@ -225,8 +225,7 @@ def _bubble(timed: Sequence[StageRecord], plan: Plan) -> float | None:
     if plan.in_turns:
         return None
     compute = sum(record.compute_s for record in timed)
-    waiting = sum(record.send_wait_s + record.receive_wait_s + record.idle_s for record in timed)
-    total = compute + waiting
+    total = sum(record.covered_s for record in timed)
     return 1.0 - compute / total if total > 0 else None
 
 

@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING
 from alray.errors import RequestError, StageError
 from alray.plan.costs import Costs, Link
 from alray.plan.plan import Plan
-from alray.records import EngineName
+from alray.records import EngineName, Record
 from alray.run.ray_start import require_ray_can_start
 from alray.spec.models import Spec
 from alray.storage.location import Location
-from alray.store import mark, new_token
+from alray.store import mark, new_token, run_name
 
 if TYPE_CHECKING:
     from alray.graph.cluster import Bundle
     from alray.graph.graph import Graph
+    from alray.graph.metrics import RunMetrics
     from alray.graph.placement import Placement
     from alray.graph.processes import StageProcesses
     from alray.probe.device_speed import SpeedTrial
@@ -87,6 +88,9 @@ class Engine(ABC):
         """Write `run_token` into the run folder. Raise PlanError if a node of a stage does not see it."""
         mark(run_dir, self.run_token)
 
+    def record(self, record: Record) -> None:  # noqa: B027 - an engine may have nobody to tell
+        """Called with every record of the run as it is written."""
+
     @abstractmethod
     def graph(self, plan: Plan) -> Graph:
         """A graph for this plan, not started."""
@@ -124,14 +128,17 @@ class InlineEngine(Engine):
 class ClusterEngine(Engine):
     """An engine on Ray, which connects to a cluster in the background."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, study: Path | None = None) -> None:
+        """study: the folder of the study of which the run is a trial; None: of none."""
         super().__init__()
-        self._spec = spec
+        self._spec, self._study = spec, study
         # Linux ends Ray's processes with the thread that started them: this thread lives as long as the cluster.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-ray")
         self._cluster = ExitStack()
         self._connected: Future[None] = Future()
         self._attaches = False  # to a cluster that is there already, which may have several nodes
+        self._run_name = spec.name  # until the run folder is known
+        self._metrics: RunMetrics | None = None
 
     def connect(self, address: str | None, note: Callable[[str], None]) -> None:
         """Begin to connect to the cluster at this address, or to start one. Returns at once.
@@ -153,8 +160,23 @@ class ClusterEngine(Engine):
         if connection.own:
             self._begin_on_cluster()
 
+    def mark_run_dir(self, run_dir: Location) -> None:
+        super().mark_run_dir(run_dir)
+        self._run_name = run_name(run_dir, self._study)
+
+    def record(self, record: Record) -> None:
+        """Set Ray's metrics of the run."""
+        if self._metrics is None:
+            from alray.graph.metrics import RunMetrics
+
+            self._metrics = RunMetrics(self._run_name)
+        self._metrics.take(record)
+
     def close(self) -> None:
         wait([self._connected])
+        metrics, self._metrics = self._metrics, None
+        if metrics is not None:
+            metrics.close()
         self._end_on_cluster()
         self._cluster.close()
         self._thread.shutdown()
@@ -172,11 +194,12 @@ class ClusterEngine(Engine):
 class RayEngine(ClusterEngine):
     """Runs each stage as an actor on a connected cluster."""
 
-    def __init__(self, spec: Spec, *, given: bool = False) -> None:
-        """given: this process is connected already, and the stages run in the placement group that it was given."""
-        super().__init__(spec)
-        self._given = given
-        if given:
+    def __init__(self, spec: Spec, study: Path | None = None) -> None:
+        """study: this run is a trial of the study in that folder: the process is connected already, and the stages run
+        in the placement group that it was given."""
+        super().__init__(spec, study)
+        self._given = study is not None
+        if self._given:
             self._connected.set_result(None)
         self._kept: Placement | None = None
         self._begun: StageProcesses | None = None
@@ -184,7 +207,7 @@ class RayEngine(ClusterEngine):
     def _begin_on_cluster(self) -> None:
         """Begin the stages' processes, unless their devices are to be measured first, which takes the same room."""
         if self._devices_are_like_here():
-            self._begun = self._begin(self._spec.pipeline.stages, self._spec.replicas.count)
+            self._begun = self._begin(self._spec.pipeline.stages, self._spec.replicas.count, self._spec.name)
 
     def _end_on_cluster(self) -> None:
         begun, self._begun = self._begun, None
@@ -221,16 +244,20 @@ class RayEngine(ClusterEngine):
     def _processes(self, plan: Plan) -> StageProcesses:
         """A process for each stage: those that were begun with the cluster, which the first plan takes, or new ones."""
         begun, self._begun = self._begun, None
-        return begun or self._begin(plan.stages, plan.replicas)
+        return begun or self._begin(plan.stages, plan.replicas, self._run_name)
 
-    def _begin(self, stages: int, replicas: int) -> StageProcesses:
+    def _begin(self, stages: int, replicas: int, run: str) -> StageProcesses:
+        """run: how Ray's dashboard shows it, in the names of the actors."""
         from alray.graph.processes import KEPT, StageProcesses
 
         bundles = stage_bundles(self._spec, stages, replicas)
         if self._given and (kept := KEPT.take(bundles)) is not None:
             return kept
-        token = self.run_token
-        names = [f"{token}-replica-{replica}-stage-{stage}" for replica in range(replicas) for stage in range(stages)]
+        names = [
+            f"{run}-{self.run_token}-replica-{replica}-stage-{stage}"
+            for replica in range(replicas)
+            for stage in range(stages)
+        ]
         placement = self._placement(bundles, stages)
         return StageProcesses.begin(placement, names, threads=self._spec.resources.threads, again=self._given)
 
@@ -368,7 +395,7 @@ def engine(
     if name == "inline":
         return InlineEngine()
     if study is not None:
-        return RayEngine(spec, given=True)
+        return RayEngine(spec, study)
     made = TrainEngine(spec) if name == "ray_train" else RayEngine(spec)
     made.connect(address, note)
     return made

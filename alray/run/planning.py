@@ -80,7 +80,7 @@ class Planner:
                 mend=f"set pipeline.stages to at most {num_components}",
             )
         spec = with_micro_batches(spec, workload.network)
-        _require_whole_norms(spec, workload.network)
+        require_whole_norms(spec, workload.network)
         for line in workload.notes:
             note(line)
         return cls(replace(workload, spec=spec))
@@ -316,7 +316,7 @@ def _require_memory(workload: Workload) -> None:
         require_memory(workload.network, machine_memory_bytes())
 
 
-def _require_whole_norms(spec: Spec, network: Network) -> None:
+def require_whole_norms(spec: Spec, network: Network) -> None:
     """Raise PlanError if batch normalisation in a user's own block would see micro-batches instead of mini-batches.
 
     The spec's checks know the built-in blocks only.

@@ -35,8 +35,11 @@ _FREE = (
     "run.test",
     "run.max_failures",
     "run.stop_at",
+    "run.trackers",
 )
 """Keys that a resume may change. Of `pipeline`, `_changes_of_pipeline` finds what changes the mathematics."""
+_LAYOUT = ("pipeline.", "resources.", "data.workers")
+"""What may differ where a run is done again from its beginning. Of these keys too, `_FREE` has what may not change."""
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
 _SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
 
@@ -66,6 +69,22 @@ class Resumed:
         if not allow_change:
             _refuse_changes(before, after, run_dir)
         return cls(run_dir, before, after, latest_manifest(run_dir))
+
+    @classmethod
+    def again(cls, run_dir: Location, overrides: list[str]) -> Resumed:
+        """The run to be done once more from its beginning. Only the layout on devices may change.
+
+        Raises CheckpointError and SpecError as `open`.
+        """
+        keys = [text.partition("=")[0].strip() for text in overrides]
+        other = [key for key in keys if not any(key.startswith(layout) for layout in _LAYOUT)]
+        if other:
+            raise SpecError(
+                f"these keys would make it another run: {', '.join(f'`{key}`' for key in other)}",
+                file=str(run_dir),
+                mend=f"only {', '.join(f'`{key}`' for key in _LAYOUT)} may change; or start a new run",
+            )
+        return cls.open(run_dir, overrides, allow_change=False)
 
     @property
     def start(self) -> Start:

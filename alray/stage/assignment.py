@@ -58,6 +58,8 @@ class Assignment:
     compiler, which takes a second."""
     profile: tuple[range, ...] = ()
     """Mini-batches to trace, counted from 1."""
+    stop_after: int | None = None
+    """The run stops after so many mini-batches, as if the user had asked for it."""
 
     @property
     def title(self) -> str:

@@ -172,4 +172,6 @@ class StageLoop:
         )
         if self._assignment.stage < self._assignment.plan.stages - 1:
             record.step_times_s = []  # a mini-batch is completed on the last stage
+        if self._ports.from_below is not None and not self._assignment.pipelined:
+            record.queued_messages = self._ports.from_below.waiting()
         self._emit(record)

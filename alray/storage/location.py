@@ -74,3 +74,12 @@ def local_copy(folder: Location) -> Path:
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_bytes((folder / name).read_bytes())
     return copy
+
+
+def user_cache() -> Path:
+    """$XDG_CACHE_HOME/alray, or ~/.cache/alray if that variable is not set or relative.
+
+    Source: XDG Base Directory Specification. Raises RuntimeError if the user has no home folder.
+    """
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".cache") / "alray"

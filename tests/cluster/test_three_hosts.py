@@ -138,13 +138,16 @@ def test_replicas_of_a_stage_are_apart(workplace: Workplace) -> None:
 
 def test_a_folder_of_one_host_is_refused(workplace: Workplace) -> None:
     """`/dev/shm` is such a folder. Stages that all fit on the driver's host may use it."""
-    began_s = time.monotonic()
     answer = workplace.run("tiny.yaml", "pipeline.stages=4", run_dir="/dev/shm/run", code=2)
-    assert time.monotonic() - began_s < 15  # most of it to import torch on a busy machine
+    assert "measuring the components" not in answer["said"]
     (error,) = answer["errors"]
     assert error["message"] == "stage 2 is on n2, which does not see the run folder /dev/shm/run"
-    assert error["mend"] == "put the run folder on storage that all nodes share, with --run-dir"
-    workplace.run("tiny.yaml", "pipeline.stages=2", "run.epochs=1", run_dir="/dev/shm/two")
+    assert (
+        error["mend"]
+        == "give a --run-dir on storage that all nodes share, or on object storage, such as s3://bucket/run"
+    )
+    near = workplace.run("tiny.yaml", "pipeline.stages=2", "run.epochs=1", run_dir="/dev/shm/two")
+    assert "measuring the components" in near["said"]
 
 
 def test_a_slow_link_gets_another_cut_and_is_predicted(workplace: Workplace) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from alray.records import StageRecord, read
+
 from .conftest import Workshop
 from .process_graph import ProcessGraph, in_processes
 from .test_same_bits import same
@@ -39,9 +41,21 @@ def shared(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
         yield found
 
 
+def queued(workshop: Workshop) -> dict[int, set[int | None]]:
+    """How many messages waited, by stage, as the records of a run say."""
+    found: dict[int, set[int | None]] = {}
+    for record in read(workshop.folder / "run/records.jsonl"):
+        if isinstance(record, StageRecord):
+            found.setdefault(record.stage, set()).add(record.queued_messages)
+    return found
+
+
 def test_local_losses(workshop: Workshop, reference, shared: set[str]) -> None:
     same(workshop.run("pipeline.partition=[1,2,1]", inline=False), reference)
     assert shared == {"0->1", "1->0"}
+    waiting = queued(workshop)
+    assert waiting[0] == {None}
+    assert all(number is not None and 0 <= number <= 4 + 1 for stage in (1, 2) for number in waiting[stage])
 
 
 def test_a_pipeline_of_backpropagation(workshop: Workshop, shared: set[str], server: str) -> None:
@@ -49,6 +63,7 @@ def test_a_pipeline_of_backpropagation(workshop: Workshop, shared: set[str], ser
     overrides = ("pipeline.partition=[1,2,1]", *PIPELINE)
     apart = workshop.run(*overrides, inline=False)
     assert shared == {"0->1", "1->0"}
+    assert queued(workshop) == {0: {None}, 1: {None}, 2: {None}}
     with in_processes(server):
         together = workshop.run(*overrides, inline=False, name="together")
     same(apart, together)

@@ -16,6 +16,7 @@ from alray.storage.appended import appended, appending, opened_log, was_appended
 from alray.storage.location import location_of
 from alray.storage.objects import ObjectPath
 from alray.store import make_run_dir
+from alray.study.listing import listed
 
 
 def test_of_several_runs_that_begin_at_once_one_has_the_folder(bucket: str) -> None:
@@ -103,3 +104,14 @@ def test_a_server_that_does_not_answer_is_named_within_seconds(monkeypatch: pyte
         with pytest.raises(RunError, match=r"s3://silent/run.*: the object storage did not do what it was asked"):
             make_run_dir("run", location_of("s3://silent/run"))
         assert time.monotonic() - began_s < 15.0
+
+
+def test_runs_on_object_storage_are_listed(bucket: str) -> None:
+    runs = location_of(f"{bucket}/runs")
+    (runs / "one" / "spec.yaml").write_bytes(b"name: one\nmethod: {kind: backpropagation}\n")
+    (runs / "two" / "summary.json").write_bytes(b"{}")
+    (runs / "notes.txt").write_bytes(b"mine")
+    rows = {row.folder.rpartition("/")[2]: row for row in listed([runs])}
+    assert (rows["one"].name, rows["one"].method, rows["one"].state) == ("one", "backpropagation", "unfinished")
+    assert rows["two"].state == "damaged"
+    assert set(rows) == {"one", "two"}
