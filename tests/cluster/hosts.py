@@ -116,13 +116,19 @@ class Hosts:
             command, text=True, env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
 
-    def serve(self, number: int, *words: str, environment: dict[str, str]) -> None:
+    def serve(self, number: int, *words: str, environment: dict[str, str]) -> subprocess.Popen[str]:
         """Begin what runs until the hosts go down. What it prints is kept in the folder."""
         log = self.folder / f"{Path(words[0]).name}-{number}.log"
         with log.open("ab") as file:
-            command = self.on(number, *words)
             streams = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file}
-            self.begun.append(subprocess.Popen(command, env=environment, text=True, **streams))
+            self.begun.append(subprocess.Popen(self.on(number, *words), env=environment, text=True, **streams))
+        return self.begun[-1]
+
+    def stop(self, process: subprocess.Popen[str]) -> None:
+        """Ask what was begun with `serve` to end, with all that it began."""
+        for inner in psutil.Process(process.pid).children(recursive=True):
+            inner.terminate()
+        process.wait(10)
 
     def running(self, number: int) -> set[str]:
         """The names of the processes of a host, without those of the host itself."""
@@ -168,10 +174,11 @@ def skip_without(*tools: str) -> None:
         pytest.skip(f"not installed: {', '.join(missing)}; `make cluster-test` installs them where it is root")
 
 
-def until(reached: Callable[[], bool], what: str, patience_s: float) -> None:
+def until(reached: Callable[[], bool], instead: Callable[[], object], patience_s: float) -> None:
+    """Wait until it is so. instead: says how it is when the patience has ended."""
     end_s = time.monotonic() + patience_s
     while not reached():
-        assert time.monotonic() < end_s, what
+        assert time.monotonic() < end_s, instead()
         time.sleep(0.5)
 
 
