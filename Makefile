@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 export RAY_USAGE_STATS_ENABLED := 0
 export RAY_AUTH_MODE := disabled
 
-.PHONY: quickstart test test-all cluster-test install lint types floors unit unit-all bench schedules all-reduce replicas accuracy studies clean
+.PHONY: quickstart test test-all page-test screenshots cluster-test install lint types floors unit unit-all gpu bench schedules all-reduce replicas accuracy studies clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -28,6 +28,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/shellcheck cluster/*.sh tests/cluster/*.sh
+	$(BIN)/hadolint cluster/Dockerfile
 
 types: $(INSTALLED)
 	$(BIN)/mypy
@@ -48,9 +50,23 @@ unit: $(INSTALLED)
 unit-all: $(INSTALLED)
 	$(PYTEST) -m ""
 
-# On a real cluster of two nodes with a dashboard and a token, which the test starts: about three minutes.
+# Pages in Chromium, which the distribution has: apt-get install chromium. Without it the tests are skipped.
+page-test: $(INSTALLED)
+	$(BIN)/python -m pytest -q -m full tests/report/test_in_browser.py
+
+# The pictures of pages in docs/pages.
+screenshots: $(INSTALLED)
+	$(BIN)/python -m benchmarks.screenshots
+
+# On real clusters, which the tests start: Ray's jobs, three hosts, Slurm, `ray up` over ssh. About ten minutes. As root it
+# installs what is missing of Debian's packages; a test that lacks something says what, and is skipped.
 cluster-test: $(INSTALLED)
+	tests/cluster/install.sh
 	$(BIN)/python -m pytest -q -m full tests/cluster
+
+# Where a GPU is. Tests that need two say so where there is one. docs/gpu.md says what they show.
+gpu: $(INSTALLED)
+	$(BIN)/python -m pytest -q -m "" tests/gpu
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.streamed

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from textwrap import indent
 from typing import Any, Self
 
 
@@ -39,6 +41,10 @@ class Problem:
         parts = [part for part in (place, self.key) if part]
         text = ": ".join([*parts, self.message])
         return f"{text}; {self.mend}" if self.mend else text
+
+    def explained(self) -> str:
+        """The problem, with the traceback of a user's code below it."""
+        return str(self) if self.traceback is None else f"{self}\n{indent(self.traceback.rstrip(), '    ')}"
 
     def as_json(self) -> dict[str, Any]:
         fields = asdict(self)
@@ -78,6 +84,16 @@ class AlrayError(Exception):
         error.problems = problems
         Exception.__init__(error, "\n".join(str(problem) for problem in problems))
         return error
+
+    def restate(self, problems: Iterable[Problem]) -> None:
+        """Take these problems instead of its own."""
+        self.problems = tuple(problems)
+        self.args = ("\n".join(str(problem) for problem in self.problems),)
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows instead of a traceback: the problems, with the traceback of a user's code below each."""
+        problems = [f"{type(self).__name__}: {problem.explained()}" for problem in self.problems]
+        return [*problems, *getattr(self, "__notes__", ())]
 
     def mended(self, mend: str) -> Self:
         """The same error, with this mend where a problem has none."""

@@ -1,6 +1,4 @@
-"""A spec becomes a report: load, plan, graph, run, report. This is the first file to open.
-
-spec.yaml -> Spec -> Plan -> Graph -> Run -> Report
+"""A spec becomes a report: spec.yaml -> Spec -> Plan -> Graph -> Run -> Report. This is the first file to open.
 
 Ray starts in the background while this process imports torch: whatever needs torch is imported inside functions.
 """
@@ -9,19 +7,22 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alray.records import write_json
+from alray.report.trackers.follow import watched
+from alray.report.trackers.make import make_trackers
 from alray.run.engines import Engine, engine, engine_name
 from alray.run.options import Finished, Options
-from alray.spec.loading import LoadedSpec, load_spec
+from alray.spec.loading import LoadedSpec, Source, load_spec
 from alray.spec.step_ranges import require_steps
-from alray.store import make_run_dir, mark, writing_to
+from alray.storage.location import Location, local_copy
+from alray.store import make_run_dir, writing_to
 from alray.user_code import UserCode
 
 if TYPE_CHECKING:
     from alray.plan.plan import Plan
+    from alray.report.trackers.tracker import Tracker
     from alray.run.driver import Interrupts, Observer
     from alray.run.planning import Planner
     from alray.run.resume import Resumed
@@ -29,29 +30,30 @@ if TYPE_CHECKING:
 
 
 def plan_spec(
-    spec_file: Path, overrides: list[str], *, probe: bool, allow_code: bool, observer: Observer
+    source: Source, overrides: list[str], *, probe: bool, allow_code: bool, observer: Observer
 ) -> tuple[Workload, Plan]:
     """Plan a spec without running it. probe: measure the components instead of estimating them."""
-    planner = _planner(_load(spec_file, overrides, observer), allow_code, observer)
+    planner = open_planner(load_spec(source, overrides), Options(allow_code=allow_code), observer)
     return planner.workload, planner.plan(planner.costs(probe=probe))
 
 
 def run_spec(
-    spec_file: Path, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
+    source: Source, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
 ) -> Finished:
     """Run a spec from its beginning, in a new run folder."""
-    loaded = _load(spec_file, overrides, observer)
+    loaded = load_spec(source, overrides)
     with closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made:
-        planner = _planner(loaded, options.allow_code, observer, options.study)
+        planner = open_planner(loaded, options, observer)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
+        trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
         planner.workload.code.copy_used(run_dir / "code")
         with writing_to(run_dir):
-            return _run(planner, run_dir, None, made, options, observer, interrupts)
+            return _run(planner, trackers, run_dir, None, made, options, observer, interrupts)
 
 
 def resume_run(
-    run_dir: Path,
+    run_dir: Location,
     overrides: list[str],
     options: Options,
     observer: Observer,
@@ -66,34 +68,32 @@ def resume_run(
     resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
     with closing(engine(resumed.spec, options.inline, options.address, observer.note)) as made:
         observer.doing("opening the data")
-        code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
-        planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.manifest is not None)
+        code = UserCode(local_copy(resumed.run_dir / "code"), allow_elsewhere=options.allow_code)
+        planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.trained, here=options.inline)
         require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
         if summary := resumed.finished(planner.workload.total_steps, observer.note):
             return Finished(summary, None)
+        trackers = make_trackers(resumed.spec, code)
         with writing_to(resumed.run_dir):
-            return _run(planner, resumed.run_dir, resumed, made, options, observer, interrupts)
+            return _run(planner, trackers, resumed.run_dir, resumed, made, options, observer, interrupts)
 
 
-def _load(spec_file: Path, overrides: list[str], observer: Observer) -> LoadedSpec:
-    loaded = load_spec(spec_file, overrides)
+def open_planner(loaded: LoadedSpec, options: Options, observer: Observer) -> Planner:
+    """The planner of a spec, with its data opened."""
     for note in loaded.notes:
         observer.note(note)
-    return loaded
-
-
-def _planner(loaded: LoadedSpec, allow_code: bool, observer: Observer, study: Path | None = None) -> Planner:
     observer.doing("loading torch")
     from alray.run.planning import Planner
 
     observer.doing("opening the data")
-    code = UserCode(loaded.file.resolve().parent, allow_elsewhere=allow_code)
-    return Planner.open(loaded.spec, code, note=observer.note, study=study)
+    code = UserCode(options.code or loaded.folder, allow_elsewhere=options.allow_code)
+    return Planner.open(loaded.spec, code, note=observer.note, study=options.study, here=options.inline)
 
 
 def _run(
     planner: Planner,
-    run_dir: Path,
+    trackers: dict[str, Tracker],
+    run_dir: Location,
     resumed: Resumed | None,
     made: Engine,
     options: Options,
@@ -101,7 +101,7 @@ def _run(
     interrupts: Interrupts,
 ) -> Finished:
     from alray.device.devices import environment
-    from alray.report.make import conclude, pages_of
+    from alray.report.make import conclude
     from alray.run.driver import Driver, assignments
     from alray.run.provenance import describe_run
     from alray.run.recorder import recording
@@ -109,17 +109,18 @@ def _run(
 
     inline, workload, spec = options.inline, planner.workload, planner.workload.spec
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
-    name, surroundings = engine_name(spec, inline=inline), environment(workload.device)
-    describe_run(run_dir, workload, {**surroundings, "engine": name})
-    mark(run_dir, made.run_token)
+    name = engine_name(spec, inline=inline)
+    surroundings = {**environment(workload.device), "engine": name}
+    describe_run(run_dir, workload, surroundings)
+    made.mark_run_dir(run_dir)
     observer.doing("measuring the components")
     costs = planner.costs(probe=True, one_process=inline, wait_until_quiet=made.wait_until_ready, study=options.study)
     plan = planner.plan(costs, one_process=inline, note=observer.note)
     write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s
     with (
-        pages_of(run_dir, wanted=options.pages) as pages,
-        recording(run_dir, workload, {**surroundings, "engine": name}, begun_s, [observer.record, *pages]) as recorder,
+        watched(run_dir, spec, trackers, pages=options.pages, study=options.study, note=observer.note) as watch,
+        recording(run_dir, workload, surroundings, begun_s, [observer.record, made.record, watch]) as recorder,
     ):
         plan = planner.fitted(plan, costs, made, observer.note)
         observer.planned(plan)
@@ -133,11 +134,12 @@ def _run(
             total_steps=workload.total_steps,
             max_failures=spec.run.max_failures,
             new_graph=made.graph,
-            assign=lambda plan, start: assignments(workload, plan, start, run_dir, begun_s, options.profile),
+            assign=lambda plan, start: assignments(workload, plan, start, run_dir, begun_s, options),
             replan=lambda before: planner.replanned(before, costs, made, observer.note),
             recorder=recorder,
             observer=observer,
             interrupts=interrupts,
+            stop_after=options.stop_after,
         )
         outcome = driver.run(start)
     made.close()

@@ -9,15 +9,16 @@ The docstring of a field is the definition of its figure. The pages, the termina
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from math import fsum
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
 from alray.errors import CheckpointError
+from alray.storage.appended import appended, appending
+from alray.storage.location import Location, publish
 
 VERSION = 2
 """Version of the records. In version 1 each mini-batch had a line of its own, which can still be read."""
@@ -183,8 +184,27 @@ class StageRecord(_Record):
     `ray_train` it is 0 here and part of `backward_s`."""
     peak_memory_bytes: int | None
     """As in `summary.json`, so far."""
+    queued_messages: int | None = None
+    """Messages from the stage below that have arrived and wait, when the last of these mini-batches is done. null on
+    stage 0, which reads the data itself, and in a pipeline whose messages torch orders."""
     spans: list[Span] = Field(default_factory=list)
     """Each action of the mini-batches that were traced."""
+
+    @property
+    def covered_s(self) -> float:
+        """Wall time of these mini-batches, without evaluations and checkpoints."""
+        return self.compute_s + self.send_wait_s + self.receive_wait_s + self.idle_s
+
+    @property
+    def utilisation(self) -> float | None:
+        """Share of its time in which the stage computes, in 0..1; None during warm-up."""
+        return None if self.warm_up or self.covered_s <= 0 else self.compute_s / self.covered_s
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples that the run trains on in a second, over all replicas; None but on the last stage."""
+        seconds = sum(self.step_times_s)
+        return self.samples / self.step * len(self.step_times_s) / seconds if seconds > 0 else None
 
 
 class DepthAccuracy(_Documented):
@@ -454,19 +474,20 @@ class Writer:
     """Appends records to `records.jsonl`.
 
     Records of a stage are written at once, losses a few seconds later, and all of them before any other kind of
-    record: none is missing from before a checkpoint. What is written has been handed to the system.
+    record. What is written has been handed to the system; on object storage (`alray.storage.appended`) records of a
+    stage and losses wait for at most 20 s.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Location) -> None:
         """Open a file to append to it. A last line that was cut off when a run was killed is removed."""
-        if path.exists():
+        if isinstance(path, Path) and path.exists():  # an object is whole
             content = path.read_bytes()
             whole = content.rfind(b"\n") + 1
             if whole < len(content):
                 with path.open("r+b") as file:
                     file.truncate(whole)
         self.path = path
-        self._file: IO[str] = path.open("a", encoding="utf-8")
+        self._file = appending(path)
         self._thinning = Thinning()
         self._losses: list[StepRecord] = []  # not written yet
         self._written_s = -_LINE_S  # `time_s` of the line of losses before; the first is written at once
@@ -477,12 +498,20 @@ class Writer:
             if self._losses and record.time_s - self._written_s > _LINE_S:
                 self._write_losses()
             return
-        if not isinstance(record, StageRecord):
-            self._flush()
+        if isinstance(record, StageRecord):
+            self._write_line(record)
+            return
+        self._write_rest()
         self._write_line(record)
+        self._file.flush()
+
+    def flush(self) -> None:
+        """Write all records that came so far."""
+        self._write_rest()
+        self._file.flush()
 
     def close(self) -> None:
-        self._flush()
+        self._write_rest()
         self._file.close()
 
     def _keep(self, losses: StepRecord | None) -> None:
@@ -491,7 +520,7 @@ class Writer:
         if len(self._losses) == _LINE_LENGTH:
             self._write_losses()
 
-    def _flush(self) -> None:
+    def _write_rest(self) -> None:
         self._keep(self._thinning.rest())
         if self._losses:
             self._write_losses()
@@ -503,16 +532,15 @@ class Writer:
 
     def _write_line(self, record: Record | StepsRecord) -> None:
         self._file.write(record.model_dump_json() + "\n")
-        self._file.flush()
 
 
-def read(path: Path) -> Iterator[Record]:
+def read(path: Location) -> Iterator[Record]:
     """All records of a file, in order.
 
     A last line that was cut off when the run was killed is left out. Raises CheckpointError for records of a later
     version and for any other damage.
     """
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = appended(path).splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
         if number == len(lines) and not line.endswith("\n"):
             return
@@ -526,7 +554,7 @@ def read(path: Path) -> Iterator[Record]:
             yield record
 
 
-def _damage(error: ValidationError, path: Path, line: int) -> CheckpointError:
+def _damage(error: ValidationError, path: Location, line: int) -> CheckpointError:
     first = error.errors()[0]
     if first["loc"][-1:] == ("v",):
         return CheckpointError(
@@ -560,13 +588,11 @@ def json_schema() -> dict[str, Any]:
     return _LINE.json_schema()
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Location, value: Any) -> None:
     """Write a value as JSON by `replace_file`."""
     replace_file(path, json.dumps(value, indent=2) + "\n")
 
 
-def replace_file(path: Path, text: str) -> None:
+def replace_file(path: Location, text: str) -> None:
     """Write a text file in one step: a reader finds the whole old file or the whole new one, never a part."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.partial")  # two processes may write the same file
-    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
-    temporary.replace(path)
+    publish(path, text.encode("utf-8", "backslashreplace"))

@@ -1,11 +1,10 @@
-"""Where run folders live: making one, and the manifests of its checkpoints. Run folders are on a local disk."""
+"""Run folders: making one, and the manifests of its checkpoints. A run folder is on a disk or on object storage."""
 
 from __future__ import annotations
 
 import errno
 import json
 import secrets
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from alray.errors import CheckpointError, RequestError, RunError
-from alray.records import Standing, write_json
+from alray.records import Standing, replace_file, write_json
+from alray.storage.location import Location, remove_folder
+from alray.storage.objects import ObjectPath
 
 MANIFEST = "manifest.json"
+_MARK = ".run"
 
 
 @dataclass(frozen=True)
@@ -33,16 +35,21 @@ def step_folder(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def checkpoint_folder(run_dir: Path, step: int) -> Path:
+def checkpoint_folder(run_dir: Location, step: int) -> Location:
     """The folder that holds the checkpoint after `step` mini-batches."""
     return run_dir / "checkpoints" / step_folder(step)
 
 
-def make_run_dir(name: str, run_dir: Path | None) -> Path:
+def make_run_dir(name: str, run_dir: Location | None) -> Location:
     """Make the folder `run_dir`, or `runs/<name>-<time>` for None; return its absolute path.
 
     Raises RequestError if `run_dir` exists and is not empty, or if the folder cannot be made.
     """
+    if isinstance(run_dir, ObjectPath):
+        # Of several runs that begin there at once, the one that writes the mark has the folder.
+        if run_dir.is_dir() or not (run_dir / _MARK).create(b""):
+            raise _not_empty(run_dir)
+        return run_dir
     if run_dir is None:
         run_dir = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         number = 1
@@ -50,11 +57,7 @@ def make_run_dir(name: str, run_dir: Path | None) -> Path:
             number += 1
             run_dir = run_dir.with_name(f"{run_dir.name.rsplit('_', 1)[0]}_{number}")
     elif run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
-        raise RequestError(
-            "the run folder is not empty",
-            file=str(run_dir),
-            mend="choose another --run-dir, or go on with `alray resume`",
-        )
+        raise _not_empty(run_dir)
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -64,13 +67,27 @@ def make_run_dir(name: str, run_dir: Path | None) -> Path:
     return run_dir.resolve()
 
 
+def run_name(run_dir: Location, study: Path | None) -> str:
+    """The name of a run wherever it is shown beside others: that of its folder. study: the folder of the study, if the
+    run is a trial of one."""
+    return run_dir.name if study is None else f"{study.name}-{run_dir.name}"
+
+
+def _not_empty(run_dir: Location) -> RequestError:
+    return RequestError(
+        "the run folder is not empty",
+        file=str(run_dir),
+        mend="choose another --run-dir, or go on with `alray resume`",
+    )
+
+
 def new_token() -> str:
     """A name for what one command runs, which nothing else has."""
     return f"alray-{secrets.token_hex(6)}"
 
 
 @contextmanager
-def writing_to(run_dir: Path) -> Iterator[None]:
+def writing_to(run_dir: Location) -> Iterator[None]:
     """Raise a RunError where the block fails because the run folder was deleted or can no longer be written."""
     try:
         yield
@@ -85,21 +102,27 @@ def writing_to(run_dir: Path) -> Iterator[None]:
         raise
 
 
-def require_kept(run_dir: Path) -> None:
-    """Raise RunError if the run folder was deleted."""
-    if not run_dir.is_dir():
+def require_kept(run_dir: Location) -> None:
+    """Raise RunError if the run folder was deleted. On object storage nothing is asked: each question costs."""
+    if isinstance(run_dir, Path) and not run_dir.is_dir():
         raise RunError(
             "the run folder was deleted while the run went on", file=str(run_dir), mend="begin again with `alray run`"
         )
 
 
-def mark(run_dir: Path, token: str) -> None:
+def mark(run_dir: Location, token: str) -> None:
     """Write the token to the file `.run`. A stage reads it to check that its node sees this folder."""
-    (run_dir / ".run").write_text(token)
+    replace_file(run_dir / _MARK, token)
+
+
+def is_marked(run_dir: Location, token: str) -> bool:
+    """Whether this node sees the run folder that was marked with the token."""
+    file = run_dir / _MARK
+    return file.is_file() and file.read_text(encoding="utf-8") == token
 
 
 def write_manifest(
-    run_dir: Path,
+    run_dir: Location,
     *,
     step: int,
     epoch: float,
@@ -109,7 +132,7 @@ def write_manifest(
     environment: dict[str, Any],
     shares: Sequence[int] = (),
     standing: Standing | None = None,
-) -> Path:
+) -> Location:
     """Write the manifest of the checkpoint after `step` mini-batches, which completes it; return its folder.
 
     shares: samples of the next mini-batch for each replica; empty if the shares do not change during the run.
@@ -136,7 +159,7 @@ def write_manifest(
     return folder
 
 
-def manifests(run_dir: Path) -> list[dict[str, Any]]:
+def manifests(run_dir: Location) -> list[dict[str, Any]]:
     """Manifests of all complete checkpoints, oldest first. Raises CheckpointError if one is damaged."""
     found = []
     for folder in _folders(run_dir).values():
@@ -156,9 +179,9 @@ def manifests(run_dir: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda manifest: int(manifest["step"]))
 
 
-def _folders(run_dir: Path) -> dict[int, Path]:
+def _folders(run_dir: Location) -> dict[int, Location]:
     """The folders of checkpoints, complete or not, by step. Anything else beside them is the user's own."""
-    found = {}
+    found: dict[int, Location] = {}
     for path in (run_dir / "checkpoints").glob("step-*"):
         digits = path.name.removeprefix("step-")
         if digits.isdecimal() and path.name == step_folder(int(digits)) and path.is_dir():
@@ -171,18 +194,18 @@ def standing_of(manifest: dict[str, Any]) -> Standing:
     return Standing.model_validate(manifest.get("evaluations", {}))
 
 
-def has_checkpoint(run_dir: Path, step: int) -> bool:
+def has_checkpoint(run_dir: Location, step: int) -> bool:
     """Whether there is a complete checkpoint after `step` mini-batches."""
     return (checkpoint_folder(run_dir, step) / MANIFEST).is_file()
 
 
-def latest_manifest(run_dir: Path) -> dict[str, Any] | None:
+def latest_manifest(run_dir: Location) -> dict[str, Any] | None:
     """The manifest of the newest complete checkpoint; None if there is none yet."""
     complete = manifests(run_dir)
     return complete[-1] if complete else None
 
 
-def prune(run_dir: Path, keep: int) -> None:
+def prune(run_dir: Location, keep: int) -> None:
     """Keep the newest `keep` complete checkpoints, and the one with the best validation accuracy. Delete older ones,
     and incomplete ones that came before the newest.
 
@@ -196,10 +219,10 @@ def prune(run_dir: Path, keep: int) -> None:
     for step, folder in _folders(run_dir).items():
         if step not in kept and step < newest:
             (folder / MANIFEST).unlink(missing_ok=True)
-            shutil.rmtree(folder)
+            remove_folder(folder)
 
 
-def require_run_dir(run_dir: Path) -> Path:
+def require_run_dir(run_dir: Location) -> Location:
     """The folder's absolute path. Raises CheckpointError if no run made this folder."""
     if not (run_dir / "spec.yaml").is_file():
         raise CheckpointError(

@@ -19,6 +19,7 @@ from typing import Any
 from alray.errors import AlrayError, Problem, SpecError, UserCodeError
 from alray.spec.find_class import is_reserved, name_is_taken, no_module
 from alray.spec.own_code import parse_python_reference
+from alray.storage.location import Location, kept_at
 
 FAULTS_OF_USER_CODE = Exception
 """What a user's code may raise: any error, because it may have classes of its own for them."""
@@ -69,14 +70,15 @@ class UserCode:
             )
         return getattr(module, parsed.name)
 
-    def copy_used(self, target: Path) -> None:
+    def copy_used(self, target: Location) -> None:
         """Copy every module that was loaded from `root` to `target`, so that a run folder can be resumed anywhere."""
-        for module in list(sys.modules.values()):
-            path = _own_file(module)
-            if path is not None and path.is_relative_to(self.root):
-                copy = target / path.relative_to(self.root)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, copy)
+        with kept_at(target) as folder:
+            for module in list(sys.modules.values()):
+                path = _own_file(module)
+                if path is not None and path.is_relative_to(self.root):
+                    copy = folder / path.relative_to(self.root)
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(path, copy)
 
     def _find(self, top: str) -> ModuleSpec | None:
         return PathFinder.find_spec(top, [str(self.root)])

@@ -22,6 +22,7 @@ from alray.channel.in_process import Queue
 from alray.device import devices
 from alray.records import StageRecord, Writer
 from alray.run.driver import assignments
+from alray.run.options import Options
 from alray.run.planning import Planner
 from alray.spec.loading import load_spec
 from alray.stage.assemble import assemble_loop, network_for
@@ -69,7 +70,7 @@ class Training:
             assemble_loop(
                 assignment,
                 network=network,
-                device=assignment.device(),
+                device=devices.pick(assignment.device_kind),
                 ports=Ports(
                     from_below=edges[stage - 1].receiver() if stage > 0 else None,
                     to_above=edges[stage].sender() if stage < len(edges) else None,
@@ -121,7 +122,7 @@ def measure(spec: Path, overrides: Sequence[str], folder: Path, *, pairs: int, s
     loaded = load_spec(spec, [*overrides, *ends])
     planner = Planner.open(loaded.spec, UserCode(spec.resolve().parent, allow_elsewhere=False))
     plan = planner.plan(planner.costs(probe=False), one_process=True)
-    own = assignments(planner.workload, plan, Start(), folder, time.time(), ())
+    own = assignments(planner.workload, plan, Start(), folder, time.time(), Options())
     found = []
     with devices.settled(loaded.spec.resources.threads, loaded.spec.run.deterministic, planner.workload.device):
         for number in range(pairs):

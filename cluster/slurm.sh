@@ -35,15 +35,25 @@ export RAY_AUTH_TOKEN RAY_AUTH_MODE=token
 # Ray would run the stages at niceness 15, behind every other process.
 export RAY_USAGE_STATS_ENABLED=0 RAY_worker_niceness=0
 
-# Ray gives up on a head that is not there yet, so the other nodes wait for its port.
-export first head port RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300
-# shellcheck disable=SC2016 # the nodes expand it
-wait_and_run='until [[ $SLURMD_NODENAME == "$first" ]] || (exec 3<>"/dev/tcp/$head/$port") 2>/dev/null; do sleep 1; done
-exec "$@"'
+# Ray's symmetric-run has two traps. It gives up on a head that is not there yet, so the other nodes wait for its port. And
+# it ends well where it could not start the head, so the command leaves a file to show that it began.
+began=$(mktemp -u "$PWD/.alray-$SLURM_JOB_ID-XXXXXX")
+trap 'rm -f "$began"' EXIT
+export first head port began RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300
+# shellcheck disable=SC2016 # the nodes expand both
+on_node='if [[ $SLURMD_NODENAME == "$first" ]]; then
+    "$@" || exit
+    [[ -e $began ]] || { echo "Ray could not be started on $first" >&2; exit 1; }
+else
+    until (exec 3<>"/dev/tcp/$head/$port") 2>/dev/null; do sleep 1; done
+    exec "$@"
+fi'
+# shellcheck disable=SC2016
+on_cluster='touch "$began" && exec alray "$@"'
 
 srun --kill-on-bad-exit=1 \
     --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
-    bash -c "$wait_and_run" node \
+    bash -c "$on_node" node \
     ray symmetric-run --address "$address" --min-nodes "$SLURM_JOB_NUM_NODES" \
     --num-cpus "$SLURM_CPUS_PER_TASK" --disable-usage-stats \
-    -- alray "$@" --address "$address"
+    -- bash -c "$on_cluster" alray "$@" --address "$address"

@@ -39,7 +39,13 @@ ON_RAY = (
     "tests/engine/test_studies_on_ray.py",
     "tests/engine/test_robust_studies.py",
     "tests/engine/test_cluster.py",
+    "tests/engine/test_metrics.py",
+    "tests/gpu/test_on_ray.py",
     "tests/cluster/test_jobs.py",
+    "tests/cluster/test_ray_up.py",
+    "tests/cluster/test_slurm.py",
+    "tests/cluster/test_three_hosts.py",
+    "tests/storage/test_runs.py",
 )
 TIMED = (
     "tests/channel/test_host_barrier.py",

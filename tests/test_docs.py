@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+import alray
 from alray.cli.main import execute
 from alray.records import (
     CheckpointRecord,
@@ -56,6 +57,23 @@ def test_the_example_of_a_spec_runs(
     summary = json.loads(capsys.readouterr().out)
     assert (summary["status"], summary["stages"]) == ("finished", 2)
     assert summary["accuracy"]["test"] > 0.9
+
+
+def test_the_tracker_of_ones_own_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
+    ((code, run),) = re.findall(r"```python\n(.*?)```.*?```yaml\n(.*?)```", page("watching.md"), re.DOTALL)
+    (tmp_path / "my_tracker.py").write_text(code, encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\n"
+        "data: {source: synthetic, shape: [4], classes: 2, samples: 40, batch_size: 8}\n"
+        "model: {components: [{block: linear, width: 3}]}\n"
+        "optimizer: {kind: adam, lr: 0.01}\n" + run,
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    assert execute(["run", "mine.yaml", "--inline", "--run-dir", "out"]) == 0
+    first, *rows, last = (tmp_path / "validation.csv").read_text(encoding="utf-8").splitlines()
+    assert (first, last) == ("# out, lr 0.01", "# finished")
+    assert [row.partition(",")[0] for row in rows] == [str(4 * epoch) for epoch in range(1, 21)]
 
 
 def test_every_key_of_a_spec_is_named() -> None:
@@ -109,6 +127,25 @@ def test_the_way_to_the_hash_is_the_one_that_is_taken(tmp_path: Path) -> None:
     scope: dict[str, str] = {"run": str(tmp_path / "run")}
     exec(program, scope)
     assert scope["sha256"] == json.loads((tmp_path / "run/summary.json").read_text())["weights_sha256"]
+
+
+def test_the_python_of_the_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
+) -> None:
+    (tmp_path / "specs").symlink_to(DOCS.parent / "specs")
+    monkeypatch.chdir(tmp_path)
+    # To measure components takes longer than to train them.
+    monkeypatch.setattr("alray.run.planning.Planner._measure", lambda self, *around: self._estimate())
+    scope: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page("python.md"), re.DOTALL):
+        exec(block, scope)
+    assert "overrides: optimizer.learning_rate: unknown key" in capsys.readouterr().out
+
+
+def test_every_name_of_the_interface_is_on_its_page() -> None:
+    functions = {name for name in alray.__all__ if name.islower() and not name.startswith("_")}
+    methods = {name for name in vars(alray.Run) if not name.startswith("_")}
+    assert (functions | methods) - named(page("python.md")) == set()
 
 
 def test_every_test_that_a_page_names_is_there() -> None:

@@ -114,7 +114,12 @@ def test_what_the_run_folder_holds_can_be_read_back(summary: dict[str, Any], run
 
 def test_the_report_is_one_file_that_needs_no_network(run_dir: Path) -> None:
     page = (run_dir / "report.html").read_text(encoding="utf-8")
-    assert "<svg" in page
-    assert not re.findall(r"""(?:src|href|srcset|action|data)\s*=\s*["']?(?!["']?#|["']?data:)[^\s>]+""", page)
-    assert not re.findall(r"@import|url\((?!#|data:)|<(?:script|link|iframe|object|embed)\b", page)
-    assert set(re.findall(r"https?://[^\s\"'<)]+", page)) <= {"http://www.w3.org/2000/svg"}
+    assert "default-src 'none'" in page
+    html = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+    links = set(re.findall(r"""(?:src|href|srcset|action)\s*=\s*["']([^"']+)""", html))
+    assert not [link for link in links if not link.startswith(("#", "data:")) and not (run_dir / link).is_file()]
+    assert {"timeline.json", "records.jsonl", "logs/stage-0.log"} <= links
+    assert not re.findall(r"@import|url\((?!#|data:)|<(?:link|iframe|object|embed)\b", html)
+    schema = "https://vega.github.io/schema/vega-lite/v6.json"
+    assert set(re.findall(r"https?://[^\s\"'<)]+", html)) <= {schema}
+    assert "spec" in page and "given" in json.loads((run_dir / "environment.json").read_text(encoding="utf-8"))

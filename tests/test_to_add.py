@@ -85,7 +85,7 @@ def copy(tmp_path: Path, request: pytest.FixtureRequest) -> Copy:
 
 
 def test_the_table_has_these_lines() -> None:
-    assert list(TABLE) == ["block", "source", "method", "schedule", "all-reduce", "chart"]
+    assert list(TABLE) == ["block", "source", "method", "schedule", "all-reduce", "chart", "tracker"]
 
 
 @pytest.mark.parametrize("added", TABLE)
@@ -356,16 +356,67 @@ class Everyone(AllReduce):
 
 def test_a_chart(copy: Copy) -> None:
     copy.replace(
-        "report/run_page.py",
-        "        last=evaluations[-1]",
-        """        rate_chart=line_chart(
-            [Curve("encoders", tuple((r.step, r.lr) for r in run.kept if isinstance(r, StepRecord)))],
-            title="Learning rate",
-            y_label="rate",
-            x_label=_STEPS,
-        ),
-        last=evaluations[-1]""",
+        "report/run_figures.py",
+        "FIGURES: tuple[",
+        '''def learning_rate(run: RunFolder) -> Exhibit:
+    """The learning rate of the encoders. Source: records.jsonl."""
+    steps = [record for record in run.kept if isinstance(record, StepRecord)]
+    rows = [{"series": "encoders", "kind": MEASURED, "step": each.step, "rate": each.lr} for each in steps]
+    curves = Curves(_STEPS, Scale("rate", "learning rate"), colours_of(["encoders"]))
+    return Exhibit("Learning rate", (curves.figure("rate", "Learning rate", "Rate of the encoders.", rows),))
+
+
+FIGURES: tuple[''',
     )
-    copy.replace("report/templates/run.html", "<h2>Accuracy</h2>", "{{ line_chart(rate_chart) }}\n<h2>Accuracy</h2>")
+    copy.replace("report/run_figures.py", "= (network, losses,", "= (network, losses, learning_rate,")
     page = Path(copy.run()["report"]).read_text(encoding="utf-8")
-    assert "Learning rate" in page.partition("<h2>Accuracy</h2>")[0]
+    assert '"rate":' in page.partition('<h2 id="accuracy">')[0].partition('<h2 id="learning-rate">')[2]
+
+
+def test_a_tracker(copy: Copy) -> None:
+    copy.write(
+        "report/trackers/tally.py",
+        '''\
+"""Counts the points of a run."""
+
+from pathlib import Path
+
+from alray.report.trackers.tracker import Tracker
+
+
+class Tally(Tracker):
+    """Writes their number to a file at the end."""
+
+    def __init__(self, file: str) -> None:
+        self._file, self._count = Path(file), 0
+
+    def write(self, points) -> None:
+        self._count += sum("lr" in point.scalars for point in points)
+
+    def end(self, status) -> None:
+        self._file.write_text(f"{status} {self._count}")
+''',
+    )
+    copy.replace(
+        "spec/trackers.py",
+        "class OwnTracker(",
+        '''class Tally(TrackerSection):
+    """Counts points."""
+
+    implementation = "alray.report.trackers.tally:Tally"
+
+    kind: Literal["tally"]
+    """`tally`."""
+    file: str
+    """Where it writes."""
+
+
+class OwnTracker(''',
+    )
+    copy.replace(
+        "spec/trackers.py",
+        'Annotated[Mlflow, Tag("mlflow")]',
+        'Annotated[Tally, Tag("tally")] | Annotated[Mlflow, Tag("mlflow")]',
+    )
+    steps = copy.run("run.trackers=[{kind: tally, file: tally.txt}]")["steps"]
+    assert (copy.folder / "tally.txt").read_text(encoding="utf-8") == f"finished {steps}"

@@ -67,6 +67,10 @@ class Receiver(ABC):
         Call this only when nothing reads the message's tensors any more, autograd included.
         """
 
+    @abstractmethod
+    def waiting(self) -> int:
+        """How many messages have arrived and were not received yet. Nothing is counted before somebody asks."""
+
     def close(self) -> None:  # noqa: B027 - most edges hold nothing that outlives them
         """Free what this end holds. Call it when the stages on both sides have ended."""
 

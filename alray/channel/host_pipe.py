@@ -46,6 +46,10 @@ class ReadEnd:
         """Wait up to `timeout_s`; return whether there is something to read, or no writer is left."""
         return bool(self._watched.poll(timeout_s * 1e3))
 
+    def read_ready(self, most: int) -> bytes:
+        """Return at most `most` bytes of those that are there now: none if nothing is, or if no writer is left."""
+        return os.read(self._descriptor, most) if self.is_ready() else b""
+
     def read(self, most: int, timeout_s: float) -> bytes:
         """Return at most `most` bytes, as soon as there are any.
 

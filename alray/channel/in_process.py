@@ -57,6 +57,9 @@ class QueueReceiver(Receiver):
     def release(self, message: Message) -> None:
         message.tensors = {}
 
+    def waiting(self) -> int:
+        return len(self._queue.waiting)
+
 
 class TurnBarrier(Barrier):
     """A barrier between stages that take turns in one process."""

@@ -35,7 +35,8 @@ class Message:
     `step` is the number of the mini-batch, from 1; for EVALUATE and ROUTE that of the evaluation batch, from 0.
     `tensors` are at most 8, with names of 1 to 16 ASCII characters. `count` belongs to a cut that evaluates: the number
     of evaluation batches that follow. `slot` belongs to the channel: the buffer in which the tensors lie. `more` means
-    that further tensors of this message follow (`Sender.begin`).
+    that further tensors of this message follow (`Sender.begin`). `copied` belongs to it, too: a GPU sets it when it has
+    copied the tensors from their buffer.
     """
 
     kind: MessageKind
@@ -45,6 +46,7 @@ class Message:
     count: int = 0
     slot: int | None = None
     more: bool = False
+    copied: torch.cuda.Event | None = None
 
 
 ALIGNMENT = 64
@@ -66,12 +68,16 @@ _MAX_DIMS = 6
 _ENTRY = struct.Struct(f"{MOST_NAME_BYTES}s2i{_MAX_DIMS}q")  # name, dtype, number of dimensions, sizes
 _FIXED = struct.Struct("7q")  # magic, kind, step, flags, count, whether there is more, number of tensors
 _MAGIC = 0x616C726179  # "alray"
+_FIRST_WORD = struct.Struct("q")
 
 
 def aligned(nbytes: int) -> int:
     """The next multiple of `ALIGNMENT`."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
+
+MOST_LAYOUT_BYTES = MOST_TENSORS * _ENTRY.size
+"""Of `packed_layout`."""
 
 HEADER_BYTES = aligned(_FIXED.size + MOST_TENSORS * _ENTRY.size)
 
@@ -104,7 +110,7 @@ class Slot:
         tensors = message.tensors
         layout = tuple([(name, tensor.dtype, tensor.shape) for name, tensor in tensors.items()])
         if layout != self._layout:
-            entries = _entries(tensors, edge)
+            entries = packed_layout(tensors, edge)
             needed = packed_bytes([tensor.numel() * tensor.element_size() for tensor in tensors.values()])
             if needed > self._buffer.numel():
                 shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
@@ -127,8 +133,19 @@ class Slot:
         )
         self._content[_FIXED.size : _FIXED.size + len(self._entries)] = self._entries
         for name, place in self._places.items():
-            place.copy_(tensors[name])
+            place.copy_(tensors[name], non_blocking=True)
+        if any(tensor.is_cuda for tensor in tensors.values()):
+            torch.cuda.current_stream().synchronize()  # the buffer is handed on next
         return self.nbytes
+
+    def clear(self) -> None:
+        """Forget the message in the buffer, so that `written` tells of the next one."""
+        self._content[: _FIRST_WORD.size] = bytes(_FIRST_WORD.size)
+
+    @property
+    def written(self) -> bool:
+        """Whether a message has come into the buffer since `clear`; its last bytes may still be on their way."""
+        return bool(_FIRST_WORD.unpack_from(self._content)[0])
 
     def read(self, *, edge: str) -> Message:
         """Read a message; its tensors are views of the buffer, in default strides.
@@ -143,7 +160,7 @@ class Slot:
             )
         entries = bytes(self._content[_FIXED.size : _FIXED.size + num_tensors * _ENTRY.size])
         if entries != self._entries:
-            self._lay_out(_layout(entries), entries)
+            self._lay_out(layout_of(entries), entries)
         # New views each time: the receiver may change a tensor's shape, or have it require a gradient.
         tensors = {name: place.view(place.shape) for name, place in self._places.items()}
         return Message(MessageKind(kind), step, tensors, flags=flags, count=count, more=bool(more))
@@ -158,7 +175,7 @@ class Slot:
         self._layout, self._entries, self.nbytes = layout, entries, offset
 
 
-def _entries(tensors: dict[str, torch.Tensor], edge: str) -> bytes:
+def packed_layout(tensors: dict[str, torch.Tensor], edge: str) -> bytes:
     """The header's entries for these tensors. Raises ChannelError where it has no room for them."""
     if len(tensors) > MOST_TENSORS:
         raise ChannelError(
@@ -188,7 +205,7 @@ def _entries(tensors: dict[str, torch.Tensor], edge: str) -> bytes:
     return entries
 
 
-def _layout(entries: bytes) -> tuple[tuple[str, torch.dtype, torch.Size], ...]:
+def layout_of(entries: bytes) -> tuple[tuple[str, torch.dtype, torch.Size], ...]:
     """Name, type and shape of each tensor in the header's entries."""
     return tuple(
         (name.rstrip(b"\0").decode("ascii"), _DTYPES[dtype], torch.Size(sizes[:ndim]))

@@ -1,7 +1,6 @@
 """Edges between processes: torch.distributed's point-to-point operations over gloo, with receives posted ahead.
 
-Tensors on a GPU are copied through host memory, so an edge works between any two devices, including two stages on the
-same GPU.
+Tensors on a GPU are copied through pinned host memory, so an edge works between any two devices.
 """
 
 from __future__ import annotations
@@ -16,8 +15,10 @@ import torch.distributed as dist
 
 from alray.channel.edge import Barrier, Receiver, Sender
 from alray.channel.message import Message, Slot
+from alray.channel.pinned import await_copies, to_device
 from alray.errors import ChannelError
 
+_CPU = torch.device("cpu")
 _SEND_SLOTS = 2  # one is being sent while the other is packed
 
 
@@ -39,12 +40,13 @@ class PointToPointSender(Sender):
         capacity_bytes: int,
         group: dist.ProcessGroup,
         timeout_s: float,
+        device: torch.device = _CPU,
     ) -> None:
         self.edge = edge
         self.bytes_sent = 0
         self._peer, self._tag, self._group = peer, tag, group
         self._timeout = timedelta(seconds=timeout_s)
-        self._buffers = [torch.empty(capacity_bytes, dtype=torch.uint8) for _ in range(_SEND_SLOTS)]
+        self._buffers = [_buffer(capacity_bytes, device) for _ in range(_SEND_SLOTS)]
         self._slots = [Slot(buffer) for buffer in self._buffers]
         self._works: list[dist.Work | None] = [None] * _SEND_SLOTS
         self._next = 0
@@ -99,13 +101,14 @@ class PointToPointReceiver(Receiver):
         self.edge = edge
         self._peer, self._tag, self._group, self._device = peer, tag, group, device
         self._timeout = timedelta(seconds=timeout_s)
-        self._buffers = [torch.empty(capacity_bytes, dtype=torch.uint8) for _ in range(in_flight + 1)]
+        self._buffers = [_buffer(capacity_bytes, device) for _ in range(in_flight + 1)]
         self._slots = [Slot(buffer) for buffer in self._buffers]
         self._posted: deque[tuple[int, dist.Work]] = deque()
         for slot in range(len(self._buffers)):
             self._post(slot)
 
     def _post(self, slot: int) -> None:
+        self._slots[slot].clear()
         try:
             work = dist.irecv(self._buffers[slot], group=self._group, tag=self._tag, group_src=self._peer)
         except RuntimeError as error:
@@ -123,16 +126,25 @@ class PointToPointReceiver(Receiver):
         wait_for(work, self._timeout, self.edge)
         message = self._slots[slot].read(edge=self.edge)
         message.slot = slot
-        if self._device.type != "cpu":
-            message.tensors = {name: tensor.to(self._device) for name, tensor in message.tensors.items()}
+        to_device(message, self._device)
         return message
         yield
 
     def release(self, message: Message) -> None:
         if message.slot is not None:
+            await_copies(message)
             message.tensors = {}
             slot, message.slot = message.slot, None
             self._post(slot)
+
+    def waiting(self) -> int:
+        # gloo calls no receive completed before it was waited for.
+        return sum(self._slots[slot].written for slot, _ in self._posted)
+
+
+def _buffer(nbytes: int, device: torch.device) -> torch.Tensor:
+    """A buffer in host memory, pinned for a stage on a GPU."""
+    return torch.empty(nbytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
 
 
 class GroupBarrier(Barrier):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
@@ -22,8 +23,10 @@ import torch
 from alray.channel.edge import Receiver, Sender
 from alray.channel.host_pipe import ReadEnd, open_of, tell
 from alray.channel.message import HEADER_BYTES, Message, Slot
+from alray.channel.pinned import Pinned, await_copies, to_device
 from alray.errors import ChannelError
 
+_CPU = torch.device("cpu")
 _SLOT = struct.Struct("I")
 _OPENED = 2**32 - 1  # sent in place of a slot number: the receiver has opened its ends
 
@@ -65,11 +68,14 @@ class _TwoParts:
         return self._second[1]
 
 
-def _slots(descriptor: int, ring: Ring, capacity_bytes: int) -> list[_TwoParts]:
-    """Map the shared memory as slots. Each slot starts on a page."""
-    memory = mmap.mmap(descriptor, ring.slot_bytes * ring.num_slots)
-    whole = torch.frombuffer(memory, dtype=torch.uint8)
-    return [_TwoParts(buffer, capacity_bytes) for buffer in whole.split(ring.slot_bytes)]
+def _mapped(descriptor: int, ring: Ring) -> torch.Tensor:
+    """Map the shared memory, as one flat tensor."""
+    return torch.frombuffer(mmap.mmap(descriptor, ring.slot_bytes * ring.num_slots), dtype=torch.uint8)
+
+
+def _slots(memory: torch.Tensor, ring: Ring, capacity_bytes: int) -> list[_TwoParts]:
+    """The memory as slots. Each slot starts on a page."""
+    return [_TwoParts(buffer, capacity_bytes) for buffer in memory.split(ring.slot_bytes)]
 
 
 @dataclass(frozen=True)
@@ -88,8 +94,13 @@ class SharedMemorySender(Sender):
     on, and for the `in_flight` messages that wait.
     """
 
-    def __init__(self, *, edge: str, capacity_bytes: int, in_flight: int, timeout_s: float) -> None:
-        """Make the memory and the pipes. `in_flight` messages may wait while the receiver works on one more."""
+    def __init__(
+        self, *, edge: str, capacity_bytes: int, in_flight: int, timeout_s: float, device: torch.device = _CPU
+    ) -> None:
+        """Make the memory and the pipes. `in_flight` messages may wait while the receiver works on one more.
+
+        device: that of the stage.
+        """
         self.edge = edge
         self.bytes_sent = 0
         self._timeout_s = timeout_s
@@ -101,7 +112,9 @@ class SharedMemorySender(Sender):
         self._free_again = ReadEnd(free_again)
         self.ring = Ring(os.getpid(), memory, filled, free, slot_bytes, in_flight + 1)
         os.ftruncate(memory, slot_bytes * self.ring.num_slots)
-        self._slots = _slots(memory, self.ring, capacity_bytes)
+        mapped = _mapped(memory, self.ring)
+        self._pinned = Pinned(mapped, device)
+        self._slots = _slots(mapped, self.ring, capacity_bytes)
         self._begun: _Begun | None = None
         self._holds_all = True
         self._free = list(range(self.ring.num_slots))  # used from the end: that slot is still in the processor's cache
@@ -128,6 +141,7 @@ class SharedMemorySender(Sender):
     def close(self) -> None:
         if self._holds_all:
             self._leave_ends_to_receiver()
+        self._pinned.close()
         os.close(self._filled)
         self._free_again.close()
 
@@ -196,16 +210,19 @@ class SharedMemoryReceiver(Receiver):
                 mend="run all stages of a node in one container and as one user",
             ) from error
         try:
-            self._slots = _slots(memory, ring, ring.slot_bytes)
+            mapped = _mapped(memory, ring)
         finally:
             os.close(memory)
+        self._pinned = Pinned(mapped, device)
+        self._slots = _slots(mapped, ring, ring.slot_bytes)
+        self._told: deque[int] = deque()  # slots that `waiting` has read from the pipe, one for each part of a message
         self._give(_OPENED)
 
     def receive(self) -> Generator[None, None, Message]:
         slot = self._next_slot()
         message = self._slots[slot].first.read(edge=self.edge)
         message.slot = slot
-        self._to_device(message)
+        to_device(message, self._device)
         return message
         yield
 
@@ -215,13 +232,15 @@ class SharedMemoryReceiver(Receiver):
             assert slot == message.slot, "the second part of a message must follow the first"
             slots = self._slots[slot]
             rest = slots.second(slots.first.nbytes).read(edge=self.edge)
-            self._to_device(rest)
+            to_device(rest, self._device)
             message.tensors |= rest.tensors
-            message.more = False
+            message.more, message.copied = False, rest.copied
         return
         yield
 
     def _next_slot(self) -> int:
+        if self._told:
+            return self._told.popleft()
         try:
             word = self._filled.read(_SLOT.size, self._timeout_s)
         except (TimeoutError, BrokenPipeError) as error:
@@ -229,17 +248,20 @@ class SharedMemoryReceiver(Receiver):
         (slot,) = _SLOT.unpack(word)
         return int(slot)
 
-    def _to_device(self, message: Message) -> None:
-        if self._device.type != "cpu":
-            message.tensors = {name: tensor.to(self._device) for name, tensor in message.tensors.items()}
-
     def release(self, message: Message) -> None:
         if message.slot is None:
             return
+        await_copies(message)
         slot, message.slot, message.tensors = message.slot, None, {}
         self._give(slot)
 
+    def waiting(self) -> int:
+        words = self._filled.read_ready(_SLOT.size * 2 * len(self._slots))
+        self._told += [int(slot) for (slot,) in _SLOT.iter_unpack(words)]
+        return len(set(self._told))
+
     def close(self) -> None:
+        self._pinned.close()
         self._filled.close()
         os.close(self._free)
 

@@ -1,4 +1,4 @@
-"""The checks of `alray doctor`: what a machine needs to run alray. Each check returns one finding."""
+"""The checks of `alray doctor`: what a machine needs to run alray."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from datetime import timedelta
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import psutil
 
+from alray.cli.check_result import CheckResult
+from alray.cli.node_checks import authentication, clock, ports, rays_disk
 from alray.report.text import size
 from alray.run.memory import machine_memory_bytes
 from alray.run.ray_start import RAYS_SHARE
@@ -27,23 +28,6 @@ _OLDEST_PYTHON = (3, 11)
 _SHARED = Path("/dev/shm")
 _LEAST_FREE_BYTES = 1e9
 _GLOO_TIMEOUT_S = 5.0
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """The result of a check. A warning or a fault may have a `mend`: what the user can do about it."""
-
-    name: str
-    state: Literal["ok", "warning", "fault"]
-    message: str
-    mend: str | None = None
-
-    def __str__(self) -> str:
-        text = f"{self.state:7}  {self.name}: {self.message}"
-        return f"{text}; {self.mend}" if self.mend else text
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def findings() -> Iterator[CheckResult]:
@@ -61,8 +45,13 @@ def findings() -> Iterator[CheckResult]:
     yield shared_memory()
     if torch.state != "fault":
         yield gpus()
+        yield nccl()
         yield network()
+    yield ports()
+    yield clock()
     yield run_folder(Path("runs"))
+    yield rays_disk()
+    yield authentication()
     yield leftovers()
 
 
@@ -147,6 +136,20 @@ def gpus() -> CheckResult:
 
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return CheckResult("gpus", "ok", ", ".join(names) if names else "none: the stages compute on processors")
+
+
+def nccl() -> CheckResult:
+    """NCCL, through which GPUs exchange tensors."""
+    import torch
+    import torch.distributed as dist
+
+    if not torch.cuda.is_available():
+        return CheckResult("nccl", "ok", "not needed: there is no GPU")
+    if not dist.is_nccl_available():
+        return CheckResult(
+            "nccl", "fault", "this torch was built without it", "install torch from PyPI, whose builds for CUDA have it"
+        )
+    return CheckResult("nccl", "ok", ".".join(map(str, torch.cuda.nccl.version())))
 
 
 def network() -> CheckResult:

@@ -138,16 +138,16 @@ def display_on(streams: Terminal, interrupts: Interrupts) -> Display | EventLine
     """The display for the standard error of a command, or with `--events` the lines that stand for it."""
     if streams.as_events:
         return EventLines(streams, interrupts)
-    return terminal_display(streams, interrupts)
+    return terminal_display(streams.err, interrupts, streams.began_s)
 
 
-def terminal_display(streams: Terminal, interrupts: Interrupts) -> Display:
-    """The display for the standard error of a command."""
-    if streams.err.isatty():
+def terminal_display(stream: TextIO, interrupts: Interrupts, began_s: float | None = None) -> Display:
+    """The display for a terminal, or for a file or a pipe. began_s: as for `Display`."""
+    if stream.isatty():
         from alray.cli.live import LiveDisplay
 
-        return LiveDisplay(streams.err, interrupts, streams.began_s)
-    return PlainLines(streams.err, interrupts, streams.began_s)
+        return LiveDisplay(stream, interrupts, began_s)
+    return PlainLines(stream, interrupts, began_s)
 
 
 def plan_line(plan: Plan) -> str:

@@ -89,7 +89,7 @@ def watch(streams: Terminal, dashboard: Dashboard, job_id: str, *, asks: bool) -
 
     asks: whether Ctrl-C asks what to do. Otherwise it leaves the job alone.
     """
-    with closing(terminal_display(streams, Interrupts())) as display:
+    with closing(terminal_display(streams.err, Interrupts(), streams.began_s)) as display:
         view = JobView(streams, display)
         log = Log(view.line)
         display.doing(f"waiting for the cluster to start {job_id}")

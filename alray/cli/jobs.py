@@ -134,8 +134,8 @@ def _status_text(job: Job) -> str:
     rows = [("job", job.id), ("status", job.status), ("lasted", _lasted(job))]
     if job.ended and exit_code(job):
         rows.append(("exit code", str(exit_code(job))))
-    if "folder" in job.metadata:
-        rows.append(("folder", f"{job.metadata['folder']} on the cluster"))
+    if "result" in job.metadata:
+        rows.append(("folder", job.metadata["result"]))
     return rows_text(rows)
 
 

@@ -15,9 +15,12 @@ from typer.core import TyperArgument, TyperCommand
 
 from alray import __version__
 from alray.cli.doctor import doctor
+from alray.cli.fit import fit
 from alray.cli.jobs import fetch, logs, status, stop
+from alray.cli.list import list_runs
 from alray.cli.plan import plan
 from alray.cli.report import compare, report
+from alray.cli.reproduce import reproduce
 from alray.cli.run import resume, run
 from alray.cli.spec import init, schema, validate
 from alray.cli.study import study
@@ -58,11 +61,13 @@ app = typer.Typer(
 for _command in (
     run,
     plan,
+    fit,
     study,
     validate,
     schema,
     init,
     resume,
+    reproduce,
     evaluate,
     predict,
     export,
@@ -72,6 +77,7 @@ for _command in (
     submit,
 ):
     app.command(cls=_Command)(_command)
+app.command("list", cls=_Command)(list_runs)
 _jobs = typer.Typer(
     name="jobs",
     help="Show, stop and fetch the jobs of `alray submit`.",

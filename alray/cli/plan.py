@@ -61,10 +61,9 @@ def plan(
             return
         view = whole(predicted_lanes(planned, min(NUM_DRAWN, planned.total_steps or NUM_DRAWN)))
         if svg is not None:
-            from alray.report.html import render
-            from alray.report.schedule_chart import schedule_chart
+            from alray.report.schedule_figure import schedule_figure
 
-            drawing = render("schedule_chart.html", chart=schedule_chart(view))
+            drawing = schedule_figure({"predicted": view}, planned).svg
             with writing(svg):
                 svg.write_text(drawing, encoding="utf-8")
         if json:

@@ -34,10 +34,9 @@ class Progress:
         """Update the state with a record. The event `resumed` discards what was lost."""
         if isinstance(record, StepRecord):
             self._take_step(record)
-        elif isinstance(record, StageRecord) and not record.warm_up:
-            covered_s = record.compute_s + record.send_wait_s + record.receive_wait_s + record.idle_s
-            if covered_s > 0:
-                self._shares[record.stage, record.replica] = record.compute_s / covered_s
+        elif isinstance(record, StageRecord):
+            if (share := record.utilisation) is not None:
+                self._shares[record.stage, record.replica] = share
         elif isinstance(record, EvaluationRecord):
             self.evaluation = record
             self.step = max(self.step, record.step)  # it may arrive before the last losses of other stages

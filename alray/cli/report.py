@@ -9,32 +9,36 @@ import typer
 
 from alray.cli.study import print_study
 from alray.cli.terminal import Json, shown, terminal, writing
+from alray.storage.location import location_of
 
 _PAGE = "compare.html"
 
 
 def report(
     folder: Annotated[
-        Path, typer.Argument(metavar="RUN|STUDY", help="A run folder or a study folder.", show_default=False)
+        str,
+        typer.Argument(metavar="RUN|STUDY", help="A run folder, or its URL, or a study folder.", show_default=False),
     ],
     *,
     json: Json = False,
 ) -> None:
     """Write the report of a run again and print its single step, or that of a study and print its table.
 
-    Reads the records of the run or of the trials, which may still be going on.
+    Beside the page it writes every figure (SVG, CSV) and every table (CSV, Markdown, LaTeX) as a file. It reads the
+    records of the run or of the trials, which may still be going on.
     """
     with terminal(as_json=json) as streams:
-        if (folder / "trials.json").is_file():
-            print_study(folder, streams)
+        location = location_of(folder)
+        if isinstance(location, Path) and (location / "trials.json").is_file():
+            print_study(location, streams)
             return
         from alray.cli.report_text import print_single_step
         from alray.report.folder import read_run
         from alray.report.make import make_report
         from alray.report.single_step import single_step
 
-        path = make_report(folder)
-        run = read_run(folder)
+        path = make_report(location, files=True)
+        run = read_run(location)
         step = single_step(run.kept, run.plan)
         if json:
             streams.answer({"report": str(path), "single_step": step.as_json()})
@@ -44,7 +48,7 @@ def report(
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.", show_default=False)],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Run folders.", show_default=False)],
     *,
     output: Annotated[
         Path | None,
@@ -56,7 +60,7 @@ def compare(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Compare runs: print tables and write a page with curves.
+    """Compare runs: print tables and write a page with curves, and its figures and tables as files.
 
     Runs that differ only in their seed share a row, with mean and spread. The validation set chooses the accuracies.
     """
@@ -64,13 +68,17 @@ def compare(
         from alray.cli.report_text import print_comparison
         from alray.records import replace_file
         from alray.report.compare import compare_runs
-        from alray.report.compare_page import comparison_page
+        from alray.report.compare_page import ComparisonReport
+        from alray.report.figure import write_exhibits
 
-        comparison = compare_runs(runs)
-        page = output or runs[0].resolve().parent / _PAGE
-        html = comparison_page(comparison)
+        folders = [location_of(run) for run in runs]
+        comparison = compare_runs(folders)
+        page = output or folders[0].resolve().parent / _PAGE
+        made = ComparisonReport(comparison)
+        html = made.page()
         with writing(page):
             replace_file(page, html)
+            write_exhibits(made.exhibits, page.parent / f"{page.name.removesuffix('.html')}_files")
         if json:
             streams.answer({**comparison.as_json(), "page": str(page)})
             return

@@ -74,6 +74,15 @@ def print_table(table: Table, *, stream: TextIO) -> None:
     _print_blocks(Table(table.head, rows), console)
 
 
+def print_rows(table: Table, *, stream: TextIO) -> None:
+    """Print one table with a line for each row where that is possible, else by `print_table`."""
+    console = Console(file=stream, highlight=False, width=None if stream.isatty() else _NARROW)
+    if len(blocks(table, console.width)) == 1:
+        console.print(_drawn(table))
+    else:
+        print_table(table, stream=stream)
+
+
 def _print_blocks(table: Table, console: Console) -> None:
     """Print a table, cut between its columns if it is too wide."""
     for place, block in enumerate(blocks(table, console.width)):

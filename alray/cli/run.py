@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from alray.cli.terminal import INTERRUPTED, AllowCode, Events, Json, Overrides, RunDir, SpecFile, Terminal, terminal
-from alray.errors import RequestError
 from alray.spec.step_ranges import parse_steps
+from alray.storage.location import location_of
 
 if TYPE_CHECKING:
     from alray.cli.interrupts import Interrupts
@@ -41,8 +40,10 @@ def run(
     *,
     inline: Inline = False,
     run_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="The run folder, new or empty.  [default: runs/<name>-<time>]"),
+        str | None,
+        typer.Option(
+            metavar="DIR", help="The run folder, new or empty, or a URL: s3://...  [default: runs/<name>-<time>]"
+        ),
     ] = None,
     address: Address = None,
     profile: Profile = None,
@@ -57,14 +58,14 @@ def run(
     """
     given = overrides or []
     with terminal(as_json=json, as_events=events, spec=spec, overrides=given) as streams:
-        _refuse_both(inline, address)
         steps = parse_steps(profile) if profile is not None else ()
 
         def go(display: Observer, interrupts: Interrupts) -> Finished:
             display.doing(f"reading {spec}")
             from alray.orchestrate import Options, run_spec
 
-            options = Options(inline=inline, address=address, run_dir=run_dir, allow_code=allow_code, profile=steps)
+            folder = location_of(run_dir) if run_dir is not None else None
+            options = Options(inline=inline, address=address, run_dir=folder, allow_code=allow_code, profile=steps)
             return run_spec(spec, given, options, display, interrupts)
 
         _watch(streams, go)
@@ -81,15 +82,15 @@ def resume(
         bool, typer.Option("--allow-change", help="Also allow values that change the mathematics of the run.")
     ] = False,
     allow_code: AllowCode = False,
+    events: Events = False,
     json: Json = False,
 ) -> None:
     """Continue a run from its last checkpoint.
 
     The number of stages, the partition and the number of epochs may change.
     """
-    given = overrides or []
-    with terminal(as_json=json, spec=run_dir / "spec.yaml", overrides=given) as streams:
-        _refuse_both(inline, address)
+    given, folder = overrides or [], location_of(run_dir)
+    with terminal(as_json=json, as_events=events, spec=folder / "spec.yaml", overrides=given) as streams:
         steps = parse_steps(profile) if profile is not None else ()
 
         def go(display: Observer, interrupts: Interrupts) -> Finished:
@@ -97,16 +98,9 @@ def resume(
             from alray.orchestrate import Options, resume_run
 
             options = Options(inline=inline, address=address, allow_code=allow_code, profile=steps)
-            return resume_run(run_dir, given, options, display, interrupts, allow_change=allow_change)
+            return resume_run(folder, given, options, display, interrupts, allow_change=allow_change)
 
         _watch(streams, go)
-
-
-def _refuse_both(inline: bool, address: str | None) -> None:
-    if inline and address is not None:
-        raise RequestError(
-            "a run with --inline uses no cluster", key="--address", mend="leave out --inline or --address"
-        )
 
 
 def _watch(streams: Terminal, go: Callable[[Observer, Interrupts], Finished]) -> None:

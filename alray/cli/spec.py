@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from alray.cli.terminal import AllowCode, Json, Terminal, placed, terminal, writing
+from alray.cli.faults import placed
+from alray.cli.terminal import AllowCode, Json, Terminal, shown, terminal, writing
 from alray.errors import AlrayError, Problem, RequestError
 from alray.report.text import counted
 
 
 def validate(
-    specs: Annotated[list[Path], typer.Argument(metavar="SPEC", help="Spec files.", show_default=False)],
+    specs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SPEC|key=value",
+            help="Spec files, and values that replace those of all of them.",
+            show_default=False,
+        ),
+    ],
     *,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print each spec as it is run: on top of its base, with all defaults.")
+    ] = False,
     deep: Annotated[
         bool,
         typer.Option("--deep", help="Also open the data, run your own code and build the network without weights."),
@@ -30,15 +42,22 @@ def validate(
     with terminal(as_json=json) as streams:
         good: list[dict[str, Any]] = []
         problems: list[Problem] = []
-        for path in specs:
+        overrides = [word for word in specs if "=" in word and not Path(word).exists()]
+        paths = [Path(word) for word in specs if word not in overrides]
+        if not paths:
+            raise RequestError(
+                "no spec is named", key="SPEC", mend="name a file beside the values that replace its own"
+            )
+        for path in paths:
             try:
-                said = _checked(path, streams, deep=deep, allow_code=allow_code)
+                said = _checked(path, overrides, streams, deep=deep, allow_code=allow_code, show=show)
             except AlrayError as error:
-                problems += [placed(problem, path) for problem in error.problems]
+                problems += [placed(problem, path, overrides) for problem in error.problems]
                 continue
             good.append(said)
             if not json:
-                streams.say(f"{path}: ok ({_described(said)})")
+                text = said.pop("text", None)
+                streams.say(f"{path}: ok ({_described(said)})" if text is None else text.rstrip())
         if problems:
             raise RequestError.of(tuple(problems))
         if json:
@@ -69,29 +88,52 @@ def init(
         Path | None, typer.Argument(metavar="FILE", help="The file to write.  [default: NAME.yaml]")
     ] = None,
     *,
-    name: Annotated[str, typer.Option("--from", metavar="NAME", help="The starter spec to copy.")] = "quickstart",
+    name: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="NAME",
+            help="The committed spec or study to copy, such as al/vgg_cifar10.",
+            autocompletion=_starters,
+        ),
+    ] = "quickstart",
     json: Json = False,
 ) -> None:
-    """Write a commented spec to start from.
+    """Write a commented spec to start from: any of those that come with alray.
 
-    Also writes the JSON Schema with which editors check the spec. Existing files are not changed.
+    Also writes the base of a study, and the JSON Schema with which editors check the spec. Existing files are not
+    changed. The beginning of a name is enough if only one begins like that.
     """
     with terminal(as_json=json) as streams:
         from alray.spec.schema import schema_text
-        from alray.spec.starter import SCHEMA_FILE, starter
+        from alray.spec.starter import SCHEMA_FILE, starter, starter_named
 
-        target = path if path is not None else Path(f"{name}.yaml")
+        name = starter_named(name)
+        target = path if path is not None else Path(f"{name.rpartition('/')[2]}.yaml")
         schema_file = target.with_name(SCHEMA_FILE)
-        if not _written(target, starter(name, target)):
-            raise RequestError(
-                "the file exists already", file=str(target), mend="name another file, or delete this one first"
-            )
+        texts = starter(name, target)
+        for file in texts:
+            if file.exists():
+                raise RequestError(
+                    "the file exists already", file=str(file), mend="name another file, or delete this one first"
+                )
+        for file, text in texts.items():
+            _written(file, text)
         if _written(schema_file, schema_text()):
             streams.tell(f"{schema_file}: written; editors use it to check the spec")
+        command = "study" if len(texts) > 1 else "run"
+        for beside in list(texts)[1:]:
+            streams.tell(f"{beside}: written; the study begins with it")
         if json:
             streams.answer({"file": str(target), "schema": str(schema_file)})
         else:
-            streams.say(f"{target}: written; `alray run {shlex.quote(str(target))}` runs it")
+            streams.say(f"{target}: written; `alray {command} {shlex.quote(str(target))}` runs it")
+
+
+def _starters(incomplete: str) -> list[str]:
+    from alray.spec.starter import starter_names
+
+    return [name for name in starter_names() if name.startswith(incomplete)]
 
 
 def _written(file: Path, text: str) -> bool:
@@ -103,22 +145,27 @@ def _written(file: Path, text: str) -> bool:
     return True
 
 
-def _checked(path: Path, streams: Terminal, *, deep: bool, allow_code: bool) -> dict[str, Any]:
-    """Return what a spec is. Raises SpecError, DataError or PlanError for everything that is wrong."""
+def _checked(
+    path: Path, overrides: list[str], streams: Terminal, *, deep: bool, allow_code: bool, show: bool
+) -> dict[str, Any]:
+    """Return what a spec is, and with `show` its text. Raises SpecError, DataError or PlanError for everything that is
+    wrong."""
     from alray.spec.inputs import input_checks
-    from alray.spec.loading import load_spec
-    from alray.spec.study.loading import is_study, load_study
+    from alray.spec.loading import dump_spec, load_spec
+    from alray.spec.study.loading import dump_study, is_study, load_study
 
     if is_study(path):
-        study = load_study(path, also=lambda folder: input_checks(folder, allow_elsewhere=allow_code))
+        study = load_study(path, overrides, also=lambda folder: input_checks(folder, allow_elsewhere=allow_code))
         if deep:
             for point in study.points:
                 trial = next(trial for trial in study.trials if trial.point is point)
                 _plan(study.study.base, list(trial.overrides), streams, allow_code)
         points, trials = len(study.points), len(study.trials)
-        return {"file": str(path), "study": study.study.study, "points": points, "trials": trials}
-    spec = load_spec(path, also=input_checks(path.resolve().parent, allow_elsewhere=allow_code)).spec
-    said: dict[str, Any] = {
+        said = {"file": str(path), "study": study.study.study, "points": points, "trials": trials}
+        return {**said, **({"text": _commented(path, (), dump_study(study.study))} if show else {})}
+    loaded = load_spec(path, overrides, also=input_checks(path.resolve().parent, allow_elsewhere=allow_code))
+    spec = loaded.spec
+    said = {
         "file": str(path),
         "method": spec.method.kind,
         "schedule": spec.schedule,
@@ -126,8 +173,17 @@ def _checked(path: Path, streams: Terminal, *, deep: bool, allow_code: bool) -> 
         "stages": spec.pipeline.stages,
     }
     if deep:
-        said["samples"] = _plan(path, [], streams, allow_code)
+        said["samples"] = _plan(path, overrides, streams, allow_code)
+    if show:
+        for note in loaded.notes:
+            streams.tell(note)
+        said["text"] = _commented(path, loaded.bases, dump_spec(spec))
     return said
+
+
+def _commented(path: Path, bases: Sequence[Path], text: str) -> str:
+    """The text of a spec, below a line that says which files it comes from."""
+    return f"# {', on top of '.join(shown(file) for file in (path, *bases))}\n{text}"
 
 
 def _plan(path: Path, overrides: list[str], streams: Terminal, allow_code: bool) -> int:

@@ -54,7 +54,7 @@ def study(
         from alray.study.study import StudyOptions, Watcher, resume_study, run_study
 
         options = StudyOptions(address, study_dir, allow_code)
-        watcher = Watcher(streams.tell, lambda progress: streams.tell(_progress_line(progress)))
+        watcher = Watcher(streams.tell, lambda progress: streams.tell(progress_line(progress)))
         if resume is not None:
             report = resume_study(resume, options, watcher)
         else:
@@ -90,7 +90,8 @@ def _show(report: StudyReport, streams: Terminal) -> None:
     streams.say(f"\nstudy folder  {shown(report.summary.study_dir)}\nreport        {shown(str(report.summary.report))}")
 
 
-def _progress_line(progress: Progress) -> str:
+def progress_line(progress: Progress) -> str:
+    """A trial that has ended, in one line."""
     from alray.report.text import accuracy, seconds
 
     record = progress.record

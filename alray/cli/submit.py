@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import secrets
-import shlex
-import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from alray import __version__
-from alray.cli.terminal import INTERRUPTED, AllowCode, Json, Overrides, SpecFile, Terminal, terminal
+from alray.cli.terminal import INTERRUPTED, AllowCode, Json, Overrides, Terminal, terminal
 from alray.errors import AlrayError, RequestError, RunError
 
 if TYPE_CHECKING:
     from alray.submit.dashboard import Dashboard, Job
-
-_STOP_S = 60
-"""Seconds from SIGTERM to SIGKILL when a job is stopped: time for a checkpoint. Ray's own value is 3."""
 
 DashboardAddress = Annotated[
     str,
@@ -33,16 +25,25 @@ DashboardAddress = Annotated[
 
 
 def submit(
-    spec: SpecFile,
+    spec: Annotated[Path | None, typer.Argument(metavar="SPEC", help="A spec file.", show_default=False)] = None,
     overrides: Overrides = None,
     *,
     address: DashboardAddress,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Go on with a run or a study instead of SPEC: the ID of its job, or its folder there or on object "
+            "storage.",
+            show_default=False,
+        ),
+    ] = None,
     folder: Annotated[
         str | None,
         typer.Option(
             metavar="DIR",
-            help="The folder on the cluster for the folders of jobs. Several nodes must share it.  "
-            "[default: ~/alray-jobs]",
+            help="The folder on the cluster for the folders of jobs, which several nodes must share, or a URL: "
+            "s3://...  [default: ~/alray-jobs]",
             show_default=False,
         ),
     ] = None,
@@ -59,18 +60,38 @@ def submit(
     Ctrl-C asks whether to stop the job. `alray jobs` shows, stops and fetches it.
     """
     given = overrides or []
+    if resume is not None and spec is not None:
+        spec, given = None, [str(spec), *given]  # with --resume all words are overrides
     with terminal(as_json=json, spec=spec, overrides=given) as streams:
+        _require_one(spec, resume, also=folder is not None or bool(include))
         from alray.submit.dashboard import Dashboard
+        from alray.submit.send import send, send_resume
 
         dashboard = Dashboard.open(address)
-        job_id, place = _send(dashboard, spec, given, folder, include or [], allow_code)
-        streams.tell(f"submitted {job_id}: it runs in {place} on the cluster")
+        if resume is not None:
+            sent = send_resume(dashboard, resume, given, allow_code=allow_code)
+        else:
+            assert spec is not None
+            sent = send(dashboard, spec, given, folder=folder, include=include or [], allow_code=allow_code)
+        streams.tell(f"submitted {sent.id}: its folder is {sent.result}")
         if not wait:
             if json:
-                streams.answer({"job": job_id, "address": dashboard.url, "folder": place})
-            streams.tell(f"follow it with  alray jobs logs {job_id} --follow --address {dashboard.url}")
+                streams.answer({"job": sent.id, "address": dashboard.url, "result": sent.result})
+            streams.tell(f"follow it with  alray jobs logs {sent.id} --follow --address {dashboard.url}")
             return
-        end(streams, dashboard, job_id, asks=True)
+        end(streams, dashboard, sent.id, asks=True)
+
+
+def _require_one(spec: Path | None, resume: str | None, *, also: bool) -> None:
+    """Raise RequestError if there is nothing to run, or something to send `also` with a run that goes on."""
+    if spec is None and resume is None:
+        raise RequestError("give either SPEC or --resume RUN", key="SPEC", mend="name one of them")
+    if resume is not None and also:
+        raise RequestError(
+            "a run goes on in its folder, with what was sent before",
+            key="--resume",
+            mend="leave out --folder and --include",
+        )
 
 
 def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, asks: bool) -> None:
@@ -93,10 +114,13 @@ def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, asks: bool) -> 
     if job.status == "FAILED" and view.answer is None:
         raise RunError(
             f"the job `{job.id}` failed: {(job.message.splitlines() or ['no reason is known'])[0]}",
-            mend=f"`alray jobs logs {job.id}` has what it printed",
+            mend=f"`alray jobs logs {job.id}` has what it printed; if it had begun to train, `alray submit --resume "
+            f"{job.id}` goes on from its last checkpoint",
         )
     if view.answer is not None:
         streams.tell(f"fetch its folder with  alray jobs fetch {job_id} --address {dashboard.url}")
+    if code and view.answer is not None:
+        streams.tell(f"go on with  alray submit --resume {job_id} --address {dashboard.url}")
     if code:
         raise typer.Exit(code)
 
@@ -116,36 +140,7 @@ def described(job: Job) -> dict[str, Any]:
         "exit_code": job.exit_code,
         "command": job.metadata.get("alray"),
         "folder": job.metadata.get("folder"),
+        "result": job.metadata.get("result"),
         "begun_s": job.begun_s,
         "ended_s": job.ended_s,
     }
-
-
-def _send(
-    dashboard: Dashboard, spec: Path, overrides: list[str], folder: str | None, include: list[Path], allow_code: bool
-) -> tuple[str, str]:
-    """Submit the job; return its id and its folder on the cluster."""
-    from alray.submit.package import package
-    from alray.submit.places import FOLDER
-    from alray.submit.room import require_room_for
-
-    if folder is not None and not folder.startswith(("/", "~")):
-        raise RequestError("the folder on the cluster is not absolute", key="--folder", mend="begin it with / or ~")
-    packed = package(spec, overrides, include, allow_code=allow_code)
-    require_room_for(packed.specs, dashboard)
-    job_id = f"{packed.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-    place = f"{(folder or FOLDER).rstrip('/')}/{job_id}"
-    words = ["python", "-m", "alray.cli.job", place, packed.command, packed.inside(packed.spec), *overrides]
-    if allow_code:
-        words.append("--allow-code")
-    with tempfile.TemporaryDirectory() as scratch:
-        archive = Path(scratch) / "package.zip"
-        packed.write(archive)
-        dashboard.submit(
-            job_id,
-            shlex.join(words),
-            {"alray": packed.command, "folder": place, "version": __version__},
-            runtime_env={"working_dir": str(archive), "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_S)}},
-            node=None,
-        )
-    return job_id, place

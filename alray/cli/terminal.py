@@ -5,36 +5,48 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from dataclasses import replace
 from pathlib import Path
-from textwrap import indent
 from typing import Annotated, Any, TextIO
 
 import typer
 
-from alray.errors import AlrayError, Problem, RequestError, SpecError
-from alray.system_errors import from_system
+from alray.cli.faults import completed
+from alray.errors import AlrayError, Problem, RequestError
+from alray.storage.location import Location, location_of
 
 INTERRUPTED = 130  # exit code
 _OUT, _ERR = 1, 2  # file descriptors
 
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec file.", show_default=False)]
 
+
+def _keys(context: typer.Context, incomplete: str) -> list[str]:
+    """For the shell: the overrides that begin like this."""
+    from alray.spec.completion import keys_like
+    from alray.spec.models import Spec
+    from alray.spec.study.section import Study
+
+    return keys_like(incomplete, Study if context.info_name == "study" else Spec)
+
+
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="key=value",
         help="Values that replace those of the spec, such as optimizer.lr=3e-4.",
+        autocompletion=_keys,
         show_default=False,
     ),
 ]
 
-RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
+RunDir = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run folder, or its URL on object storage.", show_default=False)
+]
+"""Typer cannot read a `Location`: each command makes one of this text."""
 
 AllowCode = Annotated[
     bool, typer.Option("--allow-code", help="Also load `python:` code from outside the folder of the spec.")
@@ -108,9 +120,7 @@ class Terminal:
 
     def explain(self, problem: Problem) -> None:
         """Print a problem on standard error, with the traceback of a user's code below it."""
-        self.tell(str(problem))
-        if problem.traceback is not None:
-            self.tell(indent(problem.traceback.rstrip(), "    "))
+        self.tell(problem.explained())
 
     def _write(self, stream: Any, text: str) -> None:
         stream.write(text + "\n")
@@ -119,7 +129,7 @@ class Terminal:
 
 @contextmanager
 def terminal(
-    *, as_json: bool, as_events: bool = False, spec: Path | None = None, overrides: Sequence[str] = ()
+    *, as_json: bool, as_events: bool = False, spec: Location | None = None, overrides: Sequence[str] = ()
 ) -> Iterator[Terminal]:
     """The streams of one command. An error in the block is printed, and its exit code becomes that of the command.
 
@@ -129,23 +139,18 @@ def terminal(
     streams = Terminal(as_json=as_json, as_events=as_events)
     with _alone(streams) if as_json else nullcontext():
         try:
-            yield streams
+            with completed(spec, overrides):
+                yield streams
         except AlrayError as error:
-            streams.refuse([placed(problem, spec, overrides) for problem in error.problems])
+            streams.refuse(error.problems)
             raise typer.Exit(error.exit_code) from error
-        except (OSError, MemoryError, ImportError, RuntimeError) as fault:
-            ended = from_system(fault)
-            if ended is None:
-                raise
-            streams.refuse(ended.problems)
-            raise typer.Exit(ended.exit_code) from fault
         except KeyboardInterrupt as interrupt:
             streams.refuse([Problem("interrupted")])
             raise typer.Exit(INTERRUPTED) from interrupt
 
 
 @contextmanager
-def writing(file: Path) -> Iterator[None]:
+def writing(file: Location) -> Iterator[None]:
     """Raise a RequestError that names the file if the block cannot write it."""
     try:
         yield
@@ -155,26 +160,11 @@ def writing(file: Path) -> Iterator[None]:
         ) from error
 
 
-def place_of(key: str, spec: Path, overrides: Sequence[str]) -> tuple[str, int | None]:
-    """The file (or `command line`) and the line of a key, or of the nearest section around it.
-
-    key: as messages print it, such as `model.components[2].channels`. The line is None if it is not known.
-    """
-    from alray.spec.overrides import apply_overrides
-    from alray.spec.yaml_text import read_yaml
-
-    try:
-        document, places = read_yaml(spec.read_text(encoding="utf-8-sig"), str(spec))
-    except (OSError, UnicodeDecodeError, SpecError):
-        return str(spec), None  # the file was readable when the command began; the original problem matters more
-    apply_overrides(document, overrides, places)
-    place = places.of(tuple(int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", key)))
-    return place.file, place.line
-
-
-def shown(path: str | Path) -> str:
+def shown(path: str | Location) -> str:
     """A path relative to the current folder if it lies in it, otherwise unchanged."""
-    path = Path(path)
+    path = location_of(path)
+    if not isinstance(path, Path):
+        return str(path)
     try:
         here = Path.cwd()
     except FileNotFoundError:  # the current folder was deleted: that of a job, once its run has let go of the cluster
@@ -214,11 +204,3 @@ def _writes_to(stream: TextIO, descriptor: int) -> bool:
         return stream.fileno() == descriptor
     except io.UnsupportedOperation:
         return False
-
-
-def placed(problem: Problem, spec: Path | None, overrides: Sequence[str] = ()) -> Problem:
-    """Return the problem with the place of its key in the spec, if it names a key but no place."""
-    if spec is None or problem.file is not None or problem.key is None or problem.key.startswith("-"):
-        return problem
-    file, line = place_of(problem.key, spec, overrides)
-    return replace(problem, file=file, line=line)

@@ -10,6 +10,7 @@ import typer
 
 from alray.cli.terminal import AllowCode, Json, RunDir, shown, terminal
 from alray.errors import RequestError
+from alray.storage.location import location_of
 
 _ALL = "all"
 
@@ -45,14 +46,15 @@ def evaluate(
 
     Takes a checkpoint of a run and measures each route of inference on the validation and test sets.
     """
-    with terminal(as_json=json, spec=run_dir / "spec.yaml") as streams:
+    folder = location_of(run_dir)
+    with terminal(as_json=json, spec=folder / "spec.yaml") as streams:
         wanted = _depth(depth)
         from alray.records import DepthAccuracy
         from alray.report.text import accuracy, seconds
         from alray.trained.requests import evaluate_run
         from alray.trained.weights import Asked
 
-        found = evaluate_run(run_dir, depth=wanted, allow_code=allow_code, asked=Asked(best, step))
+        found = evaluate_run(folder, depth=wanted, allow_code=allow_code, asked=Asked(best, step))
         weights = found.weights
         if json:
             per_depth = [entry.model_dump(mode="json") for entry in found.accuracies]
@@ -79,10 +81,10 @@ def evaluate(
 
 def predict(
     run: Annotated[
-        Path,
+        str,
         typer.Argument(
             metavar="RUN",
-            help="A run folder, or a file that `alray export --format safetensors` wrote.",
+            help="A run folder or its URL, or a file that `alray export --format safetensors` wrote.",
             show_default=False,
         ),
     ],
@@ -106,11 +108,13 @@ def predict(
 
     Uses a checkpoint of a run, or an exported route.
     """
-    with terminal(as_json=json, spec=None if run.is_file() else run / "spec.yaml") as streams:
+    source = location_of(run)
+    exported = isinstance(source, Path) and source.is_file()
+    with terminal(as_json=json, spec=None if exported else source / "spec.yaml") as streams:
         from alray.trained.requests import predict_run
         from alray.trained.weights import Asked
 
-        predictions, weights = predict_run(run, inputs, depth=depth, allow_code=allow_code, asked=Asked(best, step))
+        predictions, weights = predict_run(source, inputs, depth=depth, allow_code=allow_code, asked=Asked(best, step))
         if json:
             streams.answer(
                 {"weights": asdict(weights), "predictions": [asdict(prediction) for prediction in predictions]}
@@ -129,6 +133,7 @@ def export(
         typer.Option(
             metavar="safetensors|torch_export|onnx",
             help="Weights for `alray predict`, a graph for torch.export.load, or a graph for ONNX runtimes.",
+            autocompletion=_formats,
             show_default=False,
         ),
     ],
@@ -151,7 +156,8 @@ def export(
     Takes a checkpoint of a run. The file holds what inference needs, in float32, and nothing that only training
     needs.
     """
-    with terminal(as_json=json, spec=run_dir / "spec.yaml") as streams:
+    folder = location_of(run_dir)
+    with terminal(as_json=json, spec=folder / "spec.yaml") as streams:
         from alray.report.text import size
         from alray.trained.export import FORMATS
         from alray.trained.requests import export_run
@@ -162,7 +168,7 @@ def export(
                 f"`{format}` is not a format", key="--format", mend=f"choose one of {', '.join(FORMATS)}"
             )
         written, weights = export_run(
-            run_dir, kind=format, depth=depth, output=output, allow_code=allow_code, asked=Asked(best, step)
+            folder, kind=format, depth=depth, output=output, allow_code=allow_code, asked=Asked(best, step)
         )
         if json:
             streams.answer({**asdict(written), "weights": asdict(weights)})
@@ -172,6 +178,10 @@ def export(
         streams.say(f"route of depth {written.depth}: {written.parameters:,} parameters, {size(written.bytes)}")
         streams.say(str(weights))
         streams.say(f"takes {inputs}")
+
+
+def _formats(incomplete: str) -> list[str]:
+    return [name for name in ("safetensors", "torch_export", "onnx") if name.startswith(incomplete)]
 
 
 def _depth(text: str) -> int | None:

@@ -43,13 +43,19 @@ class Batch:
     def inputs(self, device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
         """Return the inputs of the first component on `device`: `s` and, if there is one, `mask`.
 
-        Floating-point samples are converted to `dtype`. Integers (word numbers) stay integers.
+        Floating-point samples are converted to `dtype`. Integers (word numbers) stay integers. The copy of a pinned
+        batch to a GPU goes on in the current stream after this method has returned.
         """
-        floating = self.samples.is_floating_point()
-        inputs = {"s": self.samples.to(device, dtype) if floating else self.samples.to(device)}
+        taken = dtype if self.samples.is_floating_point() else self.samples.dtype
+        inputs = {"s": self.samples.to(device, taken, non_blocking=True)}
         if self.mask is not None:
-            inputs["mask"] = self.mask.to(device)
+            inputs["mask"] = self.mask.to(device, non_blocking=True)
         return inputs
+
+    def pin_memory(self) -> Batch:
+        """The same mini-batch in pinned memory, from which a GPU copies by itself. The loader calls this."""
+        mask = None if self.mask is None else self.mask.pin_memory()
+        return Batch(self.step, self.samples.pin_memory(), self.labels.pin_memory(), mask)
 
 
 class TrainBatches:
@@ -71,8 +77,10 @@ class TrainBatches:
         workers: int,
         shares: Sequence[int] = (),
         replica: int = 0,
+        pinned: bool = False,
     ) -> None:
-        """workers: number of processes that prepare batches in advance. With 0, `next` prepares the batch.
+        """workers: number of processes that prepare batches in advance. With 0, `next` prepares the batch. pinned:
+        whether the batches lie in pinned memory, which only a process that sees a GPU has.
 
         shares: number of samples of a mini-batch for each replica; the batches then hold the samples of `replica`.
         Empty: the batches hold all samples.
@@ -83,6 +91,7 @@ class TrainBatches:
             sampler=range(start_step, end_step),
             collate_fn=_as_it_is,
             num_workers=workers,
+            pin_memory=pinned,
             # A fork would copy a process with threads of torch and Ray. A spawned process starts clean.
             multiprocessing_context="spawn" if workers else None,
             # The same thread count as here, because the bits of a large reduction depend on it.

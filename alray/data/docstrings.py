@@ -8,7 +8,6 @@ import importlib.metadata
 import importlib.util
 import inspect
 import json
-import os
 import platform
 import re
 import sysconfig
@@ -22,6 +21,7 @@ import torch
 
 from alray.data.source import SplitName, TextSet, TextSource, generator
 from alray.errors import DataError
+from alray.storage.location import user_cache
 
 TEST_FRACTION = 0.15
 # Not the seed of a run, so that every run is tested on the same documents.
@@ -45,7 +45,7 @@ class Docstrings(TextSource):
         libraries: the classes; None is the installed libraries.
         """
         self._libraries = tuple(installed_libraries() if libraries is None else libraries)
-        folder = _user_cache() if cache is None else cache
+        folder = user_cache() if cache is None else cache
         self._documents = _cached(folder / f"docstrings-{_key(self._libraries)}.json", self._libraries)
 
     @property
@@ -63,15 +63,6 @@ def _key(libraries: Sequence[Library]) -> str:
     """Return a name for the set that these libraries give."""
     made_of = [_FORMAT, *([library.name, library.version] for library in libraries)]
     return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
-
-
-def _user_cache() -> Path:
-    """Return $XDG_CACHE_HOME/alray, or ~/.cache/alray if that variable is not set or relative.
-
-    Source: XDG Base Directory Specification.
-    """
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".cache") / "alray"
 
 
 def _cached(path: Path, libraries: Sequence[Library]) -> list[tuple[str, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,21 @@ from alray.errors import PlanError
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
-def settle(threads: int, deterministic: bool) -> None:
-    """Set the number of threads and whether only deterministic algorithms are used. On CUDA they always are.
+def settle(threads: int, deterministic: bool, device: torch.device) -> None:
+    """Prepare the calling thread, the one that computes, for this device.
 
-    The number of threads changes the bits: a sum over two threads is rounded differently than a sum over one. OpenMP
-    keeps this number for each calling thread, so the thread that computes must call this function.
+    deterministic: whether only deterministic algorithms are used. If not, cuDNN takes the fastest ones, which it finds
+    by trying them. threads: of a processor. They change the bits: a sum over two threads is rounded differently than a
+    sum over one. OpenMP keeps this number for each thread, and CUDA the GPU that new streams and events belong to.
     """
     _keep_memory()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
-    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.benchmark = not deterministic
     # `torch.use_deterministic_algorithms` does the same, and imports torch's compiler, which takes a second.
-    torch.set_deterministic_debug_mode("error" if deterministic or torch.cuda.is_available() else "default")
+    torch.set_deterministic_debug_mode("error" if deterministic else "default")
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
@@ -56,7 +59,7 @@ def settled(threads: int, deterministic: bool, device: torch.device) -> Iterator
     fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     with put_back(device):
         try:
-            settle(threads, deterministic)
+            settle(threads, deterministic, device)
             yield
         finally:
             torch.set_num_threads(threads_before)
@@ -65,19 +68,44 @@ def settled(threads: int, deterministic: bool, device: torch.device) -> Iterator
             torch.utils.deterministic.fill_uninitialized_memory = fills_before  # type: ignore[attr-defined]
 
 
-def pick(device: str, *, local_index: int = 0) -> torch.device:
-    """Return the device of this kind, `cpu` or `cuda`. Raises PlanError if the machine has no GPU for `cuda`.
+def pick(device: str, *, gpu: int = 0) -> torch.device:
+    """Return the device of this kind, `cpu` or `cuda`. Raises PlanError if this process sees no GPU for `cuda`.
 
-    local_index: number of the GPU on this machine; numbers beyond the last GPU start again at the first.
+    gpu: its number among those that this process sees.
     """
-    available = torch.cuda.device_count()
-    if device == "cuda" and available == 0:
+    if device == "cuda" and torch.cuda.device_count() == 0:
         raise PlanError(
             "this machine has no GPU that torch can use",
             key="resources.device",
             mend="set resources.device=cpu, or run where there are GPUs",
         )
-    return torch.device("cpu") if device == "cpu" else torch.device("cuda", local_index % available)
+    return torch.device("cpu") if device == "cpu" else torch.device("cuda", gpu)
+
+
+def at_hand(device: str) -> torch.device:
+    """Return the device of this kind if this process has one, else a CPU.
+
+    A driver of stages elsewhere measures on it: the head node of a cluster may have no GPU.
+    """
+    return torch.device("cpu") if device == "cuda" and torch.cuda.device_count() == 0 else pick(device)
+
+
+def number_of_given(given: Sequence[str], visible: str | None) -> int:
+    """Return the number of a given GPU among those that this process sees.
+
+    given: the GPUs that Ray reserved for this process, of which a stage takes the first. visible: the value of
+    CUDA_VISIBLE_DEVICES; None: the process sees all GPUs of its machine. The processes of a node may see GPUs that
+    were given to others, and the numbers of GPUs begin again on each node, so neither the number of the stage nor 0 is
+    right in general. Raises PlanError if the process does not see the GPU.
+    """
+    seen = [str(number) for number in range(torch.cuda.device_count())] if visible is None else visible.split(",")
+    if not given or given[0] not in seen:
+        raise PlanError(
+            f"Ray reserved the GPUs [{', '.join(given)}] for this stage, whose process sees [{', '.join(seen)}]",
+            key="resources.per_stage",
+            mend="start Ray's nodes with the CUDA_VISIBLE_DEVICES that their GPUs have",
+        )
+    return seen.index(given[0])
 
 
 def device_name(device: torch.device) -> str:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+_CPU = torch.device("cpu")
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"  # Linux, proc(5): resets the peak of the resident set
@@ -20,12 +21,14 @@ def memory_baseline(device: torch.device) -> int:
 
     On a CPU it is the resident memory of this process. Two things are done first, so that they do not change the
     stage's figure: libraries load what they load with their first kernels, and the C library gives freed memory (of
-    the probe, for example) back to the system.
+    the probe, for example) back to the system. On a GPU it is what torch's allocator has given out, the workspace that
+    cuBLAS takes with its first matrix product included.
     """
+    run_first_kernels(device)
     if device.type == "cuda":
+        torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
         return torch.cuda.memory_allocated(device)
-    run_first_kernels()
     gc.collect()
     _give_back_freed_memory()
     _begin_peak_anew()
@@ -43,11 +46,12 @@ def peak_memory_bytes(device: torch.device, baseline_bytes: int) -> int:
     return max(0, _status_bytes("VmHWM") - baseline_bytes)
 
 
-def run_first_kernels() -> None:
+def run_first_kernels(device: torch.device = _CPU) -> None:
     """Run a small convolution, a matrix product and their backward pass."""
     with torch.random.fork_rng(devices=[]):
         network = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(16, 2))
-        functional.cross_entropy(network(torch.zeros(2, 1, 4, 4)), torch.zeros(2, dtype=torch.int64)).backward()
+        samples, labels = torch.zeros(2, 1, 4, 4, device=device), torch.zeros(2, dtype=torch.int64, device=device)
+        functional.cross_entropy(network.to(device)(samples), labels).backward()
 
 
 def _give_back_freed_memory() -> None:

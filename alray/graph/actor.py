@@ -6,15 +6,18 @@ import gc
 import os
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 import psutil
 import ray
+import torch
 import torch.distributed as dist
 
 from alray.device import devices
 from alray.device.memory_used import memory_baseline
-from alray.errors import PlanError
+from alray.graph.cluster import not_shared
 from alray.graph.graph import Outbox, status_of
 from alray.graph.processes import Whereabouts
 from alray.graph.rendezvous import Meeting, host_store, join, join_replicas, ports_of, replica_sums
@@ -25,6 +28,8 @@ from alray.stage.loop import StageLoop
 from alray.stage.ports import Ports
 from alray.stage.profiler import prepare_recording, profiling
 from alray.stage.telemetry import StageStatus
+from alray.storage.appended import opened_log
+from alray.store import is_marked
 
 _SWITCH_S = 2.0e-4
 
@@ -32,19 +37,28 @@ _SWITCH_S = 2.0e-4
 def require_run_dir(assignment: Assignment, place: Whereabouts) -> None:
     """Raise PlanError where the node of a stage does not see the run folder."""
     if not place.sees_run_dir:
-        raise PlanError(
-            f"{assignment.title} is on {place.host}, which does not see the run folder {assignment.run_dir}",
-            mend="put the run folder on storage that all nodes share, with --run-dir",
-        )
+        raise not_shared(assignment.title, place.host, assignment.run_dir)
+
+
+def own_device(assignment: Assignment) -> torch.device:
+    """The device of a stage in this process: the GPU that Ray reserved for it, or a CPU."""
+    if assignment.device_kind == "cpu":
+        return torch.device("cpu")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return devices.pick("cuda", gpu=devices.number_of_given(given_gpus(), visible))
+
+
+def given_gpus() -> list[str]:
+    """The GPUs of this node that Ray reserved for this process, by number or name."""
+    given: list[str] = ray.get_runtime_context().get_accelerator_ids()["GPU"]
+    return given
 
 
 class StageActor:
     """One stage of one replica. Its methods return at once; the loop runs in a thread."""
 
-    def __init__(self, assignment: Assignment, run_token: str, device_index: int | None = None) -> None:
-        """device_index: of the stage's device among those that this process sees; None: as the assignment says."""
-        self._assignment = assignment
-        self._run_token, self._device_index = run_token, device_index
+    def __init__(self, assignment: Assignment, run_token: str) -> None:
+        self._assignment, self._run_token = assignment, run_token
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"stage-{assignment.stage}")
         self._outcome: Future[None] = Future()
         self._outbox = Outbox()
@@ -55,13 +69,13 @@ class StageActor:
 
     def whereabouts(self) -> Whereabouts:
         """Where this actor runs, and whether its node sees the run folder that the driver made."""
-        token = self._assignment.run_dir / ".run"
         return Whereabouts(
             node=ray.get_runtime_context().get_node_id(),
             host=ray.util.get_node_ip_address(),
             pid=os.getpid(),
             created_s=psutil.Process().create_time(),
-            sees_run_dir=token.is_file() and token.read_text() == self._run_token,
+            sees_run_dir=is_marked(self._assignment.run_dir, self._run_token),
+            gpu=given_gpus()[0] if self._assignment.device_kind == "cuda" else None,
         )
 
     def host_store(self, host: str, whose: str) -> int:
@@ -92,10 +106,13 @@ class StageActor:
 
     def _run(self, meeting: Meeting) -> None:
         assignment = self._assignment
-        self._redirect_output()
+        with opened_log(assignment.run_dir / "logs" / f"stage-{assignment.stage}.log") as log, _output_to(log):
+            self._run_stage(assignment, meeting)
+
+    def _run_stage(self, assignment: Assignment, meeting: Meeting) -> None:
         spec = assignment.spec
-        devices.settle(spec.resources.threads, spec.run.deterministic)
-        device = assignment.device(self._device_index)
+        device = own_device(assignment)
+        devices.settle(spec.resources.threads, spec.run.deterministic, device)
         network = network_for(assignment)
         # A backstop only: the driver ends a graph long before. Other replicas wait while the first one evaluates.
         timeout_s = max(300.0, 10.0 * (assignment.plan.deadline_s + assignment.plan.evaluation_s))
@@ -103,16 +120,20 @@ class StageActor:
         if meeting.stages is not None:
             joined = join(meeting.stages, assignment, self._stores.get("stages"), timeout_s)
         if meeting.replicas is not None:
-            joined_replicas = join_replicas(meeting.replicas, assignment, self._stores.get("replicas"), timeout_s)
+            joined_replicas = join_replicas(
+                meeting.replicas, assignment, self._stores.get("replicas"), meeting.replica_seats, timeout_s
+            )
         load_code(assignment)
         baseline = memory_baseline(device)
         if meeting.stages is not None and joined is not None:
             group, store = joined
-            self._ports = ports_of(assignment, network, device, group, store, meeting.stages, timeout_s)
+            self._ports = ports_of(assignment, network, device, group, store, meeting.stages, meeting.seats, timeout_s)
         replicas = None
         if joined_replicas is not None:
             group, store = joined_replicas
-            norms = replica_sums(store, assignment, timeout_s) if assignment.shares_norms else None
+            norms = None
+            if assignment.shares_norms:
+                norms = replica_sums(store, assignment, meeting.replica_seats, timeout_s)
             replicas = ReplicaPeers(group, store, timeout_s, norms=norms)
         with profiling(assignment.profile, assignment.trace, stages=1, device=device) as profiler:
             self._loop = assemble_loop(
@@ -120,7 +141,7 @@ class StageActor:
                 network=network,
                 device=device,
                 ports=self._ports,
-                clock=clock_for(assignment),
+                clock=clock_for(assignment, device),
                 control=self._control,
                 emit=self._outbox.put,
                 replicas=replicas,
@@ -138,13 +159,19 @@ class StageActor:
         for _ in loop.run():
             pass
 
-    def _redirect_output(self) -> None:
-        """Write to the run folder what this process and a user's code print."""
-        logs = self._assignment.run_dir / "logs"
-        logs.mkdir(exist_ok=True)
-        log = os.open(logs / f"stage-{self._assignment.stage}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.close(log)
+
+@contextmanager
+def _output_to(log: int) -> Iterator[None]:
+    """Write to a log what this process and a user's code print, also after the block; in the block all of it."""
+    _flush()
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    try:
+        yield
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()

@@ -9,11 +9,13 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from alray.errors import PlanError, RequestError, StageError
+from alray.storage.location import Location
 
 Bundle = dict[str, float]
 
@@ -26,7 +28,18 @@ class Connection:
     warnings: tuple[str, ...]  # for the user, a sentence each
 
 
+@dataclass(frozen=True)
+class Node:
+    """A node of the cluster that answers."""
+
+    id: str
+    host: str
+    address: str
+    resources: Bundle
+
+
 _LISTENING_S = 5.0
+_ANSWERING_S = 2.0
 _PLACING_S = 300.0
 
 
@@ -54,7 +67,7 @@ def connect(
     # Ray prints every death of a process on standard output. alray reports them itself, and prints only answers there.
     ray._private.worker._worker_logs_enabled = False
     try:
-        require_room(bundles, _nodes(labels), labels)
+        require_room(bundles, _resources(labels), labels)
         yield Connection(own=fresh and address is None, warnings=warnings)
     finally:
         if fresh:
@@ -150,7 +163,7 @@ def _require_token(address: str) -> None:
 def has_room(bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None) -> bool:
     """Whether the nodes that are alive now could hold all bundles if they were empty."""
     try:
-        require_room(bundles, _nodes(labels), labels)
+        require_room(bundles, _resources(labels), labels)
     except PlanError:
         return False
     return True
@@ -178,18 +191,51 @@ def wait_for_room(
 
 def num_nodes(labels: Mapping[str, str] | None = None) -> int:
     """Number of nodes alive that have these labels."""
-    return len(_nodes(labels))
+    return len(living_nodes(labels))
 
 
-def _nodes(labels: Mapping[str, str] | None) -> list[dict[str, float]]:
-    """Resources of the nodes that are alive and have these labels."""
+def living_nodes(labels: Mapping[str, str] | None = None) -> list[Node]:
+    """The nodes that are alive and have these labels, in the order of their hosts.
+
+    Ray takes seconds to miss a node that is gone. So each node is asked whether its port still answers, unless there is
+    one only.
+    """
     import ray
 
-    return [
-        node["Resources"]
+    alive = [
+        node
         for node in ray.nodes()
         if node["Alive"] and all(node["Labels"].get(key) == value for key, value in (labels or {}).items())
     ]
+    if len(alive) > 1:
+        with ThreadPoolExecutor(max_workers=len(alive)) as threads:
+            alive = [node for node, answers in zip(alive, threads.map(_answers, alive), strict=True) if answers]
+    found = [
+        Node(node["NodeID"], node["NodeManagerHostname"], node["NodeManagerAddress"], node["Resources"])
+        for node in alive
+    ]
+    return sorted(found, key=lambda node: (node.host, node.id))
+
+
+def _answers(node: dict[str, Any]) -> bool:
+    """Whether Ray's process on this node takes connections."""
+    try:
+        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), timeout=_ANSWERING_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def _resources(labels: Mapping[str, str] | None) -> list[Bundle]:
+    return [node.resources for node in living_nodes(labels)]
+
+
+def not_shared(whose: str, host: str, run_dir: Location) -> PlanError:
+    """The error for a stage on a node that does not see the run folder."""
+    return PlanError(
+        f"{whose} is on {host}, which does not see the run folder {run_dir}",
+        mend="give a --run-dir on storage that all nodes share, or on object storage, such as s3://bucket/run",
+    )
 
 
 def require_room(

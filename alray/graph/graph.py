@@ -14,6 +14,7 @@ from alray.errors import AlrayError, StageError, UserCodeError
 from alray.stage.assignment import Assignment
 from alray.stage.loop import StageLoop
 from alray.stage.telemetry import StageStatus, Telemetry
+from alray.storage.appended import lies_at
 from alray.system_errors import ran_out
 
 
@@ -84,7 +85,8 @@ def as_stage_error(fault: BaseException, assignment: Assignment) -> AlrayError:
     """The fault as an AlrayError. For an error of a user's code it names the stage and its components."""
     if is_out_of_memory(fault):
         return out_of_memory(fault, assignment.plan, assignment.stage)
-    mend = f"the whole traceback is in {assignment.run_dir / 'logs' / f'stage-{assignment.stage}.log'}"
+    log = lies_at(assignment.run_dir / "logs" / f"stage-{assignment.stage}.log")
+    mend = f"the whole traceback is in {log}"
     if isinstance(fault, UserCodeError):
         return fault.mended(mend)
     if isinstance(fault, AlrayError):

@@ -14,7 +14,6 @@ import torch.distributed as dist
 from alray.channel.in_process import Queue, TurnBarrier
 from alray.device import devices
 from alray.device.memory_used import memory_baseline
-from alray.draws import put_back
 from alray.errors import RunError
 from alray.graph.graph import Graph, Outbox, status_of
 from alray.graph.rendezvous import replica_group
@@ -25,6 +24,7 @@ from alray.stage.loop import StageLoop
 from alray.stage.ports import Ports
 from alray.stage.profiler import Profiler, prepare_recording, profiling
 from alray.stage.telemetry import StageStatus
+from alray.storage.appended import opened_log
 
 _GROUP_S = 300.0  # a backstop: replicas in one process cannot lose each other
 _IDLE_ROUNDS = 10_000
@@ -73,22 +73,17 @@ class InlineGraph(Graph):
 
     def _run(self) -> None:
         first = self._assignments[0]
-        logs = first.run_dir / "logs"
-        logs.mkdir(exist_ok=True)
         with ExitStack() as stack:
             # What a user's code prints goes to the log, as where each stage is a process.
-            log = (logs / "stage-0.log").open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
+            descriptor = stack.enter_context(opened_log(first.run_dir / "logs" / "stage-0.log"))
+            log = os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
             stack.enter_context(log)
             stack.enter_context(redirect_stdout(log))
             stack.enter_context(redirect_stderr(log))
-            stack.enter_context(put_back(first.device()))
-            threads_before = torch.get_num_threads()
-            deterministic_before = torch.get_deterministic_debug_mode()
-            devices.settle(first.spec.resources.threads, first.spec.run.deterministic)
-            stack.callback(torch.set_num_threads, threads_before)
-            stack.callback(torch.set_deterministic_debug_mode, deterministic_before)
+            device = _device_of(first)
+            stack.enter_context(devices.settled(first.spec.resources.threads, first.spec.run.deterministic, device))
             stages = first.plan.stages
-            profiler = stack.enter_context(profiling(first.profile, first.trace, stages=stages, device=first.device()))
+            profiler = stack.enter_context(profiling(first.profile, first.trace, stages=stages, device=device))
             self._build(profiler)
             self._take_turns()
 
@@ -100,14 +95,14 @@ class InlineGraph(Graph):
         alone = len(self._assignments) == 1
         for place, assignment in enumerate(self._assignments):
             self._turn_of = place
-            device = assignment.device()
+            device = _device_of(assignment)
             self._loops.append(
                 assemble_loop(
                     assignment,
                     network=network,
                     device=device,
                     ports=ports[place],
-                    clock=clock_for(assignment),
+                    clock=clock_for(assignment, device),
                     control=self._control,
                     emit=self._outboxes[place].put,
                     replicas=ReplicaPeers(groups[place], store, _GROUP_S, in_turns=True) if groups else None,
@@ -146,6 +141,11 @@ class InlineGraph(Graph):
 
 
 _ENDED = object()
+
+
+def _device_of(assignment: Assignment) -> torch.device:
+    """All stages of one process compute on the same CPU or GPU."""
+    return devices.pick(assignment.device_kind)
 
 
 def _ports(stages: int, in_flight: int) -> list[Ports]:

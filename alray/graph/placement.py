@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import ray
+from ray._private.state import available_resources_per_node
 from ray.exceptions import GetTimeoutError, NodeDiedError, RayTaskError, WorkerCrashedError
 from ray.util.placement_group import (
     PlacementGroup,
@@ -17,13 +20,22 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from alray.graph.cluster import Bundle, wait_for_room
+from alray.errors import StageError
+from alray.graph.arrange import arrange
+from alray.graph.cluster import Bundle, living_nodes, not_shared, wait_for_room
+from alray.graph.links import on_node
+from alray.storage.location import Location
+from alray.store import is_marked
 
 if TYPE_CHECKING:
     from alray.probe.device_speed import SpeedTrial
 
 _LOOKING_S = 2.0
+_LOOKING_AGAIN_S = 0.2
 _TRIAL_S = 300.0
+_SEEING_S = 60.0
+
+_NODE_LABEL = "ray.io/node-id"  # Ray gives it to every node
 
 _Kind = tuple[str, tuple[str, ...]]
 """A node, and what a bundle asks for there beside processors and memory: bundles of one kind have equal devices."""
@@ -43,14 +55,28 @@ class Placement:
     owned: bool = True
 
     @classmethod
-    def of(cls, bundles: Sequence[Bundle], labels: Mapping[str, str]) -> Placement:
-        """Wait for room (see `wait_for_room` for what it raises)."""
-        group = placement_group(
-            [ray_bundle(bundle) for bundle in bundles],
-            strategy="PACK",
-            bundle_label_selector=[dict(labels)] * len(bundles) if labels else None,
-        )
-        wait_for_room(lambda: group.wait(timeout_seconds=_LOOKING_S), bundles, labels, whose="stages")
+    def of(cls, bundles: Sequence[Bundle], stages: int, labels: Mapping[str, str]) -> Placement:
+        """Wait for room (see `wait_for_room` for what it raises), and take it where `arrange` says.
+
+        bundles: those of `stages` stages, replica by replica.
+        """
+        group: PlacementGroup | None = None
+
+        def look() -> bool:
+            nonlocal group
+            selectors = _selectors(bundles, stages, labels)
+            if selectors is None:
+                time.sleep(_LOOKING_AGAIN_S)
+                return False
+            asked = [ray_bundle(bundle) for bundle in bundles]
+            group = placement_group(asked, strategy="PACK", bundle_label_selector=selectors if any(selectors) else None)
+            if group.wait(timeout_seconds=_LOOKING_S):
+                return True
+            remove_placement_group(group)  # others were faster
+            return False
+
+        wait_for_room(look, bundles, labels, whose="stages")
+        assert group is not None, "there is room"
         return cls(tuple(bundles), group, _nodes_of(group, 0, len(bundles)))
 
     @classmethod
@@ -68,7 +94,7 @@ class Placement:
     @property
     def is_whole(self) -> bool:
         """Whether every bundle lies on a node that is alive."""
-        return set(self.nodes) <= {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        return set(self.nodes) <= {node.id for node in living_nodes()}
 
     def options(self, place: int) -> dict[str, Any]:
         """Ray's options for a task or an actor in bundle `place`."""
@@ -87,21 +113,52 @@ class Placement:
         """Number of processors of all nodes that bundles lie on."""
         return sum(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["NodeID"] in self.nodes)
 
+    def require_run_dir(self, run_dir: Location, token: str, stages: int) -> None:
+        """Raise PlanError if a bundle lies on a node that does not see the run folder, in which `token` is.
+
+        stages: of each replica.
+        """
+        here = ray.get_runtime_context().get_node_id()
+        hosts = {node.id: node.host for node in living_nodes()}
+        first = {node: self.nodes.index(node) for node in dict.fromkeys(self.nodes) if node != here}
+        looks = ray.remote(is_marked)
+        seen = {node: looks.options(max_retries=0, **on_node(node)).remote(run_dir, token) for node in first}
+        for node, reference in seen.items():
+            host = hosts.get(node, node)
+            try:
+                sees = ray.get(reference, timeout=_SEEING_S)
+            except (GetTimeoutError, NodeDiedError, RayTaskError, WorkerCrashedError) as error:
+                raise StageError(f"{host} does not answer: {str(error).strip().splitlines()[-1]}") from error
+            if not sees:
+                raise not_shared(f"stage {first[node] % stages}", host, run_dir)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The name of each bundle's node; () if all lie on one. Nodes of one host are told apart by Ray's number."""
+        if len(set(self.nodes)) == 1:
+            return ()
+        alive = living_nodes()
+        named = Counter(node.host for node in alive)
+        names = {node.id: node.host if named[node.host] == 1 else f"{node.host}/{node.id[:8]}" for node in alive}
+        return tuple(names.get(node, node) for node in self.nodes)
+
     def release(self) -> None:
         """Give the room back, unless the group was given."""
         if self.owned:
             remove_placement_group(self.group)
 
-    def train_seconds(self, trial: SpeedTrial, stages: int, note: Callable[[str], None]) -> list[float | None]:
+    def train_seconds(
+        self, trial: SpeedTrial, stages: int, measured_on: str, note: Callable[[str], None]
+    ) -> list[float | None]:
         """Seconds that the trial takes in each bundle; None for the device that the costs were measured on.
 
         The bundles are those of `stages` stages, replica by replica. On each node one device of each kind is measured;
-        nodes are measured at the same time. A device that cannot be measured gives None and a line to `note`.
+        nodes are measured at the same time. measured_on: the kind of device that the costs were measured on, `cpu` or
+        `cuda`. A device that cannot be measured gives None and a line to `note`.
         """
         first = {self._kind(place): place for place in reversed(range(len(self.bundles)))}
         here = ray.get_runtime_context().get_node_id()
-        on_cuda = trial.spec.resources.resolved_device == "cuda"
-        first.pop((here, ("GPU",) if on_cuda else ()), None)
+        first.pop((here, ("GPU",) if measured_on == "cuda" else ()), None)
         seconds: dict[_Kind, float | None] = {}
         while left := [kind for kind in first if kind not in seconds]:
             at_once = {node: (node, wants) for node, wants in left}  # one kind on each node
@@ -129,6 +186,23 @@ def _nodes_of(group: PlacementGroup, first: int, count: int) -> tuple[str, ...]:
     """The node of each of `count` bundles of a group, from bundle `first` on."""
     nodes = placement_group_table(group)["bundles_to_node_id"]
     return tuple(nodes[place] for place in range(first, first + count))
+
+
+def _selectors(bundles: Sequence[Bundle], stages: int, labels: Mapping[str, str]) -> list[dict[str, str]] | None:
+    """The labels of the node that each bundle goes to; None where there is no room now.
+
+    Where `arrange` finds none for bundles that differ, Ray looks for a node for each.
+    """
+    candidates = living_nodes(labels)
+    if len(candidates) == 1:
+        return [dict(labels)] * len(bundles)
+    available = available_resources_per_node()
+    here = ray.get_runtime_context().get_node_id()
+    chosen = arrange(bundles, stages, {node.id: available.get(node.id, {}) for node in candidates}, here)
+    if chosen is not None:
+        return [{_NODE_LABEL: node} for node in chosen]
+    differ = any(bundle != bundles[0] for bundle in bundles)
+    return [dict(labels)] * len(bundles) if differ else None
 
 
 def _train_seconds(trial: SpeedTrial) -> float:

@@ -15,6 +15,7 @@ import psutil
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError
 
+from alray.channel.edge_kind import Seat
 from alray.graph.placement import Placement
 
 if TYPE_CHECKING:
@@ -37,6 +38,12 @@ class Whereabouts:
     pid: int
     created_s: float
     sees_run_dir: bool
+    gpu: str | None = None
+    """The GPU of the node that it computes on, by number or name; None: a processor."""
+
+    @property
+    def seat(self) -> Seat:
+        return Seat(self.node, self.gpu)
 
 
 class StageProcess:
@@ -150,6 +157,12 @@ class KeptProcesses:
     def keep(self, processes: StageProcesses) -> None:
         """Keep processes that are no stages any more."""
         self._kept = processes
+
+    def end(self) -> None:
+        """End the processes, so that their room is free."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.end()
 
     def take(self, bundles: Sequence[Bundle]) -> StageProcesses | None:
         """Processes in such bundles that are all alive; None if there are none. Other kept ones are ended."""

@@ -71,7 +71,10 @@ class RayGraph(Graph):
         starts = []
         for places in by_replica.values():
             own = self._open_store(places, "stages") if len(places) > 1 else None
-            starts += [self._actors[place].start.remote(Meeting(own, everywhere)) for place in places]
+            seats = tuple(self._places[place].seat for place in places)
+            for place, column in zip(places, zip(*by_replica.values(), strict=True), strict=True):
+                replica_seats = tuple(self._places[each].seat for each in column)
+                starts.append(self._actors[place].start.remote(Meeting(own, everywhere, seats, replica_seats)))
         self._call(starts)
 
     def _open_store(self, places: list[int], whose: str) -> MeetingPoint:

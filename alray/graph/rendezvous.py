@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import cast
@@ -18,7 +19,9 @@ import torch.distributed as dist
 
 from alray.channel.all_reduce.backend import Backend
 from alray.channel.edge import Barrier, Receiver, Sender
+from alray.channel.edge_kind import EdgeKind, Seat, edge_kind, host_kind, sum_kind
 from alray.channel.host_barrier import HostBarrier, Pipes
+from alray.channel.nccl import HEADER_CAPACITY, NcclReceiver, NcclSender
 from alray.channel.point_to_point import GroupBarrier, PointToPointReceiver, PointToPointSender
 from alray.channel.shared_memory import Ring, SharedMemoryReceiver, SharedMemorySender
 from alray.channel.wire import Wire
@@ -26,6 +29,7 @@ from alray.nn.network import Network
 from alray.stage.assignment import Assignment
 from alray.stage.ports import MessageSizes, Ports
 
+_HOST = torch.device("cpu")
 # Tags: a stream of messages each way, one from the last stage to the first, and those that torch's pipelines order.
 _UP, _DOWN, _ROUND, _WIRE = 1, 2, 3, 4
 
@@ -43,11 +47,14 @@ class MeetingPoint:
 class Meeting:
     """Where a stage meets the other stages of its replica, and the same stage of other replicas.
 
-    None where there are no others.
+    None where there are no others. seats: where each stage of its replica computes; replica_seats: where this stage
+    of each replica computes.
     """
 
     stages: MeetingPoint | None
     replicas: MeetingPoint | None
+    seats: tuple[Seat, ...] = ()
+    replica_seats: tuple[Seat, ...] = ()
 
 
 def host_store(host: str) -> dist.TCPStore:
@@ -76,36 +83,54 @@ def join(
 
 
 def join_replicas(
-    place: MeetingPoint, assignment: Assignment, store: dist.TCPStore | None, timeout_s: float
+    place: MeetingPoint,
+    assignment: Assignment,
+    store: dist.TCPStore | None,
+    seats: Sequence[Seat],
+    timeout_s: float,
 ) -> tuple[dist.ProcessGroup, dist.TCPStore]:
-    """Meet the same stage of the other replicas. Returns the group for gradients, and the store of all replicas."""
+    """Meet the same stage of the other replicas. Returns the group for gradients, and the store of all replicas.
+
+    seats: where this stage of each replica computes.
+    """
     store = _entered(place, store, timeout_s)
-    group = replica_group(store, assignment, timeout_s)
-    return group, store
+    kind = sum_kind(seats, assignment.spec.replicas.all_reduce)
+    return replica_group(store, assignment, timeout_s, kind=kind), store
 
 
-def replica_sums(store: dist.Store, assignment: Assignment, timeout_s: float) -> Backend:
+def replica_sums(store: dist.Store, assignment: Assignment, seats: Sequence[Seat], timeout_s: float) -> Backend:
     """Sums over the replicas of a stage, within its computations. Collective, as `replica_group`.
 
     They have a process group of their own, because another thread uses that of the gradients at the same time.
     """
-    return Backend(replica_group(store, assignment, timeout_s, "norms"), timeout_s=timeout_s)
+    kind = sum_kind(seats, Backend.name)
+    return Backend(replica_group(store, assignment, timeout_s, "norms", kind=kind), timeout_s=timeout_s)
 
 
 def replica_group(
-    store: dist.Store, assignment: Assignment, timeout_s: float, purpose: str = "gradients"
+    store: dist.Store,
+    assignment: Assignment,
+    timeout_s: float,
+    purpose: str = "gradients",
+    *,
+    kind: EdgeKind = EdgeKind.GLOO,
 ) -> dist.ProcessGroup:
     """One rank for each replica of a stage. Collective: each of them calls it, in a process or a thread of its own.
 
     It is not the default group, which joins the stages of one replica. purpose: names the group.
     """
-    group = dist.ProcessGroupGloo(
-        dist.PrefixStore(f"{purpose} of stage {assignment.stage}", store),
-        assignment.replica,
-        assignment.plan.replicas,
-        timedelta(seconds=timeout_s),
-    )
+    own = dist.PrefixStore(f"{purpose} of stage {assignment.stage}", store)
+    rank, size = assignment.replica, assignment.plan.replicas
+    if kind is EdgeKind.NCCL:
+        return _nccl_group(own, rank, size, timeout_s)
+    group = dist.ProcessGroupGloo(own, rank, size, timedelta(seconds=timeout_s))
     return cast(dist.ProcessGroup, group)  # it has all of a group's operations
+
+
+def _nccl_group(store: dist.Store, rank: int, size: int, timeout_s: float) -> dist.ProcessGroup:
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = timedelta(seconds=timeout_s)
+    return cast(dist.ProcessGroup, dist.ProcessGroupNCCL(store, rank, size, options))
 
 
 def _entered(place: MeetingPoint, store: dist.TCPStore | None, timeout_s: float) -> dist.TCPStore:
@@ -122,13 +147,17 @@ def ports_of(
     group: dist.ProcessGroup,
     store: dist.Store,
     place: MeetingPoint,
+    seats: Sequence[Seat],
     timeout_s: float,
 ) -> Ports:
-    """The ends of this stage's edges. Collective: every stage of the replica calls it."""
+    """The ends of this stage's edges. Collective: every stage of the replica calls it.
+
+    seats: where each stage of the replica computes.
+    """
     plan, stage = assignment.plan, assignment.stage
     mine, sizes = plan.stage_plans[stage], MessageSizes(assignment, network)
     below, above = stage - 1, stage + 1
-    ends = _Ends(assignment, device, group, store, place.one_host, timeout_s)
+    ends = _Ends(assignment, device, group, store, seats, timeout_s)
     ports = Ports(barrier=_barrier(assignment, store, place, timeout_s))
     # Senders first: a shared memory is made by its sender and waited for by its receiver.
     if stage > 0:
@@ -139,7 +168,9 @@ def ports_of(
     closes_ring = plan.virtual_stages > 1
     if closes_ring and stage == last:
         ports.to_first = ends.sender(0, _ROUND, sizes.up(mine.last))
-    wired = _wired(assignment) if place.one_host else []
+    # Over gloo torch's pipelines send by themselves.
+    peers = plan.pipeline_peers(stage) if assignment.pipelined else []
+    wired = [peer for peer in peers if ends.kind(peer) is not EdgeKind.GLOO]
     nbytes, messages = sizes.wire() if wired else (0, 0)
     wire_senders = {peer: ends.sender(peer, _WIRE, nbytes, waiting=messages) for peer in wired}
     if stage > 0:
@@ -149,18 +180,8 @@ def ports_of(
     if closes_ring and stage == 0:
         ports.from_last = ends.receiver(last, _ROUND, sizes.up(mine.last))
     ports.wires = {peer: Wire(sender, ends.receiver(peer, _WIRE, nbytes)) for peer, sender in wire_senders.items()}
+    ends.connect()
     return ports
-
-
-def _wired(assignment: Assignment) -> list[int]:
-    """The stages that exchange outputs and gradients with this one, in a pipeline that torch orders."""
-    if not assignment.pipelined:
-        return []
-    plan, stage = assignment.plan, assignment.stage
-    peers = {stage - 1, stage + 1}
-    if plan.virtual_stages > 1:  # the last stage's outputs go on to the first one
-        peers = {peer % plan.stages for peer in peers}
-    return sorted(peer for peer in peers if 0 <= peer < plan.stages and peer != stage)
 
 
 def _barrier(assignment: Assignment, store: dist.Store, place: MeetingPoint, timeout_s: float) -> Barrier:
@@ -178,56 +199,102 @@ def _barrier(assignment: Assignment, store: dist.Store, place: MeetingPoint, tim
     return HostBarrier(pipes, leads=leads, timeout_s=timeout_s)
 
 
-@dataclass(frozen=True)
 class _Ends:
-    """Opens the ends of one stage's edges: shared memory on one host, gloo between hosts."""
+    """Opens the ends of one stage's edges, each of its own kind."""
 
-    assignment: Assignment
-    device: torch.device
-    group: dist.ProcessGroup
-    store: dist.Store
-    one_host: bool
-    timeout_s: float
+    def __init__(
+        self,
+        assignment: Assignment,
+        device: torch.device,
+        group: dist.ProcessGroup,
+        store: dist.Store,
+        seats: Sequence[Seat],
+        timeout_s: float,
+    ) -> None:
+        self._assignment, self._device, self._group, self._store = assignment, device, group, store
+        self._seats, self._timeout_s = seats, timeout_s
+        self._on_gpus: dict[tuple[str, int], NcclSender | NcclReceiver] = {}
+
+    def kind(self, peer: int) -> EdgeKind:
+        """The kind of the edges to and from stage `peer`."""
+        return edge_kind(self._seats[self._assignment.stage], self._seats[peer])
 
     def sender(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int | None = None) -> Sender:
         """waiting: messages that may wait on this edge, on one host; None: as many as `in_flight` of the plan."""
-        edge = f"{self.assignment.stage}->{peer}"
-        if not self.one_host:
+        edge = f"{self._assignment.stage}->{peer}"
+        if self.kind(peer) is not EdgeKind.NCCL:
+            return self._host_sender(edge, peer, tag, capacity_bytes, self._device, waiting)
+        headers = self._host_sender(edge, peer, tag, HEADER_CAPACITY, _HOST, waiting)
+        sender = NcclSender(
+            edge=edge,
+            headers=headers,
+            group=self._pair(edge, tag, 0),
+            device=self._device,
+            timeout_s=self._timeout_s,
+        )
+        self._on_gpus[edge, tag] = sender
+        return sender
+
+    def receiver(self, peer: int, tag: int, capacity_bytes: int) -> Receiver:
+        edge = f"{peer}->{self._assignment.stage}"
+        if self.kind(peer) is not EdgeKind.NCCL:
+            return self._host_receiver(edge, peer, tag, capacity_bytes, self._device)
+        headers = self._host_receiver(edge, peer, tag, HEADER_CAPACITY, _HOST)
+        receiver = NcclReceiver(edge=edge, headers=headers, group=self._pair(edge, tag, 1), device=self._device)
+        self._on_gpus[edge, tag] = receiver
+        return receiver
+
+    def connect(self) -> None:
+        """Connect the GPUs. All stages connect their edges in one order, so that no two wait for each other."""
+        for key in sorted(self._on_gpus):
+            self._on_gpus[key].connect()
+
+    def _pair(self, edge: str, tag: int, rank: int) -> dist.ProcessGroup:
+        """The two stages of an edge, for NCCL."""
+        return _nccl_group(dist.PrefixStore(f"nccl {tag} {edge}", self._store), rank, 2, self._timeout_s)
+
+    def _host_sender(
+        self, edge: str, peer: int, tag: int, capacity_bytes: int, device: torch.device, waiting: int | None
+    ) -> Sender:
+        """device: where the sender finds tensors."""
+        if host_kind(self._seats[self._assignment.stage], self._seats[peer]) is EdgeKind.GLOO:
             return PointToPointSender(
                 edge=edge,
                 peer=peer,
                 tag=tag,
                 capacity_bytes=capacity_bytes,
-                group=self.group,
-                timeout_s=self.timeout_s,
+                group=self._group,
+                timeout_s=self._timeout_s,
+                device=device,
             )
         sender = SharedMemorySender(
             edge=edge,
             capacity_bytes=capacity_bytes,
-            in_flight=self.assignment.plan.in_flight if waiting is None else waiting,
-            timeout_s=self.timeout_s,
+            in_flight=self._assignment.plan.in_flight if waiting is None else waiting,
+            timeout_s=self._timeout_s,
+            device=device,
         )
-        self.store.set(f"ring {tag} {edge}", sender.ring.as_text())
+        self._store.set(f"ring {tag} {edge}", sender.ring.as_text())
         return sender
 
-    def receiver(self, peer: int, tag: int, capacity_bytes: int) -> Receiver:
-        edge = f"{peer}->{self.assignment.stage}"
-        if not self.one_host:
+    def _host_receiver(self, edge: str, peer: int, tag: int, capacity_bytes: int, device: torch.device) -> Receiver:
+        """device: where the receiver gives tensors."""
+        if host_kind(self._seats[self._assignment.stage], self._seats[peer]) is EdgeKind.GLOO:
             return PointToPointReceiver(
                 edge=edge,
                 peer=peer,
                 tag=tag,
                 capacity_bytes=capacity_bytes,
-                in_flight=self.assignment.plan.in_flight,
-                device=self.device,
-                group=self.group,
-                timeout_s=self.timeout_s,
+                in_flight=self._assignment.plan.in_flight,
+                device=device,
+                group=self._group,
+                timeout_s=self._timeout_s,
             )
         return SharedMemoryReceiver(
             edge=edge,
-            ring=Ring.of_text(self.store.get(f"ring {tag} {edge}").decode()),
-            device=self.device,
-            timeout_s=self.timeout_s,
+            ring=Ring.of_text(self._store.get(f"ring {tag} {edge}").decode()),
+            device=device,
+            timeout_s=self._timeout_s,
         )
 
 

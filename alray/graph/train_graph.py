@@ -6,12 +6,13 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
-from alray.errors import StageError
+from alray.errors import PlanError, StageError
 from alray.graph.cluster import Bundle, wait_for_room
 from alray.graph.graph import Graph
 from alray.graph.processes import end_processes
@@ -45,10 +46,17 @@ class TrainGraph(Graph):
     def start(self, assignments: Sequence[Assignment]) -> None:
         self._assignments = assignments
         first = assignments[0]
+        if not isinstance(first.run_dir, Path):
+            raise PlanError(
+                "Ray Train keeps files of its own in the run folder, and takes none on object storage",
+                key="replicas.engine",
+                mend="give a --run-dir on a disk that all nodes share, or leave out `engine: ray_train`",
+            )
+        self._storage = first.run_dir / STORAGE
         self._trainer = (
             ray.remote(TrainerActor)
             .options(
-                name=f"{self._run_token}-trainer",
+                name=f"{first.run_dir.name}-{self._run_token}-trainer",
                 num_cpus=0,
                 max_concurrency=_METHODS_AT_ONCE + len(assignments),
                 max_restarts=0,
@@ -57,7 +65,7 @@ class TrainGraph(Graph):
             .remote(
                 self._bundles[0],
                 self._labels,
-                first.run_dir / STORAGE,
+                self._storage,
                 # As in `StageActor`: the driver normally ends a graph long before this timeout.
                 max(300.0, 10.0 * (first.plan.deadline_s + first.plan.evaluation_s)),
             )
@@ -140,7 +148,7 @@ class TrainGraph(Graph):
         ray.kill(self._trainer, no_restart=True)
         end_processes(list(self._latest.places.values()))
         self._trainer = None
-        shutil.rmtree(self._assignments[0].run_dir / STORAGE, ignore_errors=True)
+        shutil.rmtree(self._storage, ignore_errors=True)
 
 
 def _last_line(message: object) -> str:

@@ -11,13 +11,14 @@ from threading import Lock
 from typing import Any, Literal
 
 import ray
+import torch
 import torch.distributed as dist
 from ray.exceptions import RayActorError
 from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError, get_context
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from alray.errors import ChannelError, RunError
-from alray.graph.actor import StageActor, require_run_dir
+from alray.graph.actor import StageActor, own_device, require_run_dir
 from alray.graph.processes import Whereabouts
 from alray.graph.rendezvous import Meeting, MeetingPoint
 from alray.stage.assignment import Assignment
@@ -149,9 +150,12 @@ def train_worker(config: dict[str, Any]) -> None:
     context = get_context()
     rank = context.get_world_rank()
     assignment: Assignment = config["assignments"][rank]
-    actor = StageActor(assignment, config["run_token"], device_index=context.get_local_rank())
+    actor = StageActor(assignment, config["run_token"])
     place = actor.whereabouts()
     require_run_dir(assignment, place)
+    device = own_device(assignment)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # in this thread the workers first meet over NCCL, which wants a GPU for each
     actor.start(_meeting(actor, context, place))
     while True:
         status = actor.poll()
@@ -179,7 +183,7 @@ def _meeting(actor: StageActor, context: Any, place: Whereabouts) -> Meeting:
         shared = [(host, actor.host_store(host, "replicas"))]
     dist.broadcast_object_list(shared, src=0)
     host, port = shared[0]
-    return Meeting(None, MeetingPoint(host, port, one_host))
+    return Meeting(None, MeetingPoint(host, port, one_host), replica_seats=(place.seat,) * context.get_world_size())
 
 
 def _fate(error: TrainingFailedError) -> Fate:

@@ -12,16 +12,19 @@ from torch import nn
 from alray.draws import put_back, seed_all
 from alray.errors import SpecError
 from alray.nn.blocks import builder
+from alray.nn.compiled import compile_part
 from alray.nn.component import Component
 from alray.nn.encoder import Encoder, EncoderFacts, Tensors, module_draws, run_block, stopped
 from alray.nn.methods.method import Task, make_method
 from alray.nn.own_state import Owners, require_untouched_buffers
+from alray.nn.precision import LOWERED, lower
 from alray.nn.shape import Shape
 from alray.spec.models import Spec
 from alray.spec.own_code import OwnCode
 from alray.user_code import FAULTS_OF_USER_CODE
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bf16": torch.float32}
+"""Of weights, and of what crosses the boundary between components, by `run.precision`."""
 
 
 class Network:
@@ -147,7 +150,18 @@ class Network:
         if own_method is not None:
             component.own_method = own_method
             self._owners.claim(index, component)
+        self._prepare(component, torch.device(device))
         return component.train()
+
+    def _prepare(self, component: Component, device: torch.device) -> None:
+        """Have the parts compute as `run.precision` and `run.compile` say."""
+        run = self.spec.run
+        for child in component.children():
+            part = child.body if isinstance(child, Encoder) else child
+            if run.precision in LOWERED:
+                lower(part, LOWERED[run.precision])
+            if run.compile and device.type != "meta":
+                compile_part(part)
 
     def _seeded(self, index: int, part: str, make: Callable[[], nn.Module]) -> nn.Module:
         """Build a part with initial weights drawn from (seed, component, part). Global generators stay as they were."""

@@ -170,8 +170,8 @@ class ComponentOptimizer:
 def _without_compiler(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
     """The same optimizer, which does not load torch's compiler: that takes every process more than a second.
 
-    alray compiles nothing. torch wraps these methods only to keep the compiler out of them, and to turn gradients off
-    in `step`.
+    alray compiles no optimizer. torch wraps these methods only to keep the compiler out of them, and to turn gradients
+    off in `step`.
     """
     methods = {
         name: inspect.unwrap(getattr(kind, name)) for name in ("add_param_group", "state_dict", "load_state_dict")

@@ -54,6 +54,24 @@ class ComponentCosts:
 
 
 @dataclass(frozen=True)
+class Link:
+    """The network between the nodes of two neighbouring stages. Messages of a direction go over it one after another.
+
+    Neither stage is busy with a message on its way. A sender sends the next one when what is left of those before fits
+    the system's buffer.
+    """
+
+    latency_s: float  # of a small message, one way
+    up_s_per_byte: float  # from the lower stage to the upper one
+    down_s_per_byte: float
+    buffer_bytes: float = 0.0  # that the system takes from a sender before they are on their way
+
+    def __str__(self) -> str:
+        up, down = (f"{8e-6 / each:,.0f} Mbit/s" for each in (self.up_s_per_byte, self.down_s_per_byte))
+        return f"{up} up, {down} down, {self.latency_s * 1e3:.2g} ms"
+
+
+@dataclass(frozen=True)
 class Costs:
     """Costs of every component, in order, and of the edges between stages."""
 

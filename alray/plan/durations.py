@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from alray.plan.costs import ComponentCosts, Costs
+from alray.plan.costs import ComponentCosts, Costs, Link
 from alray.plan.memory import stage_ranges
 from alray.plan.setting import Setting
 from alray.schedules.durations import Durations
@@ -59,8 +59,15 @@ def action_durations(setting: Setting, partition: Sequence[int]) -> Durations:
     if setting.replicas > 1:
         reduce = _totals(costs, partition, (), lambda component: component.reduce_s)
         whole = replace(whole, update_s=[u + r for u, r in zip(whole.update_s, reduce, strict=True)])
+    lower = [costs.components[own.stop - 1] for own in stage_ranges(partition)[:-1]]
     if not SCHEDULES[setting.schedule].is_pipeline:
-        return whole
+        return _over_links(
+            whole,
+            setting.links,
+            up=[end.output_bytes - end.label_bytes for end in lower],
+            labels=[end.label_bytes for end in lower],
+            down=[0] * len(lower),
+        )
     share = 1.0 / setting.micro_batches
 
     def parts(seconds: Sequence[float], fixed: Callable[[ComponentCosts], float]) -> list[float]:
@@ -77,11 +84,11 @@ def action_durations(setting: Setting, partition: Sequence[int]) -> Durations:
     split = [seconds * costs.split_backward for seconds in backward]
     of_input = [0.0] + [costs.input_gradient_share * seconds for seconds in split[1:]]
     of_weights = [backward[0]] + [(1.0 - costs.input_gradient_share) * seconds for seconds in split[1:]]
-    lower = [own.stop - 1 for own in stage_ranges(partition)[:-1]]
     message = costs.edge_s_per_byte * share if setting.stages > 1 else 0.0
-    up = [costs.components[index].output_bytes * message for index in lower]
+    up = [end.output_bytes * message for end in lower]
+    sizes = [end.output_bytes * share for end in lower]
     return replace(
-        whole,
+        _over_links(whole, setting.links, up=sizes, labels=[], down=sizes),
         label_s=(),
         labels_up_s=(),
         forward_s=[seconds + overhead for seconds in forward],
@@ -98,17 +105,45 @@ def computing_s(setting: Setting, durations: Durations) -> list[float]:
     return SCHEDULES[setting.schedule].computing_s(durations, setting.stages, setting.micro_batches)
 
 
-def evaluation_durations(costs: Costs, partition: Sequence[int], stage_speed: Sequence[float] = ()) -> Durations:
+def evaluation_durations(
+    costs: Costs, partition: Sequence[int], stage_speed: Sequence[float] = (), links: Sequence[Link | None] = ()
+) -> Durations:
     """`stage_durations` with the messages of an evaluation: outputs go up, answers of all routes above come down."""
     components = costs.components
     lower = [own.stop - 1 for own in stage_ranges(partition)[:-1]]
+    up = [components[i].infer_bytes for i in lower]
+    down = [components[i + 1].route_bytes * _num_routes(components[i + 1 :]) for i in lower]
     return replace(
-        stage_durations(costs, partition, stage_speed),
-        up_s=[components[i].infer_bytes * costs.edge_s_per_byte for i in lower],
+        _over_links(stage_durations(costs, partition, stage_speed), links, up=up, labels=[], down=down),
+        up_s=[nbytes * costs.edge_s_per_byte for nbytes in up],
         labels_up_s=(),
-        down_s=[
-            components[i + 1].route_bytes * _num_routes(components[i + 1 :]) * costs.edge_s_per_byte for i in lower
-        ],
+        down_s=[nbytes * costs.edge_s_per_byte for nbytes in down],
+    )
+
+
+def _over_links(
+    durations: Durations,
+    links: Sequence[Link | None],
+    *,
+    up: Sequence[float],
+    labels: Sequence[float],
+    down: Sequence[float],
+) -> Durations:
+    """The durations with the seconds that each message takes the link to the next (virtual) stage.
+
+    links: as in `Setting`. up, labels, down: bytes of each message.
+    """
+    if not any(links):
+        return durations
+    free = Link(0.0, 0.0, 0.0)
+    own = [links[place % len(links)] or free for place in range(len(up))]
+    return replace(
+        durations,
+        up_link_s=[link.up_s_per_byte * nbytes for link, nbytes in zip(own, up, strict=True)],
+        labels_link_s=[link.up_s_per_byte * nbytes for link, nbytes in zip(own, labels, strict=True)] if labels else (),
+        down_link_s=[link.down_s_per_byte * nbytes for link, nbytes in zip(own, down, strict=True)],
+        link_latency_s=[link.latency_s for link in own],
+        link_buffer_s=[link.buffer_bytes * max(link.up_s_per_byte, link.down_s_per_byte) for link in own],
     )
 
 

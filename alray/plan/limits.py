@@ -9,6 +9,7 @@ from alray.plan.best import best_cut
 from alray.plan.durations import action_durations, computing_s
 from alray.plan.predict import StepPrediction, predict_step
 from alray.plan.setting import Setting
+from alray.schedules.durations import Durations
 from alray.schedules.table import SCHEDULES
 
 _WORTH_TELLING = 1.01  # a measurement cannot show a gain of less than 1 %
@@ -56,13 +57,34 @@ def _other_cuts(setting: Setting, partition: Sequence[int], step_time_s: float) 
 def _reason(setting: Setting, partition: Sequence[int], prediction: StepPrediction) -> str:
     """The schedule's own sentence with its fields filled in."""
     durations = action_durations(setting, partition)
+    computing = computing_s(setting, durations)
+    if (busy := _busiest_link(setting, durations)) is not None and busy[0] > max(computing):
+        return f"the link between stages {busy[1]} and {busy[2]} takes {busy[0] * 1e3:.3g} ms for a mini-batch"
     return SCHEDULES[setting.schedule].limited_by.format(
-        slowest=_slowest(computing_s(setting, durations), ""),
+        slowest=_slowest(computing, ""),
         slowest_backward=_slowest(durations.after_forward_s, " in backward"),
         forwards=f"{sum(durations.forward_s) * 1e3:.3g} ms",
         micro_batches=_count(setting.micro_batches, "micro-batch", "micro-batches"),
         idle=f"{(prediction.bubble or 0.0) * 100:.3g} %",
     )
+
+
+def _busiest_link(setting: Setting, durations: Durations) -> tuple[float, int, int] | None:
+    """Seconds for which the busiest link between nodes is busy with one mini-batch, in one direction, and the stages at
+    its ends."""
+    labels = durations.labels_link_s or [0.0] * len(durations.up_link_s)
+    up = [
+        setting.micro_batches * seconds + of_labels
+        for seconds, of_labels in zip(durations.up_link_s, labels, strict=True)
+    ]
+    busy: dict[tuple[int, int], float] = {}
+    for seconds, first, last in [
+        *((each, place, place + 1) for place, each in enumerate(up)),
+        *((setting.micro_batches * each, place + 1, place) for place, each in enumerate(durations.down_link_s)),
+    ]:
+        way = first % setting.stages, last % setting.stages
+        busy[way] = busy.get(way, 0.0) + seconds
+    return max(((seconds, min(way), max(way)) for way, seconds in busy.items()), default=None)
 
 
 def _slowest(seconds: Sequence[float], of_what: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alray.plan.best import best_cut, check_parts
-from alray.plan.costs import Costs
+from alray.plan.costs import Costs, Link
 from alray.plan.durations import evaluation_durations, stage_durations
 from alray.plan.limits import limited_by
 from alray.plan.memory import memory_of, stage_ranges
@@ -38,6 +38,8 @@ def make_plan(
     memory_limits: Sequence[int] | None = None,
     shares: Sequence[int] = (),
     in_turns: bool = False,
+    links: Sequence[Link | None] = (),
+    nodes: Sequence[str] = (),
 ) -> Plan:
     """The plan of a run.
 
@@ -50,8 +52,7 @@ def make_plan(
     because the memory is an estimate.
     shares: samples of a mini-batch for each replica; the costs are those of the largest share.
     in_turns: all stages and replicas take turns in one process.
-
-    Raises PlanError where the components cannot be divided in this way.
+    links: as in `Setting`. nodes: as in `Plan`. Raises PlanError where the components cannot be divided in this way.
     """
     setting = Setting(
         schedule=schedule,
@@ -65,6 +66,7 @@ def make_plan(
         replicas=replicas,
         cores=cores,
         in_turns=in_turns,
+        links=tuple(links),
     )
     return _plan_in(
         setting,
@@ -74,6 +76,7 @@ def make_plan(
         total_steps=total_steps,
         evaluation_batches=evaluation_batches,
         shares=tuple(shares),
+        nodes=tuple(nodes),
     )
 
 
@@ -86,6 +89,7 @@ def _plan_in(
     total_steps: int | None,
     evaluation_batches: int,
     shares: tuple[int, ...],
+    nodes: tuple[str, ...],
 ) -> Plan:
     """The plan in a setting."""
     check_parts(setting)
@@ -117,14 +121,17 @@ def _plan_in(
         stage_speed=setting.stage_speed,
         shares=shares,
         in_turns=setting.in_turns,
+        links=setting.links,
+        nodes=nodes,
     )
 
 
 def _deadline_s(setting: Setting, counts: tuple[int, ...], prediction: StepPrediction) -> float:
     """A stage may have to wait while a mini-batch goes through all other stages, in training or in evaluation."""
-    inference = evaluation_durations(setting.costs, counts, setting.stage_speed)
+    inference = evaluation_durations(setting.costs, counts, setting.stage_speed, setting.links)
+    messages_s = sum(inference.up_link_s) + sum(inference.down_link_s)
     longest_wait_s = max(
-        prediction.step_time_s, prediction.first_step_s, sum(inference.infer_s) + sum(inference.route_s)
+        prediction.step_time_s, prediction.first_step_s, sum(inference.infer_s) + sum(inference.route_s) + messages_s
     )
     return max(LEAST_DEADLINE_S, DEADLINE_FACTOR * longest_wait_s)
 

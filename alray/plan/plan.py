@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from alray.plan.costs import Costs
+from alray.plan.costs import Costs, Link
 from alray.schedules.actions import Action
 from alray.schedules.table import SCHEDULES
 
@@ -108,6 +108,8 @@ class Plan:
     stage_speed: tuple[float, ...] = ()  # of each stage's device, relative to the device of the costs; (): all alike
     shares: tuple[int, ...] = ()  # samples of a mini-batch each replica takes at first
     in_turns: bool = False  # whether all stages and replicas take turns in one process
+    links: tuple[Link | None, ...] = ()  # between nodes, as in `alray.plan.setting.Setting`
+    nodes: tuple[str, ...] = ()  # of each stage, replica by replica; (): all on one
 
     def actions(self, stage: int) -> tuple[Action, ...]:
         """What `stage` does for mini-batch 0; every mini-batch has the same list.
@@ -116,6 +118,13 @@ class Plan:
         """
         virtual_stages = self.virtual_stages if self.stages > 1 else 1
         return SCHEDULES[self.schedule].actions(stage, self.stages, 0, self.micro_batches, virtual_stages)
+
+    def pipeline_peers(self, stage: int) -> list[int]:
+        """The stages that exchange outputs and gradients with `stage`, in a pipeline of backpropagation."""
+        peers = {stage - 1, stage + 1}
+        if self.virtual_stages > 1:  # the last stage's outputs go on to the first one
+            peers = {peer % self.stages for peer in peers}
+        return sorted(peer for peer in peers if 0 <= peer < self.stages and peer != stage)
 
     def as_json(self) -> dict[str, Any]:
         value = asdict(self)
@@ -139,5 +148,7 @@ class Plan:
                 "costs": Costs.from_json(value["costs"]),
                 "stage_speed": tuple(value.get("stage_speed", ())),
                 "shares": tuple(value.get("shares", ())),
+                "links": tuple(link and Link(**link) for link in value.get("links", ())),
+                "nodes": tuple(value.get("nodes", ())),
             }
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from alray.plan.costs import Costs
+from alray.plan.costs import Costs, Link
 from alray.plan.durations import action_durations, computing_s, evaluation_durations
 from alray.plan.program import Program
 from alray.plan.setting import Setting
@@ -39,6 +39,7 @@ def predicted_timeline(
     micro_batches: int = 1,
     virtual_stages: int = 1,
     stage_speed: Sequence[float] = (),
+    links: Sequence[Link | None] = (),
 ) -> Timeline:
     """The predicted timeline of a run's first mini-batches, with a device for each stage."""
     setting = Setting(
@@ -49,6 +50,7 @@ def predicted_timeline(
         micro_batches=micro_batches,
         virtual_stages=virtual_stages,
         stage_speed=tuple(stage_speed),
+        links=tuple(links),
     )
     return timeline_of(setting, partition, num_batches)
 
@@ -131,10 +133,12 @@ def predict_evaluation(setting: Setting, partition: Sequence[int], num_batches: 
     """
     if num_batches == 0:
         return 0.0
-    durations = evaluation_durations(setting.costs, partition, setting.stage_speed)
+    durations = evaluation_durations(setting.costs, partition, setting.stage_speed, setting.links)
     work = sum(durations.infer_s) + sum(durations.route_s) + sum(durations.up_s) + sum(durations.down_s)
     if setting.virtual_stages > 1:
-        seconds = num_batches * (work + 2 * (setting.num_parts - 1) * durations.latency_s)
+        messages = 2 * (setting.num_parts - 1) * durations.latency_s + 2 * sum(durations.link_latency_s)
+        messages += sum(durations.up_link_s) + sum(durations.down_link_s)
+        seconds = num_batches * (work + messages)
     else:
         program = Program.of_evaluation(setting.stages, num_batches)
         seconds = simulate(program, durations, in_flight=setting.in_flight).duration_s

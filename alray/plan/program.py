@@ -43,6 +43,16 @@ def chunks(codes: Codes) -> Codes:
     return (codes >> _KIND_BITS) & ((1 << _CHUNK_BITS) - 1)
 
 
+def looked_up(table: NDArray[np.float64], codes: Codes, stage: int, stages: int) -> NDArray[np.float64]:
+    """What a table of the shape [virtual stages, 2 * NUM_SORTS, ...] has for each action of a stage.
+
+    The second half of the sorts is for the parts of messages with labels.
+    """
+    kinds = sorts(codes) + NUM_SORTS * (is_labels(codes, "S") | is_labels(codes, "R"))
+    found: NDArray[np.float64] = table[chunks(codes) * stages + stage, kinds]
+    return found
+
+
 def messages(codes: Codes) -> Codes:
     """Mini-batch and part of each action in one number, which is the same for a send and its receive."""
     return codes // _PART

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from alray.errors import PlanError
-from alray.plan.costs import Costs
+from alray.plan.costs import Costs, Link
 from alray.schedules.micro_batches import batch_size_fault
 from alray.schedules.table import schedule_named
 
@@ -30,12 +30,16 @@ class Setting:
     replicas: int = 1
     cores: int | None = None  # processors that all stages and replicas share; None where each has its own
     in_turns: bool = False  # whether all stages and replicas take turns in one process
+    # Between each stage and the next one, behind the last one the first; None on one node; (): all on one node.
+    links: tuple[Link | None, ...] = ()
 
     def __post_init__(self) -> None:
         schedule_named(self.schedule).check(self.stages, self.micro_batches, self.virtual_stages)
         fault = batch_size_fault(self.costs.batch_size, self.micro_batches)
         if fault is not None:
             raise PlanError(fault[0], mend=fault[1], key="pipeline.micro_batches")
+        if len(self.links) not in (0, self.stages):
+            raise PlanError(f"{len(self.links)} links for {self.stages} stages", mend="give one per stage")
         for name, values in (("speed", self.stage_speed), ("memory limit", self.memory_limits)):
             if len(values) not in (0, self.stages):
                 raise PlanError(f"{len(values)} values of {name} for {self.stages} stages", mend="give one per stage")

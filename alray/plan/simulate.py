@@ -1,7 +1,8 @@
 """Simulation: when each action of a program starts and ends, computed without torch.
 
 A stage does its actions in order, one at a time. A receive starts when its message has arrived. A send starts when its
-edge has room: an edge holds `in_flight` mini-batches that wait to be received. A barrier opens when every stage has
+edge has room: an edge holds `in_flight` mini-batches that wait to be received. Between nodes, a send also waits until
+little enough of the messages before it is still on the link (`alray.plan.links`). A barrier opens when every stage has
 reached it. Every other action starts as soon as the one before it ends. Any lists of actions can be simulated, not only
 those of a schedule.
 """
@@ -19,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.plan.dependencies import FIRST_BARRIER, NOTHING, deadlock, find_dependencies
-from alray.plan.program import NUM_SORTS, Program, chunks, is_labels, sort_of, sorts
+from alray.plan.links import LinkEvents, is_on_link, seconds_on_links
+from alray.plan.program import NUM_SORTS, Program, looked_up, sort_of, sorts
 from alray.plan.timeline import Timeline, computations_of, mean_step
 from alray.schedules.actions import Action
 from alray.schedules.durations import Durations
@@ -36,7 +38,7 @@ def simulate(program: Program | Sequence[Sequence[Action]], durations: Durations
     if not isinstance(program, Program):
         program = Program.of(program)
     work = _work(program, _seconds(durations, program))
-    events = _events(program, work, durations.latency_s, in_flight)
+    events = _events(program, work, seconds_on_links([durations], program), durations, in_flight)
     times = np.array(_times(events, max))
     starts = [_starts(events, work, times, stage) for stage in range(program.stages)]
     ends = [start + seconds for start, seconds in zip(starts, work.spent, strict=True)]
@@ -46,10 +48,11 @@ def simulate(program: Program | Sequence[Sequence[Action]], durations: Durations
 def step_times(program: Program, every: Sequence[Durations], *, in_flight: int) -> Floats:
     """The step time of one program with each of these durations, as `simulate(...).step_time_s` gives it.
 
-    What waits for what does not depend on durations, so all of them are simulated at once. Their latencies are equal.
+    What waits for what does not depend on durations, so all of them are simulated at once. Latencies and
+    buffers are those of the first.
     """
     work = _work(program, np.stack([_seconds(durations, program) for durations in every], axis=-1))
-    events = _events(program, work, every[0].latency_s, in_flight)
+    events = _events(program, work, seconds_on_links(every, program), every[0], in_flight)
     times = np.array(_times(events, np.maximum))
 
     def completed(batch: int) -> Floats:
@@ -80,8 +83,7 @@ def _work(program: Program, seconds: Floats) -> _Work:
     """seconds: as `_seconds` gives them, with one more dimension for several durations at once."""
     spent = []
     for stage, codes in enumerate(program.codes):
-        kinds = sorts(codes) + NUM_SORTS * (is_labels(codes, "S") | is_labels(codes, "R"))
-        spent.append(seconds[chunks(codes) * program.stages + stage, kinds])
+        spent.append(looked_up(seconds, codes, stage, program.stages))
     return _Work(spent, [np.cumsum(own, axis=0) - own for own in spent])
 
 
@@ -117,13 +119,19 @@ class _Events:
     on: list[int]
     lag: Floats
     latency_s: float
+    links: LinkEvents | None  # None where no message goes from node to node
 
 
-def _events(program: Program, work: _Work, latency_s: float, in_flight: int) -> _Events:
-    """Raises PlanError for a program that cannot end."""
+def _events(program: Program, work: _Work, on_links: Floats | None, durations: Durations, in_flight: int) -> _Events:
+    """on_links: of `seconds_on_links`. durations: have the latencies and buffers.
+
+    Raises PlanError for a program that cannot end.
+    """
     dependencies = find_dependencies(program, in_flight)
     on, offsets = dependencies.on, dependencies.offsets
     is_event = on != NOTHING
+    if on_links is not None:
+        is_event |= np.isin(sorts(np.concatenate(program.codes)), [sort_of("S"), sort_of("S", True)])
     is_event[offsets[:-1][np.diff(offsets) > 0]] = True
     places = np.flatnonzero(is_event)
     first = np.searchsorted(places, offsets)
@@ -137,15 +145,21 @@ def _events(program: Program, work: _Work, latency_s: float, in_flight: int) -> 
     event_on = waited.copy()
     event_on[remote] = source
     lag = np.zeros_like(gap)
-    lag[remote] = all_before[waited[remote]] - all_before[places[source]] + np.concatenate(work.spent)[waited[remote]]
+    spent = np.concatenate(work.spent)
+    lag[remote] = all_before[waited[remote]] - all_before[places[source]] + spent[waited[remote]]
     receives = np.isin(sorts(np.concatenate(program.codes)[places]), [sort_of("R"), sort_of("R", True)])
-    lag[receives] += latency_s
+    lag[receives] += durations.latency_s
+    links = None
+    if on_links is not None:
+        links = LinkEvents.of(program, places, on_links[places], spent[places], durations)
+        by_link = receives & is_on_link(on_links)[waited]
+        lag[by_link] += links.after(by_link, spent[waited[by_link]])
     order, stuck = _order(first.tolist(), event_on.tolist())
     if stuck:
         raise deadlock(
             program, {stage: int(places[event] - offsets[stage]) for stage, event in stuck.items()}, in_flight
         )
-    return _Events(places, offsets, first.tolist(), order, gap, event_on.tolist(), lag, latency_s)
+    return _Events(places, offsets, first.tolist(), order, gap, event_on.tolist(), lag, durations.latency_s, links)
 
 
 def _order(first: list[int], on: list[int]) -> tuple[list[int], dict[int, int]]:
@@ -202,6 +216,9 @@ def _times(events: _Events, later: Callable[[Any, Any], Any]) -> list[Any]:
         if needed <= FIRST_BARRIER:
             at_barrier.setdefault(FIRST_BARRIER - needed, []).append(event)
 
+    links = events.links
+    left_link: dict[int, Any] = {}  # when the message of an event has
+
     def free(event: int) -> Any:
         """When the stage itself is ready for the event."""
         return gap[event] if event in begins else times[event - 1] + gap[event]
@@ -209,7 +226,8 @@ def _times(events: _Events, later: Callable[[Any, Any], Any]) -> list[Any]:
     for event in events.order:
         needed = on[event]
         if needed >= 0:
-            times[event] = later(free(event), times[needed] + lag[event])
+            sent = times[needed] if links is None or not links.over[needed] else left_link[needed]
+            times[event] = later(free(event), sent + lag[event])
         elif needed <= FIRST_BARRIER:
             barrier = FIRST_BARRIER - needed
             if barrier == len(opened):
@@ -218,6 +236,10 @@ def _times(events: _Events, later: Callable[[Any, Any], Any]) -> list[Any]:
             times[event] = opened[barrier]
         else:
             times[event] = free(event)
+        if links is not None and links.over[event]:
+            free_s = left_link[links.before[event]] if links.before[event] >= 0 else 0.0
+            times[event] = later(times[event], free_s - links.packing[event] - links.buffer_s[event])
+            left_link[event] = later(times[event] + links.packing[event], free_s) + links.seconds[event]
     return times
 
 

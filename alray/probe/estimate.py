@@ -112,5 +112,5 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
         parts=component.part_parameters(),
         along_parameters=trainable(component.f) + trainable(component.decoder),
         turn_parameters=trainable(component.turn),
-        **asdict(component_memory(network, index, batch_size, device)),
+        **asdict(component_memory(network, index, batch_size, torch.device(network.spec.resources.resolved_device))),
     )

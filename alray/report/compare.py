@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
@@ -22,6 +21,7 @@ from alray.report.single_step import SingleStep, single_step
 from alray.report.summary import Figures, figures_of
 from alray.report.text import accuracy, number
 from alray.spec.yaml_text import read_yaml
+from alray.storage.location import Location
 from alray.store import has_checkpoint
 
 ComparedSplit = Literal["validation", "test"]
@@ -39,7 +39,7 @@ class Spread:
 class ComparedRun:
     """One run of a comparison, read from its folder."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Location) -> None:
         """Raises CheckpointError if the folder is not a run folder, SpecError if its spec.yaml is damaged."""
         self.folder: RunFolder = read_run(run_dir)
         self.spec: dict[str, Any] = read_yaml(self.folder.spec_text, str(run_dir / "spec.yaml"))[0]
@@ -297,7 +297,7 @@ class Comparison:
         }
 
 
-def compare_runs(run_dirs: Sequence[Path]) -> Comparison:
+def compare_runs(run_dirs: Sequence[Location]) -> Comparison:
     """Read the run folders and group the runs. Raises CheckpointError if one of them is not a run folder."""
     grouped: dict[str, list[ComparedRun]] = {}
     for run_dir in run_dirs:

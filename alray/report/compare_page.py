@@ -1,19 +1,34 @@
-"""The page of a comparison: what `templates/compare.html` shows."""
+"""The report of a comparison: its figures and tables, and the page `templates/compare.html` that shows them.
+
+The docstring of the function that makes an exhibit is what the page says of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
+from typing import Any
 
 from alray import __version__
 from alray.records import EvaluationRecord
-from alray.report.charts import Curve, line_chart
 from alray.report.compare import ComparedRun, ComparedSplit, Comparison, Group
-from alray.report.compare_tables import accuracy_table, bag_table, cost_table, depth_table
-from alray.report.html import render
-from alray.report.single_step import HEAD, rows_of
+from alray.report.compare_tables import (
+    accuracy_table,
+    bag_table,
+    cost_table,
+    depth_table,
+    difference_table,
+    run_table,
+    step_table,
+)
+from alray.report.drawing import MEASURED, PLAIN, Curves, Scale, colours_of
+from alray.report.figure import Exhibit, Figure, Show, exhibits_of
+from alray.report.html import render_page
 
 Place = Callable[[ComparedRun, EvaluationRecord], float]
+Row = dict[str, Any]
 
 AXES: dict[str, tuple[str, Place]] = {
     "steps": ("mini-batches completed", lambda run, record: float(record.step)),
@@ -23,93 +38,149 @@ AXES: dict[str, tuple[str, Place]] = {
 """The horizontal axes of the accuracy curves: name -> (label, where an evaluation lies on the axis)."""
 
 
-def comparison_page(comparison: Comparison) -> str:
-    """The HTML page of a comparison."""
+def accuracies(comparison: Comparison) -> Exhibit:
+    """Runs that differ only in their seed share a row: mean ± sample standard deviation of the runs that finished. The
+    accuracies are those of the evaluation with the best validation accuracy, if its weights were kept, otherwise of the
+    last one; nothing is chosen on the test set."""
+    tables = {"accuracy": accuracy_table(comparison)}
+    bags = bag_table(comparison)
+    return Exhibit("Accuracy", tables=tables | ({"bag_of_embeddings": bags} if bags.rows else {}))
+
+
+def training(comparison: Comparison) -> Exhibit:
+    """With several seeds, the line is their mean at the evaluations that all of them made, and the band reaches from
+    the lowest to the highest."""
     split = curve_split(comparison)
-    training = [
-        line_chart(
-            training_curves(comparison, axis),
-            title=f"{split.capitalize()} accuracy against {axis}",
-            y_label=f"{split} accuracy",
-            x_label=label,
+    figures = [
+        _curves(
+            f"accuracy_by_{axis}",
+            f"{split.capitalize()} accuracy against {axis}",
+            Curves(
+                Scale(axis, label, form="~s" if axis == "samples" else PLAIN, from_zero=True),
+                Scale("accuracy", f"{split} accuracy"),
+                (),
+            ),
+            rows,
         )
         for axis, (label, _) in AXES.items()
+        if (rows := training_rows(comparison, axis))
     ]
-    return render(
-        "compare.html",
-        title="Comparison · alray",
-        version=__version__,
-        comparison=comparison,
-        labels=[group.label for group in comparison.groups],
-        accuracies=accuracy_table(comparison),
-        bags=bag_table(comparison),
-        training=[chart for chart in training if chart.lines],
-        depths=depth_table(comparison),
-        depth_chart=line_chart(
-            depth_curves(comparison),
-            title=f"{comparison.split.capitalize()} accuracy per depth",
-            y_label=f"{comparison.split} accuracy",
-            x_label="depth of the route",
-        ),
-        costs=cost_table(comparison),
-        single_step_head=["run", "", *HEAD],
-        single_step_rows=rows_of((group.label, group.single_step.step) for group in comparison.groups),
-    )
+    none = () if figures else ("No run made an evaluation.",)
+    return Exhibit("Accuracy during training", tuple(figures), none)
 
 
-def training_curves(comparison: Comparison, axis: str) -> list[Curve]:
-    """Accuracy during training: one curve for each group, and one for its bag of embeddings if it has one.
+def depths(comparison: Comparison) -> Exhibit | None:
+    """At the chosen evaluation. A route of depth n uses the first n components only. Without a label chain the only
+    route is the whole network."""
+    rows = depth_rows(comparison)
+    if not rows:
+        return None
+    split = comparison.split
+    x = Scale("depth", "depth of the route", ticks=sorted({row["depth"] for row in rows}), form="d")
+    curves = Curves(x, Scale("accuracy", f"{split} accuracy"), ())
+    figure = _curves("accuracy_per_depth", f"{split.capitalize()} accuracy per depth", curves, rows)
+    return Exhibit("Accuracy per depth", (figure,), tables={"accuracy_per_depth": depth_table(comparison)})
 
-    A curve is the mean over the runs of a group, at the evaluations that all of them made. Its band reaches from the
-    lowest run to the highest.
+
+def costs(comparison: Comparison) -> Exhibit:
+    """Effective parameters are those that inference at full depth uses: every encoder f and label decoder h, and the
+    last bridge b or the head. The rest are affiliate parameters, which only training uses. Memory is that of the
+    largest stage. Step times are medians after warm-up, next to the plan's prediction."""
+    return Exhibit("Parameters, memory and time", tables={"costs": cost_table(comparison)})
+
+
+def single_steps(comparison: Comparison) -> Exhibit:
+    """Milliseconds of one mini-batch, means after warm-up and over the stages, for the first run of each row."""
+    return Exhibit("The single step", tables={"single_step": step_table(comparison)})
+
+
+def differences(comparison: Comparison) -> Exhibit | None:
+    """Every key of the specs whose values differ, except the seed."""
+    if not comparison.differences:
+        return None
+    return Exhibit("What differs in the specs", tables={"differences": difference_table(comparison)})
+
+
+def runs(comparison: Comparison) -> Exhibit:
+    """Each run by itself, whether it was counted above or not."""
+    return Exhibit("Every run", tables={"runs": run_table(comparison)})
+
+
+EXHIBITS: tuple[Show[Comparison], ...] = (accuracies, training, depths, costs, single_steps, differences, runs)
+"""In the order of the page."""
+
+
+@dataclass(frozen=True)
+class ComparisonReport:
+    """What is shown of a comparison: figures, tables and the page that has them."""
+
+    comparison: Comparison
+
+    @cached_property
+    def exhibits(self) -> list[Exhibit]:
+        """In the order of the page."""
+        return exhibits_of(self.comparison, EXHIBITS)
+
+    def page(self) -> str:
+        """The HTML page."""
+        return render_page(
+            "compare.html",
+            self.exhibits,
+            title="Comparison · alray",
+            version=__version__,
+            notes=self.comparison.notes,
+            labels=[group.label for group in self.comparison.groups],
+        )
+
+
+def training_rows(comparison: Comparison, axis: str) -> list[Row]:
+    """Accuracy during training along an axis of `AXES`: for each group, and for its bag of embeddings if it has one.
+
+    A value is the mean over the runs of a group, at the evaluations that all of them made. `low` and `high` are those
+    of the lowest and the highest run.
     """
     split = curve_split(comparison)
-    place = AXES[axis][1]
-    curves = []
+    found: list[Row] = []
     for group in comparison.groups:
-        curves.append(_mean_curve(group, group.label, place, lambda record: getattr(record, split)))
+        found += _means(group, group.label, axis, lambda record: getattr(record, split))
         if group.has_bag_of_embeddings:
-            label = f"{group.label}: bag of embeddings"
-            curves.append(_mean_curve(group, label, place, lambda record: _at_depth_1(record, split)))
-    return [curve for curve in curves if curve.points]
+            found += _means(group, f"{group.label}: bag of embeddings", axis, lambda record: _at_depth_1(record, split))
+    return found
 
 
-def depth_curves(comparison: Comparison) -> list[Curve]:
-    """Accuracy against depth at the chosen evaluations: one curve for each group, on the set `Comparison.split`."""
-    curves = []
-    for group in comparison.groups:
-        points = []
-        band = []
-        for depth in group.depths:
-            values = _known([run.accuracy(comparison.split, depth) for run in group.counted])
-            if values:
-                points.append((float(depth), fmean(values)))
-                band.append((float(depth), min(values), max(values)))
-        curves.append(Curve(group.label, tuple(points), tuple(band) if len(group.counted) > 1 else ()))
-    return [curve for curve in curves if curve.points]
+def depth_rows(comparison: Comparison) -> list[Row]:
+    """Accuracy against depth at the chosen evaluations of each group, on the set `Comparison.split`."""
+    return [
+        {"series": group.label, "kind": MEASURED, "depth": depth, **_mean(values, len(group.counted))}
+        for group in comparison.groups
+        for depth in group.depths
+        if (values := _known([run.accuracy(comparison.split, depth) for run in group.counted]))
+    ]
 
 
 def curve_split(comparison: Comparison) -> ComparedSplit:
     """The set of the training curves: validation, by which evaluations are chosen; test if a run has no validation."""
-    runs = [run for group in comparison.groups for run in group.counted]
-    return "validation" if all(run.figures.best is not None for run in runs if run.evaluations) else "test"
+    found = [run for group in comparison.groups for run in group.counted]
+    return "validation" if all(run.figures.best is not None for run in found if run.evaluations) else "test"
 
 
-def _mean_curve(
-    group: Group,
-    label: str,
-    place: Place,
-    value: Callable[[EvaluationRecord], float | None],
-) -> Curve:
-    points = []
-    band = []
+def _curves(name: str, title: str, curves: Curves, rows: list[Row]) -> Figure:
+    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
+    drawn = Curves(curves.x, curves.y, series, tells={"series": "run", "runs": "runs"}, size=20, bands=True)
+    return drawn.figure(name, title, f"{title}: {', '.join(each.label for each in series)}.", rows)
+
+
+def _means(group: Group, label: str, axis: str, value: Callable[[EvaluationRecord], float | None]) -> Iterator[Row]:
+    place = AXES[axis][1]
     for records in _same_steps(group.counted):
         values = _known([value(record) for record in records])
         if len(values) == len(records):
             at = fmean(place(run, record) for run, record in zip(group.counted, records, strict=True))
-            points.append((at, fmean(values)))
-            band.append((at, min(values), max(values)))
-    return Curve(label, tuple(points), tuple(band) if len(group.counted) > 1 else ())
+            yield {"series": label, "kind": MEASURED, axis: at, **_mean(values, len(records))}
+
+
+def _mean(values: Sequence[float], runs: int) -> Row:
+    return {"accuracy": fmean(values), "runs": runs} | ({"low": min(values), "high": max(values)} if runs > 1 else {})
 
 
 def _same_steps(runs: Sequence[ComparedRun]) -> list[list[EvaluationRecord]]:

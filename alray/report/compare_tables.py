@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from alray.errors import printable
 from alray.report.compare import Comparison, Group, Spread
+from alray.report.single_step import HEAD, cells
 from alray.report.summary import Figures
 from alray.report.table import Table
 from alray.report.text import NOT_MEASURED, accuracy, counted, number, seconds, share, size, whole
@@ -60,6 +62,62 @@ def cost_table(comparison: Comparison) -> Table:
     """Parameters, memory and time of each group."""
     head = ("run", "effective", "affiliate", "peak memory", "step time", "predicted", "samples/s", "bubble", "duration")
     return Table(head, tuple(_costs(group) for group in comparison.groups))
+
+
+def step_table(comparison: Comparison) -> Table:
+    """The mean stage of a mini-batch of each group: two rows, predicted and measured."""
+    rows = []
+    for group in comparison.groups:
+        step = group.single_step.step
+        rows += [
+            (group.label, name, *cells(parts))
+            for name, parts in (("predicted", step.predicted), ("measured", step.measured))
+        ]
+    return Table(("run", "source", *HEAD), tuple(rows))
+
+
+def difference_table(comparison: Comparison) -> Table:
+    """The keys in which the specs differ, with the value of each group."""
+    head = ("key", *(group.label for group in comparison.groups))
+    return Table(head, tuple((key, *values) for key, values in comparison.differences.items()))
+
+
+def run_table(comparison: Comparison) -> Table:
+    """Every run."""
+    head = (
+        "folder",
+        "run",
+        "seed",
+        "engine",
+        "status",
+        "mini-batches",
+        "chosen after",
+        "validation",
+        "test",
+        "duration",
+    )
+    return Table(
+        (*head, "failure", "git commit", "SHA-256 of the weights"),
+        tuple(
+            (
+                printable(str(run.folder.path)),
+                group.label,
+                str(run.seed),
+                run.engine,
+                run.status,
+                number(run.figures.steps),
+                number(run.chosen.step if run.chosen else None),
+                accuracy(run.accuracy("validation")),
+                accuracy(run.accuracy("test")),
+                seconds(run.duration_s),
+                run.figures.failures[-1].message if run.figures.failures else "",
+                ((run.folder.environment or {}).get("git") or {}).get("commit", ""),
+                (run.folder.summary.weights_sha256 if run.folder.summary else None) or "",
+            )
+            for group in comparison.groups
+            for run in group.runs
+        ),
+    )
 
 
 def _costs(group: Group) -> tuple[str, ...]:

@@ -1,16 +1,15 @@
-"""Drawings in Vega-Lite, made with Altair: curves over an axis, and heat maps.
+"""Drawings in Vega-Lite: curves over an axis, and heat maps.
 
 The rows of curves have `series`, `kind` (whether a value was measured, predicted, ...), the fields of the two axes,
-perhaps `low` and `high` (the ends of an error bar) and `mark` (what the shape of a point tells).
+perhaps `low` and `high` (the ends of an error bar or of a band) and `mark` (what the shape of a point tells).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any
-
-import altair as alt
 
 from alray.report.compare import Spread
 from alray.report.figure import DATA, Figure, Series
@@ -21,6 +20,9 @@ MEASURED, PREDICTED, IDEAL, PUBLISHED = "measured", "predicted", "ideal", "publi
 BEYOND = "not reached"
 """The mark of a value that is larger than what is drawn: an open triangle, on no line."""
 
+PLAIN = ",.10~g"
+"""How d3 writes numbers of any size without a power of ten."""
+
 _DASHES = {
     MEASURED: "",
     PREDICTED: "6 4",
@@ -29,8 +31,10 @@ _DASHES = {
     "square-root rule": "2 3",
     PUBLISHED: "10 3 2 3",
 }
+_PATTERNS = ("", "6 4", "2 3", "10 3 2 3")
+"""Dashes of series that have the same colour."""
+_NUM_COLOURS = 8
 _SHAPES = ("circle", "square", "diamond", "cross", "triangle-down", "triangle-right")
-_ZOOM = "wheel![event.ctrlKey]"
 
 
 @dataclass(frozen=True)
@@ -49,17 +53,23 @@ class Scale:
     from_zero: bool = False
 
     def options(self) -> dict[str, Any]:
-        """The options of a channel of Altair."""
-        shown = {"title": self.title, "shorthand": f"{self.field}:{'N' if self.names else 'Q'}"}
+        """This scale as a channel of Vega-Lite."""
+        shown: dict[str, Any] = {"field": self.field, "title": self.title}
         if self.names:
             angle = -35 if sum(map(len, self.names)) > 60 else 0
-            return {**shown, "sort": list(self.names), "axis": alt.Axis(labelAngle=angle, labelLimit=160)}
+            labels = {"labelAngle": angle, "labelLimit": 160}
+            return {**shown, "type": "nominal", "sort": list(self.names), "axis": labels}
         kind: dict[str, Any] = {"type": "log", "base": self.base} if self.base else {"zero": self.from_zero}
         if len(set(self.ticks)) > 1:
             kind["domain"] = [min(self.ticks), max(self.ticks)]
-        scale = alt.Scale(**kind, nice=False, padding=0 if self.from_zero else 12)
-        axis = alt.Axis(format=self.form, values=list(self.ticks) or alt.Undefined)
-        return {**shown, "scale": scale, "axis": axis}
+        scale = {**kind, "nice": False, "padding": 0 if self.from_zero else 12}
+        axis: dict[str, Any] = {"format": self.form, **({"values": list(self.ticks)} if self.ticks else {})}
+        return {**shown, "type": "quantitative", "scale": scale, "axis": axis}
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Its value as a line of the text that appears at the pointer."""
+        return tell(self.field, self.title, "" if self.names else self.form)
 
 
 @dataclass(frozen=True)
@@ -75,74 +85,115 @@ class Curves:
     joined: bool = True  # whether lines join the points of a series
     each: str = "series"  # the field whose values have a line each
     size: int = 55  # of the points, in square pixels
+    bands: bool = False  # whether `low` and `high` are the edges of an area instead of an error bar
 
     def figure(self, name: str, title: str, description: str, rows: list[dict[str, Any]]) -> Figure:
         """These curves, drawn of rows. For the arguments see `Figure`."""
-        drawing = self._drawing(bars=any("low" in row for row in rows))
+        drawing = self._drawing(spread=any("low" in row for row in rows))
         return Figure(name, title, description, rows, drawing, tuple(self.series), self._styles)
 
     @property
     def _styles(self) -> dict[str, str]:
-        dashes = {kind: _DASHES[kind] for kind in self.kinds} if len(self.kinds) > 1 else {}
-        return dashes | self._shapes
+        if len(self.kinds) > 1:
+            return {kind: _DASHES[kind] for kind in self.kinds} | self._shapes
+        return self._patterns | self._shapes
+
+    @property
+    def _patterns(self) -> dict[str, str]:
+        """The dashes of each series where there are more of them than colours."""
+        if len(self.series) <= _NUM_COLOURS or not self.joined:
+            return {}
+        return {each.label: _PATTERNS[place // _NUM_COLOURS % 4] for place, each in enumerate(self.series)}
 
     @property
     def _shapes(self) -> dict[str, str]:
         shapes = dict(zip((mark for mark in self.marks if mark != BEYOND), _SHAPES, strict=False))
         return shapes | ({BEYOND: "triangle-up"} if BEYOND in self.marks else {})
 
-    def _drawing(self, *, bars: bool) -> dict[str, Any]:
+    def _drawing(self, *, spread: bool) -> dict[str, Any]:
         """The parameter `hidden` holds the labels of the series that are not drawn."""
-        layers = [*(self._lines() if self.joined else ()), *(self._error_bars() if bars else ()), *self._points()]
-        chart = alt.layer(*layers, data=alt.NamedData(name=DATA))
-        chart = chart.transform_filter("indexof(hidden, datum.series) < 0")
-        zoom = alt.selection_interval(name="zoom", bind="scales", zoom=_ZOOM)
-        return _plain(chart.add_params(alt.param(name="hidden", value=[]), zoom))
+        spreads = (self._bands() if self.bands else self._error_bars()) if spread else []
+        layers = [*spreads, *(self._lines() if self.joined else ()), *self._points()]
+        layers[0]["params"] = [zoom()]
+        return {"data": {"name": DATA}, **hiding(), "layer": layers}
 
-    def _lines(self) -> list[alt.Chart]:
-        drawn = alt.Chart().transform_filter(f"datum.mark !== '{BEYOND}'")
-        line = drawn.mark_line().encode(**self._placed(), detail=[f"{self.each}:N", "series:N"])
-        if len(self.kinds) == 1:
-            return [line]
-        patterns = [[int(each) for each in _DASHES[kind].split()] or [1, 0] for kind in self.kinds]
-        widths = [2 if kind == MEASURED else 1.3 for kind in self.kinds]
-        dashes, thick = (alt.Scale(domain=list(self.kinds), range=each) for each in (patterns, widths))
+    def _lines(self) -> list[dict[str, Any]]:
+        detail = [{"field": name, "type": "nominal"} for name in dict.fromkeys((self.each, "series"))]
+        encoding = {**self._placed(), "detail": detail}
+        if len(self.kinds) > 1:
+            patterns = [_dashes(_DASHES[kind]) for kind in self.kinds]
+            widths = [2 if kind == MEASURED else 1.3 for kind in self.kinds]
+            dashes, thick = ({"domain": list(self.kinds), "range": each} for each in (patterns, widths))
+            of = {"field": "kind", "title": None}
+            encoding["strokeDash"] = {**of, "type": "nominal", "scale": dashes, "legend": _legend(self.kinds)}
+            encoding["strokeWidth"] = {**of, "type": "ordinal", "scale": thick, "legend": None}
+        elif self._patterns:
+            scale = {"domain": list(self._patterns), "range": [_dashes(each) for each in self._patterns.values()]}
+            encoding["strokeDash"] = {**encoding["color"], "scale": scale}
+        return [{"transform": [{"filter": f"datum.mark !== '{BEYOND}'"}], "mark": "line", "encoding": encoding}]
+
+    def _error_bars(self) -> list[dict[str, Any]]:
+        return [self._from_low_to_high({"type": "rule", "strokeWidth": 1.2})]
+
+    def _bands(self) -> list[dict[str, Any]]:
+        return [self._from_low_to_high({"type": "area", "opacity": 0.16, "aria": False})]
+
+    def _from_low_to_high(self, mark: dict[str, Any]) -> dict[str, Any]:
+        ends = {"y": {**self.y.options(), "field": "low"}, "y2": {"field": "high"}}
+        return {"transform": [{"filter": "isValid(datum.low)"}], "mark": mark, "encoding": {**self._placed(), **ends}}
+
+    def _points(self) -> list[dict[str, Any]]:
+        measured = {"filter": f"datum.kind === '{MEASURED}'"}
+        placed = {**self._placed(), "tooltip": [self.x.told, self.y.told, *starmap(tell, self.tells.items())]}
+        if not self.marks:
+            mark = {"type": "point", "filled": True, "size": self.size, "opacity": 1}
+            if self.size < 55:  # the pointer need not hit such a small point exactly
+                mark |= {"stroke": "transparent", "strokeWidth": 9}
+            return [{"transform": [measured], "mark": mark, "encoding": placed}]
+        scale = {"domain": list(self._shapes), "range": list(self._shapes.values())}
+        legend = _legend(list(self._shapes))
+        placed["shape"] = {"field": "mark", "type": "nominal", "scale": scale, "title": None, "legend": legend}
         return [
-            line.encode(
-                strokeDash=alt.StrokeDash("kind:N", scale=dashes, title=None, legend=_legend(self.kinds)),
-                strokeWidth=alt.StrokeWidth("kind:O", scale=thick, legend=None),
-            )
+            {
+                "transform": [measured, {"filter": f"datum.mark {sign} '{BEYOND}'"}],
+                "mark": {"type": "point", "filled": filled, "size": size, "opacity": 1},
+                "encoding": placed,
+            }
+            for sign, filled, size in (("!==", True, 60), ("===", False, 70))
+            if filled or BEYOND in self.marks
         ]
 
-    def _error_bars(self) -> list[alt.Chart]:
-        drawn = alt.Chart().transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.2)
-        placed = {**self._placed(), "y": alt.Y("low:Q", **self._second()), "y2": alt.Y2("high:Q")}
-        return [drawn.encode(**placed)]
-
-    def _points(self) -> list[alt.Chart]:
-        points = alt.Chart().transform_filter(f"datum.kind === '{MEASURED}'")
-        told = {self.x.field: self.x.title, self.y.field: self.y.title, **self.tells}
-        placed = {**self._placed(), "tooltip": [_told(name, title) for name, title in told.items()]}
-        if not self.marks:
-            return [points.mark_point(filled=True, size=self.size, opacity=1).encode(**placed)]
-        scale = alt.Scale(domain=list(self._shapes), range=list(self._shapes.values()))
-        placed["shape"] = alt.Shape("mark:N", scale=scale, title=None, legend=_legend(list(self._shapes)))
-        filled = points.transform_filter(f"datum.mark !== '{BEYOND}'").mark_point(filled=True, size=60, opacity=1)
-        hollow = points.transform_filter(f"datum.mark === '{BEYOND}'").mark_point(filled=False, size=70, opacity=1)
-        return [each.encode(**placed) for each in ([filled, hollow] if BEYOND in self.marks else [filled])]
-
     def _placed(self) -> dict[str, Any]:
-        scale = alt.Scale(domain=[each.label for each in self.series], range=[each.colour for each in self.series])
-        return {
-            "x": alt.X(**self.x.options()),
-            "y": alt.Y(**self.y.options()),
-            "color": alt.Color("series:N", scale=scale, title=None, legend=_legend(self.series)),
-        }
+        return {"x": self.x.options(), "y": self.y.options(), "color": colour_of(self.series)}
 
-    def _second(self) -> dict[str, Any]:
-        options = self.y.options()
-        del options["shorthand"]
-        return options
+
+def colour_of(series: Sequence[Series]) -> dict[str, Any]:
+    """The channel that gives each series its colour."""
+    scale = {"domain": [each.label for each in series], "range": [each.colour for each in series]}
+    return {"field": "series", "type": "nominal", "scale": scale, "title": None, "legend": _legend(series)}
+
+
+def hiding() -> dict[str, Any]:
+    """What a drawing has so that a page can hide its series: the parameter `hidden` holds the labels of these."""
+    return {
+        "params": [{"name": "hidden", "value": []}],
+        "transform": [{"filter": "indexof(hidden, datum.series) < 0"}],
+    }
+
+
+def zoom(*channels: str, shown: tuple[float, float] | None = None) -> dict[str, Any]:
+    """The parameter of a layer whose axes can be moved and zoomed: these channels, or both.
+
+    shown: what of the horizontal axis a page shows at first.
+    """
+    select: dict[str, Any] = {"type": "interval", "zoom": "wheel![event.ctrlKey]"}
+    select |= {"encodings": list(channels)} if channels else {}
+    return {
+        "name": "zoom",
+        "select": select,
+        "bind": "scales",
+        **({"value": {"x": list(shown)}} if shown else {}),
+    }
 
 
 def heat_map(x: Scale, y: Scale, value: str, tells: Mapping[str, str], middle: float) -> dict[str, Any]:
@@ -150,22 +201,27 @@ def heat_map(x: Scale, y: Scale, value: str, tells: Mapping[str, str], middle: f
 
     middle: values above it stand on a bright rectangle.
     """
-    placed: dict[str, Any] = {"x": alt.X(**x.options()), "y": alt.Y(**y.options())}
-    tooltip = [_told(name, title) for name, title in {x.field: x.title, y.field: y.title, **tells}.items()]
-    base = alt.Chart().encode(**placed, tooltip=tooltip)
-    cells = base.transform_filter(f"isValid(datum.{value})").mark_rect()
-    cells = cells.encode(color=alt.Color(f"{value}:Q", scale=alt.Scale(scheme="viridis"), legend=None))
-    texts = {"text": alt.Text("text:N")}
-    bright = base.transform_filter(f"datum.{value} > {middle!r}").mark_text(color="black").encode(**texts)
-    dark = base.transform_filter(f"isValid(datum.{value}) && datum.{value} <= {middle!r}")
-    absent = base.transform_filter(f"!isValid(datum.{value})").mark_text().encode(**texts)
-    layers = [cells, bright, dark.mark_text(color="white").encode(**texts), absent]
-    return _plain(alt.layer(*layers, data=alt.NamedData(name=DATA)))
+    placed = {"x": x.options(), "y": y.options(), "tooltip": [x.told, y.told, *starmap(tell, tells.items())]}
+    colour = {"field": value, "type": "quantitative", "scale": {"scheme": "viridis"}, "legend": None}
+
+    def layer(condition: str, mark: dict[str, Any], **more: Any) -> dict[str, Any]:
+        return {"transform": [{"filter": condition}], "mark": mark, "encoding": {**placed, **more}}
+
+    text, known = {"field": "text", "type": "nominal"}, f"isValid(datum.{value})"
+    return {
+        "data": {"name": DATA},
+        "layer": [
+            layer(known, {"type": "rect"}, color=colour),
+            layer(f"datum.{value} > {middle!r}", {"type": "text", "color": "black"}, text=text),
+            layer(f"{known} && datum.{value} <= {middle!r}", {"type": "text", "color": "white"}, text=text),
+            layer(f"!{known}", {"type": "text"}, text=text),
+        ],
+    }
 
 
 def colours_of(labels: Sequence[str]) -> tuple[Series, ...]:
-    """A series for each label, in the colours of page.css. After eight series they are used again."""
-    return tuple(Series(label, f"--c{place % 8}") for place, label in enumerate(labels))
+    """A series for each label, in the colours of page.css. After eight series they are used again, with dashes."""
+    return tuple(Series(label, f"--c{place % _NUM_COLOURS}") for place, label in enumerate(labels))
 
 
 def error_bar(spread: Spread) -> dict[str, float]:
@@ -177,15 +233,15 @@ def error_bar(spread: Spread) -> dict[str, float]:
     return {"low": spread.mean - deviation, "high": spread.mean + deviation}
 
 
-def _told(name: str, title: str) -> alt.Tooltip:
-    return alt.Tooltip(field=name, title=title, type="nominal")
+def tell(name: str, title: str, form: str = "") -> dict[str, Any]:
+    """A field as a line of the text that appears at the pointer. form: of a number, as d3 writes it."""
+    kind = {"type": "quantitative", "format": form} if form else {"type": "nominal"}
+    return {"field": name, "title": title, **kind}
 
 
-def _legend(entries: Sequence[Any]) -> Any:
-    return alt.Legend(orient="right") if len(entries) > 1 else None
+def _dashes(pattern: str) -> list[int]:
+    return [int(each) for each in pattern.split()] or [1, 0]
 
 
-def _plain(chart: alt.TopLevelMixin) -> dict[str, Any]:
-    """The drawing without what Altair adds."""
-    drawing: dict[str, Any] = chart.to_dict()
-    return {key: value for key, value in drawing.items() if key not in ("$schema", "config", "datasets")}
+def _legend(entries: Sequence[Any]) -> dict[str, Any] | None:
+    return {"orient": "right"} if len(entries) > 1 else None

@@ -1,4 +1,4 @@
-"""Figures: values, and a drawing of them in Vega-Lite. A page shows them without network; each is a file as well.
+"""Figures: values, and a drawing of them in Vega-Lite. A page shows them without network, and gives each as a file.
 
 Colours are names of page.css such as `--ink`. The page puts in those of light or of dark; a file has those of light.
 """
@@ -6,22 +6,25 @@ Colours are names of page.css such as `--ink`. The page puts in those of light o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cache
 from html import escape
+from importlib import metadata
 from importlib.resources import files
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from alray.records import replace_file
 from alray.report.table import Table, csv_text
+from alray.storage.location import Location, remove_folder, user_cache
+
+Shown = TypeVar("Shown")
 
 DATA = "rows"
 """The name under which a drawing finds its values."""
 
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-_SIZE = {"width": 560, "height": 340}
 _FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 _TEXT = {
     "labelColor": "--soft",
@@ -61,7 +64,9 @@ class Figure:
 
     name: of its files. description: what it shows, for those who do not see it. rows: one for each mark, column ->
     value. drawing: in Vega-Lite, without values, size and title. styles: what dashes and shapes mean: label -> dashes
-    (empty: a line without gaps) or the name of a shape.
+    (empty: a line without gaps) or the name of a shape. size: width and height of the file in pixels; a page gives it
+    the width that it has. scrubbed: where the horizontal axis begins and ends, if the page shall have a slider that
+    moves along it.
     """
 
     name: str
@@ -71,6 +76,13 @@ class Figure:
     drawing: dict[str, Any]
     series: tuple[Series, ...] = ()
     styles: dict[str, str] = field(default_factory=dict)
+    size: tuple[int, int] = (560, 340)
+    scrubbed: tuple[float, float] | None = None
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it needs the whole width of a page."""
+        return self.size[0] > 560
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -88,7 +100,8 @@ class Figure:
         """The drawing by itself, on white."""
         import vl_convert
 
-        drawn = coloured({**self.drawing, **_SIZE, "title": self.title, "background": "--paper"}, light_colours())
+        size = dict(zip(("width", "height"), self.size, strict=True))
+        drawn = coloured({**self.drawing, **size, "title": self.title, "background": "--paper"}, light_colours())
         spec = {**self.spec, **drawn}
         svg: str = vl_convert.vegalite_to_svg(spec, config=coloured(THEME, light_colours()), allowed_base_urls=[])
         # Vega counts the clips of all drawings of a process. Equal figures have equal files.
@@ -101,23 +114,53 @@ class Figure:
 class Exhibit:
     """Figures that belong together, and what follows from them.
 
-    findings: sentences. note: what the figures show, and their source. tables: name of the files -> table.
+    findings: sentences. note: what the figures show, and their source. tables: name of the files -> table. meanings:
+    name of a figure of a table -> its definition.
     """
 
     title: str
-    figures: tuple[Figure, ...]
+    figures: tuple[Figure, ...] = ()
     findings: tuple[str, ...] = ()
     note: str = ""
     tables: dict[str, Table] = field(default_factory=dict)
+    meanings: dict[str, str] = field(default_factory=dict)
 
 
-def write_figure(figure: Figure, folder: Path) -> None:
+Show = Callable[[Shown], Exhibit | None]
+"""Makes an exhibit of a run, a comparison or a study; None where it does not suit. Its docstring is the note."""
+
+
+def exhibits_of(shown: Shown, shows: Sequence[Show[Shown]]) -> list[Exhibit]:
+    """The exhibits that suit what is shown, in this order."""
+    found = [(show(shown), " ".join((show.__doc__ or "").split())) for show in shows]
+    return [replace(exhibit, note=exhibit.note or note) for exhibit, note in found if exhibit is not None]
+
+
+FIGURES, TABLES = "figures", "tables"
+"""The folders of their files."""
+
+
+def write_exhibits(exhibits: Sequence[Exhibit], folder: Location) -> None:
+    """Write the figures and tables anew, each into its folder: those of an earlier report may have other names."""
+    folder.mkdir(exist_ok=True)
+    for name in (FIGURES, TABLES):
+        if (folder / name).is_dir():
+            remove_folder(folder / name)
+        (folder / name).mkdir()
+    for exhibit in exhibits:
+        for figure in exhibit.figures:
+            write_figure(figure, folder / FIGURES)
+        for name, table in exhibit.tables.items():
+            write_table(name, table, folder / TABLES)
+
+
+def write_figure(figure: Figure, folder: Location) -> None:
     """Write NAME.svg and NAME.csv."""
     replace_file(folder / f"{figure.name}.svg", figure.svg)
     replace_file(folder / f"{figure.name}.csv", figure.csv)
 
 
-def write_table(name: str, table: Table, folder: Path, *, csv: str | None = None) -> None:
+def write_table(name: str, table: Table, folder: Location, *, csv: str | None = None) -> None:
     """Write NAME.csv, NAME.md and NAME.tex. csv: None for the texts of the table."""
     replace_file(folder / f"{name}.csv", table.csv if csv is None else csv)
     replace_file(folder / f"{name}.md", table.markdown)
@@ -126,11 +169,24 @@ def write_table(name: str, table: Table, folder: Path, *, csv: str | None = None
 
 @cache
 def library() -> str:
-    """The JavaScript of Vega-Lite, about 0.9 MB, to stand in a page: nothing in it ends the script."""
+    """The JavaScript of Vega-Lite, about 0.9 MB, to stand in a page: nothing in it ends the script.
+
+    It takes more than a second to make, so it is kept in the user's cache folder if there is one that can be written.
+    """
+    with suppress(OSError, RuntimeError):
+        return (user_cache() / _library_file()).read_text(encoding="utf-8")
     import vl_convert
 
     bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return re.sub(r"<(?=/script|!--)", r"\\x3c", bundle, flags=re.IGNORECASE)
+    bundle = re.sub(r"<(?=/script|!--)", r"\\x3c", bundle, flags=re.IGNORECASE)
+    with suppress(OSError, RuntimeError):
+        user_cache().mkdir(parents=True, exist_ok=True)
+        replace_file(user_cache() / _library_file(), bundle)
+    return bundle
+
+
+def _library_file() -> str:
+    return f"vega-{metadata.version('vl-convert-python')}.js"
 
 
 def coloured(value: Any, colours: Mapping[str, str]) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -13,6 +12,8 @@ from pydantic import ValidationError
 from alray.errors import CheckpointError
 from alray.plan.plan import Plan
 from alray.records import Record, Summary, effective, read
+from alray.storage.appended import was_appended
+from alray.storage.location import Location
 
 T = TypeVar("T")
 
@@ -27,7 +28,7 @@ class RunFolder:
     `summary` is None while the run is still going on, and if it was killed before it could write a summary.
     """
 
-    path: Path
+    path: Location
     spec_text: str
     plan: Plan
     environment: dict[str, Any] | None
@@ -41,39 +42,56 @@ class RunFolder:
         return self.summary.name if self.summary else self.path.name
 
 
-def read_run(run_dir: Path) -> RunFolder:
+def read_run(run_dir: Location) -> RunFolder:
     """Read a run folder. Raises CheckpointError if it is not one, or if one of its files is missing or damaged."""
     if not run_dir.is_dir():
         raise CheckpointError(
             "no such run folder", file=str(run_dir), mend="give a folder that a run wrote, runs/<name>-<time>"
         )
-    records = list(read(_existing(run_dir / "records.jsonl")))
+    records_file = run_dir / "records.jsonl"
+    if not was_appended(records_file):
+        raise _missing(records_file)
+    records = list(read(records_file))
     return RunFolder(
         path=run_dir,
         spec_text=_existing(run_dir / "spec.yaml").read_text(encoding="utf-8"),
-        plan=_parsed(_existing(run_dir / "plan.json"), Plan.from_json),
+        plan=read_plan(run_dir),
         environment=_optional(run_dir / "environment.json", dict),
         records=records,
         kept=effective(iter(records)),
-        summary=_optional(run_dir / "summary.json", Summary.model_validate),
+        summary=read_summary(run_dir),
     )
 
 
-def _existing(path: Path) -> Path:
+def read_plan(run_dir: Location) -> Plan:
+    """The last plan of a run. Raises CheckpointError if it is missing or damaged."""
+    return _parsed(_existing(run_dir / "plan.json"), Plan.from_json)
+
+
+def read_summary(run_dir: Location) -> Summary | None:
+    """The summary of a run; None while it goes on, and if it was killed. Raises CheckpointError if it is damaged."""
+    return _optional(run_dir / "summary.json", Summary.model_validate)
+
+
+def _existing(path: Location) -> Location:
     if not path.is_file():
-        raise CheckpointError(
-            f"the run folder has no {path.name}",
-            file=str(path),
-            mend="give a folder that `alray run` wrote; a report needs this file",
-        )
+        raise _missing(path)
     return path
 
 
-def _optional(path: Path, build: Callable[[Any], T]) -> T | None:
+def _missing(path: Location) -> CheckpointError:
+    return CheckpointError(
+        f"the run folder has no {path.name}",
+        file=str(path),
+        mend="give a folder that `alray run` wrote; a report needs this file",
+    )
+
+
+def _optional(path: Location, build: Callable[[Any], T]) -> T | None:
     return _parsed(path, build) if path.is_file() else None
 
 
-def _parsed(path: Path, build: Callable[[Any], T]) -> T:
+def _parsed(path: Location, build: Callable[[Any], T]) -> T:
     """The JSON of a file as a typed value. Raises CheckpointError with the file and, if known, the line."""
     try:
         return build(json.loads(path.read_text(encoding="utf-8")))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alray.plan.plan import Plan
-from alray.records import EngineName, Record, Status, Summary, replace_file
+from alray.records import EngineName, Status, Summary, replace_file
 from alray.report.folder import read_run
 from alray.report.summary import write_summary
+from alray.storage.location import Location
 
 if TYPE_CHECKING:
     from alray.stage.workload import Workload
@@ -19,7 +17,14 @@ _PAGE = "report.html"
 
 
 def conclude(
-    run_dir: Path, workload: Workload, plan: Plan, status: Status, engine: EngineName, *, duration_s: float, pages: bool
+    run_dir: Location,
+    workload: Workload,
+    plan: Plan,
+    status: Status,
+    engine: EngineName,
+    *,
+    duration_s: float,
+    pages: bool,
 ) -> Summary:
     """Write `summary.json` of a run that ended, and its report if `pages`; return the summary.
 
@@ -32,35 +37,25 @@ def conclude(
     return summary
 
 
-@contextmanager
-def pages_of(run_dir: Path, *, wanted: bool) -> Iterator[Sequence[Callable[[Record], None]]]:
-    """What is written while a run goes on, as observers of its records: `tensorboard/`. It is complete with the block.
-
-    wanted: whether the run shall have pages at all.
-    """
-    if not wanted:
-        yield ()
-        return
-    from alray.report.tensorboard import TensorBoard
-
-    with closing(TensorBoard(run_dir / "tensorboard")) as board:
-        yield (board.take,)
-
-
-def make_report(run_dir: Path) -> Path:
+def make_report(run_dir: Location, *, files: bool = False) -> Location:
     """Write the report of a run into its folder and return the path of `report.html`.
 
-    An earlier report is replaced. The run may still be going on, or it may have been interrupted or failed; figures
+    files: also the folders `figures` and `tables`, which takes a second longer; the page has the same in itself. An
+    earlier report is replaced. The run may still be going on, or it may have been interrupted or failed; figures
     that do not exist yet are shown as not measured. Raises CheckpointError if `run_dir` is not a run folder, or if
     `spec.yaml`, `plan.json` or `records.jsonl` is missing or damaged.
     """
-    from alray.report.run_page import run_page
-    from alray.report.tensorboard import write_tensorboard
+    from alray.report.figure import write_exhibits
+    from alray.report.run_page import RunReport
     from alray.report.timeline import write_timeline
+    from alray.report.trackers.tensorboard import write_tensorboard
 
     run = read_run(run_dir)
     write_timeline(run, run_dir / "timeline.json")
     write_tensorboard(run.kept, run_dir / "tensorboard")
     page = run_dir / _PAGE
-    replace_file(page, run_page(run))
+    report = RunReport(run)
+    replace_file(page, report.page())
+    if files:
+        write_exhibits(report.exhibits, run_dir)
     return page

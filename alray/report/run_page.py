@@ -2,131 +2,69 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
-from alray.plan.plan import StagePlan
-from alray.records import (
-    AttemptSummary,
-    CheckpointRecord,
-    EngineName,
-    EvaluationRecord,
-    EventRecord,
-    Record,
-    StageRecord,
-    StepRecord,
-)
-from alray.report.attempts import timed_records
-from alray.report.charts import Curve, LineChart, Point, StackedBars, line_chart
+from alray.records import EvaluationRecord
 from alray.report.definitions import NO_BUBBLE, of_summary
+from alray.report.figure import Exhibit, exhibits_of
 from alray.report.folder import RunFolder
-from alray.report.html import render
-from alray.report.lanes import View, steady, whole
-from alray.report.schedule_chart import ScheduleChart, schedule_chart
-from alray.report.single_step import COLUMNS, HEAD, rows_of, single_step
+from alray.report.html import render_page
+from alray.report.run_figures import FIGURES
+from alray.report.run_tables import ENGINES, TABLES, Measured
 from alray.report.summary import Figures, figures_of
+from alray.report.table import Table
 from alray.report.text import accuracy, counted, number, seconds, share, size
-from alray.report.timeline import measured_last, predicted_lanes, predicted_steady
-from alray.schedules.table import SCHEDULES
-from alray.stage.clock import WARM_UP_STEPS
+from alray.spec.yaml_text import write_yaml
 from alray.store import has_checkpoint
 
-NUM_DRAWN = 6  # mini-batches in the drawing of the schedule; with more it would be too narrow to read
-
-_STEPS = "mini-batches completed"
-_ENGINES: dict[EngineName, str] = {
-    "ray": "Ray actors",
-    "ray_train": "Ray Train with torch's DDP",
-    "inline": "in one process (inline)",
-}
-_SOURCES = {
-    "probe": "measured by a probe",
-    "estimated": "estimated by counting",
-    "given": "given by the spec",
-}
-_COMPUTED = ("data", "forward", "backward", "update")  # named parts of the time in which a stage computes
-_WAITED = ("send_wait", "receive_wait", "idle")
-_ATTEMPT_HEAD = ("mini-batches", "engine", "schedule", "step time", "predicted", "bubble", "samples/s")
-_PARTS = {part: part for part in _COMPUTED} | {"other computing": "other"}
-_PARTS |= {"send wait": "send", "receive wait": "receive", "idle": "idle"}
+_OF_TILES = of_summary(
+    samples_per_s="Samples per second",
+    step_time_s="Step time",
+    bubble="Bubble",
+    duration_s="Duration",
+    peak_memory_bytes="Peak memory",
+)
 
 
-def run_page(run: RunFolder) -> str:
-    """The HTML page of a run."""
-    figures = figures_of(run.records, run.plan)
-    evaluations = [record for record in run.kept if isinstance(record, EvaluationRecord)]
-    timed = timed_records(run.kept, run.plan)
-    return render(
-        "run.html",
-        title=f"{run.name} · alray report",
-        run=run,
-        plan=run.plan,
-        figures=figures,
-        facts=_facts(run, figures),
-        tiles=_tiles(run, figures, evaluations),
-        tile_definitions=of_summary(
-            samples_per_s="Samples per second",
-            step_time_s="Step time",
-            bubble="Bubble",
-            duration_s="Duration",
-            peak_memory_bytes="Peak memory",
-        ),
-        loss_charts=_loss_charts(run.kept),
-        accuracy_chart=line_chart(accuracy_curves(run.kept), title="Accuracy", y_label="accuracy", x_label=_STEPS),
-        last=evaluations[-1] if evaluations else None,
-        schedule=_schedule(run),
-        single_step_head=["", "", *HEAD],
-        single_step_rows=rows_of((row.label, row) for row in single_step(run.kept, run.plan).rows),
-        single_step_definitions=COLUMNS,
-        stage_time=_stage_time(timed, run.plan.stages),
-        evaluation_s=sum(record.duration_s for record in evaluations),
-        plan_rows=_plan_rows(run, figures),
-        memory_definitions=of_summary(predicted_memory_bytes="Predicted memory", peak_memory_bytes="Peak memory"),
-        costs_source=_SOURCES[run.plan.costs.source],
-        # The edges of a pipeline have room for every micro-batch.
-        has_limited_edges=bool(run.plan.edges) and not SCHEDULES[run.plan.schedule].is_pipeline,
-        edge_rows=_edge_rows(run, figures),
-        attempt_head=_ATTEMPT_HEAD,
-        attempt_rows=[_attempt_row(attempt) for attempt in figures.attempts],
-        events=[record for record in run.records if isinstance(record, EventRecord)],
-        checkpoints=[record for record in run.records if isinstance(record, CheckpointRecord)],
-        environment=None if run.environment is None else _flat(run.environment),
-    )
+@dataclass(frozen=True)
+class RunReport:
+    """What is shown of a run: figures, tables and the page that has them."""
 
+    run: RunFolder
 
-def loss_curves(records: Sequence[Record]) -> dict[str, list[Curve]]:
-    """The curves of each loss, by its name: one for each component that has this loss. Components count from 0."""
-    points: dict[str, dict[int, list[Point]]] = {}
-    for record in records:
-        if not isinstance(record, StepRecord):
-            continue
-        for component, losses in record.losses.items():
-            for name, value in losses.items():
-                points.setdefault(name, {}).setdefault(component, []).append((record.step, value))
-    return {
-        name: [Curve(f"component {component}", tuple(of[component])) for component in sorted(of)]
-        for name, of in sorted(points.items())
-    }
+    @cached_property
+    def figures(self) -> Figures:
+        return figures_of(self.run.records, self.run.plan)
 
+    @cached_property
+    def exhibits(self) -> list[Exhibit]:
+        """In the order of the page."""
+        return [*exhibits_of(self.run, FIGURES), *exhibits_of(Measured(self.run, self.figures), TABLES)]
 
-def accuracy_curves(records: Sequence[Record]) -> list[Curve]:
-    """One curve of accuracy for each of the training, validation and test sets that was measured."""
-    evaluations = [record for record in records if isinstance(record, EvaluationRecord)]
-    curves = []
-    for split in ("train", "validation", "test"):
-        measured = [(float(record.step), getattr(record, split)) for record in evaluations]
-        points = tuple((step, value) for step, value in measured if value is not None)
-        if points:
-            curves.append(Curve(split, points))
-    return curves
-
-
-def _loss_charts(records: Sequence[Record]) -> list[LineChart]:
-    label = "loss of a mini-batch"
-    return [
-        line_chart(curves, title=f"{name.replace('_', ' ')} loss", y_label=label, x_label=_STEPS, logarithmic=True)
-        for name, curves in loss_curves(records).items()
-    ]
+    def page(self) -> str:
+        """The HTML page."""
+        run = self.run
+        evaluations = [record for record in run.kept if isinstance(record, EvaluationRecord)]
+        environment = None if run.environment is None else {**run.environment}
+        given = None if environment is None else environment.pop("given", None)
+        return render_page(
+            "run.html",
+            self.exhibits,
+            title=f"{run.name} · alray report",
+            run=run,
+            facts=_facts(run, self.figures),
+            tiles=_tiles(run, self.figures, evaluations),
+            tile_definitions=_OF_TILES,
+            reproduce=_reproduce(run),
+            given=None if given is None else write_yaml(given),
+            environment=None if environment is None else Table(("key", "value"), tuple(_flat(environment))),
+            files=_files(run),
+        )
 
 
 def _facts(run: RunFolder, figures: Figures) -> list[str]:
@@ -137,7 +75,7 @@ def _facts(run: RunFolder, figures: Figures) -> list[str]:
         counted(figures.stages, "stage") + replicas,
         f"partition {figures.partition}",
     ]
-    return [*facts, f"seed {run.summary.seed}", _ENGINES[run.summary.engine]] if run.summary else facts
+    return [*facts, f"seed {run.summary.seed}", ENGINES[run.summary.engine]] if run.summary else facts
 
 
 def _tiles(run: RunFolder, figures: Figures, evaluations: Sequence[EvaluationRecord]) -> list[tuple[str, str, str]]:
@@ -171,70 +109,37 @@ def _tiles(run: RunFolder, figures: Figures, evaluations: Sequence[EvaluationRec
     ]
 
 
-class DrawnSchedule(NamedTuple):
-    """What the plan predicts and what the stages' clocks measured, while stage 0 did the same few mini-batches."""
-
-    batches: range
-    measured: View | None  # None if no mini-batch was traced
-    chart: ScheduleChart | None  # None if no predicted action takes any time
-
-
-def _schedule(run: RunFolder) -> DrawnSchedule:
-    lanes = [lane for lane in measured_last(run.kept, run.plan) if lane.replica == 0]
-    if lanes and (first := min(lanes[0].begins(), default=None)) is not None:
-        measured, batches = steady(lanes, first + WARM_UP_STEPS, NUM_DRAWN)
-        predicted = predicted_steady(run.plan, batches)
-    else:
-        measured, batches = None, range(min(NUM_DRAWN, run.plan.total_steps or NUM_DRAWN))
-        predicted = whole(predicted_lanes(run.plan, len(batches)))
-    drawn = predicted.end_s > predicted.start_s
-    return DrawnSchedule(batches, measured, schedule_chart(predicted, measured) if drawn else None)
-
-
-def _stage_time(timed: Sequence[StageRecord], stages: int) -> StackedBars | None:
-    """How each stage spent its wall time; None without a measured mini-batch."""
-    if not timed:
-        return None
-    bars = []
-    for stage in range(stages):
-        own = [record for record in timed if record.stage == stage]
-        computed = [sum(getattr(record, f"{part}_s") for record in own) for part in _COMPUTED]
-        other = max(0.0, sum(record.compute_s for record in own) - sum(computed))
-        waited = [sum(getattr(record, f"{part}_s") for record in own) for part in _WAITED]
-        bars.append((f"stage {stage}", (*computed, other, *waited)))
-    return StackedBars("Share of a stage's wall time", _PARTS, tuple(bars))
+def _reproduce(run: RunFolder) -> list[tuple[str, str]]:
+    """What it takes to run this again, and what shows that it was: name and value."""
+    found: list[tuple[str, str]] = []
+    environment = run.environment or {}
+    if command := environment.get("command"):
+        found.append(("command", shlex.join(["alray", *command[1:]])))
+    git = environment.get("git")
+    if git is not None:
+        found.append(("git commit", git["commit"] + (", with changes that are not committed" if git["dirty"] else "")))
+    if environment:
+        packages = environment.get("packages", {})
+        names = {
+            name: environment.get(name, packages.get(name)) for name in ("alray", "python", "torch", "ray", "numpy")
+        }
+        found.append(("versions", ", ".join(f"{name} {version}" for name, version in names.items() if version)))
+        found.append(
+            ("machine", ", ".join(str(environment[key]) for key in ("device", "platform") if key in environment))
+        )
+    if run.summary is not None:
+        found.append(("seed", str(run.summary.seed)))
+        if run.summary.weights_sha256:
+            found.append(("parameters", number(run.summary.parameters)))
+            found.append(("SHA-256 of the final weights", run.summary.weights_sha256))
+    return [(name, value) for name, value in found if value]
 
 
-def _plan_rows(run: RunFolder, figures: Figures) -> list[list[str]]:
-    """For each stage: its components, the predicted memory of its tensors and the measured one of its process."""
-    memory = zip(figures.predicted_memory_bytes, figures.peak_memory_bytes, strict=True)
-    return [
-        [str(stage.stage), _components(run, stage), size(predicted), size(measured)]
-        for stage, (predicted, measured) in zip(run.plan.stage_plans, memory, strict=True)
-    ]
-
-
-def _edge_rows(run: RunFolder, figures: Figures) -> list[list[str]]:
-    predicted = {edge.edge: edge.bytes_per_step for edge in run.plan.edges}
-    # Earlier attempts may have had other stages. Messages of an evaluation also go down.
-    names = dict.fromkeys([*predicted, *figures.bytes_sent])
-    return [[name, size(predicted.get(name)), size(figures.bytes_sent.get(name))] for name in names]
-
-
-def _attempt_row(attempt: AttemptSummary) -> list[str]:
-    return [
-        f"{attempt.began_after:,} to {attempt.ended_after:,}",
-        _ENGINES[attempt.engine] if attempt.engine else "",
-        f"{attempt.schedule} {attempt.partition}" + (f" x {attempt.replicas}" if attempt.replicas > 1 else ""),
-        seconds(attempt.step_time_s),
-        seconds(attempt.predicted_step_time_s),
-        share(attempt.bubble),
-        number(attempt.samples_per_s),
-    ]
-
-
-def _components(run: RunFolder, stage: StagePlan) -> str:
-    return ", ".join(f"{index} {run.plan.costs.components[index].name}" for index in stage.components)
+def _files(run: RunFolder) -> list[str]:
+    """The files of the run folder that the page links: those that are there."""
+    logs = [f"logs/{log.name}" for log in (run.path / "logs").glob("*.log")] if isinstance(run.path, Path) else []
+    names = ["timeline.json", "records.jsonl", "summary.json", "plan.json", "spec.yaml", "environment.json"]
+    return [name for name in names if (run.path / name).is_file()] + sorted(logs)
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -1,14 +1,11 @@
-"""Charts of a timeline, as plain text and as SVG: one row for each stage, time runs to the right."""
+"""The chart of a timeline as plain text: one row for each stage, time runs to the right."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
 
 from alray.plan.timeline import TimedAction
 from alray.report.lanes import DATA, DISTURBANCE, View, action_of, batch_of, category
 
-_NAMES = {
+NAMES = {
     "d": "data",
     "F": "forward",
     "L": "labels and losses",
@@ -18,21 +15,9 @@ _NAMES = {
     "U": "update",
     "E": "inference up",
     "D": "inference down",
+    "W": "barrier",
     ">": "message",
     ".": "waiting",
-}
-# Dark enough for white letters, light enough to stand on a dark page.
-_COLOURS = {
-    "d": "#7a6a2f",
-    "F": "#3b75af",
-    "L": "#2f8480",
-    "B": "#c0601f",
-    "U": "#4f8a3c",
-    "E": "#7564c0",
-    "D": "#a3548c",
-    "I": "#a8763e",
-    "G": "#8a3d3d",
-    ">": "#7f7f7f",
 }
 
 
@@ -54,79 +39,14 @@ def chart_text(view: View, *, width: int = 100) -> str:
         for bar in view.inside(lane):
             first, last = (round(seconds * scale) for seconds in view.clipped(bar))
             if last > first:
-                letter, label = _letter(bar), _label(bar)
-                drawn.add(letter)
-                text = label if len(label) <= last - first else letter
-                row[first:last] = text.ljust(last - first, letter if letter == ">" else "-")
+                sign, text = letter(bar), label(bar)
+                drawn.add(sign)
+                text = text if len(text) <= last - first else sign
+                row[first:last] = text.ljust(last - first, sign if sign == ">" else "-")
         lines.append((f"stage {lane.stage}".ljust(margin) + "".join(row)).rstrip())
     lines.append(" " * margin + "0" + time_text(view.end_s - view.start_s).rjust(width - 1))
-    lines.append(" " * margin + "   ".join(f"{letter} {name}" for letter, name in _NAMES.items() if letter in drawn))
+    lines.append(" " * margin + "   ".join(f"{sign} {name}" for sign, name in NAMES.items() if sign in drawn))
     return "\n".join(lines) + "\n"
-
-
-class Box(NamedTuple):
-    """One action of the drawing: a rectangle with a label. The title appears when the mouse points at it."""
-
-    x: float
-    width: float
-    colour: str
-    label: str  # empty if the box has no room for it
-    title: str
-
-
-class StageRow(NamedTuple):
-    """One stage of the drawing, in pixels. Its tracks show from where to where it is known what the stage did."""
-
-    label: str
-    top: float
-    tracks: list[tuple[float, float]]  # x, width
-    boxes: list[Box]
-
-
-@dataclass(frozen=True)
-class ScheduleChart:
-    """A timeline drawn to scale; positions in pixels. `templates/schedule_chart.html` makes an SVG of it.
-
-    The colours suit a light and a dark background.
-    """
-
-    WIDTH: ClassVar[int] = 960
-    LEFT: ClassVar[int] = 64  # where the time axis begins
-    TRACK: ClassVar[int] = 888  # length of the time axis
-    ROW: ClassVar[int] = 22  # height of a stage
-
-    headings: list[tuple[str, float]]  # text, top
-    rows: list[StageRow]
-    bottom: float  # where the time axis lies
-    ticks: list[tuple[float, str]]  # x, text
-    legend: list[tuple[float, str | None, str]]  # x, colour (None: an empty track), name
-
-
-def schedule_chart(predicted: View, measured: View | None = None) -> ScheduleChart:
-    """Lay out the predicted lanes and, if given, the measured lanes below them, on one scale of time.
-
-    Raises ValueError if there is nothing to draw.
-    """
-    groups = [("predicted", predicted), *([("measured", measured)] if measured else [])]
-    seconds = max(_seconds(view) for _, view in groups)
-    scale = ScheduleChart.TRACK / seconds
-    headings, rows = [], []
-    drawn = {"."}
-    top = 0.0
-    for name, view in groups:
-        headings.append((name, top))
-        top += 20
-        for lane in view.lanes:
-            bars = list(view.inside(lane))
-            drawn |= {_letter(bar) for bar in bars}
-            tracks = [
-                (round(ScheduleChart.LEFT + start * scale, 2), round((end - start) * scale, 2))
-                for start, end in view.traced(lane)
-            ]
-            rows.append(StageRow(f"stage {lane.stage}", top, tracks, [_box(bar, view, scale) for bar in bars]))
-            top += ScheduleChart.ROW + 4
-        top += 6
-    return ScheduleChart(headings, rows, top, _ticks(scale, seconds), _legend(drawn))
 
 
 def time_text(seconds: float) -> str:
@@ -146,7 +66,7 @@ def _seconds(view: View) -> float:
     return view.end_s - view.start_s
 
 
-def _letter(bar: TimedAction) -> str:
+def letter(bar: TimedAction) -> str:
     """The letter that stands for a bar; messages between stages or replicas are `>`."""
     action = action_of(bar)
     if action is None:
@@ -154,41 +74,10 @@ def _letter(bar: TimedAction) -> str:
     return {"S": ">", "R": ">"}.get(action.kind, action.kind)
 
 
-def _label(bar: TimedAction) -> str:
-    letter, action = _letter(bar), action_of(bar)
+def label(bar: TimedAction) -> str:
+    """What stands in a bar: its letter and mini-batch, and the micro-batch unless that is 0."""
+    sign, action = letter(bar), action_of(bar)
     batch = batch_of(bar) if action is None else action.batch
-    if letter == ">" or batch is None:
-        return letter
-    return f"{letter}{batch}.{action.part}" if action is not None and action.part else f"{letter}{batch}"
-
-
-def _box(bar: TimedAction, view: View, scale: float) -> Box:
-    letter, label = _letter(bar), _label(bar)
-    start, end = view.clipped(bar)
-    width = (end - start) * scale
-    return Box(
-        x=round(ScheduleChart.LEFT + start * scale, 2),
-        width=round(max(width - 0.5, 0.3), 2),
-        colour=_COLOURS[letter],
-        label=label if letter != ">" and width >= 7 * len(label) + 2 else "",
-        title=f"{bar.action}: {time_text(bar.end_s - bar.start_s)}",
-    )
-
-
-def _ticks(scale: float, seconds: float) -> list[tuple[float, str]]:
-    """At most 8 ticks, at multiples of 1, 2 or 5 times a power of ten."""
-    step = 10.0**-9
-    while seconds / step > 8:
-        step *= 2.5 if f"{step:e}"[0] == "2" else 2.0
-    times = [tick * step for tick in range(int(seconds / step + 1e-9) + 1)]
-    return [(round(ScheduleChart.LEFT + time * scale, 2), time_text(time) if time else "0") for time in times]
-
-
-def _legend(drawn: set[str]) -> list[tuple[float, str | None, str]]:
-    x = float(ScheduleChart.LEFT)
-    entries = []
-    for letter, name in _NAMES.items():
-        if letter in drawn:
-            entries.append((x, _COLOURS.get(letter), name))
-            x += 34 + 7 * len(name)
-    return entries
+    if sign == ">" or batch is None:
+        return sign
+    return f"{sign}{batch}.{action.part}" if action is not None and action.part else f"{sign}{batch}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack
 
@@ -33,6 +32,7 @@ from alray.records import (
 )
 from alray.report.attempts import Attempt, split_attempts, timed_plan, timed_records
 from alray.stage.weights_hash import weights_sha256
+from alray.storage.location import Location
 from alray.store import checkpoint_folder, has_checkpoint, latest_manifest
 
 if TYPE_CHECKING:
@@ -94,14 +94,14 @@ def summarise(records: Sequence[Record], plan: Plan, **facts: Unpack[Facts]) -> 
 
 
 def write_summary(
-    run_dir: Path,
+    run_dir: Location,
     workload: Workload,
     plan: Plan,
     status: Status,
     engine: EngineName,
     *,
     duration_s: float,
-    page: Path | None,
+    page: Location | None,
 ) -> Summary:
     """Write `summary.json` of a run that ended, and return it.
 
@@ -128,7 +128,8 @@ def write_summary(
         report=None if page is None else printable(str(page)),
     )
     if summary.best is not None and has_checkpoint(run_dir, summary.best.step):
-        summary.best.checkpoint = str(checkpoint_folder(run_dir, summary.best.step).relative_to(run_dir))
+        folder = checkpoint_folder(run_dir, summary.best.step)
+        summary.best.checkpoint = f"{folder.parent.name}/{folder.name}"
     write_json(run_dir / "summary.json", summary.model_dump(mode="json"))
     return summary
 
@@ -224,8 +225,7 @@ def _bubble(timed: Sequence[StageRecord], plan: Plan) -> float | None:
     if plan.in_turns:
         return None
     compute = sum(record.compute_s for record in timed)
-    waiting = sum(record.send_wait_s + record.receive_wait_s + record.idle_s for record in timed)
-    total = compute + waiting
+    total = sum(record.covered_s for record in timed)
     return 1.0 - compute / total if total > 0 else None
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+_LONG = 40  # characters
 _IN_LATEX = {
     "\\": r"\textbackslash{}",
     "^": r"\textasciicircum{}",
@@ -33,6 +34,11 @@ class Table:
         """The table with these columns alone."""
         head, *rows = (tuple(row[column] for column in columns) for row in (self.head, *self.rows))
         return Table(head, tuple(rows))
+
+    @property
+    def long_columns(self) -> list[int]:
+        """The columns with a text that is so long that it has to be broken, counted from 0."""
+        return [place for place, texts in enumerate(zip(*self.rows, strict=True)) if max(map(len, texts)) > _LONG]
 
     @property
     def csv(self) -> str:

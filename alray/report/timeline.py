@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from alray.plan.durations import stage_durations
@@ -21,6 +20,7 @@ from alray.report.attempts import split_attempts
 from alray.report.folder import RunFolder
 from alray.report.lanes import DATA, Lane, View, action_of, batch_of, category, lanes_of
 from alray.schedules.actions import parse
+from alray.storage.location import Location
 
 NUM_PREDICTED = 32  # mini-batches of the prediction in `timeline.json`, from the first one
 
@@ -82,7 +82,7 @@ def steady_timeline(plan: Plan) -> tuple[Timeline, range]:
     return timeline, range((num_batches - 1) // 2 + 1, num_batches) if num_batches > 1 else range(1)
 
 
-def write_timeline(run: RunFolder, path: Path) -> Path:
+def write_timeline(run: RunFolder, path: Location) -> Location:
     """Write the trace of a run to `path` and return the path.
 
     Process 1 is the prediction of the first mini-batches. It is drawn below the measured processes: one for each
@@ -117,6 +117,7 @@ def _timeline(plan: Plan, num_batches: int | None) -> Timeline:
         micro_batches=plan.micro_batches,
         virtual_stages=plan.virtual_stages,
         stage_speed=plan.stage_speed,
+        links=plan.links,
     )
 
 

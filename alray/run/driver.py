@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from alray.errors import AlrayError, RunError, StageError
 from alray.graph.graph import Graph
 from alray.plan.plan import Plan
 from alray.records import Record, Status, write_json
+from alray.run.options import Options
 from alray.run.policy import Verdict, judge
 from alray.run.recorder import Recorder
 from alray.stage.assignment import Assignment, Start, start_from
 from alray.stage.telemetry import StageStatus
 from alray.stage.workload import Workload
+from alray.storage.appended import appending
+from alray.storage.location import Location
 from alray.store import latest_manifest, require_kept
 
 POLL_S = 0.4
@@ -65,9 +67,10 @@ class Driver:
     new_graph: makes a graph for a plan, not started.
     assign: makes the assignments of all stages for a plan and a start.
     replan: is called after a failure; it returns the plan for what is left of the cluster.
+    stop_after: as in `Options`; the assignments say the same.
     """
 
-    run_dir: Path
+    run_dir: Location
     plan: Plan
     total_steps: int
     max_failures: int
@@ -77,6 +80,7 @@ class Driver:
     recorder: Recorder
     observer: Observer
     interrupts: Interrupts
+    stop_after: int | None = None
 
     def run(self, start: Start) -> Outcome:
         """Run from `start` to the end.
@@ -89,7 +93,7 @@ class Driver:
             if verdict.kind == "finished":
                 manifest = latest_manifest(self.run_dir)
                 reached = manifest["step"] if manifest is not None else 0
-                if self.interrupts.count and reached < self.total_steps:
+                if reached < self.total_steps and (self.interrupts.count or reached == self.stop_after):
                     self.recorder.event("interrupted", "stopped on request, after a checkpoint", step=reached)
                     return Outcome("interrupted", reached)
                 self.recorder.event("finished", "every mini-batch is done", step=reached)
@@ -164,17 +168,16 @@ class Driver:
         if verdict.detail and verdict.stage is not None:
             log = self.run_dir / "logs" / f"stage-{verdict.stage}.log"
             log.parent.mkdir(exist_ok=True)
-            with log.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            with appending(log) as file:
                 file.write(verdict.detail)
 
 
 def assignments(
-    workload: Workload, plan: Plan, start: Start, run_dir: Path, started_wall_s: float, profile: tuple[range, ...]
+    workload: Workload, plan: Plan, start: Start, run_dir: Location, started_wall_s: float, options: Options
 ) -> list[Assignment]:
     """The assignment of every stage, replica by replica.
 
-    started_wall_s: `time.time()` when the run began, less the time it stood still. profile: mini-batches to trace,
-    counted from 1.
+    started_wall_s: `time.time()` when the run began, less the time it stood still.
     """
     return [
         Assignment(
@@ -190,7 +193,8 @@ def assignments(
             started_wall_s=started_wall_s,
             start=start,
             encoders=tuple(workload.network.encoders),
-            profile=profile,
+            profile=options.profile,
+            stop_after=options.stop_after,
         )
         for replica in range(plan.replicas)
         for stage in range(plan.stages)

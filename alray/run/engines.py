@@ -5,25 +5,28 @@ This file imports neither torch nor Ray, so that Ray can start while the command
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alray.errors import RequestError, StageError
-from alray.plan.costs import Costs
+from alray.plan.costs import Costs, Link
 from alray.plan.plan import Plan
-from alray.records import EngineName
+from alray.records import EngineName, Record
 from alray.run.ray_start import require_ray_can_start
 from alray.spec.models import Spec
-from alray.store import new_token
+from alray.storage.location import Location
+from alray.store import mark, new_token, run_name
 
 if TYPE_CHECKING:
     from alray.graph.cluster import Bundle
     from alray.graph.graph import Graph
+    from alray.graph.metrics import RunMetrics
     from alray.graph.placement import Placement
     from alray.graph.processes import StageProcesses
     from alray.probe.device_speed import SpeedTrial
@@ -40,6 +43,24 @@ class StageDevices:
     """Speed of each stage's device, relative to the device that the costs were measured on; (): all 1."""
     cores: int | None = None
     """Processors that all stages share; None: as many as on this machine."""
+    nodes: tuple[str, ...] = ()
+    """The node of each stage, replica by replica; (): all on one."""
+    links: tuple[Link | None, ...] = ()
+    """Between the nodes of neighbouring stages, as in `alray.plan.setting.Setting`."""
+
+    @property
+    def lines(self) -> list[str]:
+        """What the user is told of them."""
+        told = []
+        if self.stage_speed:
+            speeds = ", ".join(f"{speed:.2f}" for speed in self.stage_speed)
+            told.append(f"relative to this machine, the devices of the stages have speeds of {speeds}")
+        if self.nodes:
+            told.append(f"the stages are on {', '.join(self.nodes)}")
+        for stage, link in enumerate(self.links):
+            if link is not None:
+                told.append(f"between stage {stage} and stage {(stage + 1) % len(self.links)}: {link}")
+        return told
 
 
 def settled_speeds(speeds: list[float]) -> tuple[float, ...]:
@@ -62,6 +83,13 @@ class Engine(ABC):
 
         Raises what went wrong in the background.
         """
+
+    def mark_run_dir(self, run_dir: Location) -> None:
+        """Write `run_token` into the run folder. Raise PlanError if a node of a stage does not see it."""
+        mark(run_dir, self.run_token)
+
+    def record(self, record: Record) -> None:  # noqa: B027 - an engine may have nobody to tell
+        """Called with every record of the run as it is written."""
 
     @abstractmethod
     def graph(self, plan: Plan) -> Graph:
@@ -100,21 +128,26 @@ class InlineEngine(Engine):
 class ClusterEngine(Engine):
     """An engine on Ray, which connects to a cluster in the background."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, study: Path | None = None) -> None:
+        """study: the folder of the study of which the run is a trial; None: of none."""
         super().__init__()
-        self._spec = spec
+        self._spec, self._study = spec, study
         # Linux ends Ray's processes with the thread that started them: this thread lives as long as the cluster.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-ray")
         self._cluster = ExitStack()
         self._connected: Future[None] = Future()
+        self._attaches = False  # to a cluster that is there already, which may have several nodes
+        self._run_name = spec.name  # until the run folder is known
+        self._metrics: RunMetrics | None = None
 
     def connect(self, address: str | None, note: Callable[[str], None]) -> None:
         """Begin to connect to the cluster at this address, or to start one. Returns at once.
 
         note: is called in the background with lines for the user.
         """
-        import ray  # noqa: F401 - here, because two threads that import at once may wait for each other
+        import ray  # here, because two threads that import at once may wait for each other
 
+        self._attaches = bool(address or os.environ.get("RAY_ADDRESS") or ray.is_initialized())
         self._connected = self._thread.submit(self._connect, address, note)
 
     def _connect(self, address: str | None, note: Callable[[str], None]) -> None:
@@ -127,8 +160,23 @@ class ClusterEngine(Engine):
         if connection.own:
             self._begin_on_cluster()
 
+    def mark_run_dir(self, run_dir: Location) -> None:
+        super().mark_run_dir(run_dir)
+        self._run_name = run_name(run_dir, self._study)
+
+    def record(self, record: Record) -> None:
+        """Set Ray's metrics of the run."""
+        if self._metrics is None:
+            from alray.graph.metrics import RunMetrics
+
+            self._metrics = RunMetrics(self._run_name)
+        self._metrics.take(record)
+
     def close(self) -> None:
         wait([self._connected])
+        metrics, self._metrics = self._metrics, None
+        if metrics is not None:
+            metrics.close()
         self._end_on_cluster()
         self._cluster.close()
         self._thread.shutdown()
@@ -146,11 +194,12 @@ class ClusterEngine(Engine):
 class RayEngine(ClusterEngine):
     """Runs each stage as an actor on a connected cluster."""
 
-    def __init__(self, spec: Spec, *, given: bool = False) -> None:
-        """given: this process is connected already, and the stages run in the placement group that it was given."""
-        super().__init__(spec)
-        self._given = given
-        if given:
+    def __init__(self, spec: Spec, study: Path | None = None) -> None:
+        """study: this run is a trial of the study in that folder: the process is connected already, and the stages run
+        in the placement group that it was given."""
+        super().__init__(spec, study)
+        self._given = study is not None
+        if self._given:
             self._connected.set_result(None)
         self._kept: Placement | None = None
         self._begun: StageProcesses | None = None
@@ -158,17 +207,32 @@ class RayEngine(ClusterEngine):
     def _begin_on_cluster(self) -> None:
         """Begin the stages' processes, unless their devices are to be measured first, which takes the same room."""
         if self._devices_are_like_here():
-            self._begun = self._begin(self._spec.pipeline.stages, self._spec.replicas.count)
+            self._begun = self._begin(self._spec.pipeline.stages, self._spec.replicas.count, self._spec.name)
 
     def _end_on_cluster(self) -> None:
         begun, self._begun = self._begun, None
         if begun is not None:
             begun.end()
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.release()
 
     def wait_until_ready(self) -> None:
         super().wait_until_ready()
         if self._begun is not None:
             self._begun.wait_until_loaded()
+
+    def mark_run_dir(self, run_dir: Location) -> None:
+        """It takes the room for the stages, so that only their nodes have to see the folder."""
+        super().mark_run_dir(run_dir)
+        if not self._attaches:
+            return
+        self._connected.result()
+        if self._devices_are_like_here():
+            return
+        stages = self._spec.pipeline.stages
+        self._kept = self._placement(stage_bundles(self._spec, stages, self._spec.replicas.count), stages)
+        self._kept.require_run_dir(run_dir, self.run_token, stages)
 
     def graph(self, plan: Plan) -> Graph:
         from alray.graph.processes import KEPT
@@ -180,31 +244,35 @@ class RayEngine(ClusterEngine):
     def _processes(self, plan: Plan) -> StageProcesses:
         """A process for each stage: those that were begun with the cluster, which the first plan takes, or new ones."""
         begun, self._begun = self._begun, None
-        return begun or self._begin(plan.stages, plan.replicas)
+        return begun or self._begin(plan.stages, plan.replicas, self._run_name)
 
-    def _begin(self, stages: int, replicas: int) -> StageProcesses:
+    def _begin(self, stages: int, replicas: int, run: str) -> StageProcesses:
+        """run: how Ray's dashboard shows it, in the names of the actors."""
         from alray.graph.processes import KEPT, StageProcesses
 
         bundles = stage_bundles(self._spec, stages, replicas)
         if self._given and (kept := KEPT.take(bundles)) is not None:
             return kept
-        token = self.run_token
-        names = [f"{token}-replica-{replica}-stage-{stage}" for replica in range(replicas) for stage in range(stages)]
-        placement = self._placement(bundles)
+        names = [
+            f"{run}-{self.run_token}-replica-{replica}-stage-{stage}"
+            for replica in range(replicas)
+            for stage in range(stages)
+        ]
+        placement = self._placement(bundles, stages)
         return StageProcesses.begin(placement, names, threads=self._spec.resources.threads, again=self._given)
 
-    def _placement(self, bundles: list[Bundle]) -> Placement:
-        """Room for stages: the placement given or kept by `find_devices` if it fits, else a new one."""
+    def _placement(self, bundles: list[Bundle], stages: int) -> Placement:
+        """Room for replicas of so many stages: the placement that was given or kept if it fits, else a new one."""
         from alray.graph.placement import Placement
 
         if self._given:
             return Placement.given(bundles)
         kept, self._kept = self._kept, None
-        if kept is not None and kept.bundles == tuple(bundles):
+        if kept is not None and kept.bundles == tuple(bundles) and kept.is_whole:
             return kept
         if kept is not None:
             kept.release()
-        return Placement.of(bundles, self._spec.resources.labels)
+        return Placement.of(bundles, stages, self._spec.resources.labels)
 
     def _devices_are_like_here(self) -> bool:
         """Whether there is nothing to measure on other devices: one node, and the same request by every stage."""
@@ -216,23 +284,34 @@ class RayEngine(ClusterEngine):
     def find_devices(
         self, plan: Plan, costs: Costs, trial: Callable[[], SpeedTrial], note: Callable[[str], None]
     ) -> StageDevices | None:
-        if self._devices_are_like_here():
+        from alray.device.devices import at_hand
+
+        measured_on = at_hand(self._spec.resources.resolved_device).type
+        alike = measured_on == self._spec.resources.resolved_device or self._begun is not None
+        if alike and self._devices_are_like_here():
             return None
+        from alray.graph.links import stage_links
         from alray.probe.device_speed import train_seconds
 
         spec, resources = self._spec, self._spec.resources
         try:
-            self._kept = placement = self._placement(stage_bundles(spec, plan.stages, plan.replicas))
+            self._kept = placement = self._placement(stage_bundles(spec, plan.stages, plan.replicas), plan.stages)
         except StageError:
             return None  # nodes were lost: the graph asks for the same room, reports the loss and is made again
         cores = None if resources.resolved_device == "cuda" else placement.cores
+        links = stage_links(placement.nodes, plan.stages, note, ring=plan.virtual_stages > 1)
+        found = StageDevices(cores=cores, nodes=placement.hosts, links=links)
         if resources.stage_speed != "auto" or spec.pipeline.costs is not None:
-            return StageDevices(cores=cores)
+            return found
+        from alray.graph.processes import KEPT
+
+        KEPT.end()  # a trial before this one may have left processes, which hold the devices
         here_s = train_seconds(costs)
-        seconds = placement.train_seconds(trial(), plan.stages, note)
+        seconds = placement.train_seconds(trial(), plan.stages, measured_on, note)
         speeds = [1.0 if each is None else here_s / each for each in seconds]
         # The replicas of a stage wait for the slowest of them.
-        return StageDevices(settled_speeds([min(speeds[stage :: plan.stages]) for stage in range(plan.stages)]), cores)
+        slowest = [min(speeds[stage :: plan.stages]) for stage in range(plan.stages)]
+        return replace(found, stage_speed=settled_speeds(slowest))
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         from alray.graph.cluster import has_room
@@ -316,7 +395,7 @@ def engine(
     if name == "inline":
         return InlineEngine()
     if study is not None:
-        return RayEngine(spec, given=True)
+        return RayEngine(spec, study)
     made = TrainEngine(spec) if name == "ray_train" else RayEngine(spec)
     made.connect(address, note)
     return made

@@ -65,7 +65,8 @@ def _key(spec: Spec, surroundings: Surroundings) -> str:
     described["optimizer"] = {
         key: bool(value) if isinstance(value, float) else value for key, value in described["optimizer"].items()
     }
-    around = {**asdict(surroundings), "device": surroundings.device.type, "precision": spec.run.precision}
+    around = {**asdict(surroundings), "device": surroundings.device.type}
+    around |= {"precision": spec.run.precision, "compile": spec.run.compile}
     return _short_hash([described, around, environment(surroundings.device)])
 
 

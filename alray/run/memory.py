@@ -23,29 +23,38 @@ def machine_memory_bytes() -> int:
     return min(physical, int(text)) if text.isdecimal() else physical
 
 
-def stage_memory_limits(spec: Spec, stages: int, replicas: int, device: torch.device) -> tuple[int, ...]:
-    """The memory limit of each stage in bytes.
+def stage_memory_limits(
+    spec: Spec, stages: int, replicas: int, device: torch.device, *, one_process: bool = False
+) -> tuple[int, ...]:
+    """The memory limit of each stage in bytes; () if nothing is known of it.
 
-    It is `resources.memory_bytes` if the spec gives it; else the `memory` that the stage asks Ray for; else an equal
-    part of its device's memory among the stages there. The device is the stage's GPU, or this machine for a CPU.
+    It is `resources.memory_bytes` if the spec gives it; else the `memory` that the stage asks Ray for; else its part of
+    its device. Of this machine, each stage has an equal part; of a GPU, the part that it asks Ray for, or in one
+    process an equal part. device: that of this process. If it is no GPU, the memory of the stages' GPUs is not known.
     """
     resources = spec.resources
     if resources.memory_bytes is not None:
         return (resources.memory_bytes,) * stages
     asked = [bundle.get("memory") for bundle in resources.bundles(stages)]
-    theirs = _device_shares(stages, replicas, device)
+    if resources.resolved_device == "cpu":
+        theirs = [machine_memory_bytes() // (stages * replicas)] * stages
+    elif device.type == "cuda":
+        theirs = _gpu_shares(spec, stages, replicas, one_process=one_process)
+    elif None in asked:
+        return ()
+    else:
+        theirs = [0] * stages
     return tuple(share if own is None else int(own) for own, share in zip(asked, theirs, strict=False))
 
 
-def _device_shares(stages: int, replicas: int, device: torch.device) -> list[int]:
-    if device.type != "cuda":
-        return [machine_memory_bytes() // (stages * replicas)] * stages
+def _gpu_shares(spec: Spec, stages: int, replicas: int, *, one_process: bool) -> list[int]:
+    """The GPUs of other nodes count as equal to the one here."""
     import torch
 
-    from alray.device import devices
-
-    places = [devices.pick("cuda", local_index=stage) for stage in range(stages)]
-    return [torch.cuda.get_device_properties(own).total_memory // places.count(own) for own in places]
+    whole = torch.cuda.get_device_properties(0).total_memory
+    if one_process:
+        return [whole // (stages * replicas)] * stages
+    return [int(whole * min(1.0, bundle.get("GPU", 1.0))) for bundle in spec.resources.bundles(stages)]
 
 
 def require_memory(network: Network, memory_bytes: int) -> None:

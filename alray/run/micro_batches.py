@@ -5,6 +5,7 @@ from __future__ import annotations
 from alray.device import devices
 from alray.nn.network import Network
 from alray.plan.micro_batches import fewest_micro_batches
+from alray.plan.recompute import recomputing
 from alray.plan.setting import Setting
 from alray.plan.shares import first_shares
 from alray.probe.estimate import estimate_costs
@@ -22,9 +23,11 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
     if spec.pipeline.micro_batches != "auto":
         return spec
     stages, replicas = spec.pipeline.stages, spec.replicas.count
-    device = devices.pick(spec.resources.resolved_device)
+    device = devices.at_hand(spec.resources.resolved_device)
     samples = max(first_shares(replicas, spec.data.batch_size, spec.replicas.shares))
     costs = estimate_costs(network, batch_size=samples, device=device, threads=spec.resources.threads)
+    if spec.pipeline.activation_checkpointing and stages > 1:
+        costs = recomputing(costs)
     candidates = SCHEDULES[spec.schedule].possible_micro_batches(stages, samples)
     setting = Setting(
         schedule=spec.schedule,

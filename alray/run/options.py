@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from alray.errors import AlrayError
+from alray.errors import AlrayError, RequestError
 from alray.records import Summary
+from alray.storage.location import Location
 
 
 @dataclass(frozen=True)
@@ -15,11 +16,19 @@ class Options:
 
     inline: bool = False  # run every stage in this process, without Ray
     address: str | None = None  # the Ray cluster to attach to; None: start one for this run
-    run_dir: Path | None = None  # None: runs/<name>-<time>
+    run_dir: Location | None = None  # None: runs/<name>-<time>
     allow_code: bool = False  # load the user's classes from outside the spec's folder too
     profile: tuple[range, ...] = ()  # mini-batches to trace with torch.profiler, counted from 1
     pages: bool = True  # end with the HTML page, timeline and TensorBoard files; `alray report` makes them later
+    code: Path | None = None  # where the user's classes are; None: beside the spec
+    stop_after: int | None = None  # stop after so many mini-batches, as if the user had asked for it then
     study: Path | None = None  # a trial of this study: stages run in the placement group it has, costs are kept here
+
+    def __post_init__(self) -> None:
+        if self.inline and self.address is not None:
+            raise RequestError(
+                "a run with --inline uses no cluster", key="--address", mend="leave out --inline or --address"
+            )
 
 
 @dataclass(frozen=True)

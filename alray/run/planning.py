@@ -11,12 +11,14 @@ from pathlib import Path
 from statistics import median
 
 from alray.data.batches import EvaluationBatches, TrainBatches
+from alray.data.dataset import Data
 from alray.device import devices
 from alray.errors import PlanError, RunError
 from alray.nn.network import Network
 from alray.plan.costs import Costs
 from alray.plan.make import make_plan
 from alray.plan.plan import Plan
+from alray.plan.recompute import recomputing
 from alray.plan.shares import first_shares
 from alray.probe.device_speed import SpeedTrial
 from alray.probe.estimate import estimate_costs, given_costs
@@ -34,6 +36,7 @@ from alray.user_code import UserCode
 
 _DATA_REPEATS = 10
 _DATA_S = 1.0
+_COMPILING_S = 300.0
 
 Note = Callable[[str], None]
 """Shows one line to the user."""
@@ -58,12 +61,16 @@ class Planner:
         note: Note = lambda line: None,
         trained: bool = False,
         study: Path | None = None,
+        here: bool = False,
     ) -> Planner:
         """Open the workload of a spec (see `Workload.open`) and decide `pipeline.micro_batches: auto`.
 
-        study: the folder of a study, which keeps what is known of encoders for other runs of equal ones.
+        study: the folder of a study, which keeps what is known of encoders for other runs of equal ones. here: whether
+        the stages run in this process, which then needs their device.
         Raises DataError, SpecError or PlanError for everything that can be found wrong without running.
         """
+        if here:
+            devices.pick(spec.resources.resolved_device)
         workload = Workload.open(spec, code, trained=trained) if study is None else _open_trial(spec, code, study)
         num_components = len(workload.network)
         if spec.pipeline.stages > num_components:
@@ -73,7 +80,7 @@ class Planner:
                 mend=f"set pipeline.stages to at most {num_components}",
             )
         spec = with_micro_batches(spec, workload.network)
-        _require_whole_norms(spec, workload.network)
+        require_whole_norms(spec, workload.network)
         for line in workload.notes:
             note(line)
         return cls(replace(workload, spec=spec))
@@ -148,12 +155,10 @@ class Planner:
 
     def fitted(self, plan: Plan, costs: Costs, engine: Engine, note: Note) -> Plan:
         """The plan for the devices that the engine has for the stages; `plan` itself if they equal this machine's."""
-        found = engine.find_devices(plan, costs, self._speed_trial, note)
-        if found is None:
+        if (found := engine.find_devices(plan, costs, self._speed_trial, note)) is None:
             return plan
-        if found.stage_speed:
-            speeds = ", ".join(f"{speed:.2f}" for speed in found.stage_speed)
-            note(f"relative to this machine, the devices of the stages have speeds of {speeds}")
+        for line in found.lines:
+            note(line)
         return self.plan_for(costs, plan.stages, plan.replicas, found)
 
     def replanned(self, before: Plan, costs: Costs, engine: Engine, note: Note) -> Plan:
@@ -248,7 +253,9 @@ class Planner:
         found: StageDevices | None = None,
     ) -> Plan:
         spec, found = self.workload.spec, found or StageDevices()
-        return make_plan(
+        if spec.pipeline.activation_checkpointing and stages > 1:
+            costs = recomputing(costs)
+        plan = make_plan(
             method=spec.method.kind,
             schedule=spec.schedule,
             stages=stages,
@@ -257,22 +264,20 @@ class Planner:
             in_flight=spec.pipeline.in_flight,
             costs=costs,
             cores=found.cores or self._cores(one_process),
-            stage_speed=() if one_process else self._speeds(stages, found),
+            stage_speed=() if one_process else _speeds(spec, stages, found),
             steps_per_epoch=self.workload.facts.steps_per_epoch,
             total_steps=self.workload.total_steps,
-            evaluation_batches=self._evaluation_batches(),
+            evaluation_batches=_evaluation_batches(self.workload.data),
             micro_batches=spec.micro_batches,
             virtual_stages=spec.virtual_stages,
             shares=self._shares(replicas),
             in_turns=one_process and stages * replicas > 1,
-            memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device),
+            memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process),
+            links=found.links,
+            nodes=found.nodes,
         )
-
-    def _speeds(self, stages: int, found: StageDevices) -> tuple[float, ...]:
-        given = self.workload.spec.resources.stage_speed
-        if given == "auto":
-            return found.stage_speed
-        return given if len(given) == stages else ()
+        # The first mini-batch and the first evaluation compile what they use.
+        return replace(plan, deadline_s=plan.deadline_s + _COMPILING_S) if spec.run.compile else plan
 
     def _shares(self, replicas: int) -> tuple[int, ...]:
         """Samples of the first mini-batch for each replica."""
@@ -284,12 +289,19 @@ class Planner:
         """Processors that the stages share; None if each stage has a device of its own."""
         if one_process:
             return self.workload.spec.resources.threads
-        return len(os.sched_getaffinity(0)) if self.workload.device.type == "cpu" else None
+        return len(os.sched_getaffinity(0)) if self.workload.spec.resources.resolved_device == "cpu" else None
 
-    def _evaluation_batches(self) -> int:
-        data = self.workload.data
-        splits = [split for split in ("validation", "test") if data.splits.get(split) is not None]
-        return sum(len(EvaluationBatches(data, split)) for split in splits)
+
+def _speeds(spec: Spec, stages: int, found: StageDevices) -> tuple[float, ...]:
+    given = spec.resources.stage_speed
+    if given == "auto":
+        return found.stage_speed
+    return given if len(given) == stages else ()
+
+
+def _evaluation_batches(data: Data) -> int:
+    splits = [split for split in ("validation", "test") if data.splits.get(split) is not None]
+    return sum(len(EvaluationBatches(data, split)) for split in splits)
 
 
 def _open_trial(spec: Spec, code: UserCode, study: Path) -> Workload:
@@ -304,7 +316,7 @@ def _require_memory(workload: Workload) -> None:
         require_memory(workload.network, machine_memory_bytes())
 
 
-def _require_whole_norms(spec: Spec, network: Network) -> None:
+def require_whole_norms(spec: Spec, network: Network) -> None:
     """Raise PlanError if batch normalisation in a user's own block would see micro-batches instead of mini-batches.
 
     The spec's checks know the built-in blocks only.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 import subprocess
@@ -13,25 +14,51 @@ from pathlib import Path
 from typing import Any
 
 from alray.errors import printable
-from alray.records import write_json
+from alray.records import replace_file, write_json
 from alray.run.micro_batches import as_kept
-from alray.spec.loading import dump_spec
+from alray.spec.loading import dump_spec, read_document
+from alray.spec.models import Spec
 from alray.stage.workload import Workload
+from alray.storage.location import Location
 
 _GIT_S = 5.0  # in a large repository git may take longer
 
 
-def describe_run(run_dir: Path, workload: Workload, surroundings: dict[str, Any]) -> None:
+def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, Any]) -> None:
     """Write `spec.yaml` and `environment.json`. surroundings: the machine and the engine."""
-    (run_dir / "spec.yaml").write_text(dump_spec(as_kept(workload.spec)), encoding="utf-8")
+    given = _given(run_dir, workload.spec)
+    replace_file(run_dir / "spec.yaml", dump_spec(as_kept(workload.spec)))
     origin = {
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "host": platform.node(),
         "command": [printable(word) for word in sys.argv],
         "git": git_state(workload.code.root),
         "packages": _packages(),
+        "given": given,
     }
     write_json(run_dir / "environment.json", {**surroundings, **origin})
+
+
+def _given(run_dir: Location, spec: Spec) -> dict[str, Any] | None:
+    """What the user wrote of a spec, overrides included; of a resumed run, what was written for its first start and
+    what the resume changed. None where a run of an older version is resumed, which did not keep it."""
+    if not (run_dir / "environment.json").is_file():
+        return spec.model_dump(mode="json", exclude_unset=True)
+    before = json.loads((run_dir / "environment.json").read_text(encoding="utf-8")).get("given")
+    kept = read_document(run_dir / "spec.yaml").value
+    return None if before is None else _written(spec.model_dump(mode="json"), kept, before)
+
+
+def _written(now: dict[str, Any], kept: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """The keys of `now` that `before` has too, and those whose values differ from `kept`."""
+    found = {}
+    for key, value in now.items():
+        if isinstance(value, dict) and isinstance(kept.get(key), dict):
+            if inner := _written(value, kept[key], before.get(key, {})):
+                found[key] = inner
+        elif key in before or value != kept.get(key):
+            found[key] = value
+    return found
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:

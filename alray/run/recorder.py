@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Literal
 
 from alray.errors import RunError
@@ -24,12 +23,13 @@ from alray.records import (
 )
 from alray.stage.telemetry import CheckpointPart, Losses, Telemetry
 from alray.stage.workload import DataFacts, Workload
+from alray.storage.location import Location
 from alray.store import prune, write_manifest
 
 
 @contextmanager
 def recording(
-    run_dir: Path,
+    run_dir: Location,
     workload: Workload,
     environment: dict[str, Any],
     started_wall_s: float,
@@ -57,7 +57,7 @@ class Recorder:
 
     def __init__(
         self,
-        run_dir: Path,
+        run_dir: Location,
         *,
         facts: DataFacts,
         batch_size: int,
@@ -156,6 +156,7 @@ class Recorder:
         _require_same_parameters(parts, report.step)
         files = [file for part in parts for file in part.files]
         place = self._place(report.step)
+        self._writer.flush()  # no record is missing from before a checkpoint
         folder = write_manifest(
             self.run_dir,
             step=report.step,
@@ -171,7 +172,7 @@ class Recorder:
         self.write(
             CheckpointRecord(
                 **place,
-                path=str(folder.relative_to(self.run_dir)),
+                path=f"{folder.parent.name}/{folder.name}",
                 bytes=sum(entry.bytes for entry in files),
                 duration_s=max(part.duration_s for part in parts),
             )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -21,6 +20,7 @@ from alray.spec.models import Spec
 from alray.spec.replicas import AverageEvery
 from alray.spec.section import counted
 from alray.stage.assignment import Start, start_from
+from alray.storage.location import Location
 from alray.store import latest_manifest, require_run_dir
 
 _FREE = (
@@ -35,8 +35,11 @@ _FREE = (
     "run.test",
     "run.max_failures",
     "run.stop_at",
+    "run.trackers",
 )
 """Keys that a resume may change. Of `pipeline`, `_changes_of_pipeline` finds what changes the mathematics."""
+_LAYOUT = ("pipeline.", "resources.", "data.workers")
+"""What may differ where a run is done again from its beginning. Of these keys too, `_FREE` has what may not change."""
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
 _SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
 
@@ -45,14 +48,18 @@ _SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
 class Resumed:
     """A run folder to go on with: its spec `before`, and its spec with the overrides of the resume."""
 
-    run_dir: Path
+    run_dir: Location
     before: Spec
     spec: Spec
     manifest: dict[str, Any] | None
     """Manifest of the last checkpoint; None if there is none yet."""
 
+    @property
+    def trained(self) -> bool:
+        return self.manifest is not None
+
     @classmethod
-    def open(cls, run_dir: Path, overrides: list[str], *, allow_change: bool) -> Resumed:
+    def open(cls, run_dir: Location, overrides: list[str], *, allow_change: bool) -> Resumed:
         """Raises CheckpointError if this is no run folder, and SpecError if an override changes the mathematics of the
         run and `allow_change` is not set."""
         run_dir = require_run_dir(run_dir)
@@ -62,6 +69,22 @@ class Resumed:
         if not allow_change:
             _refuse_changes(before, after, run_dir)
         return cls(run_dir, before, after, latest_manifest(run_dir))
+
+    @classmethod
+    def again(cls, run_dir: Location, overrides: list[str]) -> Resumed:
+        """The run to be done once more from its beginning. Only the layout on devices may change.
+
+        Raises CheckpointError and SpecError as `open`.
+        """
+        keys = [text.partition("=")[0].strip() for text in overrides]
+        other = [key for key in keys if not any(key.startswith(layout) for layout in _LAYOUT)]
+        if other:
+            raise SpecError(
+                f"these keys would make it another run: {', '.join(f'`{key}`' for key in other)}",
+                file=str(run_dir),
+                mend=f"only {', '.join(f'`{key}`' for key in _LAYOUT)} may change; or start a new run",
+            )
+        return cls.open(run_dir, overrides, allow_change=False)
 
     @property
     def start(self) -> Start:
@@ -137,7 +160,7 @@ def _layout(spec: Spec, partition: Sequence[int]) -> str:
     return f"`{spec.schedule}`, partition {list(partition)}" if len(partition) > 1 else "one stage"
 
 
-def _with_overrides(file: Path, overrides: list[str], before: Spec) -> Spec:
+def _with_overrides(file: Location, overrides: list[str], before: Spec) -> Spec:
     """The spec with these overrides. Mini-batches that are cut stay cut as in `before`, whatever the number of stages,
     unless the overrides say otherwise or the layout they ask for cannot have as many micro-batches.
 
@@ -155,7 +178,7 @@ def _with_overrides(file: Path, overrides: list[str], before: Spec) -> Spec:
     return load_spec(file, [f"{_MICRO_BATCHES}=null", *overrides]).spec
 
 
-def _refuse_changes(before: Spec, after: Spec, run_dir: Path) -> None:
+def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
     """Raise SpecError if the two specs do not compute the same."""
     changes = [
         _change(key, old, new)

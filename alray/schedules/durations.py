@@ -19,6 +19,10 @@ class Durations:
     A message's seconds are for packing, moving and unpacking: the sender spends half of them, the receiver the other
     half. `latency_s` passes in between, while neither is busy with the message. It also passes between the arrival of
     the last stage at a barrier and the opening of the barrier.
+
+    Between nodes a message also takes the link for some seconds, and its latency passes after them. Neither stage is
+    busy meanwhile, but the sender sends its next message to this neighbour only when the messages before it take the
+    link for no longer than `link_buffer_s`.
     """
 
     forward_s: Sequence[float]
@@ -33,6 +37,11 @@ class Durations:
     weight_gradient_s: Sequence[float] = ()
     label_s: Sequence[float] = ()
     labels_up_s: Sequence[float] = ()  # the part of a message upwards that holds the labels
+    up_link_s: Sequence[float] = ()  # on the link between stage i and i + 1, of what `up_s` is about
+    labels_link_s: Sequence[float] = ()
+    down_link_s: Sequence[float] = ()
+    link_latency_s: Sequence[float] = ()
+    link_buffer_s: Sequence[float] = ()
 
     @property
     def computations(self) -> dict[ActionKind, Sequence[float]]:

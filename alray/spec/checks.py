@@ -262,6 +262,29 @@ def cuda_stages_have_a_gpu(spec: Spec) -> Iterator[Finding]:
             return
 
 
+def only_whole_backwards_are_compiled_or_recomputed(spec: Spec) -> Iterator[Finding]:
+    """A schedule that splits backwards in two walks through their graph, in which these two are one piece."""
+    if not _suits(spec) or "I" not in SCHEDULES[spec.schedule].kinds(spec.pipeline.stages):
+        return
+    for section, key in (("run", "compile"), ("pipeline", "activation_checkpointing")):
+        if getattr(getattr(spec, section), key):
+            yield (
+                (section, key),
+                f"the schedule `{spec.schedule}` splits each backward pass in two, which is not possible with it",
+                "set it to false, or choose another schedule",
+            )
+
+
+def pipelines_recompute(spec: Spec) -> Iterator[Finding]:
+    """Only pipelines of backpropagation keep what several forwards left."""
+    if spec.pipeline.activation_checkpointing and _suits(spec) and not is_pipeline(spec):
+        yield (
+            ("pipeline", "activation_checkpointing"),
+            f"the schedule `{spec.schedule}` is no pipeline of backpropagation, and keeps one mini-batch at a time",
+            "leave it out",
+        )
+
+
 def run_has_one_length(spec: Spec) -> Iterator[Finding]:
     """Exactly one key says how long to train."""
     given = [key for key in LENGTHS if getattr(spec.run, key) is not None]
@@ -402,6 +425,8 @@ CHECKS: tuple[Check, ...] = (
     one_bundle_per_stage,
     one_speed_per_stage,
     cuda_stages_have_a_gpu,
+    only_whole_backwards_are_compiled_or_recomputed,
+    pipelines_recompute,
     run_has_one_length,
     stop_says_when,
     hub_set_has_one_place,

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from alray.errors import SpecError
 from alray.spec.checks import CHECKS, check_spec
+from alray.spec.composition import Composed, compose
 from alray.spec.finding import Check
-from alray.spec.grammar import spelled_out
 from alray.spec.messages import in_order, problems_of
 from alray.spec.models import Spec
 from alray.spec.overrides import apply_overrides
 from alray.spec.partial import parse_spec
 from alray.spec.places import Places
-from alray.spec.section import describe
+from alray.spec.section import Section, describe
 from alray.spec.yaml_text import Parsed, parse_yaml, write_yaml
+from alray.storage.location import Location, location_of
+
+Source: TypeAlias = str | Location | Mapping[str, Any] | Section
+"""A spec or a study: its file, its keys and values, or its model."""
 
 
 @dataclass(frozen=True)
@@ -25,39 +29,62 @@ class LoadedSpec:
     """A spec, its file, its keys as they were given and where, and notes for the user about what overrides removed."""
 
     spec: Spec
-    file: Path
+    file: Location | None
+    """None: the spec was given as values."""
     given: dict[str, Any]
     places: Places
     notes: list[str]
+    bases: tuple[Path, ...] = ()
+    """The files that it names as `base`, the nearest first."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the file, which is on a disk: only the spec in a run folder may be on object storage."""
+        folder = directory_of(self.file)
+        assert folder is not None
+        return folder
 
 
-def load_spec(path: str | Path, overrides: Sequence[str] = (), *, also: Sequence[Check] = ()) -> LoadedSpec:
-    """Read the spec at `path`, apply `key.sub=value` overrides and check everything.
+def load_spec(source: Source, overrides: Sequence[str] = (), *, also: Sequence[Check] = ()) -> LoadedSpec:
+    """Read a spec, apply `key.sub=value` overrides and check everything.
 
-    Relative paths in the spec and in overrides are taken from the folder of the file and become absolute. also: further
-    checks. Raises SpecError with all problems, each with file, line, key and mend. A syntax error of YAML hides others.
+    Relative paths in the spec and in overrides are taken from the folder of the file, or from the current folder if
+    there is no file, and become absolute. also: further checks. Raises SpecError with all problems, each with file,
+    line, key and mend. A syntax error of YAML hides others.
     """
-    file = Path(path)
-    parsed = read_document(path)
+    file = file_of(source)
+    composed = read_spec(source)
+    document, places = composed.value, composed.places
+    applied = apply_overrides(document, overrides, places)
+    spec, errors = parse_spec(document, directory_of(file), composed.problems)
+    found = check_spec(spec, places, (*CHECKS, *also))
+    problems = in_order([*composed.problems.values(), *problems_of(errors, places), *found, *applied.problems])
+    if problems:
+        error = SpecError.of(tuple(problems))
+        assert isinstance(error, SpecError)
+        raise error
+    return LoadedSpec(spec, file, document, places, [*composed.notes, *applied.notes], composed.bases)
+
+
+def read_spec(source: Source) -> Composed:
+    """The keys of a spec on top of those of its bases, not checked yet. Raises SpecError if it is a study."""
+    file = file_of(source)
+    above = (file.resolve(),) if isinstance(file, Path) else ()
+    return compose(_read_no_study(source), directory_of(file), _read_no_study, above)
+
+
+def _read_no_study(source: Source) -> Parsed:
+    parsed = read_document(source)
     places = parsed.places
     if "study" in parsed.value:
         raise SpecError(
             "this is a study, not the spec of one run",
             mend="run it with `alray study`",
-            file=str(path),
+            file=places.file,
             line=places.of(("study",)).line,
             key="study",
         )
-    document = spelled_out(parsed.value)
-    applied = apply_overrides(document, overrides, places)
-    spec, errors = parse_spec(document, file.resolve().parent, parsed.problems)
-    found = check_spec(spec, places, (*CHECKS, *also))
-    problems = in_order([*parsed.problems.values(), *problems_of(errors, places), *found, *applied.problems])
-    if problems:
-        error = SpecError.of(tuple(problems))
-        assert isinstance(error, SpecError)
-        raise error
-    return LoadedSpec(spec, file, document, places, applied.notes)
+    return parsed
 
 
 def dump_spec(spec: Spec) -> str:
@@ -65,7 +92,19 @@ def dump_spec(spec: Spec) -> str:
     return write_yaml(spec.model_dump(mode="json"))
 
 
-def _text(file: Path) -> str:
+def file_of(source: Source) -> Location | None:
+    """The file of a spec or a study; None if it was given as values."""
+    return None if isinstance(source, Mapping | Section) else location_of(source)
+
+
+def directory_of(file: Location | None) -> Path | None:
+    """Where relative paths of a spec are taken from; None on object storage, where all paths are absolute."""
+    if file is None:
+        return Path.cwd()
+    return file.resolve().parent if isinstance(file, Path) else None
+
+
+def _text(file: Location) -> str:
     if file.is_dir():
         raise SpecError("this is a folder", mend="give a spec file", file=str(file))
     try:
@@ -83,9 +122,13 @@ def _text(file: Path) -> str:
         raise SpecError("this is not UTF-8 text", mend="give a spec file", file=str(file), line=line) from error
 
 
-def read_document(path: str | Path) -> Parsed:
-    """The keys of a spec file as they are written. Raises SpecError if the file has none."""
-    parsed = parse_yaml(_text(Path(path)), str(path))
+def read_document(source: Source) -> Parsed:
+    """The keys of a spec as they are given. Raises SpecError if its file has none."""
+    if isinstance(source, Section):
+        source = source.model_dump(mode="json")
+    if isinstance(source, Mapping):
+        return Parsed(_plain(source), Places(None), {})
+    parsed = parse_yaml(_text(location_of(source)), str(source))
     document, file = parsed.value, parsed.places.file
     mend = "write an example spec with `alray init`"
     if document is None:
@@ -98,3 +141,12 @@ def read_document(path: str | Path) -> Parsed:
             line=1,
         )
     return parsed
+
+
+def _plain(value: Any) -> Any:
+    """A copy of a value in the types that YAML gives: mappings as dict, sequences as list, paths as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, Path) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,11 @@ class Applied:
     def refuse(self, message: str, mend: str | None, path: Path = ()) -> None:
         """Record that an override cannot be applied."""
         self.problems.append(Problem(message, mend, COMMAND_LINE, None, key_text(path) or None))
+
+
+def override_text(key: str, value: Any) -> str:
+    """An override as text: `optimizer.lr=0.001`. value: of the types that YAML gives, or a path."""
+    return f"{key}={json.dumps(value, ensure_ascii=False, default=str)}"
 
 
 def apply_overrides(

@@ -26,13 +26,15 @@ Context = dict[str, Any]
 """What validators are given: the folder of the spec."""
 
 
-def parse_spec(document: Any, directory: FilePath, refused: Collection[Path] = ()) -> tuple[Spec, list[ErrorDetails]]:
+def parse_spec(
+    document: Any, directory: FilePath | None, refused: Collection[Path] = ()
+) -> tuple[Spec, list[ErrorDetails]]:
     """Return the spec in a document, and all errors of its values; see `parse_document`."""
     return parse_document(Spec, document, directory, refused)
 
 
 def parse_document(
-    root: type[Root], document: Any, directory: FilePath, refused: Collection[Path] = ()
+    root: type[Root], document: Any, directory: FilePath | None, refused: Collection[Path] = ()
 ) -> tuple[Root, list[ErrorDetails]]:
     """Return a document as its model `root`, and all errors of its values.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 Path = tuple[str | int, ...]
@@ -24,9 +24,9 @@ def key_text(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """A file as the user named it, and a line in it, counted from 1."""
+    """A file as the user named it, None for a spec that has no file, and a line in it, counted from 1."""
 
-    file: str
+    file: str | None
     line: int | None
 
 
@@ -34,12 +34,19 @@ class Place:
 class Places:
     """The places of the values of one spec."""
 
-    file: str
+    file: str | None
     _places: dict[Path, Place] = field(default_factory=dict)
 
     def add(self, path: Path, line: int) -> None:
         """Record that `path` is on this line of the file."""
         self._places[path] = Place(self.file, line)
+
+    def __iter__(self) -> Iterator[tuple[Path, Place]]:
+        return iter(self._places.items())
+
+    def over(self, below: Mapping[Path, Place]) -> Places:
+        """These places, and below them those of another file."""
+        return Places(self.file, {**below, **self._places})
 
     def override(self, path: Path) -> None:
         """Record that `path` and everything below it comes from the command line."""

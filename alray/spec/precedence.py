@@ -1,7 +1,7 @@
-"""What gives way when the command line asks for something that the file's other values rule out.
+"""What gives way when the command line, or a spec on top of a base, asks for what the file's other values rule out.
 
 `run.steps=100` on a file with `run.epochs`, `method=backpropagation` on a file with `pipeline.stages: 2`: the
-wish is plain, so the file's value is set aside, and a note says so. What the command line itself asks for
+wish is plain, so the file's value is set aside, and a note says so. What the command line or the spec on top asks for
 never gives way.
 """
 
@@ -19,17 +19,20 @@ from alray.spec.run import LENGTHS
 from alray.spec.section import counted
 
 Done = frozenset[Path]
-"""The paths that the command line set."""
+"""The paths that the command line, or the spec on top, set."""
 
 
-def set_aside(document: dict[str, Any], done: Done, places: Places) -> list[str]:
-    """Remove from `document` what cannot hold beside the overrides; one note for each thing removed."""
+def set_aside(document: dict[str, Any], done: Done, places: Places, of: str = "the file") -> list[str]:
+    """Remove from `document` what cannot hold beside what was `done` on top; one note for each thing removed.
+
+    of: what the values below come from.
+    """
     notes = []
     for path, why in [*_lengths(document, done), *_stages(document, done), *_method(document, done)]:
         section = document.get(str(path[0]))
-        if isinstance(section, dict) and path[1] in section and not places.is_override(path):
+        if isinstance(section, dict) and path[1] in section and path not in done and not places.is_override(path):
             del section[path[1]]
-            notes.append(f"{key_text(path)} of the file is set aside: {why}")
+            notes.append(f"{key_text(path)} of {of} is set aside: {why}")
     return notes
 
 

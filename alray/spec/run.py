@@ -9,6 +9,7 @@ from pydantic import Field
 from alray.records import Standing
 from alray.spec.duration import Duration, SpecDuration
 from alray.spec.section import NonNegativeInt, PositiveInt, Section
+from alray.spec.trackers import Trackers
 
 LENGTHS = ("epochs", "steps", "samples")
 """The keys of `run` for the length of training. Exactly one of them is given."""
@@ -72,5 +73,12 @@ class RunSection(Section):
     """When the run ends early. null: never."""
     deterministic: bool = True
     """Whether only deterministic algorithms are used, so that the same spec gives the same bits. Default: true."""
-    precision: Literal["float32", "float64"] = "float32"
-    """Numeric type of weights and activations. Default: float32."""
+    precision: Literal["float32", "float64", "bf16"] = "float32"
+    """Numeric type of weights and activations. `bf16` is mixed precision: matrix products and convolutions compute in
+    bfloat16; weights, losses and what components pass on stay float32. Default: float32."""
+    trackers: Trackers = ()
+    """Programs outside that show the run while it goes on: `mlflow`, `wandb`, or classes of your own, such as
+    `[mlflow, "python:my_tracker.Mine"]`. TensorBoard's files are always written. Default: none."""
+    compile: bool = False
+    """Whether torch.compile compiles each component, when it is first used. It needs a C++ compiler, and gives other
+    bits than without, on any partition the same. Default: false."""

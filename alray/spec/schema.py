@@ -9,11 +9,14 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from pydantic_core import core_schema
 
 from alray.spec.choice import OPEN_TAG, Choice
+from alray.spec.composition import BASE
 from alray.spec.duration import Duration
 from alray.spec.models import Spec
 from alray.spec.own_code import PREFIX
 from alray.spec.section import Section
 from alray.spec.study.section import Study
+
+_BASE = "Path of the spec that this one is on top of: sections are merged key by key, and lists are replaced."
 
 
 class _Generator(GenerateJsonSchema):
@@ -36,11 +39,19 @@ class _Generator(GenerateJsonSchema):
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a file that holds a spec, or a study if it has the key `study`."""
+    """Return the JSON Schema (draft 2020-12) of a file that holds a spec, or a study if it has the key `study`.
+
+    Of a spec on top of a `base` only the names of its sections are checked: what it leaves out is in the base.
+    """
     _, schema = models_json_schema(
         [(Spec, "validation"), (Study, "validation")], title="alray spec or study", schema_generator=_Generator
     )
-    kinds = {"if": {"required": ["study"]}, "then": {"$ref": "#/$defs/Study"}, "else": {"$ref": "#/$defs/Spec"}}
+    on_top = {
+        "properties": {BASE: {"type": "string", "description": _BASE}, **dict.fromkeys(Spec.model_fields, True)},
+        "additionalProperties": False,
+    }
+    spec = {"if": {"required": [BASE]}, "then": on_top, "else": {"$ref": "#/$defs/Spec"}}
+    kinds = {"if": {"required": ["study"]}, "then": {"$ref": "#/$defs/Study"}, "else": spec}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **kinds, **schema}
 
 

@@ -1,7 +1,9 @@
-"""Commented example specs, which are files of the package."""
+"""The committed specs and studies, which are files of the package: `templates` leads to the folder `specs`."""
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 from importlib.resources import files
 from pathlib import Path
@@ -9,27 +11,60 @@ from pathlib import Path
 from alray.errors import SpecError
 
 SCHEMA_FILE = "alray.schema.json"
-"""The name of the schema file beside the starter specs; their first comment tells editors to use it."""
+"""The name of the schema file beside the starter specs; their second comment tells editors to use it."""
 _SUFFIX = ".yaml"
+_BASE = re.compile(r"^base: (\S+)", re.MULTILINE)
 
 
 def starter_names() -> list[str]:
-    """Return the names of the starter specs."""
-    folder = files("alray.spec") / "templates"
-    return sorted(entry.name.removesuffix(_SUFFIX) for entry in folder.iterdir() if entry.name.endswith(_SUFFIX))
+    """The names of the committed specs and studies, such as `quickstart` and `al/vgg_cifar10`.
 
-
-def starter(name: str = "quickstart", file: Path | None = None) -> str:
-    """Return the text of a starter spec.
-
-    file: where it will be written; its first line then shows the command that runs this file. Raises SpecError if
-    there is no starter spec of this name.
+    A study whose base is not among them is left out.
     """
-    if name not in starter_names():
-        raise SpecError(f"there is no starter spec `{name}`", mend=f"known: {', '.join(starter_names())}")
-    text = (files("alray.spec") / "templates" / (name + _SUFFIX)).read_text(encoding="utf-8")
-    if file is None:
-        return text
-    first, rest = text.split("\n", 1)
-    shown, _, _ = first.partition("alray run ")
-    return f"{shown}alray run {shlex.quote(str(file))}\n{rest}"
+    names = [file.relative_to(_folder()).as_posix().removesuffix(_SUFFIX) for file in _folder().rglob(f"*{_SUFFIX}")]
+    return sorted(name for name in names if (base := _base(name)) is None or base in names)
+
+
+def starter(name: str, file: Path) -> dict[Path, str]:
+    """The files to write for a starter spec, with their texts: the spec, and the base of a study beside it.
+
+    file: where the spec will be written; its first line then shows the command that runs this file.
+    """
+    text = _adapted(name, file)
+    base = _base(name)
+    if base is None:
+        return {file: text}
+    beside = file.with_name(f"{base.rpartition('/')[2]}{_SUFFIX}")
+    if beside == file:
+        beside = file.with_name(f"base_{file.name}")
+    return {file: _BASE.sub(lambda _: f"base: {beside.name}", text), beside: _adapted(base, beside)}
+
+
+def starter_named(name: str) -> str:
+    """The starter spec that is meant by a name or by the beginning of one. Raises SpecError unless it is just one."""
+    names = starter_names()
+    alike = [each for each in names if each == name] or [each for each in names if each.startswith(name)]
+    if len(alike) == 1:
+        return alike[0]
+    what = f"several starter specs begin with `{name}`" if alike else f"there is no starter spec `{name}`"
+    raise SpecError(what, mend=f"choose one of {', '.join(alike or names)}", key="--from")
+
+
+def _folder() -> Path:
+    return Path(str(files("alray.spec") / "templates"))
+
+
+def _text(name: str) -> str:
+    return (_folder() / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
+
+
+def _base(name: str) -> str | None:
+    """The name of the base of a study; None for a spec without one."""
+    found = _BASE.search(_text(name))
+    return None if found is None else os.path.normpath(f"{name}/../{found[1]}").removesuffix(_SUFFIX)
+
+
+def _adapted(name: str, file: Path) -> str:
+    """The text for a file: its own name in the command, and the schema beside it."""
+    text = _text(name).replace(f"specs/{name}{_SUFFIX}", shlex.quote(str(file)))
+    return re.sub(r"(\$schema=)\S+", rf"\g<1>{SCHEMA_FILE}", text, count=1)

@@ -177,7 +177,7 @@ def _unparsable(error: yaml.MarkedYAMLError, file: str) -> SpecError:
     return SpecError(f"not YAML: {said}", mend=mend, file=file, line=mark.line + 1 if mark else None)
 
 
-def _too_deep(file: str) -> SpecError:
+def _too_deep(file: str | None) -> SpecError:
     return SpecError("sections are nested too deeply", mend=f"use at most {_DEEPEST} levels", file=file)
 
 

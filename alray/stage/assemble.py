@@ -22,6 +22,8 @@ from alray.stage.checkpoint import load_component
 from alray.stage.clock import Clock
 from alray.stage.cuts import Cuts
 from alray.stage.disturbance import Slowdown
+from alray.stage.feed import feed
+from alray.stage.gpu_times import GpuTimes
 from alray.stage.leader import Control
 from alray.stage.loop import StageLoop
 from alray.stage.ports import Ports
@@ -118,17 +120,21 @@ def assemble_loop(
         clock=clock,
         replication=replication,
         emit=emit,
-        inputs=inputs,
+        feed=lambda batches: feed(batches, inputs, device),
+        pinned=device.type == "cuda",
         open_data=open_data,
         peak_memory_bytes=lambda: None if baseline_bytes is None else peak_memory_bytes(device, baseline_bytes),
         profiler=profiler,
     )
 
 
-def clock_for(assignment: Assignment) -> Clock:
-    """The clock of a stage."""
+def clock_for(assignment: Assignment, device: torch.device) -> Clock:
+    """The clock of a stage on this device, made in the thread that computes."""
     return Clock(
-        started_wall_s=assignment.started_wall_s, start_step=assignment.start.step, profiled=assignment.profile
+        started_wall_s=assignment.started_wall_s,
+        start_step=assignment.start.step,
+        profiled=assignment.profile,
+        gpu=GpuTimes() if device.type == "cuda" else None,
     )
 
 
@@ -201,6 +207,7 @@ def _stage(
             device=device,
             batch_size=assignment.shares[assignment.replica],
             wires=ports.wires,
+            recompute=spec.pipeline.activation_checkpointing,
         )
     actions = plan.actions(assignment.stage)
     if assignment.data_parallel:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
-import torch
-
-from alray.device import devices
 from alray.nn.encoder import EncoderFacts
 from alray.plan.plan import Plan
 from alray.records import Standing
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 from alray.stage.workload import DataFacts
+from alray.storage.location import Location
 from alray.store import checkpoint_folder, standing_of
 from alray.user_code import UserCode
 
@@ -24,7 +22,7 @@ class Start:
     """Where a run begins or goes on: after `step` mini-batches, from a checkpoint whose files have these hashes."""
 
     step: int = 0
-    folder: Path | None = None
+    folder: Location | None = None
     hashes: tuple[tuple[str, str], ...] = ()
     shares: tuple[int, ...] = ()
     """Samples of a mini-batch each replica takes from here on, where they are dealt anew as the run goes."""
@@ -50,7 +48,7 @@ class Assignment:
     total_steps: int
     stage: int
     replica: int
-    run_dir: Path
+    run_dir: Location
     code_root: Path
     allow_code: bool
     started_wall_s: float
@@ -60,6 +58,8 @@ class Assignment:
     compiler, which takes a second."""
     profile: tuple[range, ...] = ()
     """Mini-batches to trace, counted from 1."""
+    stop_after: int | None = None
+    """The run stops after so many mini-batches, as if the user had asked for it."""
 
     @property
     def title(self) -> str:
@@ -75,11 +75,11 @@ class Assignment:
         return self.plan.shares or (self.spec.data.batch_size,)
 
     @property
-    def checkpoints(self) -> Path:
+    def checkpoints(self) -> Location:
         return self.run_dir / "checkpoints"
 
     @property
-    def trace(self) -> Path:
+    def trace(self) -> Location:
         """The file for the traces of `profile`. The stages of one process share that of the first."""
         stage = f"stage-{self.stage}.json"
         return self.run_dir / "profile" / (f"replica-{self.replica}-{stage}" if self.replica else stage)
@@ -88,10 +88,10 @@ class Assignment:
     def user_code(self) -> UserCode:
         return UserCode(self.code_root, allow_elsewhere=self.allow_code)
 
-    def device(self, local_index: int | None = None) -> torch.device:
-        """local_index: among the devices that this process sees; None: that of the stage."""
-        index = self.stage if local_index is None else local_index
-        return devices.pick(self.spec.resources.device_of(self.stage), local_index=index)
+    @property
+    def device_kind(self) -> Literal["cpu", "cuda"]:
+        """The kind of device that the stage computes on."""
+        return self.spec.resources.device_of(self.stage)
 
     @property
     def pipelined(self) -> bool:
@@ -122,7 +122,7 @@ class Assignment:
         }
 
 
-def start_from(run_dir: Path, manifest: dict[str, Any]) -> Start:
+def start_from(run_dir: Location, manifest: dict[str, Any]) -> Start:
     """The start a checkpoint's manifest describes."""
     return Start(
         step=manifest["step"],

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from safetensors.torch import save as save_safetensors
 from alray.errors import CheckpointError
 from alray.nn.component import Component
 from alray.nn.encoder import row_major
+from alray.storage.location import Location, publish
 from alray.store import ComponentFile
 
 
@@ -70,7 +70,7 @@ def _copied(value: Any) -> Any:
     return value
 
 
-def write_snapshot(snapshot: Snapshot, folder: Path) -> tuple[ComponentFile, ...]:
+def write_snapshot(snapshot: Snapshot, folder: Location) -> tuple[ComponentFile, ...]:
     """Write both files of a component. Each is written whole or not at all."""
     buffer = io.BytesIO()
     torch.save(snapshot.optimizers, buffer)
@@ -82,17 +82,15 @@ def write_snapshot(snapshot: Snapshot, folder: Path) -> tuple[ComponentFile, ...
     )
 
 
-def write_file(folder: Path, name: str, content: bytes) -> ComponentFile:
+def write_file(folder: Location, name: str, content: bytes) -> ComponentFile:
     """Write a file of a checkpoint whole or not at all."""
     folder.parent.mkdir(exist_ok=True)  # a run folder that was deleted is not made again
     folder.mkdir(exist_ok=True)
-    partial = folder / f"{name}.partial"
-    partial.write_bytes(content)
-    partial.replace(folder / name)
+    publish(folder / name, content)
     return ComponentFile(name, hashlib.sha256(content).hexdigest(), len(content))
 
 
-def read_checked(folder: Path, file: str, sha256: str) -> bytes:
+def read_checked(folder: Location, file: str, sha256: str) -> bytes:
     """The bytes of a checkpoint's file. Raises CheckpointError where it is missing or was changed."""
     path = folder / file
     if not path.is_file():
@@ -111,7 +109,7 @@ def read_checked(folder: Path, file: str, sha256: str) -> bytes:
     return content
 
 
-def load_component(component: Component, folder: Path, hashes: dict[str, str], *, optimizer: bool = True) -> None:
+def load_component(component: Component, folder: Location, hashes: dict[str, str], *, optimizer: bool = True) -> None:
     """Load the weights of a component, and its optimizer state, from a checkpoint whose manifest has these hashes."""
     name = weights_file(component.index)
     weights = load_safetensors(read_checked(folder, name, _hash(hashes, folder, name)))
@@ -131,7 +129,7 @@ def load_component(component: Component, folder: Path, hashes: dict[str, str], *
     load_optimizers(component, states, folder / name)
 
 
-def load_optimizers(component: Component, states: dict[str, Any], file: Path) -> None:
+def load_optimizers(component: Component, states: dict[str, Any], file: Location) -> None:
     """Give a component's optimizers the states that `file` has of them. Raises CheckpointError if they do not fit."""
     for key, part in component.optimizers().items():
         try:
@@ -144,7 +142,7 @@ def load_optimizers(component: Component, states: dict[str, Any], file: Path) ->
             ) from error
 
 
-def _hash(hashes: dict[str, str], folder: Path, name: str) -> str:
+def _hash(hashes: dict[str, str], folder: Location, name: str) -> str:
     if name not in hashes:
         raise CheckpointError(
             f"the checkpoint has no file {name}",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 from alray.errors import CheckpointError
 from alray.nn.component import Component
@@ -14,6 +13,7 @@ from alray.stage.checkpoint import Snapshot, take_snapshot, write_snapshot
 from alray.stage.replica_state import ReplicaState, take_replica_state, write_replica_state
 from alray.stage.replication import MeanWeights, Replication, holding
 from alray.stage.telemetry import CheckpointPart
+from alray.storage.location import Location
 from alray.store import ComponentFile, step_folder
 from alray.system_errors import ran_out
 
@@ -27,7 +27,7 @@ class CheckpointWriter:
 
     def __init__(
         self,
-        checkpoints: Path,
+        checkpoints: Location,
         emit: Callable[[CheckpointPart], None],
         replication: Replication,
     ) -> None:

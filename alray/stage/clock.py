@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from alray.records import Span, StageRecord
+from alray.stage.gpu_times import GpuTimes, Measured
 
 WARM_UP_STEPS = 10
 """Mini-batches after a start that no figure counts: the pipeline fills, and libraries choose their kernels."""
@@ -21,6 +22,9 @@ _TRACED_AGAIN = 8  # mini-batches traced at every doubling after that
 COMPUTE = frozenset("FLBU")
 """Kinds of measurements in which a stage computes and never lets another stage of the same process run."""
 
+
+_ON_DEVICE = COMPUTE | frozenset("ED")
+"""Kinds of measurements that a GPU does, where there is one."""
 
 _KINDS = ("data", "F", "B", "U", "send_wait", "receive_wait")  # what time is added up by
 _COUNTED_AS = {"L": "B"}  # records count L and B together; everything else that is not in `_KINDS` is waiting
@@ -67,15 +71,22 @@ class AmongReplicas:
 class Clock:
     """Adds up what a stage measures. Times are from `time.perf_counter`, which all processes of a host share."""
 
-    def __init__(self, *, started_wall_s: float, start_step: int, profiled: Sequence[range] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        started_wall_s: float,
+        start_step: int,
+        profiled: Sequence[range] = (),
+        gpu: GpuTimes | None = None,
+    ) -> None:
         """started_wall_s: when the run started, as `time.time()`; recorded times count from there.
 
         start_step: mini-batches completed before; profiled: mini-batches that a profiler slows down, so that no figure
-        counts them.
+        counts them; gpu: the times of the GPU that computes, None for a CPU.
         """
         self._zero = time.perf_counter() - (time.time() - started_wall_s)
         self._began = time.perf_counter()
-        self._start_step, self._profiled = start_step, profiled
+        self._start_step, self._profiled, self._gpu = start_step, profiled, gpu
         self._window = _Window()
         self._window_began = self._last_step = time.perf_counter()
         self._pause_in_step = 0.0
@@ -102,16 +113,30 @@ class Clock:
     def _begin(self, kind: str) -> float:
         self.activity = kind if len(kind) > 1 else "compute"
         self.activity_since = began = time.perf_counter()
+        if self._gpu is not None:
+            self._gpu.begin(computes=kind in _ON_DEVICE)
         return began
 
     def _end(self, kind: str, text: str, step: int, began: float) -> None:
         ended = time.perf_counter()
         self.progress += 1
-        self._measured_s += ended - began
-        self._add(kind, ended - began)
         self.activity, self.activity_since = self._between or "between", ended
+        if self._gpu is None:
+            self._count(kind, text, step, self._in_pause, began, ended)
+        else:
+            self._gpu.end(Measured(kind, text, step, self._in_pause), began, ended)
+
+    def _count(self, kind: str, text: str, step: int, in_pause: bool, began: float, ended: float) -> None:
+        self._measured_s += ended - began
+        self._add(kind, ended - began, in_pause)
         if self.traced(step) and (ended - began > 2e-5 or kind in COMPUTE):
             self._window.spans.append((text, began, ended))
+
+    def _count_passed(self, *, wait: bool) -> None:
+        """Count what the GPU has done; wait: until it has done everything."""
+        if self._gpu is not None:
+            for what, began, ended in self._gpu.passed(wait=wait):
+                self._count(what.kind, what.text, what.step, what.in_pause, began, ended)
 
     @contextmanager
     def between(self, kind: str) -> Iterator[None]:
@@ -119,14 +144,16 @@ class Clock:
 
         That is the time that a schedule of another library waits between its computations.
         """
+        self._count_passed(wait=False)
         began, measured_s = time.perf_counter(), self._measured_s
         self.activity, self.activity_since, self._between = kind, began, kind
         yield
         self._between = None
-        self._add(kind, time.perf_counter() - began - (self._measured_s - measured_s))
+        self._count_passed(wait=True)
+        self._add(kind, time.perf_counter() - began - (self._measured_s - measured_s), self._in_pause)
 
-    def _add(self, kind: str, seconds: float) -> None:
-        if not self._in_pause:
+    def _add(self, kind: str, seconds: float, in_pause: bool) -> None:
+        if not in_pause:
             added = self._window.seconds
             counted = _COUNTED_AS.get(kind, kind)
             added[counted if counted in added else "receive_wait"] += seconds
@@ -153,6 +180,7 @@ class Clock:
     @property
     def by_samples_s(self) -> float:
         """Seconds spent so far on work that grows with the samples of a mini-batch: data, F, L and B."""
+        self._count_passed(wait=False)
         return self._by_samples_before_s + self._window.by_samples_s
 
     @property
@@ -198,6 +226,7 @@ class Clock:
         among_replicas: AmongReplicas | None = None,
     ) -> StageRecord:
         """The record of the mini-batches since the last one."""
+        self._count_passed(wait=True)
         ended = time.perf_counter()
         self._by_samples_before_s = self.by_samples_s
         window, self._window = self._window, _Window()

@@ -57,6 +57,7 @@ class Cuts:
             samples=lambda step: assignment.position(step)["samples"],
             control=control,
             standing=assignment.start.standing,
+            stop_after=assignment.stop_after,
         )
         self._writer = CheckpointWriter(assignment.checkpoints, emit, replication)
 

@@ -66,11 +66,14 @@ class Leader:
         samples: Samples,
         control: Control,
         standing: Standing | None = None,
+        stop_after: int | None = None,
     ) -> None:
-        """run: the spec's `run` section. standing: of the evaluations before this start."""
+        """run: the spec's `run` section. standing: of the evaluations before this start. stop_after: as in
+        `Assignment`."""
         self.total_steps = total_steps
         self.standing = standing or Standing()
         self._control = control
+        self._stop_after = stop_after
         self._evaluate = Timer(run.evaluate_every, steps_per_epoch=steps_per_epoch, samples=samples)
         every = run.checkpoint.every if run.checkpoint else None
         self._checkpoint = Timer(every, steps_per_epoch=steps_per_epoch, samples=samples)
@@ -94,7 +97,7 @@ class Leader:
             flags |= CutFlag.CHECKPOINT
         if self.over(step):
             flags |= _END
-        elif self._control.stop_requested:
+        elif self._control.stop_requested or step == self._stop_after:
             flags |= CutFlag.CHECKPOINT | CutFlag.STOP
         return flags
 

@@ -6,7 +6,7 @@ stages in turns, and a process of its own runs its loop to the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 
 from alray.channel.edge import Waiting
@@ -38,18 +38,19 @@ class StageLoop:
         clock: Clock,
         replication: Replication,
         emit: Callable[[Telemetry], None],
-        inputs: Callable[[Batch], Tensors],
+        feed: Callable[[Iterable[Batch]], Iterator[tuple[Batch, Tensors]]],
+        pinned: bool,
         open_data: Callable[[], Data],
         peak_memory_bytes: Callable[[], int | None],
         profiler: Profiler | None = None,
     ) -> None:
-        """emit: takes what the driver is to hear; inputs: a mini-batch as the first component takes it; open_data: of
-        stage 0; peak_memory_bytes: of this stage so far, None where it is not measured; profiler: None where no
-        mini-batch is traced.
+        """emit: takes what the driver is to hear; open_data, feed: of stage 0, see `alray.stage.feed`; pinned: whether
+        its mini-batches lie in pinned memory; peak_memory_bytes: of this stage so far, None where it is not measured;
+        profiler: None where no mini-batch is traced.
         """
         self._assignment, self._stage, self._ports = assignment, stage, ports
         self._cuts, self._replication, self._profiler = cuts, replication, profiler
-        self._emit, self._inputs, self._open_data = emit, inputs, open_data
+        self._emit, self._feed, self._pinned, self._open_data = emit, feed, pinned, open_data
         self._peak_memory_bytes = peak_memory_bytes
         self._epoch_began_s = 0.0  # `clock.by_samples_s` at the beginning of the epoch
         self.clock = clock
@@ -81,13 +82,13 @@ class StageLoop:
                 workers=self._assignment.spec.data.workers,
                 shares=self._replication.shares,
                 replica=self._replication.replica,
+                pinned=self._pinned,
             )
             with batches:
+                fed = self._feed(batches)
                 while not stopped and self.step < end:
                     with self.clock.measure("data", f"data {self.step}", self.step + 1):
-                        batch = next(batches)
-                        tensors = self._inputs(batch)
-                        tensors["labels"] = batch.labels.to(tensors["s"].device)
+                        batch, tensors = next(fed)
                     decided = self._cuts.decided(batch.step + 1)
                     yield from self._train(batch.step + 1, tensors, None)
                     stopped = yield from self._cut(decided, data)
@@ -171,4 +172,6 @@ class StageLoop:
         )
         if self._assignment.stage < self._assignment.plan.stages - 1:
             record.step_times_s = []  # a mini-batch is completed on the last stage
+        if self._ports.from_below is not None and not self._assignment.pipelined:
+            record.queued_messages = self._ports.from_below.waiting()
         self._emit(record)

@@ -28,8 +28,8 @@ class Ports:
     to_first: Sender | None = None
     from_last: Receiver | None = None
     wires: dict[int, Wire] = field(default_factory=dict)
-    """Edges for messages that torch's pipelines order, by the number of the other stage. Where there are none, these
-    messages go over the process group."""
+    """Edges for messages that torch's pipelines order, by the number of the other stage. To a stage that is not among
+    them, these messages go over the process group."""
 
     @property
     def senders(self) -> tuple[Sender, ...]:

@@ -20,6 +20,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from alray.nn.component import Component, ProfiledPart
 from alray.records import replace_file
 from alray.stage.clock import COMPUTE, Clock
+from alray.storage.location import Location
 
 _QUIET = "5"  # Kineto otherwise tells of its own progress, and that a machine without a GPU has none
 
@@ -31,7 +32,7 @@ class Profiler:
     stage that begins a range of mini-batches to the last one that ends it.
     """
 
-    def __init__(self, ranges: Sequence[range], trace: Path, *, stages: int, device: torch.device) -> None:
+    def __init__(self, ranges: Sequence[range], trace: Location, *, stages: int, device: torch.device) -> None:
         """ranges: of mini-batches, from 1, not touching each other; trace: the file to add to; stages: number of stages
         in this process."""
         self._ranges, self._trace, self._stages = ranges, trace, stages
@@ -89,7 +90,9 @@ def prepare_recording() -> None:
 
 
 @contextmanager
-def profiling(ranges: Sequence[range], trace: Path, *, stages: int, device: torch.device) -> Iterator[Profiler | None]:
+def profiling(
+    ranges: Sequence[range], trace: Location, *, stages: int, device: torch.device
+) -> Iterator[Profiler | None]:
     """A profiler for a run of this process, None if no mini-batch was chosen. On leaving, the trace is complete."""
     if not ranges:
         yield None

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ import torch
 from alray.nn.component import Component
 from alray.stage.checkpoint import Snapshot, load_optimizers, read_checked, write_file
 from alray.stage.replication import Replication
+from alray.storage.location import Location
 from alray.store import ComponentFile
 
 ReplicaState = dict[str, Any]
@@ -44,7 +44,7 @@ def take_replica_state(own: Snapshot, replication: Replication, *, apart: bool) 
 
 
 def write_replica_state(
-    index: int, state: ReplicaState, replication: Replication, folder: Path
+    index: int, state: ReplicaState, replication: Replication, folder: Location
 ) -> tuple[ComponentFile, ...]:
     """Write what this replica alone keeps of component `index`, if there is anything."""
     if not state:
@@ -54,7 +54,9 @@ def write_replica_state(
     return (write_file(folder, _file(index, replication.replica, replication.count), buffer.getvalue()),)
 
 
-def load_replica_state(component: Component, replication: Replication, folder: Path, hashes: Mapping[str, str]) -> None:
+def load_replica_state(
+    component: Component, replication: Replication, folder: Location, hashes: Mapping[str, str]
+) -> None:
     """Give a component, loaded from the files that all replicas share, what this replica alone keeps of it.
 
     In a checkpoint of another number of replicas there is nothing of this replica's own. Compressions begin anew, and
@@ -80,7 +82,7 @@ def load_replica_state(component: Component, replication: Replication, folder: P
                 optimizer.accumulation.add(waiting[name]["gradients"])
 
 
-def _take(component: Component, replication: Replication, state: ReplicaState, file: Path) -> None:
+def _take(component: Component, replication: Replication, state: ReplicaState, file: Location) -> None:
     if "compression" in state:
         replication.load_state_dict(component.index, state["compression"])
     if replication.averages_weights and "weights" in state:
@@ -94,7 +96,7 @@ def _take(component: Component, replication: Replication, state: ReplicaState, f
         component.optimizers()[name].accumulation.load_state_dict(waiting)
 
 
-def _read(file: str, folder: Path, hashes: Mapping[str, str]) -> ReplicaState:
+def _read(file: str, folder: Location, hashes: Mapping[str, str]) -> ReplicaState:
     content = read_checked(folder, file, hashes[file])
     state: ReplicaState = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
     return state

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from pathlib import Path
+
+from alray.storage.location import Location
 
 
-def weights_sha256(folder: Path, num_components: int) -> str:
+def weights_sha256(folder: Location, num_components: int) -> str:
     """SHA-256 over every parameter and buffer of a checkpoint: components in order, names in the order of `weights()`.
 
     For each tensor, its name (`f.0.weight`) and then its little-endian bytes. Read from the files without torch.

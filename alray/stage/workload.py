@@ -76,7 +76,6 @@ class Workload:
         spec takes from files are not read. known: what is known already of the encoders, for samples of this shape; ():
         nothing. Raises DataError or SpecError.
         """
-        devices.pick(spec.resources.resolved_device)
         data = open_training_data(spec, code)
         facts = DataFacts.of(data)
         network = network_of(spec, facts, code, trained=trained, encoders=known(facts.sample))
@@ -84,8 +83,8 @@ class Workload:
 
     @cached_property
     def device(self) -> torch.device:
-        """The device of this process."""
-        return devices.pick(self.spec.resources.resolved_device)
+        """The device of this process: of the kind that the stages compute on, if this process has one, else a CPU."""
+        return devices.at_hand(self.spec.resources.resolved_device)
 
     @property
     def total_steps(self) -> int:

@@ -22,7 +22,7 @@ from alray.spec.study.trials import Trial
 from alray.study.records import TrialRecord, read_trial
 
 STUDY, TRIALS, SUMMARY = "study.yaml", "trials.json", "study.json"
-REPORT, MARKDOWN, FIGURES, TABLES = "report.html", "report.md", "figures", "tables"
+REPORT, MARKDOWN = "report.html", "report.md"
 _ENDED = "trial.json"
 
 

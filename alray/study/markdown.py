@@ -25,9 +25,8 @@ def markdown_of(results: Results, summary: StudySummary, table: Table, exhibits:
         "## Points",
         table.markdown.rstrip(),
     ]
-    made_with = _made_with(results)
-    if made_with is not None:
-        parts += ["## Made with", made_with]
+    if (with_what := made_with(results)) is not None:
+        parts += ["## Made with", with_what]
     return "\n\n".join(parts) + "\n"
 
 
@@ -39,7 +38,7 @@ def _shown(exhibit: Exhibit) -> list[str]:
     return [part for part in parts if part]
 
 
-def _made_with(results: Results) -> str | None:
+def made_with(results: Results) -> str | None:
     """The code, the libraries and the machine of the first trial that ran; None if none did."""
     for record in results.records:
         file = results.trial_dir(record.number) / "environment.json"

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from alray import __version__
 from alray.records import replace_file, write_json
-from alray.report.figure import THEME, Exhibit, library, write_figure, write_table
-from alray.report.html import render
+from alray.report.figure import TABLES, Exhibit, write_exhibits, write_table
+from alray.report.html import render_page
 from alray.report.table import Table
 from alray.spec.study.loading import dump_study
-from alray.study.folder import FIGURES, MARKDOWN, REPORT, SUMMARY, TABLES, StudyFolder
-from alray.study.markdown import markdown_of
+from alray.study.figures import exhibits_of, warnings_of
+from alray.study.folder import MARKDOWN, REPORT, SUMMARY, StudyFolder
+from alray.study.markdown import made_with, markdown_of
 from alray.study.records import StudySummary
 from alray.study.results import Results
 from alray.study.table import csv_of, table_of, trials_table
@@ -31,13 +30,13 @@ class StudyReport:
 
 def write_report(folder: StudyFolder) -> StudyReport:
     """Write the report of a study again and return it. The study may still be going on."""
-    from alray.study.figures import exhibits_of, warnings_of  # loads Altair
-
     results = Results(folder.study, folder.records(), folder.trial_dir)
     table = table_of(results.rows, target=results.study.target is not None)
     exhibits = exhibits_of(results)
     summary = _summary(folder, results, exhibits, warnings_of(results))
-    _write_files(folder.path, results, table, exhibits)
+    write_exhibits(exhibits, folder.path)
+    write_table("points", table, folder.path / TABLES, csv=csv_of(results.rows))
+    write_table("trials", trials_table(results.records), folder.path / TABLES)
     write_json(folder.path / SUMMARY, summary.model_dump(mode="json"))
     replace_file(folder.path / REPORT, _page(results, summary, table, exhibits))
     replace_file(folder.path / MARKDOWN, markdown_of(results, summary, table, exhibits))
@@ -64,32 +63,19 @@ def _summary(
     )
 
 
-def _write_files(path: Path, results: Results, table: Table, exhibits: Sequence[Exhibit]) -> None:
-    """Write the figures and tables anew: those of an earlier report may have other names."""
-    for name in (FIGURES, TABLES):
-        shutil.rmtree(path / name, ignore_errors=True)
-        (path / name).mkdir()
-    for exhibit in exhibits:
-        for figure in exhibit.figures:
-            write_figure(figure, path / FIGURES)
-        for name, each in exhibit.tables.items():
-            write_table(name, each, path / TABLES)
-    write_table("points", table, path / TABLES, csv=csv_of(results.rows))
-    write_table("trials", trials_table(results.records), path / TABLES)
-
-
 def _page(results: Results, summary: StudySummary, table: Table, exhibits: Sequence[Exhibit]) -> str:
-    return render(
+    return render_page(
         "study.html",
+        exhibits,
         title=f"{results.study.study} · alray",
         version=__version__,
         study=results.study,
         spec=dump_study(results.study),
+        made_with=made_with(results),
         summary=summary,
         table=table,
-        exhibits=exhibits,
-        library=library() if exhibits else None,
-        theme=THEME,
         trials=trials_table(results.records),
-        without_figures=[record for record in results.records if record.status not in ("finished", "reached")],
+        without_figures=trials_table(
+            [record for record in results.records if record.status not in ("finished", "reached")]
+        ),
     )

@@ -11,6 +11,7 @@ from typing import Any
 from alray.errors import PlanError
 from alray.graph.cluster import connect, has_room
 from alray.run.engines import stage_bundles
+from alray.spec.loading import Source
 from alray.spec.models import Spec
 from alray.spec.study.loading import LoadedStudy, load_study
 from alray.spec.study.section import Asha
@@ -49,9 +50,9 @@ class Watcher:
     progress: Callable[[Progress], None]
 
 
-def run_study(spec_file: Path, overrides: list[str], options: StudyOptions, watcher: Watcher) -> StudyReport:
+def run_study(source: Source, overrides: list[str], options: StudyOptions, watcher: Watcher) -> StudyReport:
     """Run a study from its beginning, in a new study folder."""
-    loaded = load_study(spec_file, overrides)
+    loaded = load_study(source, overrides)
     for line in loaded.notes:
         watcher.note(line)
     return _run(loaded, None, options, watcher)

@@ -56,6 +56,14 @@ class Job:
     def ended(self) -> bool:
         return self.status in _ENDED
 
+    def require_result(self) -> str:
+        """The run folder or study folder. Raises RequestError if alray did not submit this job."""
+        if "result" not in self.metadata:
+            raise RequestError(
+                f"`{self.id}` is no job of `alray submit`", key="ID", mend="`alray jobs status` lists them"
+            )
+        return self.metadata["result"]
+
 
 class Dashboard:
     """The dashboard at one address. `open` checks that it is there and takes the token."""

@@ -17,7 +17,6 @@ from typing import Any
 from alray.errors import RequestError, RunError
 from alray.submit.dashboard import Dashboard, Job
 from alray.submit.follow import wait_until_ended
-from alray.submit.places import RESULT
 
 _BEGIN_S = 120.0
 _END_S = 20.0
@@ -61,12 +60,10 @@ def fetch(dashboard: Dashboard, job: Job, target: Path, doing: Callable[[str], N
 @contextmanager
 def _offer(dashboard: Dashboard, job: Job, doing: Callable[[str], None]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Run the job that offers the folder on the node where it lies, until the block ends."""
-    if "folder" not in job.metadata:
-        raise RequestError(f"`{job.id}` is no job of `alray submit`", key="ID", mend="`alray jobs status` lists them")
+    folder = job.require_result()
     if job.node is None:
         raise RequestError(f"the job `{job.id}` has not begun", key="ID", mend="fetch its folder later")
     name = f"alray-fetch-{secrets.token_hex(6)}"
-    folder = f"{job.metadata['folder']}/{RESULT}"
     doing("packing the folder on the cluster")
     command = shlex.join(["python", "-m", "alray.submit.offer", name, folder])
     dashboard.submit(name, command, {"alray": "fetch", "of": job.id}, runtime_env={}, node=job.node)

@@ -1,7 +1,8 @@
 """A small job that offers a folder for download: `python -m alray.submit.offer NAME FOLDER`.
 
 It packs the folder into one file beside the logs of its node, for Ray's dashboard serves what lies there, and deletes
-the file when it is asked to stop. So no storage has to be shared with the cluster.
+the file when it is asked to stop. So no storage has to be shared with the cluster. A folder on object storage is copied
+to the node first.
 """
 
 from __future__ import annotations
@@ -14,6 +15,11 @@ import tarfile
 import time
 from pathlib import Path
 from typing import IO, Any
+
+from alray.errors import AlrayError
+from alray.storage.appended import on_a_disk
+from alray.storage.location import Location, location_of
+from alray.submit.places import on_this_node
 
 _OFFERED_S = 3600.0
 
@@ -36,22 +42,25 @@ class _Summed:
         return self._sum.hexdigest()
 
 
-def main(name: str, folder: Path) -> int:
+def main(name: str, folder: Location) -> int:
     """Pack the folder, print where it lies, and keep it until the job is stopped, for an hour at most."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-    if not folder.is_dir():
-        _say(missing=str(folder))
-        return 1
     # Ray leads standard output to a file in the folder of the logs.
     archive = Path("/proc/self/fd/1").readlink().with_name(f"{name}.tar")
     try:
-        with archive.open("wb") as file:
+        if not folder.is_dir():
+            _say(missing=str(folder))
+            return 1
+        with archive.open("wb") as file, on_a_disk(folder) as here:
             summed = _Summed(file)
-            _pack(folder, summed)
+            _pack(here, summed)
         _say(file=archive.name, bytes=summed.bytes, sha256=summed.sha256)
         time.sleep(_OFFERED_S)
     except OSError as error:
         _say(failed=f"{error.strerror}: {error.filename}")
+        return 1
+    except AlrayError as error:
+        _say(failed=str(error))
         return 1
     finally:
         archive.unlink(missing_ok=True)
@@ -73,4 +82,4 @@ def _say(**content: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Path(sys.argv[2]).expanduser()))
+    sys.exit(main(sys.argv[1], location_of(on_this_node(sys.argv[2]))))

@@ -75,7 +75,7 @@ def package(spec_file: Path, overrides: Sequence[str], include: Sequence[Path], 
         specs = [load_spec(spec_file, overrides)]
         command, name, files, base = "run", specs[0].spec.name, {file}, file
     for loaded in specs:
-        files |= set(_named(loaded, base.parent, allow_code=allow_code))
+        files |= {*loaded.bases, *_named(loaded, base.parent, allow_code=allow_code)}
     for path in include:
         if not path.exists():
             raise RequestError("there is no such file or folder", file=str(path), key="--include", mend="correct it")

@@ -1,4 +1,8 @@
-"""The folder of a job on the cluster."""
+"""Where a job keeps its things on the cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
 
 FOLDER = "~/alray-jobs"
 """Where the folders of jobs are made if nothing else is asked for."""
@@ -8,3 +12,17 @@ PACKAGE = "package"
 
 RESULT = "result"
 """In the folder of a job: the run folder or study folder."""
+
+
+def is_place(text: str) -> bool:
+    """Whether this names a folder that is the same from everywhere on a node: an absolute path or a URL."""
+    return text.startswith(("/", "~")) or is_url(text)
+
+
+def is_url(text: str) -> bool:
+    return "://" in text
+
+
+def on_this_node(place: str) -> str:
+    """The place, with this node's home folder for `~`."""
+    return str(Path(place).expanduser()) if place.startswith("~") else place

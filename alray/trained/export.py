@@ -18,6 +18,7 @@ from torch.export import Dim, ExportedProgram
 
 from alray.errors import RequestError
 from alray.nn.component import trainable
+from alray.nn.precision import restore
 from alray.nn.route import Route
 from alray.trained.network import TrainedNetwork
 from alray.trained.route_header import HEADER, RouteHeader, header_of
@@ -57,6 +58,7 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file:
     depth = network.require_depth(depth)
     header = header_of(network, depth)
     route = copy.deepcopy(network.route(depth)).to("cpu", torch.float32)
+    restore(route)
     write: dict[Format, Callable[[Route, RouteHeader, Path], None]] = {
         "safetensors": _write_safetensors,
         "torch_export": _write_torch_export,

@@ -19,6 +19,7 @@ from alray.stage.checkpoint import load_component
 from alray.stage.evaluation import Evaluator
 from alray.stage.stages.stage import Stage
 from alray.stage.workload import Workload
+from alray.storage.location import Location, local_copy
 from alray.store import require_run_dir
 from alray.trained.prediction import ClassPrediction, document, prediction_of
 from alray.trained.weights import LAST, Asked, find_weights
@@ -28,16 +29,17 @@ from alray.user_code import UserCode
 class TrainedNetwork:
     """All components of one checkpoint of a run on one device, in evaluation mode."""
 
-    def __init__(self, run_dir: Path, *, allow_code: bool, asked: Asked = LAST) -> None:
+    def __init__(self, run_dir: Location, *, allow_code: bool, asked: Asked = LAST) -> None:
         """Raises CheckpointError if the folder holds no complete checkpoint, or a damaged one, and RequestError if it
         holds none as asked."""
         run_dir = require_run_dir(run_dir)
         spec = load_spec(run_dir / "spec.yaml").spec
         manifest, self.weights = find_weights(run_dir, asked)
-        self.workload = Workload.open(spec, UserCode(run_dir / "code", allow_elsewhere=allow_code), trained=True)
+        code = UserCode(local_copy(run_dir / "code"), allow_elsewhere=allow_code)
+        self.workload = Workload.open(spec, code, trained=True)
         self.step = self.weights.step
         self.device = self.workload.device
-        devices.settle(spec.resources.threads, spec.run.deterministic)
+        devices.settle(spec.resources.threads, spec.run.deterministic, self.device)
         start = start_from(run_dir, manifest)
         assert start.folder is not None
         self.components = [

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from alray.errors import RequestError
 from alray.records import DepthAccuracy
+from alray.storage.location import Location
 from alray.trained.export import ENDINGS, Exported, Format, export_route
 from alray.trained.exported import ExportedRoute
 from alray.trained.network import TrainedNetwork
@@ -25,7 +26,7 @@ class Evaluated:
 
 
 def evaluate_run(
-    run_dir: Path,
+    run_dir: Location,
     *,
     depth: int | None,
     allow_code: bool,
@@ -40,13 +41,13 @@ def evaluate_run(
 
 
 def predict_run(
-    run: Path, inputs: list[str], *, depth: int | None, allow_code: bool, asked: Asked = LAST
+    run: Location, inputs: list[str], *, depth: int | None, allow_code: bool, asked: Asked = LAST
 ) -> tuple[list[ClassPrediction], Weights]:
     """Classify each input (see `TrainedNetwork.predict`) by the route of this depth (None: the deepest).
 
     run: a run folder, or the safetensors file of an exported route, which has one set of weights.
     """
-    if run.is_file():
+    if isinstance(run, Path) and run.is_file():
         if asked != LAST:
             raise RequestError(
                 "this file holds the weights it was exported with",
@@ -60,7 +61,7 @@ def predict_run(
 
 
 def export_run(
-    run_dir: Path, *, kind: Format, depth: int | None, output: Path | None, allow_code: bool, asked: Asked = LAST
+    run_dir: Location, *, kind: Format, depth: int | None, output: Path | None, allow_code: bool, asked: Asked = LAST
 ) -> tuple[Exported, Weights]:
     """Write the inference route of this depth (None: the deepest) to a file.
 
@@ -68,5 +69,12 @@ def export_run(
     """
     network = TrainedNetwork(run_dir, allow_code=allow_code, asked=asked)
     depth = network.require_depth(depth)
-    file = output or run_dir / "export" / f"route-{depth}{ENDINGS[kind]}"
-    return export_route(network, depth, kind, file), network.weights
+    if output is None:
+        if not isinstance(run_dir, Path):
+            raise RequestError(
+                "a route is written on a disk, and this run is on object storage",
+                key="--output",
+                mend="name the file to write, by --output",
+            )
+        output = run_dir / "export" / f"route-{depth}{ENDINGS[kind]}"
+    return export_route(network, depth, kind, output), network.weights

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from alray.errors import CheckpointError, RequestError
+from alray.storage.location import Location
 from alray.store import manifests, standing_of
 
 
@@ -38,7 +38,7 @@ class Weights:
         return f"weights after {self.step:,} mini-batches ({found[self.which]})"
 
 
-def find_weights(run_dir: Path, asked: Asked) -> tuple[dict[str, Any], Weights]:
+def find_weights(run_dir: Location, asked: Asked) -> tuple[dict[str, Any], Weights]:
     """The manifest of the checkpoint that holds the weights.
 
     Raises CheckpointError if the run has no complete checkpoint, and RequestError if it has none as asked.

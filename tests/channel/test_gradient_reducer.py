@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from alray.channel.all_reduce.algorithm import AllReduce
 from alray.channel.all_reduce.registry import ALL_REDUCES
 from alray.channel.compression.layout import Layout
 from alray.channel.compression.registry import make_compression
@@ -38,6 +40,37 @@ def reducer(
     over = ALL_REDUCES[name](group, timeout_s=20.0)
     compression = make_compression(kind, layout)
     return GradientReducer(layout, over=over, compression=compression, thread=thread, may_lack=may_lack)
+
+
+class Doubled(AllReduce):
+    """Adds what it was given to itself, and keeps the device that this was on."""
+
+    name = "doubled"
+
+    def __init__(self, group: Any) -> None:
+        super().__init__(group, timeout_s=20.0)
+        self.size = 2
+        self.summed_on = ""
+
+    def _sum(self, tensor: torch.Tensor) -> None:
+        self.summed_on = tensor.device.type
+        tensor.add_(tensor)
+
+    def _gather(self, rows: torch.Tensor) -> None:
+        raise AssertionError("nothing is gathered")
+
+
+def test_a_tensor_on_a_gpu_is_summed_in_host_memory(on_ranks):
+    """The tensor has no values, so no GPU is needed."""
+
+    def work(rank: int, group: Any) -> Doubled:
+        over = Doubled(group)
+        with FakeTensorMode():
+            over.sum(torch.empty(4, device="cuda"))
+        return over
+
+    (over,) = on_ranks(1, work)
+    assert over.summed_on == "cpu"
 
 
 @pytest.mark.parametrize("name", ALL_REDUCES)

@@ -57,7 +57,9 @@ def test_a_slot_that_autograd_holds_is_not_written_on(found):
 
 def test_a_sender_runs_ahead_by_what_may_wait_and_no_further(found):
     # in_flight 3: one message is worked on, three wait; then nothing goes until a slot comes back.
+    waiting = found["bound"][RECEIVED].pop("waiting")
     assert found["bound"][RECEIVED] == {"untouched": 4, "taken": 4, "released": 5, "in_order": True}
+    assert waiting[0] <= 4 and waiting[1:] == [4, 3, 4]
 
 
 def test_both_ways_at_once(found):
@@ -223,6 +225,34 @@ def test_a_message_in_two_parts_is_seen_before_it_is_complete(other) -> None:
         if not step % 3:
             assert receiver.stdout.readline() == f"{step} False s t\n"
         assert receiver.stdout.readline() == f"{step} False s={s.sum():g} t={t.sum():g}\n"
+
+
+def _done(waiting: Any) -> Any:
+    """Run an operation to its end: between processes it never yields."""
+    with pytest.raises(StopIteration) as ended:
+        next(waiting)
+    return ended.value.value
+
+
+def test_a_message_in_two_parts_waits_once_and_asking_takes_nothing() -> None:
+    sender = SharedMemorySender(edge="0->1", capacity_bytes=packed_bytes([64, 64]), in_flight=2, timeout_s=20.0)
+    receiver = SharedMemoryReceiver(edge="0->1", ring=sender.ring, device=torch.device("cpu"), timeout_s=20.0)
+    whole = {"s": torch.ones(16), "t": torch.zeros(16)}
+    assert receiver.waiting() == 0
+    assert not list(sender.begin(Message(MessageKind.TRAIN, 1, {"s": whole["s"]})))
+    assert receiver.waiting() == 1
+    assert not list(sender.send(Message(MessageKind.TRAIN, 1, whole)))
+    assert not list(sender.send(Message(MessageKind.TRAIN, 2, whole)))
+    assert receiver.waiting() == 2
+    for step in (1, 2):
+        message = _done(receiver.receive())
+        _done(receiver.complete(message))
+        assert (message.step, sorted(message.tensors)) == (step, ["s", "t"])
+        receiver.release(message)
+        assert receiver.waiting() == 2 - step
+    sender.close()
+    assert receiver.waiting() == 0
+    receiver.close()
 
 
 def test_a_second_part_that_does_not_fit_is_refused(other) -> None:

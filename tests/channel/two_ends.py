@@ -155,22 +155,27 @@ def bound_send(ends: Ends) -> None:
     done(sender.flush())
 
 
-def bound_receive(ends: Ends) -> dict[str, int]:
+def bound_receive(ends: Ends) -> dict[str, Any]:
     receiver = ends.receiver(3)
+    waiting = [receiver.waiting()]
     time.sleep(AHEAD_S)
     untouched = ends.told("sent")
+    waiting.append(receiver.waiting())
     message = done(receiver.receive())
     time.sleep(AHEAD_S)
     taken = ends.told("sent")
+    waiting.append(receiver.waiting())
     receiver.release(message)
     time.sleep(AHEAD_S)
     released = ends.told("sent")
+    waiting.append(receiver.waiting())
     steps = []
     for _ in range(11):
         message = done(receiver.receive())
         steps.append(message.step)
         receiver.release(message)
-    return {"untouched": untouched, "taken": taken, "released": released, "in_order": steps == list(range(1, 12))}
+    in_order = steps == list(range(1, 12))
+    return {"untouched": untouched, "taken": taken, "released": released, "in_order": in_order, "waiting": waiting}
 
 
 def both_ways_low(ends: Ends) -> list[int]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from alray.cli import checks
-from alray.cli.checks import CheckResult
+from alray.cli import checks, node_checks
+from alray.cli.check_result import CheckResult
+from alray.cli.cluster_checks import of_node
+from alray.graph.survey import NodeFacts
 
 
 class Disk(NamedTuple):
@@ -26,8 +30,9 @@ def test_this_machine_can_run_alray(alray: Callable[..., Any], spec: Path) -> No
     said = alray("doctor", "--json")
     assert (said.code, said.err, said.json["ok"]) == (0, "", True)
     states = {check["name"]: check["state"] for check in said.json["checks"]}
-    names = ("python", "torch", "ray", "torchvision", "processors", "memory", "shared memory", "gpus", "network")
-    assert list(states) == [*names, "run folder", "leftovers"]
+    names = ("python", "torch", "ray", "torchvision", "processors", "memory", "shared memory", "gpus", "nccl")
+    after = ("network", "ports", "clock", "run folder", "disk of Ray", "authentication", "leftovers")
+    assert list(states) == [*names, *after]
     assert states["network"] == "ok"
 
 
@@ -115,3 +120,49 @@ def test_processes_that_outlive_their_ray_are_named() -> None:
         agent.wait()
     assert f"{agent.pid} (ray::DashboardAgent)" in found.message
     assert found.mend is not None and str(agent.pid) in found.mend.partition("kill ")[2].split()
+
+
+def test_a_port_that_others_use_and_an_address_that_nobody_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_checks, "_RAYS_HEAD", "no such process")
+    with socket.create_server(("", 0)) as taken:
+        monkeypatch.setattr(node_checks, "_RAYS_PORTS", {taken.getsockname()[1]: "head"})
+        found = node_checks.ports()
+    assert found.state == "warning" and found.message.endswith("(head)")
+    assert found.mend == "to start a head here: ray start --head --port=N --dashboard-port=N"
+    monkeypatch.setattr(node_checks, "own_address", lambda: "192.0.2.1")
+    assert node_checks.ports().state == "fault"
+
+
+def test_a_clock_that_nothing_keeps_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    for state, told in ((5, "warning"), (0, "ok")):
+        monkeypatch.setattr(node_checks, "_adjtimex", lambda told=state: told)
+        assert node_checks.clock().state == told
+
+
+def test_a_token_that_is_missing_empty_or_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+    found = node_checks.authentication()
+    assert found.state == "fault" and f"{token} cannot be read: No such file" in found.message
+    token.touch(0o600)
+    assert node_checks.authentication().message == f"{token} is empty"
+    token.write_text("secret")
+    assert node_checks.authentication().state == "ok"
+    token.chmod(0o644)
+    assert (node_checks.authentication().state, node_checks.authentication().mend) == ("warning", f"chmod 600 {token}")
+
+
+def test_nodes_that_do_not_fit_together() -> None:
+    first = NodeFacts("a", {"python": "3.11.7", "torch": "2.15.0"}, 4.0, 0.0, 10**9, 10**10, 0.0)
+    assert of_node(first, first).message == "4 CPU; python 3.11.7, torch 2.15.0"
+    other = replace(first, host="b", versions={"python": "3.11.7", "torch": "2.14.0"})
+    found = of_node(other, first)
+    assert (found.state, found.message) == ("fault", "torch 2.14.0 instead of 2.15.0 as on a")
+    for change, message in (
+        ({"clock_s": -3.0}, "its clock is 3.0 s behind"),
+        ({"shared_memory_bytes": 64_000_000}, "64.0 MB of shared memory"),
+        ({"disk_bytes": 0}, "0 B left on the disk of Ray"),
+    ):
+        found = of_node(replace(first, host="b", **change), first)
+        assert (found.state, found.message) == ("warning", message)

@@ -46,7 +46,7 @@ def test_plan_imports_nothing_that_it_does_not_use(python: Callable[[str], Any],
     text = spec.read_text(encoding="utf-8")
     digits = "data: {source: digits, batch_size: 10}"
     spec.write_text("\n".join(digits if line.startswith("data:") else line for line in text.splitlines()))
-    unused = "ray|sklearn|tensorboardX|torchvision|torchtext|jinja2|torch.distributed.pipelining"
+    unused = "ray|sklearn|tensorboardX|torchvision|torchtext|jinja2|torch.distributed.pipelining|mlflow|wandb"
     assert imported(python, unused, "plan", spec.resolve()) == []
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from alray.cli.terminal import place_of
+from alray.cli.faults import place_of
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,7 @@ def test_the_environment_tells_when_where_and_on_what_code_it_ran(alray: Callabl
     clean = recorded("clean")
     assert clean["git"] == {"commit": git("rev-parse", "HEAD"), "dirty": False}
     assert abs(datetime.now().astimezone() - datetime.fromisoformat(clean["date"])) < timedelta(hours=1)
+    assert clean["given"]["run"] == {"steps": 1} and "seed" not in clean["given"]
     assert (clean["host"], clean["packages"]["torch"]) == (platform.node(), metadata.version("torch"))
     spec.write_text(spec.read_text() + "# a note\n")
     assert recorded("dirty")["git"]["dirty"] is True
@@ -196,6 +197,9 @@ def test_resume_goes_on_for_more_epochs(alray: Callable[..., Any], ended: Path, 
     assert said.code == 0
     assert (said.json["status"], said.json["steps"], said.json["partition"]) == ("finished", 27, [3])
     assert "going on from mini-batch 18" in said.err.splitlines()
+    given = json.loads((run_dir / "environment.json").read_text(encoding="utf-8"))["given"]
+    assert (given["run"], given["pipeline"]["stages"]) == ({"epochs": 3}, 1)
+    assert given["name"] == "tiny" and "resources" not in given, "of the defaults only what the resume changed"
 
 
 def test_resume_refuses_another_run(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
@@ -213,6 +217,7 @@ def test_report_is_made_again(alray: Callable[..., Any], ended: Path, tmp_path: 
     assert answer["report"] == str(run_dir / "report.html")
     assert [row["stage"] for row in answer["single_step"]["rows"]] == [0, 1, None]
     assert (run_dir / "report.html").is_file()
+    assert (run_dir / "figures/schedule.svg").is_file() and (run_dir / "tables/single_step.md").is_file()
     shown = [line.rstrip() for line in alray("report", run_dir).out.splitlines()]
     table, _, meanings = "\n".join(shown).partition("\n\n")
     assert [line for line in table.splitlines() if line.startswith("st")] == ["stage 0", "stage 1", "step"]

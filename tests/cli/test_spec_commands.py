@@ -9,6 +9,7 @@ from typing import Any
 from alray.records import json_schema
 from alray.spec.loading import load_spec
 from alray.spec.schema import schema_text
+from alray.spec.yaml_text import read_yaml
 
 
 def test_validate_says_what_a_spec_is(alray: Callable[..., Any], spec: Path) -> None:
@@ -117,6 +118,18 @@ def test_init_writes_a_spec_once(alray: Callable[..., Any], spec: Path) -> None:
     }
 
 
+def test_init_copies_any_committed_spec(alray: Callable[..., Any], spec: Path) -> None:
+    said = alray("init", "--from", "al/vgg_cifar10")
+    assert said.out == "vgg_cifar10.yaml: written; `alray run vgg_cifar10.yaml` runs it\n"
+    assert alray("validate", "vgg_cifar10.yaml").code == 0
+    said = alray("init", "--from", "studies/laptop/methods")
+    assert said.out == "methods.yaml: written; `alray study methods.yaml` runs it\n"
+    assert said.err == "vgg_digits.yaml: written; the study begins with it\n"
+    Path("methods.yaml").unlink()
+    again = alray("init", "--from", "studies/laptop/methods")
+    assert (again.code, again.err.split(":")[0], Path("methods.yaml").exists()) == (2, "vgg_digits.yaml", False)
+
+
 def test_init_writes_the_schema_that_the_spec_names(alray: Callable[..., Any], spec: Path) -> None:
     Path("a b").mkdir()
     assert alray("init", "a b/mine.yaml").code == 0
@@ -143,3 +156,25 @@ def test_validate_knows_studies(alray: Callable[..., Any], spec: Path) -> None:
     assert said["specs"][0] == {"file": "study.yaml", "study": "a", "points": 3, "trials": 6}
     Path("study.yaml").write_text("study: a\nbase: x.yaml\naxes: {pipeline.stages: [1, 4]}\n")
     assert alray("validate", "study.yaml").err.startswith("study.yaml:3: axes.pipeline.stages[1]: 4 stages, but ")
+
+
+def test_validate_shows_a_spec_on_top_of_its_base(alray: Callable[..., Any], spec: Path) -> None:
+    Path("above.yaml").write_text("base: x.yaml\noptimizer: {lr: 0.25}\n", encoding="utf-8")
+    said = alray("validate", "above.yaml", "--show", "run.steps=7")
+    assert (said.code, said.err) == (0, "run.epochs of the file is set aside: run.steps says how long to train\n")
+    assert said.out.startswith("# above.yaml, on top of x.yaml\nversion: 1\nname: tiny\n")
+    Path("shown.yaml").write_text(said.out, encoding="utf-8")
+    assert load_spec("shown.yaml").spec == load_spec("above.yaml", ["run.steps=7"]).spec
+    shown = alray("validate", "above.yaml", "x.yaml", "--show", "--json", "seed=3").json["specs"]
+    assert [read_yaml(each["text"], "")[0]["optimizer"]["lr"] for each in shown] == [0.25, 0.001]
+    assert all("\nseed: 3\n" in each["text"] for each in shown)
+    assert alray("validate", "above.yaml", "optimizer.lrr=1").err.startswith("command line: optimizer.lrr: ")
+    assert alray("validate", "seed=3").code == 2
+
+
+def test_a_problem_found_later_is_placed_in_the_base(alray: Callable[..., Any], spec: Path) -> None:
+    Path("above.yaml").write_text("base: x.yaml\nresources: {memory_bytes: 1}\n", encoding="utf-8")
+    line = next(number for number, text in enumerate(spec.open(), start=1) if text.startswith("pipeline"))
+    said = alray("plan", "above.yaml")
+    assert said.code == 2
+    assert f"{spec.resolve()}:{line}: pipeline.partition: no cut" in said.err

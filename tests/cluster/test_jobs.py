@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ..engine.conftest import OWN_BLOCKS, TINY
@@ -28,6 +29,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 SCRIPT = Path(__file__).parents[2] / "cluster" / "local.sh"
 STUDY = "study: two\nbase: tiny.yaml\nset: {run.epochs: 1}\naxes: {pipeline.stages: [1, 2]}\nmax_concurrent: 1\n"
+LONG = ("run.epochs=20", "model.components.2.sleep_s=0.02")
 SLOW = ("run.epochs=200", "model.components.2.sleep_s=0.02")
 
 
@@ -67,7 +69,8 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory, server: str) -> Iterator[Cluster]:
+    """Its nodes have the credentials for the S3 server in their environment."""
     folder = tmp_path_factory.mktemp("cluster")
     (folder / "tiny.yaml").write_text(TINY)
     (folder / "own_blocks.py").write_text(OWN_BLOCKS)
@@ -185,6 +188,51 @@ def test_ctrl_c_detaches_and_a_stop_ends_with_a_checkpoint(cluster: Cluster) -> 
     summary = json.loads((cluster.folder / "stopped" / "summary.json").read_text())
     assert summary["status"] == "interrupted" and summary["steps"] > 0
     assert list((cluster.folder / "stopped" / "checkpoints").glob("step-*/manifest.json"))
+
+
+@pytest.fixture(scope="module")
+def longer(cluster: Cluster) -> str:
+    """The hash that the long run must end in, however often it was ended."""
+    return str(cluster.answer("run", "tiny.yaml", LONG[0], "--inline", "--run-dir", "long")["weights_sha256"])
+
+
+def killed(cluster: Cluster, *words: str) -> tuple[str, str]:
+    """The id of a job that was killed (SIGKILL) once it had trained, and what `alray submit` said at its end."""
+    process = cluster.start("submit", "tiny.yaml", *LONG, *words)
+    assert process.stderr is not None
+    job = process.stderr.readline().split()[1].rstrip(":")
+    said = ""
+    for line in process.stderr:
+        said += line
+        if line.startswith("after mini-batch"):
+            for driver in psutil.process_iter(["cmdline"]):
+                command = driver.info["cmdline"] or []
+                if "alray.cli.job" in command and any(job in word for word in command):
+                    driver.kill()
+    assert process.wait(60) == 1
+    return job, said
+
+
+def test_a_job_that_was_killed_goes_on(cluster: Cluster, longer: str) -> None:
+    job, said = killed(cluster, "--folder", str(cluster.folder / "jobs"))
+    assert f"`alray submit --resume {job}` goes on from its last checkpoint" in said
+    answer = cluster.answer("submit", "--resume", job)
+    assert (answer["summary"]["weights_sha256"], answer["summary"]["status"]) == (longer, "finished")
+    assert len(answer["summary"]["attempts"]) == 2
+    assert answer["job"]["result"] == str(cluster.folder / "jobs" / job / "result")
+    over = json.loads(cluster.alray("submit", "--resume", answer["job"]["result"], "--json").stdout)
+    assert over["summary"]["weights_sha256"] == longer
+    refused = cluster.alray("submit", "--resume", "/nowhere", code=2)
+    assert "/nowhere: this is not a run folder" in refused.stderr
+
+
+def test_a_run_on_object_storage_goes_on_and_comes_back(cluster: Cluster, bucket: str, longer: str) -> None:
+    job, _ = killed(cluster, "--folder", f"{bucket}/jobs")
+    answer = cluster.answer("submit", "--resume", f"{bucket}/jobs/{job}", "pipeline.stages=1")
+    assert answer["summary"]["weights_sha256"] == longer
+    cluster.alray("jobs", "fetch", answer["job"]["id"], "--to", "stored")
+    assert (cluster.folder / "stored" / "records.jsonl").is_file()
+    assert cluster.answer("report", "stored")["report"] == "stored/report.html"
 
 
 def test_ctrl_c_asks_on_a_terminal(cluster: Cluster) -> None:

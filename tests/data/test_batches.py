@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from alray.data.batches import Batch, EvaluationBatches, TrainBatches
 from alray.data.dataset import Data, open_data
 from alray.errors import DataError
 from alray.spec import data as spec
+from alray.stage.feed import feed
 
 
 def no_code(reference: str) -> type:
@@ -191,3 +193,31 @@ def test_samples_that_cannot_be_sent_to_workers() -> None:
     assert problem.key == "data.workers"
     assert problem.message.startswith("the source's samples cannot be sent to loader workers: ")
     assert multiprocessing.active_children() == []
+
+
+class Copies(TorchFunctionMode):
+    """Keeps how the host waits for copies to a device, and takes every tensor's memory as pinned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.non_blocking: list[bool] = []
+        self.pinned = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.to:
+            self.non_blocking.append(bool((kwargs or {}).get("non_blocking")))
+        if func is torch.Tensor.pin_memory:
+            self.pinned += 1
+            return args[0]
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_gpu_copies_by_itself() -> None:
+    """A batch can be pinned by the loader, and no copy of it holds the host up."""
+    batch = Batch(3, torch.ones(2, 4), torch.zeros(2, dtype=torch.int64), torch.ones(2, 4, dtype=torch.bool))
+    with Copies() as copies:
+        ((_, tensors),) = feed(
+            [batch.pin_memory()], lambda each: each.inputs(torch.device("cpu"), torch.float64), torch.device("cpu")
+        )
+    assert copies.pinned == 3 and copies.non_blocking == [True, True, True]
+    assert list(tensors) == ["s", "mask", "labels"] and tensors["s"].dtype == torch.float64

@@ -62,15 +62,19 @@ class Method:
 class ProcessGraph(RayGraph):
     """Stages as processes forked by a stage server; they meet as actors on one node do."""
 
-    def __init__(self, server: str) -> None:
-        """server: the server's socket."""
+    def __init__(self, server: str, nodes: Sequence[str] = ()) -> None:
+        """server: the server's socket. nodes: those that the stages of a replica seem to be on; (): all on one."""
         super().__init__(list, run_token="")
-        self._server = server
+        self._server, self._nodes = server, nodes
 
     def start(self, assignments: Sequence[Assignment]) -> None:
         self._assignments = assignments
         self._actors = [Stage(self._server, assignment) for assignment in assignments]
-        self._places = [Whereabouts("here", "127.0.0.1", stage.pid, 0.0, True) for stage in self._actors]
+        nodes = [self._nodes[assignment.stage] if self._nodes else "here" for assignment in assignments]
+        self._places = [
+            Whereabouts(node, "127.0.0.1", stage.pid, 0.0, True)
+            for node, stage in zip(nodes, self._actors, strict=True)
+        ]
         self._meet()
 
     def _call(self, references: list[Stage]) -> list[Any]:
@@ -101,12 +105,12 @@ class ProcessGraph(RayGraph):
 class ProcessEngine(Engine):
     """There is always room."""
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, nodes: Sequence[str] = ()) -> None:
         super().__init__()
-        self._server = server
+        self._server, self._nodes = server, nodes
 
     def graph(self, plan: Plan) -> Graph:
-        return ProcessGraph(self._server)
+        return ProcessGraph(self._server, self._nodes)
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         return stages, replicas
@@ -129,11 +133,12 @@ def stage_server(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def in_processes(server: str) -> Iterator[None]:
-    """Runs with `inline=False` are run in processes, not on Ray; others stay in this process."""
+def in_processes(server: str, nodes: Sequence[str] = ()) -> Iterator[None]:
+    """Runs with `inline=False` are run in processes, not on Ray; others stay in this process. nodes: see
+    `ProcessGraph`."""
 
     def engine(spec: Any, inline: bool, *options: Any) -> Engine:
-        return engines.engine(spec, True, *options) if inline else ProcessEngine(server)
+        return engines.engine(spec, True, *options) if inline else ProcessEngine(server, nodes)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("alray.orchestrate.engine", engine)

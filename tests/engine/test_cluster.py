@@ -95,8 +95,8 @@ def test_more_gpu_stages_than_gpus(workshop, local_ray) -> None:
     with pytest.raises(PlanError) as caught:
         workshop.run("resources.device=cuda", "resources.per_stage={GPU: 1}", "pipeline.stages=2", inline=False)
     assert str(caught.value) == (
-        "resources.device: this machine has no GPU that torch can use; "
-        "set resources.device=cpu, or run where there are GPUs"
+        "resources.per_stage: 2 stages of 1 GPU each can never be placed: the cluster has 0 GPU "
+        "on 1 node, room for 0; lower pipeline.stages or resources.per_stage, or attach to a larger cluster"
     )
 
 
@@ -120,7 +120,7 @@ def test_a_node_that_goes(workshop, longer_reference, cluster, local_ray) -> Non
     same(run, longer_reference)
     assert run.summary.partition == [4]
     assert "there is room for 1 of 2 stages: partition [4] from here on" in watching.notes
-    assert 1 <= len(run.summary.failures) <= 3
+    assert len(run.summary.failures) == 1
 
 
 SLOW_HERE = '''

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from alray.orchestrate import plan_spec
 from alray.run.driver import assignments
+from alray.run.options import Options
 from alray.stage.assignment import Start
 from alray.store import mark
 
@@ -40,7 +41,7 @@ def test_a_stage_of_local_losses_does_not_load_torchs_compiler(workshop) -> None
     folder: Path = workshop.folder / "run"
     folder.mkdir()
     mark(folder, "token")
-    (assignment,) = assignments(workload, plan, Start(), folder, 0.0, ())
+    (assignment,) = assignments(workload, plan, Start(), folder, 0.0, Options())
     given = pickle.dumps((assignment, "token"))
     done = subprocess.run([sys.executable, "-c", STAGE], input=given, capture_output=True, check=False, timeout=120)
     log = folder / "logs" / "stage-0.log"

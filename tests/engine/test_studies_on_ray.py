@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+import alray
 from alray.errors import PlanError
 from alray.study.folder import StudyFolder
 from alray.study.study import Progress, StudyOptions, Watcher, resume_study, run_study
@@ -136,9 +137,7 @@ def test_a_trial_whose_process_or_stage_dies_is_a_result(
 
 
 @pytest.mark.timeout(300)
-def test_stages_run_trial_after_trial_in_the_same_processes_until_one_dies(
-    workshop: Workshop, local_ray: None, watcher: Watcher
-) -> None:
+def test_stages_run_trial_after_trial_in_the_same_processes_until_one_dies(workshop: Workshop, local_ray: None) -> None:
     with (workshop.folder / "own_blocks.py").open("a") as code:
         code.write(TELLING + DYING)
     telling, dying = (f"model.components.3.block: 'python:own_blocks.{name}'" for name in ("Telling", "Dying"))
@@ -146,8 +145,9 @@ def test_stages_run_trial_after_trial_in_the_same_processes_until_one_dies(
     variants = f"{{al: {{{telling}}}, bp: {{{telling}, {naive}}}, dying: {{{dying}}}, last: {{{telling}, seed: 4}}}}"
     both = "set: {run.max_failures: 0, pipeline.stages: 2}\nmax_concurrent: 1\n"
     path = study(workshop, f"{both}axes: {{variant: {variants}}}\n")
-    run_study(path, [], StudyOptions(study_dir=workshop.folder / "out"), watcher)
-    records = StudyFolder.open(workshop.folder / "out").records()
+    done = alray.study(path, study_dir=workshop.folder / "out", progress=False)
+    assert len(done.runs) == len(done.table()) == 4
+    records = done.trials
     assert [record.status for record in records] == ["finished", "finished", "failed", "finished"]
     for record in (records[0], records[1], records[3]):
         alone = workshop.run(*record.overrides, name=f"alone-{record.number}").summary

@@ -14,7 +14,7 @@ import pytest
 from alray.errors import CheckpointError
 from alray.records import DepthAccuracy, EvaluationRecord, Writer
 from alray.report.compare import Comparison, Spread, compare_runs, spread
-from alray.report.compare_page import comparison_page, depth_curves, training_curves
+from alray.report.compare_page import ComparisonReport, depth_rows, training_rows
 from alray.report.compare_tables import accuracy_table, bag_table, cost_table, depth_table
 from alray.report.summary import figures_of, summarise
 from alray.spec.yaml_text import write_yaml
@@ -160,7 +160,7 @@ def test_the_bag_of_embeddings_stands_beside_text(add: Add) -> None:
     # The two groups without a bag of embeddings have a note each.
     labels = [group.label for group in comparison.groups[1:]]
     assert [note.rpartition(": ")[0] for note in comparison.notes] == labels
-    labels = [curve.label for curve in training_curves(comparison, "steps")]
+    labels = [row["series"] for row in training_rows(comparison, "steps")]
     assert labels.count(f"{row[0]}: bag of embeddings") == 1
     assert not bag_table(compare_runs([add("images", (0.5, 0.7))])).rows
 
@@ -168,12 +168,12 @@ def test_the_bag_of_embeddings_stands_beside_text(add: Add) -> None:
 def test_curves_are_means_where_every_run_was_evaluated(add: Add) -> None:
     comparison = compare_runs([add("a", (0.5, 0.1), (0.7, 0.2), seed=0), add("b", (0.7, 0.3), seed=1, start_s=70.0)])
     for axis, at in (("steps", 10.0), ("samples", 640.0), ("seconds", 2.5)):
-        (curve,) = training_curves(comparison, axis)
-        assert curve.points == ((at, pytest.approx(0.6)),)
-        assert curve.band == ((at, 0.5, 0.7),)
-    (depths,) = depth_curves(comparison)
-    assert [point[0] for point in depths.points] == [1.0, 2.0]
-    assert depths.points[1][1] == pytest.approx(0.25)
+        (row,) = training_rows(comparison, axis)
+        assert (row[axis], row["accuracy"]) == (at, pytest.approx(0.6))
+        assert (row["low"], row["high"], row["runs"]) == (0.5, 0.7, 2)
+    depths = depth_rows(comparison)
+    assert [row["depth"] for row in depths] == [1, 2]
+    assert depths[1]["accuracy"] == pytest.approx(0.25)
 
 
 def test_what_must_be_said_is_said(add: Add) -> None:
@@ -252,8 +252,8 @@ def test_seconds_leave_every_start_out(given: ModuleType, add: Add) -> None:
     ):
         writer.write(record)
     writer.close()
-    (curve,) = training_curves(compare_runs([path]), "seconds")
-    assert [at for at, _ in curve.points] == [2.0, pytest.approx(2.0 + 2.5)]
+    rows = training_rows(compare_runs([path]), "seconds")
+    assert [row["seconds"] for row in rows] == [2.0, pytest.approx(2.0 + 2.5)]
 
 
 def test_the_page_is_whole_without_a_network(add: Add) -> None:
@@ -262,20 +262,24 @@ def test_the_page_is_whole_without_a_network(add: Add) -> None:
         add("b", (0.9, 0.8), seed=1, name=HOSTILE),
         add("c", (0.4, 0.4), method="backpropagation", status="failed", failure=f"stage 1 {HOSTILE}"),
     ]
-    page = comparison_page(compare_runs(runs))
-    assert not re.findall(r"""(?:src|href)\s*=|https?://|<script|<i>|@import""", page)
-    assert page.count("<h2>") == 7
+    report = ComparisonReport(compare_runs(runs))
+    page = re.sub(r"<script>.*?</script>", "", report.page(), flags=re.DOTALL)
+    assert "default-src 'none'" in page
+    assert not re.findall(r"""src\s*=|href\s*=\s*.(?!#|data:)|https?://(?!vega\.github)|<i>|@import|<script>""", page)
+    assert page.count("<h2 ") == 7
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     for axis in ("steps", "samples", "seconds"):
         assert f"Validation accuracy against {axis}" in page
     assert "stage 1 &lt;script&gt;" in page
-    assert page.count('<polygon class="band') == 4
+    bands = [row for exhibit in report.exhibits for figure in exhibit.figures for row in figure.rows if "low" in row]
+    assert {row["runs"] for row in bands} == {2} and len(bands) == 3 + 2
+    assert "\\u003cscript\\u003ealert(1)" in page
 
 
 def test_a_comparison_of_runs_without_any_evaluation(add: Add) -> None:
     comparison = compare_runs([add("a", status=None)])
-    page = comparison_page(comparison)
-    assert '<p class="none">' in page and "<figure>" not in page
+    page = ComparisonReport(comparison).page()
+    assert "No run made an evaluation." in page and "<figure" not in page and "<script" not in page
     assert Comparison.as_json(comparison)["groups"][0]["test"] is None
 
 

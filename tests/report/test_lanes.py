@@ -6,16 +6,13 @@ import json
 import re
 from itertools import chain, pairwise
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 from alray.plan.timeline import TimedAction
 from alray.records import StageRecord, read
 from alray.report.lanes import WAITS, Lane, View, steady
-from alray.report.schedule_chart import ScheduleChart
 
-SVG = "{http://www.w3.org/2000/svg}"
 Intervals = list[list[tuple[str, float, float]]]
 """For each stage: name, start and end of what it did, in seconds from the start of the run."""
 
@@ -48,25 +45,19 @@ def of_timeline(run_dir: Path) -> Intervals:
 
 
 def of_page(run_dir: Path) -> tuple[Intervals, float, float]:
-    """The boxes of the measured chart, back in seconds; and the window that the page says it shows."""
+    """The measured slots of the figure, in seconds from the start of the run; and the window that the page shows."""
     page = (run_dir / "report.html").read_text()
-    said = re.search(r"after warm-up, ([\d.]+) s to ([\d.]+) s after the start of the run", page)
+    said = re.search(r"From ([\d.]+) s to ([\d.]+) s after the start of the run, after warm-up", page)
     assert said is not None
     start_s, end_s = map(float, said.groups())
-    (drawing,) = re.findall(r"<svg [^>]*Schedule as predicted and measured.*?</svg>", page, re.DOTALL)
-    picture = ElementTree.fromstring(drawing)
-    boxes = [box for box in picture.iter(f"{SVG}rect") if box.find(f"{SVG}title") is not None]
-    tops = sorted({float(box.get("y", "")) for box in boxes})[2:]  # below the predicted rows
-    ticks = [text for text in picture.iter(f"{SVG}text") if (text.text or "").endswith(" ms") and text.get("x") != "0"]
-    last = float((ticks[-1].text or "").removesuffix(" ms")) / 1e3
-    seconds_a_pixel = last / (float(ticks[-1].get("x", "")) - ScheduleChart.LEFT)
+    (drawing,) = re.findall(r'data-name="schedule".*?<script type="application/json">(.*?)</script>', page, re.DOTALL)
+    rows = [row for row in json.loads(drawing)["datasets"]["rows"] if row["series"] != "waiting"]
+    assert {row["kind"] for row in rows} == {"predicted", "measured"}
     found: Intervals = [[], []]
-    for box in boxes:
-        if float(box.get("y", "")) in tops:
-            begins = start_s + (float(box.get("x", "")) - ScheduleChart.LEFT) * seconds_a_pixel
-            width = (float(box.get("width", "")) + 0.5) * seconds_a_pixel
-            name = box.findtext(f"{SVG}title", "").partition(":")[0]
-            found[tops.index(float(box.get("y", "")))].append((name, begins, begins + width))
+    for row in rows:
+        if row["kind"] == "measured":
+            at = (row["action"], start_s + row["start_ms"] / 1e3, start_s + row["end_ms"] / 1e3)
+            found[int(row["lane"].removeprefix("measured, stage "))].append(at)
     return found, start_s, end_s
 
 

@@ -2,10 +2,12 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -17,17 +19,21 @@ from alray.report.make import make_report
 from alray.report.summary import summarise
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
+IN_PAGE = ("#", "data:")
+"""How links begin that lead to no file."""
 
 
 class Page(HTMLParser):
-    """Text and tags of a page; fails on tags that do not match and on anything fetched from elsewhere."""
+    """Text, tags, figures and links of a page; fails on tags that do not match and on anything from elsewhere."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.open: list[str] = []
         self.tags: list[str] = []
         self.words: list[str] = []
-        self.images: list[str] = []
+        self.links: set[str] = set()
+        self.figures: dict[str, list[dict[str, Any]]] = {}  # name: rows
+        self._figure = ""
         self.feed(text)
         self.close()
         assert self.open == []
@@ -35,9 +41,12 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        assert tag not in {"script", "link", "img", "iframe", "object"}
-        assert not {"src", "href", "xlink:href", "srcset", "data"} & {name for name, _ in attributes}
-        self.images += [value for name, value in attributes if name == "aria-label" and value]
+        given = dict(attributes)
+        assert tag not in {"link", "img", "iframe", "object"}
+        assert not {"src", "xlink:href", "srcset", "data", "action"} & set(given)
+        if (link := given.get("href") or "") and not link.startswith(IN_PAGE):
+            self.links.add(link)
+        self._figure = given.get("data-name") or self._figure
         if tag not in VOID:
             self.open.append(tag)
 
@@ -51,6 +60,11 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.open and self.open[-1] == "style":
             assert "url(" not in data and "@import" not in data
+        elif self.open and self.open[-1] == "script":
+            if data.startswith("{") and self._figure:
+                drawing = json.loads(data)
+                if "datasets" in drawing:
+                    self.figures[self._figure] = drawing["datasets"]["rows"]
         else:
             self.words.append(data)
 
@@ -94,8 +108,8 @@ def test_a_whole_run(given: ModuleType, tmp_path: Path) -> None:
         "associated loss",
         "autoencoder loss",
         "0->1 20.0 kB 800 kB",
-        "after warm-up, 1.154 s to 1.17",
-        "s after the start of the run: while stage 0 did mini-batches 11 to 14, counted from 0.",
+        "From 1.154 s to 1.17",
+        "s after the start of the run, after warm-up: stage 0 did mini-batches 11 to 14.",
         "1 checkpoint written, the last after 40 mini-batches (1.50 MB in 20.0 ms).",
         "machine.cores 2",
         "name: example # <b> & so on",
@@ -106,8 +120,65 @@ def test_a_whole_run(given: ModuleType, tmp_path: Path) -> None:
     for key, name in (("step_time_s", "Step time"), ("samples_per_s", "Samples per second"), ("bubble", "Bubble")):
         assert f"{name} : {definition(Summary, key).replace('`', '')}" in page.text
     # Of stage 1: predicted memory of its tensors, measured memory of its process.
-    assert "1 1 vgg [32] 178 kB 1.00 MB" in page.text
+    assert "stage 1 1 vgg [32] 178 kB 1.00 MB" in page.text
     assert "b" not in page.tags[page.tags.index("pre") :]  # the spec's text is escaped
+    assert page.links == {
+        "timeline.json",
+        "records.jsonl",
+        "summary.json",
+        "plan.json",
+        "spec.yaml",
+        "environment.json",
+    }
+
+
+def test_figures_have_the_values_of_the_records(given: ModuleType, tmp_path: Path) -> None:
+    plan = given.example_plan()
+    shown = report(given, tmp_path / "run", plan, given.example_records(plan)).figures
+    assert [(row["lane"], row["label"]) for row in shown["network"]] == [
+        ("stage 0|a processor", "0 vgg [32]"),
+        ("stage 1|a processor", "1 vgg [32]"),
+    ]
+    losses = {(row["series"], row["step"]): row["loss"] for row in shown["loss_autoencoder"]}
+    assert len(losses) == 80 and losses["component 1", 3] == pytest.approx(4.0 / 4)
+    accuracies = {(row["series"], row["step"]): row["accuracy"] for row in shown["accuracy"]}
+    assert accuracies["validation", 40] == 0.91 and accuracies["test", 10] == 0.79
+    assert [row["accuracy"] for row in shown["accuracy_per_depth"] if row["series"] == "depth 1"] == [0.4] * 4
+    assert {round(row["utilisation"], 9) for row in shown["utilisation"]} == {0.8}
+    slots = {(row["kind"], row.get("action")) for row in shown["schedule"]}
+    assert {("predicted", "0F11"), ("measured", "1B12")} <= slots
+
+
+def test_what_the_user_wrote_of_the_spec_is_open_and_the_rest_is_folded(given: ModuleType, tmp_path: Path) -> None:
+    plan = given.example_plan()
+    folder = given.write_run(tmp_path / "run", plan, given.example_records(plan))
+    command = ["/opt/bin/alray", "run", "my spec.yaml", "seed=0"]
+    git = {"commit": "c0ffee", "dirty": True}
+    facts = {"python": "3.11.7", "alray": "0.9", "command": command, "git": git, "given": {"name": "mine"}}
+    (folder / "environment.json").write_text(json.dumps(facts))
+    page = make_report(folder).read_text(encoding="utf-8")
+    said = Page(page).text
+    assert "name: mine With every default name: example # <b>" in said
+    for told in (
+        "alray run 'my spec.yaml' seed=0",
+        "c0ffee, with changes that are not committed",
+        "alray 0.9, python 3.11.7",
+    ):
+        assert told in said
+    opened, _, folded = page.partition("<summary>With every default</summary>")
+    assert "name: mine" in opened and "seed: 0" not in opened and "seed: 0" in folded
+
+
+def test_the_files_of_a_report_are_those_that_the_page_has(given: ModuleType, tmp_path: Path) -> None:
+    plan = given.example_plan()
+    folder = given.write_run(tmp_path / "run", plan, given.example_records(plan))
+    make_report(folder)
+    assert not (folder / "figures").exists(), "they take a second, at the end of every run"
+    shown = Page(make_report(folder, files=True).read_text(encoding="utf-8"))
+    assert {path.stem for path in (folder / "figures").glob("*.svg")} == set(shown.figures)
+    for name, rows in shown.figures.items():
+        assert len((folder / "figures" / f"{name}.csv").read_text().splitlines()) == len(rows) + 1
+    assert {path.name for path in (folder / "tables").glob("plan.*")} == {"plan.csv", "plan.md", "plan.tex"}
 
 
 def test_the_other_files_are_written_too(given: ModuleType, tmp_path: Path) -> None:
@@ -150,7 +221,7 @@ def test_a_run_killed_at_once(given: ModuleType, tmp_path: Path) -> None:
     page = Page(make_report(folder).read_text(encoding="utf-8"))
     assert "no summary was written" in page.text
     assert "No mini-batch was recorded." in page.text
-    assert page.images == ["Schedule as predicted"]
+    assert set(page.figures) == {"network", "schedule"}
     assert "The run folder has no environment.json." in page.text
 
 
@@ -163,7 +234,7 @@ def test_a_loss_that_is_not_finite(given: ModuleType, tmp_path: Path) -> None:
     ]
     page = report(given, tmp_path / "run", plan, records, status="failed")
     assert "2 values that are not finite left out" in page.text
-    assert "failed stage 1 component 1, step 2: associated is <nan>" in page.text
+    assert "failed 300 ms 2 stage 1 component 1, step 2: associated is <nan>" in page.text
     assert "1 failure" in page.text
 
 
@@ -171,8 +242,8 @@ def test_the_page_stays_small(given: ModuleType, tmp_path: Path) -> None:
     plan = given.example_plan((2, 2))
     report(given, tmp_path / "run", plan, given.example_records(plan, epochs=400))
     text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert len(text) < 200_000
-    assert "each point is the mean of 14 neighbours" in text
+    assert len(text) < 1_600_000, "0.9 MB are the library that draws the figures"
+    assert "each point is the mean of 8 neighbours" in text
 
 
 def test_a_report_can_be_made_again(given: ModuleType, tmp_path: Path) -> None:
@@ -218,18 +289,19 @@ def test_what_a_user_wrote_is_shown_and_not_run(given: ModuleType, tmp_path: Pat
     folder = given.write_run(tmp_path / "run", plan, records, summary=summary_of(plan, records, name=hostile))
     (folder / "spec.yaml").write_text(f"name: {hostile}")
     (folder / "environment.json").write_text(json.dumps({hostile: hostile}))
-    text = Page(make_report(folder).read_text(encoding="utf-8")).text  # Page fails on a script
-    # Title, heading, spec, event, two components, key and value of the environment.
-    assert text.count(hostile) == 8
+    html = make_report(folder).read_text(encoding="utf-8")
+    # Title, heading, spec, event, the components of both stages, key and value of the environment.
+    assert Page(html).text.count(hostile) == 8
+    assert "<script>alert" not in html
+    assert html.count("<script") == html.count("</script") == len(Page(html).figures) + 3
+    assert re.search(r"script-src( 'sha256-[^']+'){2} 'unsafe-eval';", html), "the browser runs no other script"
 
 
 @pytest.mark.parametrize("schedule", ["streamed", "overlapped", "parallel_backward", "sequential"])
 def test_every_schedule_is_drawn(given: ModuleType, tmp_path: Path, schedule: str) -> None:
     plan = given.example_plan((1, 2, 1), schedule=schedule)
-    page = report(given, tmp_path / "run", plan, [])
-    for stage in range(3):
-        for kind in "FBU":
-            assert f"{stage}{kind}0: " in page.text and f"{stage}{kind}5: " in page.text
+    actions = {row.get("action") for row in report(given, tmp_path / "run", plan, []).figures["schedule"]}
+    assert {f"{stage}{kind}{batch}" for stage in range(3) for kind in "FBU" for batch in (0, 5)} <= actions
 
 
 def test_what_stage_0_takes_to_get_mini_batches_ready_has_its_own_part(given: ModuleType, tmp_path: Path) -> None:
@@ -241,6 +313,7 @@ def test_what_stage_0_takes_to_get_mini_batches_ready_has_its_own_part(given: Mo
         else record
         for record in records
     ]
-    titles = report(given, tmp_path / "a", plan, with_data).text
-    assert "stage 0: data 16.7%" in titles
-    assert "stage 1: data" not in titles
+    parts = report(given, tmp_path / "a", plan, with_data).figures["stage_time"]
+    assert [(row["stage"], row["share"]) for row in parts if row["series"] == "data"] == [
+        ("stage 0", pytest.approx(1 / 6))
+    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -9,12 +11,21 @@ import pytest
 from alray.plan.program import Program
 from alray.plan.simulate import simulate
 from alray.plan.timeline import TimedAction
-from alray.report.html import render
+from alray.report.figure import Figure
 from alray.report.lanes import Lane, View, lanes_of, whole
-from alray.report.schedule_chart import ScheduleChart, chart_text, schedule_chart, time_text
+from alray.report.schedule_chart import chart_text, time_text
+from alray.report.schedule_figure import schedule_figure
 from alray.schedules.durations import Durations
 
 SVG = "{http://www.w3.org/2000/svg}"
+PLAN = SimpleNamespace(
+    stages=2,
+    schedule="streamed",
+    micro_batches=1,
+    stage_plans=[SimpleNamespace(runs=(range(1),)), SimpleNamespace(runs=(range(1, 3),))],
+    costs=SimpleNamespace(components=[SimpleNamespace(name=name) for name in ("first", "second", "third")]),
+)
+"""What a figure asks of a plan."""
 
 
 def view_of(schedule: str = "streamed", batches: int = 2) -> View:
@@ -24,10 +35,6 @@ def view_of(schedule: str = "streamed", batches: int = 2) -> View:
 
 def shown(*bars: TimedAction) -> View:
     return whole(lanes_of(bars, stages=2))
-
-
-def svg_of(chart: ScheduleChart) -> str:
-    return render("schedule_chart.html", chart=chart)
 
 
 def test_text_one_character_a_slot() -> None:
@@ -62,42 +69,53 @@ def test_nothing_to_draw_is_an_error() -> None:
     with pytest.raises(ValueError, match="no action to draw"):
         chart_text(shown())
     with pytest.raises(ValueError, match="take no time"):
-        schedule_chart(View([Lane(0, 0, (TimedAction(0, "0F0", 1.0, 1.0),))], 1.0, 1.0))
+        chart_text(View([Lane(0, 0, (TimedAction(0, "0F0", 1.0, 1.0),))], 1.0, 1.0))
 
 
-def test_svg_has_a_titled_box_for_every_action() -> None:
-    root = ElementTree.fromstring(svg_of(schedule_chart(view_of())))
-    titles = [title.text for title in root.iter(f"{SVG}title")]
-    assert len(titles) == 12
-    assert titles[0] == "0F0: 1 ms"
-    text = {element.text for element in root.iter(f"{SVG}text")}
-    assert {"predicted", "stage 0", "stage 1", "B1", "forward", "waiting"} <= text
-    assert "measured" not in text
+def figure_of(**views: View) -> Figure:
+    return schedule_figure(views, PLAN)
+
+
+def test_a_slot_names_its_action_components_and_mini_batch() -> None:
+    figure = figure_of(predicted=view_of())
+    slots = [row for row in figure.rows if row["series"] != "waiting"]
+    assert len(slots) == 12
+    told = ("lane", "action", "series", "components", "mini_batch", "start_ms", "duration_ms")
+    assert [slots[0][key] for key in told] == ["stage 0", "0F0", "forward", "0 first", 0, 0.0, 1.0]
+    assert [slots[-1][key] for key in told] == ["stage 1", "1U1", "update", "1 second, 2 third", 1, 8.0, 1.0]
+    message = figure_of(predicted=shown(TimedAction(0, "0S0", 0.0, 1.0), TimedAction(1, "1R0", 1.0, 2.0)))
+    slots = [row for row in message.rows if row["series"] == "message"]
+    assert [(row["peer"], row["mini_batch"], row["label"]) for row in slots] == [(1, 0, ""), (0, 0, "")]
+
+
+def test_the_file_has_every_slot_and_the_names_of_what_it_shows() -> None:
+    figure = figure_of(predicted=view_of())
+    root = ElementTree.fromstring(figure.svg)
+    assert {"stage 0", "stage 1", "B1", "forward", "waiting"} <= {text.text for text in root.iter(f"{SVG}text")}
+    assert len([path for path in root.iter(f"{SVG}path") if "0F0" in path.get("aria-label", "")]) == 1
+    assert "measured" not in figure.svg
 
 
 def test_the_end_of_the_mini_batches_is_no_waiting() -> None:
-    """The track behind the boxes, which reads as waiting, ends with the last box of a stage."""
-    for row in schedule_chart(view_of()).rows:
-        ((start, width),) = row.tracks
-        assert start == ScheduleChart.LEFT
-        assert start + width == pytest.approx(row.boxes[-1].x + row.boxes[-1].width, abs=1.0)
-    assert [row.boxes[-1].label for row in schedule_chart(view_of()).rows] == ["U1", "U1"]
+    """What lies behind the slots, which reads as waiting, ends with the last slot of a stage."""
+    rows = figure_of(predicted=view_of()).rows
+    for lane in ("stage 0", "stage 1"):
+        (track,) = [row for row in rows if row["lane"] == lane and row["series"] == "waiting"]
+        last = [row for row in rows if row["lane"] == lane][-1]
+        assert (track["start_ms"], track["end_ms"], last["label"]) == (0.0, last["end_ms"], "U1")
 
 
-def test_svg_draws_both_on_one_scale() -> None:
+def test_both_are_on_one_axis_that_begins_at_their_start() -> None:
     predicted = whole([Lane(0, 0, (TimedAction(0, "0F0", 0.0, 1.0),))])
     waits = (TimedAction(0, "receive_wait", 100.0, 101.0), TimedAction(0, "0F0", 101.0, 102.0))
-    root = ElementTree.fromstring(svg_of(schedule_chart(predicted, whole([Lane(0, 0, waits)]))))
-    boxes = [box for box in root.iter(f"{SVG}rect") if box.find(f"{SVG}title") is not None]
-    assert len(boxes) == 2
-    first, second = (float(box.get("x", "")) for box in boxes)
-    width = float(boxes[0].get("width", ""))
-    assert first == 64.0
-    assert second - first == pytest.approx(width + 0.5, abs=0.01)  # it begins one second after the measured start
+    figure = figure_of(predicted=predicted, measured=whole([Lane(0, 0, waits)]))
+    slots = {row["lane"]: row["start_ms"] for row in figure.rows if row["series"] == "forward"}
+    assert slots == {"predicted, stage 0": 0.0, "measured, stage 0": 1000.0}
+    assert figure.scrubbed == (0.0, 2000.0)
 
 
-def test_svg_asks_for_nothing_from_elsewhere() -> None:
-    text = svg_of(schedule_chart(view_of())).replace('xmlns="http://www.w3.org/2000/svg"', "")
+def test_the_file_asks_for_nothing_from_elsewhere() -> None:
+    text = re.sub(r'xmlns(:xlink)?="http://www.w3.org/[^"]+"', "", figure_of(predicted=view_of()).svg)
     assert "http" not in text and "href" not in text
 
 

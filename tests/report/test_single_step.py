@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from alray.report.folder import read_run
-from alray.report.run_page import run_page
+from alray.report.run_page import RunReport
 from alray.report.single_step import HEAD, Parts, cells, predicted_parts, single_step
 from alray.report.timeline import steady_timeline
 
@@ -94,8 +94,8 @@ def test_the_table_as_json_and_on_the_page(given: ModuleType, tmp_path: Path) ->
     measured = value["rows"][-1]["measured"]
     assert measured["communication_s"] == pytest.approx(0.001)
     assert measured["step_s"] == pytest.approx(0.005)
-    text = run_page(run)
-    assert "<h2>The single step</h2>" in text
+    text = RunReport(run).page()
+    assert '<h2 id="the-single-step">The single step</h2>' in text
     # data, F, B, U, communication, send wait, receive wait, idle, step
     row = "".join(f"<td>{cell}</td>" for cell in ("0", "1.00", "2.00", "1.00", "1.00", "0.10", "0.60", "0.30", "5.00"))
     assert text.count(row) == 3

@@ -12,8 +12,9 @@ from types import ModuleType
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from alray.records import EventRecord, Thinning, read
-from alray.report.tensorboard import TensorBoard, write_tensorboard
+from alray.records import EventRecord, Record, Thinning, read
+from alray.report.trackers.points import Points
+from alray.report.trackers.tensorboard import TensorBoard, write_tensorboard
 
 
 def read_events(path: Path) -> Iterator[Event]:
@@ -35,6 +36,22 @@ def scalars(directory: Path) -> dict[str, list[tuple[int, float, float]]]:
     return found
 
 
+class Board:
+    """TensorBoard, given the points of records as a run does it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._points, self._board = Points(), TensorBoard(directory)
+
+    def take(self, record: Record) -> None:
+        if given := self._points.take(record):
+            self._board.write(given)
+
+    def close(self) -> None:
+        if given := self._points.rest():
+            self._board.write(given)
+        self._board.end("finished")
+
+
 STARTED = 1_790_000_000.0
 """When the runs of these tests were started, as `time.time()`."""
 
@@ -46,7 +63,7 @@ def dated(given: ModuleType, kind: str, step: int, time_s: float) -> EventRecord
 
 def test_scalars_read_back(given: ModuleType, tmp_path: Path) -> None:
     plan = given.example_plan()
-    board = TensorBoard(tmp_path / "tensorboard")
+    board = Board(tmp_path / "tensorboard")
     for record in [dated(given, "started", 0, 0.0), *given.example_records(plan)[1:]]:
         board.take(record)
     found = scalars(tmp_path / "tensorboard")  # the file is complete although it is not closed
@@ -69,7 +86,7 @@ def test_scalars_read_back(given: ModuleType, tmp_path: Path) -> None:
 
 
 def test_a_run_folder_that_was_deleted_is_not_made_again(given: ModuleType, tmp_path: Path) -> None:
-    board = TensorBoard(tmp_path / "deleted" / "tensorboard")
+    board = Board(tmp_path / "deleted" / "tensorboard")
     with pytest.raises(FileNotFoundError):
         for record in given.example_records(given.example_plan()):
             board.take(record)
@@ -79,7 +96,7 @@ def test_it_is_written_while_the_run_goes_on_and_not_before_its_first_mini_batch
     given: ModuleType, tmp_path: Path
 ) -> None:
     directory = tmp_path / "tensorboard"
-    board = TensorBoard(directory)
+    board = Board(directory)
     for record in (given.planned(given.example_plan(), 0, 0.0), given.step(1, 0.1), given.step(2, 0.2)):
         board.take(record)
     assert not directory.exists()
@@ -92,7 +109,7 @@ def test_it_is_written_while_the_run_goes_on_and_not_before_its_first_mini_batch
 
 def test_lost_work_is_forgotten(given: ModuleType, tmp_path: Path) -> None:
     """TensorBoard drops what it has read of the steps from a restart on."""
-    board = TensorBoard(tmp_path)
+    board = Board(tmp_path)
     for record in (given.planned(given.example_plan(), 0, 0.0), given.step(11, 1.0), given.event("resumed", 10, 2.0)):
         board.take(record)
     board.close()
@@ -103,7 +120,7 @@ def test_lost_work_is_forgotten(given: ModuleType, tmp_path: Path) -> None:
 
 def test_a_long_run_is_thinned_out_as_in_the_records(given: ModuleType, tmp_path: Path) -> None:
     records = [given.step(number, 0.1 * number, {0: {"associated": float(number)}}) for number in range(4000, 4200)]
-    board, thinning = TensorBoard(tmp_path), Thinning()
+    board, thinning = Board(tmp_path), Thinning()
     for record in (given.planned(given.example_plan(), 0, 0.0), *records):
         board.take(record)
     board.close()
@@ -132,5 +149,5 @@ def test_a_run_writes_it_with_the_date_of_each_record(run_dir: Path) -> None:
 
 
 def test_its_library_is_imported_with_the_first_file() -> None:
-    code = "import sys, alray.report.tensorboard; print('tensorboardX' in sys.modules)"
+    code = "import sys, alray.report.trackers.tensorboard; print('tensorboardX' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

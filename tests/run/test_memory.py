@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +36,46 @@ def test_limits_of_stages(
 ) -> None:
     spec = load_small("pipeline.stages=2", resources).spec
     assert stage_memory_limits(spec, 2, replicas, CPU) == expected
+
+
+def test_a_gpu_that_is_elsewhere_has_no_known_memory(load_small: Callable[..., Any]) -> None:
+    """The driver may run where there is no GPU."""
+    spec = load_small("pipeline.stages=2", "resources.per_stage={GPU: 1}").spec
+    assert stage_memory_limits(spec, 2, 1, CPU) == ()
+    given = load_small("pipeline.stages=2", "resources.per_stage={GPU: 1, memory: 5000}").spec
+    assert stage_memory_limits(given, 2, 1, CPU) == (5000, 5000)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "one_process", "expected"),
+    [("1", False, (800, 800)), ("0.25", False, (200, 200)), ("1", True, (400, 400))],
+)
+def test_the_part_of_a_gpu_that_a_stage_has(
+    load_small: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: str,
+    one_process: bool,
+    expected: tuple[int, ...],
+) -> None:
+    """It is what the stage asks Ray for, on whatever node. In one process the stages share the GPU that is there."""
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=800))
+    spec = load_small("pipeline.stages=2", f"resources.per_stage={{GPU: {gpus}}}").spec
+    assert stage_memory_limits(spec, 2, 1, torch.device("cuda", 0), one_process=one_process) == expected
+
+
+def test_a_driver_without_a_gpu_plans_for_stages_that_have_one(
+    make_planner: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head node may have none, and so may a laptop."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    planner = make_planner("pipeline.stages=2", "resources.per_stage={CPU: 1, GPU: 1}")
+    assert planner.workload.device == CPU
+    plan = planner.plan(planner.costs(probe=False))
+    assert plan.stages == 2 and plan.cores is None  # each stage has a device of its own
+    on_processors = make_planner("pipeline.stages=2")
+    counted = on_processors.plan(on_processors.costs(probe=False))
+    memory, as_counted = plan.stage_plans[0].memory, counted.stage_plans[0].memory
+    assert memory.total_bytes == pytest.approx(as_counted.total_bytes, rel=0.3)
 
 
 def need(planner: Any) -> int:

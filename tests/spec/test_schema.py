@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import jsonschema
+import pytest
 
 from alray.spec.loading import dump_spec, load_spec
 from alray.spec.schema import json_schema, schema_text
@@ -57,3 +58,9 @@ def test_an_editor_marks_a_misspelt_key() -> None:
     assert validator.is_valid(study)
     assert not validator.is_valid({**study, "repeat": 3})
     assert not validator.is_valid({**study, "axes": {"pipeline.stages": []}})
+
+
+def test_of_a_spec_on_top_of_a_base_only_the_sections_are_checked() -> None:
+    jsonschema.validate({"base": "other.yaml", "optimizer": {"lr": 1.0}}, json_schema())
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"base": "other.yaml", "optimiser": {"lr": 1.0}}, json_schema())

@@ -1,4 +1,4 @@
-"""The starter specs."""
+"""The starter specs: every committed spec and study can be copied."""
 
 from __future__ import annotations
 
@@ -8,30 +8,60 @@ import pytest
 
 from alray.errors import SpecError
 from alray.spec.loading import load_spec
-from alray.spec.starter import starter, starter_names
+from alray.spec.starter import SCHEMA_FILE, starter, starter_named, starter_names
+from alray.spec.study.loading import load_study
 
 SPECS = Path(__file__).parents[2] / "specs"
 
 
-@pytest.mark.parametrize("name", starter_names())
-def test_a_starter_loads(name: str, tmp_path: Path) -> None:
-    file = tmp_path / "x.yaml"
-    file.write_text(starter(name), encoding="utf-8")
-    assert load_spec(file).spec.name == name
-
-
-@pytest.mark.parametrize("name", starter_names())
-def test_a_starter_begins_with_what_it_shows_its_command_and_the_schema(name: str) -> None:
-    first, second, *_ = starter(name).split("\n")
-    assert first.startswith("# ") and first.endswith(f"alray run specs/{name}.yaml")
-    assert second == "# yaml-language-server: $schema=alray.schema.json"
+def test_every_committed_spec_is_one() -> None:
+    committed = {file.relative_to(SPECS).as_posix().removesuffix(".yaml") for file in SPECS.rglob("*.yaml")}
+    sleeping = {f"studies/laptop/{name}_scaling_sleeping" for name in ("strong", "weak")}  # of a benchmark
+    assert set(starter_names()) == committed - sleeping
 
 
 def test_quickstart_is_the_spec_that_is_committed() -> None:
-    assert starter() == (SPECS / "quickstart.yaml").read_text(encoding="utf-8")
+    text = (SPECS / "quickstart.yaml").read_text(encoding="utf-8")
+    assert starter("quickstart", Path("specs/quickstart.yaml")) == {Path("specs/quickstart.yaml"): text}
 
 
-def test_an_unknown_starter() -> None:
+@pytest.mark.parametrize("name", starter_names())
+def test_a_starter_shows_its_command_and_the_schema(name: str) -> None:
+    for file, text in starter(name, Path("a b/x.yaml")).items():
+        first, second, *_ = text.split("\n")
+        assert first.startswith("# ") and f"specs/{name}" not in text
+        assert first.endswith((f"alray run '{file}'", f"alray study '{file}'"))
+        assert second == f"# yaml-language-server: $schema={SCHEMA_FILE}"
+
+
+def test_a_study_comes_with_its_base(tmp_path: Path) -> None:
+    texts = starter("studies/laptop/strong_scaling", tmp_path / "x.yaml")
+    for file, text in texts.items():
+        file.write_text(text, encoding="utf-8")
+    study, base = texts
+    assert (study.name, base.name) == ("x.yaml", "equal_components.yaml")
+    assert load_study(study).study.base == base
+    assert load_spec(base).spec.name == "equal_components"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("quickstart", "quickstart"), ("quick", "quickstart"), ("al/vgg_c", "al/vgg_cifar10")]
+)
+def test_the_beginning_of_a_name(name: str, meant: str) -> None:
+    assert starter_named(name) == meant
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing", "--from: there is no starter spec `nothing`; choose one of al/lstm_agnews, "),
+        (
+            "al/vgg",
+            "--from: several starter specs begin with `al/vgg`; choose one of al/vgg_cifar10, al/vgg_",
+        ),
+    ],
+)
+def test_a_name_that_is_not_one(name: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        starter("nothing")
-    assert str(caught.value) == "there is no starter spec `nothing`; known: quickstart"
+        starter_named(name)
+    assert str(caught.value).startswith(message)

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from alray.stage import clock as module
+from alray.stage import gpu_times
 from alray.stage.clock import WARM_UP_STEPS, Clock
+from alray.stage.gpu_times import GpuTimes
 
 
 class Hands:
@@ -188,3 +190,78 @@ def test_what_is_between_computations_is_waiting(hands) -> None:
     assert (record.forward_s, record.backward_s, record.update_s) == pytest.approx((0.1, 0.2, 0.05))
     assert record.idle_s == pytest.approx(0.0)
     assert [span.action for span in record.spans] == ["1F0", "1I0", "1U0"]
+
+
+class Gpu:
+    """A GPU that works off what it is given, in order, while the host goes on."""
+
+    def __init__(self, hands: Hands) -> None:
+        self.hands, self.done_at = hands, 0.0
+
+    def compute(self, seconds: float) -> None:
+        """The host gives it work, which takes the host a millisecond."""
+        self.hands.pass_by(0.001)
+        self.done_at = max(self.done_at, self.hands.now) + seconds
+
+    def event(self) -> Passed:
+        return Passed(self.hands, max(self.done_at, self.hands.now))
+
+
+class Passed:
+    """An event in the GPU's stream, which it passes at some time."""
+
+    def __init__(self, hands: Hands, at: float) -> None:
+        self.hands, self.at = hands, at
+
+    def query(self) -> bool:
+        return self.hands.now >= self.at
+
+    def synchronize(self) -> None:
+        self.hands.now = max(self.hands.now, self.at)
+
+    def elapsed_time(self, end_event: Passed) -> float:
+        return 1000.0 * (end_event.at - self.at)
+
+
+def test_a_gpu_is_timed_by_its_own_events(hands, monkeypatch):
+    """F is not the time in which it was given to the GPU; waiting for the GPU to compute is not waiting for others."""
+    monkeypatch.setattr(gpu_times, "time", module.time)
+    gpu = Gpu(hands)
+    clock = Clock(started_wall_s=50.0, start_step=0, gpu=GpuTimes(gpu.event))
+    for step in (1, 2):
+        with clock.measure("receive_wait", "receive_wait", step):
+            hands.pass_by(0.03)
+        with clock.measure("F", f"1F{step - 1}", step):
+            gpu.compute(0.1)
+        with clock.measure("send_wait", "send_wait", step):  # until F is done, and 0.02 s longer
+            gpu.event().synchronize()
+            hands.pass_by(0.02)
+        with clock.measure("B", f"1B{step - 1}", step):
+            gpu.compute(0.2)
+            gpu.event().synchronize()  # the losses are read
+        with clock.measure("U", f"1U{step - 1}", step):
+            gpu.compute(0.05)
+        clock.step_done()
+    record = closed(clock, 2)
+    assert record.forward_s == pytest.approx(0.2, abs=0.005)
+    assert record.backward_s == pytest.approx(0.4, abs=0.005)
+    assert record.update_s == pytest.approx(0.1, abs=0.005) and record.send_wait_s == pytest.approx(0.04)
+    assert record.receive_wait_s == pytest.approx(0.03)  # the second one is over before U is
+    assert [span.action for span in record.spans if span.action[0] == "1"] == ["1F0", "1B0", "1U0", "1F1", "1B1", "1U1"]
+    begins = [span.start_s for span in record.spans]
+    assert begins == sorted(begins)
+
+
+def test_what_a_pipeline_waits_for_is_not_what_its_gpu_computes(hands, monkeypatch):
+    monkeypatch.setattr(gpu_times, "time", module.time)
+    gpu = Gpu(hands)
+    clock = Clock(started_wall_s=50.0, start_step=0, gpu=GpuTimes(gpu.event))
+    with clock.between("receive_wait"):
+        with clock.measure("F", "0F0.0", 1):
+            gpu.compute(0.1)
+        gpu.event().synchronize()
+        hands.pass_by(0.04)
+    clock.step_done()
+    record = closed(clock, 1)
+    assert record.forward_s == pytest.approx(0.1, abs=0.005)
+    assert record.receive_wait_s == pytest.approx(0.04, abs=0.005)

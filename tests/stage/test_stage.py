@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from alray.errors import NonFiniteLoss
 from alray.stage.assemble import stage_of
 from alray.stage.stages.backpropagation import BackpropagationStage
 from alray.stage.stages.local_losses import LocalLossStage
+from alray.stage.stages.stage import all_finite, finite_values
 
 from ..mini_batches import backward, forward
 
@@ -139,3 +144,31 @@ def test_float64_runs_in_float64(make_network):
     passed_on = forward(stage, {"s": s.double(), "labels": labels}, 1)
     assert {value.dtype for value in passed_on.values()} == {torch.float64}
     assert all(loss.dtype == torch.float64 for named in backward(stage).values() for loss in named.values())
+
+
+class Readings(TorchDispatchMode):
+    """Counts how often the host reads a number of a tensor: on a GPU, how often it waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_all_losses_of_a_mini_batch_are_read_at_once():
+    losses = {0: {"associated": torch.tensor(0.1), "autoencoder": torch.tensor(2.0, dtype=torch.float64)}}
+    losses |= {1: {"associated": torch.tensor(0.3).to(torch.bfloat16)}}
+    expected = {index: {name: float(loss) for name, loss in named.items()} for index, named in losses.items()}
+    with Readings() as readings:
+        assert finite_values(losses, 1) == expected
+    assert readings.count <= 1
+    with Readings() as readings:
+        assert all_finite([torch.tensor(1.0)] * 5) and not all_finite([torch.tensor(1.0), torch.tensor(math.nan)])
+    assert readings.count <= 2
+    losses[1]["associated"] = torch.tensor(math.inf)
+    with pytest.raises(NonFiniteLoss, match="component 1: the associated loss is inf at mini-batch 7"):
+        finite_values(losses, 7)
+    assert finite_values({}, 1) == {}

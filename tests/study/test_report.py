@@ -73,11 +73,9 @@ def test_a_page_fetches_nothing(tmp_path: Path) -> None:
     of = results([trial(n, {"pipeline.stages": n + 1}) for n in range(2)])
     html, _ = page_of(write(of, tmp_path))
     assert "default-src 'none'" in html
-    links = re.findall(r"""(?:src|href|action|data|poster)\s*=\s*["']?([^"'> ]+)""", html)
-    assert links and all(re.fullmatch(r"figures/[\w.-]+", link) for link in links)
+    links = re.findall(r"""\s(?:src|href|action|data|poster)\s*=\s*["']?([^"'> ]+)""", html)
+    assert links and all(link.startswith(("#", "data:text/plain")) for link in links)
     assert "@import" not in html and "url(" not in html and "<link" not in html and "<iframe" not in html
-    for link in links:
-        assert (tmp_path / "out" / link).is_file()
 
 
 def test_what_a_user_wrote_is_shown_and_not_run(tmp_path: Path) -> None:
@@ -114,11 +112,11 @@ def test_the_page_of_500_trials_is_small_and_made_in_seconds(tmp_path: Path) -> 
 
 def test_a_study_without_figures_has_a_page_without_scripts(tmp_path: Path) -> None:
     html, scripts = page_of(write(results([trial(0, {})]), tmp_path))
-    assert scripts == "" and "<h2>Points</h2>" in html
+    assert scripts == "" and '<h2 id="points">Points</h2>' in html
 
 
 @pytest.mark.parametrize("module", ["alray.study.study", "alray.cli.study", "alray.orchestrate", "alray.study.trial"])
 def test_the_drawing_library_is_loaded_for_a_report_only(module: str) -> None:
-    code = f"import sys, {module}; print(*({{'altair', 'vl_convert'}} & set(sys.modules)))"
+    code = f"import sys, {module}; print(*({{'vl_convert'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,7 +54,7 @@ def test_a_trial_goes_on_in_the_group_it_was_given_or_not_at_all(load_small: Any
         return SimpleNamespace(is_whole=whole)
 
     monkeypatch.setattr("alray.graph.placement.Placement.given", placement)
-    engine = RayEngine(load_small("pipeline.stages=2").spec, given=True)
+    engine = RayEngine(load_small("pipeline.stages=2").spec, study=Path("studies/mine"))
     assert engine.room(2, 1) == (2, 1)
     whole = False  # a node was lost
     assert engine.room(2, 1) == (0, 0)

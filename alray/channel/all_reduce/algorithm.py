@@ -21,11 +21,12 @@ Operation = Callable[[list[torch.Tensor], int, int], dist.Work]
 
 
 class AllReduce(ABC):
-    """One algorithm over one gloo process group of n ranks, n >= 1.
+    """One algorithm over one process group of n ranks, n >= 1.
 
     `group` comes from `dist.new_group`, or is a `dist.ProcessGroupGloo`, which also works between threads of one
-    process. At most one call may be under way in a group, and every rank must make the same calls in the same order.
-    gloo reads and writes host memory only, so tensors on a GPU are copied there and back.
+    process, or a `dist.ProcessGroupNCCL`. At most one call may be under way in a group, and every rank must make the
+    same calls in the same order. gloo reads and writes host memory only, NCCL that of GPUs only, so tensors elsewhere
+    are copied there and back.
 
     The docstrings of the algorithms give the cost in seconds for m bytes, with a latency of a seconds per message and
     b seconds per byte.
@@ -42,6 +43,7 @@ class AllReduce(ABC):
         self.bytes_sent = 0
         self._timeout = timedelta(seconds=timeout_s)
         self._spare = torch.empty(0, dtype=torch.uint8)
+        self._works_on = "cuda" if group.name() == "nccl" else "cpu"
 
     @final
     def sum(self, tensor: torch.Tensor) -> None:
@@ -57,10 +59,10 @@ class AllReduce(ABC):
             )
         if self.size == 1 or tensor.numel() == 0:
             return
-        if tensor.device.type == "cpu":
+        if tensor.device.type == self._works_on:
             self._sum(tensor)
         else:
-            staged = tensor.cpu()
+            staged = tensor.to(self._works_on)
             self._sum(staged)
             tensor.copy_(staged)
 
@@ -70,7 +72,7 @@ class AllReduce(ABC):
 
         Length and dtype are the same on all ranks.
         """
-        rows = own.new_empty((self.size, own.numel()), device="cpu")
+        rows = own.new_empty((self.size, own.numel()), device=self._works_on)
         rows[self.rank].copy_(own)
         if self.size > 1 and own.numel() > 0:
             self._gather(rows)
@@ -78,7 +80,7 @@ class AllReduce(ABC):
 
     @abstractmethod
     def _sum(self, tensor: torch.Tensor) -> None:
-        """`sum` for at least two ranks and one element, in host memory."""
+        """`sum` for at least two ranks and one element, where the group works."""
 
     @abstractmethod
     def _gather(self, rows: torch.Tensor) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from alray.errors import Problem, SpecError
 from alray.spec.finding import Check, Finding
 from alray.spec.grammar import spelled_out
-from alray.spec.loading import dump_spec, load_spec, read_document
+from alray.spec.loading import Source, directory_of, dump_spec, file_of, load_spec, read_document
 from alray.spec.messages import problem, problems_of
 from alray.spec.models import Spec
 from alray.spec.overrides import apply_overrides
@@ -33,7 +33,6 @@ class LoadedStudy:
     """A study, its points with the spec of each, its trials in order, and notes for the user."""
 
     study: Study
-    file: pathlib.Path
     points: tuple[Point, ...]
     specs: tuple[Spec, ...]
     trials: tuple[Trial, ...]
@@ -52,21 +51,19 @@ def is_study(path: str | pathlib.Path) -> bool:
         return False
 
 
-def load_study(
-    path: str | pathlib.Path, overrides: Sequence[str] = (), *, also: AlsoCheck = lambda base: ()
-) -> LoadedStudy:
-    """Read the study at `path`, apply `key=value` overrides of its keys, and check every point as a spec.
+def load_study(source: Source, overrides: Sequence[str] = (), *, also: AlsoCheck = lambda base: ()) -> LoadedStudy:
+    """Read a study, apply `key=value` overrides of its keys, and check every point as a spec.
 
     also: gives further checks of a spec in this folder. Raises SpecError with all problems, each with file, line, key
     and mend.
     """
-    file, parsed = pathlib.Path(path), read_document(path)
+    parsed = read_document(source)
     places = parsed.places
     if "study" not in parsed.value:
-        raise SpecError("this is the spec of one run, not a study", mend="run it with `alray run`", file=str(path))
+        raise SpecError("this is the spec of one run, not a study", mend="run it with `alray run`", file=places.file)
     document = spelled_out(parsed.value, Study)
     problems = apply_overrides(document, overrides, places, root=Study, flat=FLAT).problems
-    study, errors = parse_document(Study, document, file.resolve().parent, parsed.problems)
+    study, errors = parse_document(Study, document, directory_of(file_of(source)), parsed.problems)
     problems += [*parsed.problems.values(), *problems_of(errors, places, Study)]
     found = [finding for check in CHECKS for finding in _findings(check, study)]
     problems += [problem(places, *finding) for finding in found]
@@ -75,10 +72,10 @@ def load_study(
     problems += loader.problems
     if problems:
         raise SpecError.of(
-            tuple(sorted(dict.fromkeys(problems), key=lambda one: (one.file != str(path), one.line or 0)))
+            tuple(sorted(dict.fromkeys(problems), key=lambda one: (one.file != places.file, one.line or 0)))
         )
     trials = tuple(trials_of(study, loader.points, [spec.seed for spec in loader.specs]))
-    return LoadedStudy(study, file, tuple(loader.points), tuple(loader.specs), trials, tuple(loader.notes))
+    return LoadedStudy(study, tuple(loader.points), tuple(loader.specs), trials, tuple(loader.notes))
 
 
 def _findings(check: Callable[[Study], Iterable[Finding]], study: Study) -> list[Finding]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from alray.spec.overrides import override_text
 from alray.spec.places import Path
 from alray.spec.study.section import VARIANT, Study
 
@@ -29,7 +30,7 @@ class Setting:
     @property
     def override(self) -> str:
         """The setting as `alray run` takes it: `optimizer.lr=0.001`."""
-        return f"{self.key}={json.dumps(self.value, ensure_ascii=False)}"
+        return override_text(self.key, self.value)
 
 
 @dataclass(frozen=True)

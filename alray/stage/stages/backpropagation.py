@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import torch
 
+from alray.draws import put_back
 from alray.nn.component import Component, backward_of
 from alray.nn.encoder import Tensors, in_default_strides
 from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.schedules.actions import Action
 from alray.stage.disturbance import Slowdown
 from alray.stage.replication import Replication
-from alray.stage.stages.stage import ActionStage, MiniBatch
+from alray.stage.stages.stage import ActionStage, MiniBatch, all_finite
 
 
 class WholeNetworkStage(ActionStage, ABC):
@@ -85,7 +87,8 @@ class BackpropagationStage(WholeNetworkStage):
         self._losses.append(loss.detach())
         self._samples = batch.samples
         ready = self._gradients_ready
-        if ready is not None and self._micro_batches == 1 and torch.isfinite(loss):
+        watched = ready is not None and self._micro_batches == 1 and all_finite([loss])
+        if ready is not None and watched:
             ready.begin()
         with backward_of(self._chain):
             loss.backward()
@@ -96,7 +99,7 @@ class BackpropagationStage(WholeNetworkStage):
                 for parameter in component.parameters():
                     if parameter.grad is not None:
                         parameter.grad.div_(self._micro_batches)
-        if ready is not None and all(map(torch.isfinite, self._losses)):
+        if ready is not None and (watched or (self._micro_batches > 1 and all_finite(self._losses))):
             ready.finish()
         mean, self._losses = torch.stack(self._losses).mean(), []
         return {self._chain[-1].index: {"cross_entropy": mean}}
@@ -152,20 +155,58 @@ def draw_purpose(step: int, micro_batch: int, micro_batches: int) -> tuple[str |
     return (step,) if micro_batches == 1 else (step, "micro_batch", micro_batch)
 
 
-def through(components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int) -> Tensors:
-    """Run the encoders of these components, with outputs in default strides."""
+def through(
+    components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int, recompute: bool = False
+) -> Tensors:
+    """Run the encoders of these components, with outputs in default strides.
+
+    recompute: whether a component keeps its input only, and runs once more before its backward pass.
+    """
     for component in components:
-        incoming = in_default_strides(component.f.run(incoming, *purpose))
+        incoming = _recomputed(component, incoming, *purpose) if recompute else _forward(component, incoming, *purpose)
     return incoming
 
 
+def _forward(component: Component, incoming: Tensors, *purpose: str | int) -> Tensors:
+    return in_default_strides(component.f.run(incoming, *purpose))
+
+
+def _recomputed(component: Component, incoming: Tensors, *purpose: str | int) -> Tensors:
+    """Activation checkpointing (Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174).
+
+    The second forward draws what the first one drew, because random numbers are drawn from the purpose.
+    """
+    from torch.utils.checkpoint import checkpoint  # few runs need it, and it takes time
+
+    outgoing: Tensors = checkpoint(
+        partial(_forward, component),
+        incoming,
+        *purpose,
+        use_reentrant=False,
+        preserve_rng_state=False,
+        early_stop=False,  # it is an error raised in the forward, which a user's code would be blamed for
+        context_fn=lambda: (nullcontext(), _leaving_no_trace(component, incoming["s"].device)),
+    )
+    return outgoing
+
+
+@contextmanager
+def _leaving_no_trace(component: Component, device: torch.device) -> Iterator[None]:
+    """Around a second forward pass: buffers, such as those of batch normalisation, and generators end as they were."""
+    before = [(buffer.data, buffer.clone()) for buffer in component.buffers()]
+    with put_back(device):
+        yield
+        for buffer, value in before:
+            buffer.copy_(value)  # without telling autograd, which needs none of these values
+
+
 def class_scores(
-    components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int
+    components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int, recompute: bool = False
 ) -> torch.Tensor:
-    """Class scores `[N, classes]`. The last of these components is the network's last."""
+    """Class scores `[N, classes]`. The last of these components is the network's last. recompute: see `through`."""
     head = components[-1].head
     assert head is not None, "the last component holds the head"
-    outgoing = through(components, incoming, *purpose)
+    outgoing = through(components, incoming, *purpose, recompute=recompute)
     scores: torch.Tensor = head(outgoing["s"], outgoing.get("mask"))
     return scores
 

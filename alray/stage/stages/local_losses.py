@@ -13,7 +13,7 @@ from alray.schedules.actions import Action
 from alray.stage.clock import Clock
 from alray.stage.disturbance import Slowdown
 from alray.stage.replication import Replication
-from alray.stage.stages.stage import ActionStage, MiniBatch
+from alray.stage.stages.stage import ActionStage, MiniBatch, all_finite
 
 
 class LocalLossStage(ActionStage):
@@ -59,7 +59,7 @@ class LocalLossStage(ActionStage):
         losses = {}
         for component in self._local:
             own = losses[component.index] = component.backward_step()
-            if self._averages_in_backward and all(map(torch.isfinite, own.values())):
+            if self._averages_in_backward and all_finite(own.values()):
                 self._replication.start(component, batch.samples)
         return losses
 

@@ -2,8 +2,8 @@
 
 Each mini-batch is one call, which runs torch's schedule on this stage. Its computations have the order that the
 schedule's file in `alray.schedules` lists; a test compares the two. Messages are laid out once, from shapes that are
-known, so no stage asks another what to expect. Tensors travel through host memory, as they do on alray's own edges:
-over those between stages of one host, over gloo between hosts. Two stages may share one GPU.
+known, so no stage asks another what to expect. Tensors travel over alray's own edges where the stage has one (see
+`alray.channel.edge_kind`), and otherwise through host memory, over gloo. Two stages may share one GPU.
 """
 
 from __future__ import annotations
@@ -93,11 +93,12 @@ class PipelinedStage(RoundStage):
         device: torch.device,
         batch_size: int,
         wires: Mapping[int, Wire],
+        recompute: bool = False,
     ) -> None:
-        """components: those of `plan.stage_plans[stage]`, in its order.
+        """components: those of `plan.stage_plans[stage]`, in its order. recompute: whether they keep their inputs only.
 
-        wires: edges to other stages, by their number. Where there are none, messages go over the default process
-        group, in which every stage has one rank.
+        wires: edges to other stages, by their number. To a stage that is not among them, messages go over the default
+        process group, in which every stage has one rank.
         """
         super().__init__(components, replication, slowdown)
         self._plan, self._stage, self._device = plan, stage, device
@@ -106,11 +107,15 @@ class PipelinedStage(RoundStage):
         self._batch = _Shared(plan.micro_batches)
         held = {component.index: component for component in components}
         self._parts = [
-            _Part([held[index] for index in run], network, self._batch, device) for run in plan.stage_plans[stage].runs
+            _Part([held[index] for index in run], network, self._batch, device, recompute)
+            for run in plan.stage_plans[stage].runs
         ]
         samples = batch_size // plan.micro_batches
+        # gloo takes tensors in host memory only; an edge of alray takes them as they are.
+        host = any(peer not in wires for peer in plan.pipeline_peers(stage))
+        outside = _HOST if host else device
         self._ends = [
-            _End(part, stage + place * plan.stages, plan, network, samples, self._batch, wires)
+            _End(part, stage + place * plan.stages, plan, network, samples, self._batch, wires, outside)
             for place, part in enumerate(self._parts)
         ]
         schedule = SCHEDULES[plan.schedule]
@@ -220,18 +225,22 @@ class _Part(nn.Module):
         network: Network,
         batch: _Shared,
         device: torch.device,
+        recompute: bool,
     ) -> None:
         super().__init__()
         self.held = components
+        self._recompute = recompute
         self.modules_held = nn.ModuleList(components)
         self.ends_in_loss = components[-1].head is not None
         self.takes_mask = "mask" in network.encoders[components[0].index].takes_along
         self.micro_batch = 0
         self.gives: torch.Size | None = None
         self._batch, self._device = batch, device
+        self.outside = device
+        """Where tensors are when they leave this stage."""
 
     def forward(self, s: torch.Tensor) -> torch.Tensor:
-        """What the next virtual stage gets, in host memory, or the loss of the micro-batch."""
+        """What the next virtual stage gets, or the loss of the micro-batch."""
         batch = self._batch
         purpose = draw_purpose(batch.step, self.micro_batch, batch.micro_batches)
         incoming = {"s": s.to(self._device)}
@@ -239,9 +248,9 @@ class _Part(nn.Module):
             incoming["mask"] = batch.masks[self.micro_batch]
         if self.ends_in_loss:
             labels = batch.labels[self.micro_batch]
-            scores = class_scores(self.held, incoming, *purpose)
+            scores = class_scores(self.held, incoming, *purpose, recompute=self._recompute)
             return self.held[-1].loss(scores, labels)
-        s = through(self.held, incoming, *purpose)["s"].to(_HOST)
+        s = through(self.held, incoming, *purpose, recompute=self._recompute)["s"].to(self.outside)
         if s.shape != self.gives:  # gloo would end the neighbour's process
             raise StageError(
                 f"components {self.held[0].index} to {self.held[-1].index} gave {tuple(s.shape)} for a micro-batch, "
@@ -278,8 +287,10 @@ class _End(PipelineStage):
         samples: int,
         batch: _Shared,
         wires: Mapping[int, Wire],
+        outside: torch.device,
     ) -> None:
-        """number: of the virtual stage, of `plan.stages * plan.virtual_stages`; samples: in a micro-batch."""
+        """number: of the virtual stage, of `plan.stages * plan.virtual_stages`; samples: in a micro-batch; outside:
+        where tensors are between two stages."""
         first, last = network.encoders[part.held[0].index], network.encoders[part.held[-1].index]
         takes, gives = first.input.empty(samples, "meta"), last.output.empty(samples, "meta").requires_grad_()
         if part.ends_in_loss:
@@ -288,11 +299,11 @@ class _End(PipelineStage):
             part,
             number,
             plan.stages * plan.virtual_stages,
-            _HOST,
+            outside,
             input_args=takes.requires_grad_() if number > 0 else takes,
             output_args=gives,
         )
-        part.gives = gives.shape
+        part.gives, part.outside = gives.shape, outside
         self.bytes_to: dict[int, int] = {}
         self._part, self._batch, self._wires = part, batch, wires
 
@@ -335,13 +346,13 @@ class _End(PipelineStage):
     def _sends(self, operations: list[dist.P2POp]) -> list[dist.P2POp]:
         for operation in operations:
             self.bytes_to[operation.peer] = self.bytes_to.get(operation.peer, 0) + operation.tensor.nbytes
-            if self._wires:
+            if operation.peer in self._wires:
                 operation.op = cast(Any, self._wires[operation.peer].send)
         return operations
 
     def _receives(self, operations: list[dist.P2POp]) -> list[dist.P2POp]:
         # torch calls `op` with the tensor and the peer, and waits for what it returns.
         for operation in operations:
-            if self._wires:
+            if operation.peer in self._wires:
                 operation.op = cast(Any, self._wires[operation.peer].receive)
         return operations

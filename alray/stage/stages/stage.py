@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -215,8 +215,12 @@ class RoundStage(Stage, ABC):
 
 
 def finite_values(losses: Mapping[int, Mapping[str, torch.Tensor]], step: int) -> LossValues:
-    """Losses as numbers. Raises NonFiniteLoss where one is infinite or not a number."""
-    values = {index: {name: float(loss) for name, loss in named.items()} for index, named in losses.items()}
+    """Losses as numbers. Raises NonFiniteLoss where one is infinite or not a number.
+
+    They are read all at once: each reading waits until a GPU has done all that it was given.
+    """
+    numbers = iter(_stacked([loss for named in losses.values() for loss in named.values()]).tolist())
+    values = {index: {name: next(numbers) for name in named} for index, named in losses.items()}
     for index, named in values.items():
         for name, value in named.items():
             if not math.isfinite(value):
@@ -225,3 +229,14 @@ def finite_values(losses: Mapping[int, Mapping[str, torch.Tensor]], step: int) -
                     mend="lower optimizer.lr or set optimizer.clip_norm; the last checkpoint before it is kept",
                 )
     return values
+
+
+def all_finite(losses: Iterable[torch.Tensor]) -> bool:
+    """Whether none of the losses, scalars, is infinite or not a number; read all at once."""
+    return bool(_stacked(losses).isfinite().all())
+
+
+def _stacked(losses: Iterable[torch.Tensor]) -> torch.Tensor:
+    """The scalars as one flat tensor."""
+    held = [loss.reshape(()) for loss in losses]
+    return torch.stack(held) if held else torch.empty(0)

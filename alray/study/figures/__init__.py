@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
-from alray.report.figure import Exhibit
+from alray.report import figure
+from alray.report.figure import Exhibit, Show
 from alray.study.batch_size import at_the_edge
 from alray.study.figures.over_axes import heat_maps, over_one_axis
 from alray.study.figures.scaling import device_scaling
@@ -13,7 +11,7 @@ from alray.study.figures.to_target import best_settings, steps_to_target, trials
 from alray.study.figures.training import depths, early_exits, losses, race, utilisation
 from alray.study.results import Results
 
-FIGURES: tuple[Callable[[Results], Exhibit | None], ...] = (
+FIGURES: tuple[Show[Results], ...] = (
     steps_to_target,
     best_settings,
     trials,
@@ -31,8 +29,7 @@ FIGURES: tuple[Callable[[Results], Exhibit | None], ...] = (
 
 def exhibits_of(results: Results) -> list[Exhibit]:
     """The figures that suit a study."""
-    found = [(figures(results), " ".join((figures.__doc__ or "").split())) for figures in FIGURES]
-    return [replace(exhibit, note=note) for exhibit, note in found if exhibit is not None]
+    return figure.exhibits_of(results, FIGURES)
 
 
 def warnings_of(results: Results) -> list[str]:

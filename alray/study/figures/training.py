@@ -197,8 +197,7 @@ def _utilisation(results: Results, row: Row) -> Iterator[dict[str, Any]]:
             continue
         for one in results.kept(record):
             if isinstance(one, StageRecord) and not one.warm_up:
-                whole = one.compute_s + one.send_wait_s + one.receive_wait_s + one.idle_s
-                shares.setdefault(one.stage, []).append((one.compute_s, whole))
+                shares.setdefault(one.stage, []).append((one.compute_s, one.covered_s))
     for stage, times in sorted(shares.items()):
         share = sum(compute for compute, _ in times) / sum(whole for _, whole in times)
         yield {"series": series_label(row.point), "kind": MEASURED, "stage": stage, "utilisation": share}

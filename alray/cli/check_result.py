@@ -1,0 +1,23 @@
+"""What a check of `alray doctor` found."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The result of a check. A warning or a fault may have a `mend`: what the user can do about it."""
+
+    name: str
+    state: Literal["ok", "warning", "fault"]
+    message: str
+    mend: str | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.state:7}  {self.name}: {self.message}"
+        return f"{text}; {self.mend}" if self.mend else text
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)

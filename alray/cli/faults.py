@@ -1,0 +1,59 @@
+"""What commands and the Python interface make of errors: faults of the system, and the places of keys in the spec."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from alray.errors import AlrayError, Problem, SpecError
+from alray.system_errors import from_system
+
+if TYPE_CHECKING:
+    from alray.spec.loading import Source
+
+
+@contextmanager
+def completed(spec: Source | None = None, overrides: Sequence[str] = ()) -> Iterator[None]:
+    """Inside, a fault of the system becomes an error of alray. A problem that names a key of the spec, but was found
+    after the spec had been read, gets the place where the key was written.
+
+    spec, overrides: the source of the request.
+    """
+    try:
+        yield
+    except AlrayError as error:
+        error.restate([placed(problem, spec, overrides) for problem in error.problems])
+        raise
+    except (OSError, MemoryError, ImportError, RuntimeError) as fault:
+        ended = from_system(fault)
+        if ended is None:
+            raise
+        raise ended from fault
+
+
+def placed(problem: Problem, spec: Source | None, overrides: Sequence[str] = ()) -> Problem:
+    """Return the problem with the place of its key in the spec, if it names a key but no place."""
+    if spec is None or problem.file is not None or problem.key is None or problem.key.startswith("-"):
+        return problem
+    file, line = place_of(problem.key, spec, overrides)
+    return replace(problem, file=file, line=line)
+
+
+def place_of(key: str, spec: Source, overrides: Sequence[str]) -> tuple[str | None, int | None]:
+    """The file (or `command line`) and the line of a key, or of the nearest section around it.
+
+    key: as messages print it, such as `model.components[2].channels`. The line is None if it is not known.
+    """
+    from alray.spec.loading import read_spec
+    from alray.spec.overrides import apply_overrides
+
+    try:
+        parsed = read_spec(spec)
+    except SpecError:
+        return str(spec), None  # the file was readable when the command began; the original problem matters more
+    apply_overrides(parsed.value, overrides, parsed.places)
+    place = parsed.places.of(tuple(int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", key)))
+    return place.file, place.line

@@ -1,0 +1,51 @@
+"""`alray list`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from alray.cli.terminal import Json, shown, terminal
+from alray.storage.location import location_of
+
+
+def list_runs(
+    given: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FOLDER|FILTER",
+            help="Folders that hold runs and studies, or their URLs; and filters such as method=backpropagation, "
+            "state=finished or name=mlp*.  [default: runs and studies]",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    sort: Annotated[
+        str, typer.Option(metavar="COLUMN", help="Sort by date, folder, name, method, state, validation, test, ...")
+    ] = "date",
+    reverse: Annotated[bool, typer.Option("--reverse", help="Turn the order round.")] = False,
+    json: Json = False,
+) -> None:
+    """List the runs and studies of a folder.
+
+    The latest come first. The state is `running` where something was written a short time ago. A damaged folder is
+    listed as such.
+    """
+    with terminal(as_json=json) as streams:
+        from alray.cli.report_text import print_rows
+        from alray.study.listing import chosen, listed, ordered, table_of, told
+
+        words = given or []
+        folders = [location_of(word) for word in words if "=" not in word]
+        rows = chosen(listed(folders), [word for word in words if "=" in word])
+        rows = ordered(rows, sort, reverse=reverse)
+        if json:
+            streams.answer({"runs": [row.as_json() for row in rows]})
+            return
+        if rows:
+            table = table_of(rows)
+            named = ((shown(row[0]), *row[1:]) for row in table.rows)
+            print_rows(type(table)(table.head, tuple(named)), stream=streams.out)
+        for line in told(rows):
+            streams.say(line)

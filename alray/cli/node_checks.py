@@ -1,0 +1,132 @@
+"""Checks of `alray doctor`: what a machine needs to be a node of a Ray cluster."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import socket
+import stat
+import tempfile
+from pathlib import Path
+
+import psutil
+
+from alray.cli.check_result import CheckResult
+from alray.report.text import share, size
+
+_RAYS_PORTS = {6379: "head", 8265: "dashboard"}
+_RAYS_HEAD = "gcs_server"
+_RAYS_FULLEST = 0.95
+"""Ray writes nothing more to a disk that is fuller."""
+_CONNECTING_S = 2.0
+_TIME_ERROR = 5
+_TIMEX_BYTES = 512  # more than `struct timex` has; zeros mean to read and change nothing
+
+
+def ports() -> CheckResult:
+    """Whether others can connect to this machine's own address, and whether the ports of a Ray head are free."""
+    address = own_address()
+    try:
+        with socket.create_server((address, 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=_CONNECTING_S).close()
+    except OSError as error:
+        return CheckResult(
+            "ports",
+            "fault",
+            f"no connection to this machine's address {address}: {error.strerror or error}",
+            "allow TCP between the nodes on all ports: Ray and gloo pick theirs",
+        )
+    if any(process.info["name"] == _RAYS_HEAD for process in psutil.process_iter(["name"])):
+        return CheckResult("ports", "ok", f"{address} takes connections; the head of a Ray runs here")
+    taken = [f"{port} ({use})" for port, use in _RAYS_PORTS.items() if not _is_free(port)]
+    if taken:
+        return CheckResult(
+            "ports",
+            "warning",
+            f"other programs use ports of a Ray head: {', '.join(taken)}",
+            "to start a head here: ray start --head --port=N --dashboard-port=N",
+        )
+    return CheckResult("ports", "ok", f"{address} takes connections; those of a Ray head are free")
+
+
+def own_address() -> str:
+    """The address from which this machine reaches others; that of the loopback interface where it reaches none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # no packet is sent: a datagram socket only picks its route
+        except OSError:
+            return "127.0.0.1"
+        address: str = probe.getsockname()[0]
+    return address
+
+
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server(("", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+def clock() -> CheckResult:
+    """Whether the system keeps the clock right. Ray's logs and the times of different nodes are compared by it."""
+    if _adjtimex() == _TIME_ERROR:
+        return CheckResult(
+            "clock",
+            "warning",
+            "nothing keeps it right, so the times of several nodes may not agree",
+            "run chrony or systemd-timesyncd on every node; a virtual machine may have the clock of its host",
+        )
+    return CheckResult("clock", "ok", "kept right by the system")
+
+
+def _adjtimex() -> int:
+    """The state of the system's clock (Linux, adjtimex(2))."""
+    return int(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)))
+
+
+def rays_disk() -> CheckResult:
+    """The disk that Ray keeps its session on, and spills to."""
+    folder = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())
+    disk = shutil.disk_usage(folder)
+    full = disk.used / disk.total
+    if full > _RAYS_FULLEST:
+        return CheckResult(
+            "disk of Ray",
+            "warning",
+            f"the disk of {folder} is {share(full)} full: Ray writes nothing above {share(_RAYS_FULLEST)}",
+            "free some space, or set RAY_TMPDIR to a folder on another disk, with a short name",
+        )
+    return CheckResult("disk of Ray", "ok", f"{folder} has {size(disk.free)} left")
+
+
+def authentication() -> CheckResult:
+    """Whether the token of a cluster is where Ray looks for it, and hidden from other users."""
+    mode = os.environ.get("RAY_AUTH_MODE", "").lower()
+    if mode != "token":
+        return CheckResult(
+            "authentication",
+            "ok",
+            "no token is sent; a cluster that others reach needs one: "
+            "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH, on every node",
+        )
+    if os.environ.get("RAY_AUTH_TOKEN"):
+        return CheckResult("authentication", "ok", "the token is in RAY_AUTH_TOKEN")
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    try:
+        mode_bits, token = file.stat().st_mode, file.read_text().strip()
+    except OSError as error:
+        return CheckResult(
+            "authentication",
+            "fault",
+            f"RAY_AUTH_MODE=token, and {file} cannot be read: {error.strerror}",
+            "write the token of the cluster there (on its head: `ray get-auth-token`), or set RAY_AUTH_TOKEN_PATH",
+        )
+    if not token:
+        return CheckResult("authentication", "fault", f"{file} is empty", "ray get-auth-token --generate makes a token")
+    if mode_bits & (stat.S_IRGRP | stat.S_IROTH):
+        return CheckResult(
+            "authentication", "warning", f"other users of this machine can read {file}", f"chmod 600 {file}"
+        )
+    return CheckResult("authentication", "ok", f"the token is in {file}")

@@ -1,0 +1,106 @@
+"""`alray reproduce`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from alray.cli.run import Address
+from alray.cli.terminal import (
+    INTERRUPTED,
+    AllowCode,
+    Json,
+    Overrides,
+    RunDir,
+    Terminal,
+    rows_text,
+    shown,
+    terminal,
+)
+from alray.storage.location import location_of
+
+if TYPE_CHECKING:
+    from alray.reproduction import Reproduction
+
+
+def reproduce(
+    run: RunDir,
+    overrides: Overrides = None,
+    *,
+    run_dir: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="The folder of the new run, new or empty, or a URL.  [default: runs/<name>-<time>]"
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(metavar="ray|inline", help="What runs the stages.  [default: as recorded]", show_default=False),
+    ] = None,
+    address: Address = None,
+    allow_code: AllowCode = False,
+    json: Json = False,
+) -> None:
+    """Do a run again as it was recorded, and compare the weights and the evaluations.
+
+    Takes the spec and the code of the run folder, and as many mini-batches as its last weights have seen. Stages and
+    schedule may be others where the weights stay the same. Exits with 0 if they are the same, with 1 if they are not.
+    """
+    given, folder = overrides or [], location_of(run)
+    with terminal(as_json=json, spec=folder / "spec.yaml", overrides=given) as streams:
+        from alray.cli.display import display_on
+        from alray.cli.interrupts import Interrupts
+
+        with Interrupts() as interrupts, display_on(streams, interrupts) as display:
+            display.doing(f"reading {run}")
+            from alray.reproduction import reproduce_run, require_engine
+            from alray.run.options import Options
+
+            options = Options(
+                address=address, run_dir=location_of(run_dir) if run_dir is not None else None, allow_code=allow_code
+            )
+            finished, found = reproduce_run(folder, given, options, display, interrupts, engine=require_engine(engine))
+        if found is not None:
+            _show(found, streams)
+            raise typer.Exit(0 if found.same else 1)
+        if finished.error is not None:
+            raise finished.error
+        streams.tell(f"interrupted; continue with  alray resume {shown(finished.summary.run_dir)}")
+        raise typer.Exit(INTERRUPTED)
+
+
+def _show(found: Reproduction, streams: Terminal) -> None:
+    if streams.as_json:
+        streams.answer(found.as_json())
+    else:
+        streams.say(rows_text(_rows(found)))
+
+
+def _rows(found: Reproduction) -> list[tuple[str, str]]:
+    from alray.report.text import accuracy, counted
+
+    then, now = found.weights_sha256
+    same = then == now
+    rows = [
+        ("reproduced", f"{counted(found.steps, 'mini-batch')} of {shown(found.recorded)}"),
+        ("weights_sha256", f"{then}, the same" if same else f"{then} then"),
+    ]
+    if not same:
+        rows.append(("", f"{now} now"))
+    evaluations = counted(found.evaluations, "evaluation")
+    if found.parted is None:
+        rows.append(("evaluations", f"the same, {evaluations}" if found.evaluations else "none to compare"))
+    else:
+        at = f"after mini-batch {found.parted.step:,}, epoch {found.parted.epoch:g}"
+        rows.append(("they part at", f"the evaluation {at}, of {evaluations}"))
+        rows += [
+            ("", f"{name} {accuracy(old)} then, {accuracy(new)} now")
+            for name, (old, new) in found.parted.accuracies.items()
+        ]
+    if found.parted_losses is not None:
+        rows.append(("losses part at", f"mini-batch {found.parted_losses:,}"))
+    changed = [f"{name} was {old}, is {new}" for name, (old, new) in found.environment.items()]
+    rows += [("environment" if not place else "", line) for place, line in enumerate(changed or ["the same"])]
+    rows.append(("run folder", shown(found.run_dir)))
+    return rows

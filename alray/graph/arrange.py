@@ -1,0 +1,65 @@
+"""Which node each stage goes to: a pure function of what the stages ask for and what the nodes have left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+Bundle = Mapping[str, float]
+
+
+def arrange(bundles: Sequence[Bundle], stages: int, free: Mapping[str, Bundle], here: str) -> tuple[str, ...] | None:
+    """The node of each bundle; None where one has no room.
+
+    bundles: what each stage asks for, replica by replica. stages: of a replica. free: what each node has left. here:
+    the driver's node.
+
+    A replica lies on one node if one has room for all of it. Otherwise it is cut into few runs of neighbouring stages:
+    the node that holds the longest run takes the next stages. Among equal nodes, one without the same stages of another
+    replica comes first, then the driver's, then the fullest, which leaves the others whole.
+    """
+    left = {node: dict(resources) for node, resources in free.items()}
+    placed: list[str] = []
+    while len(placed) < len(bundles):
+        stage = len(placed) % stages
+        wanted = bundles[len(placed) : len(placed) + stages - stage]
+        ranks = {node: _rank(node, left[node], wanted, range(stage, stages), placed, here) for node in left}
+        node = max(ranks, key=ranks.__getitem__, default=here)
+        held = ranks[node].held if ranks else 0
+        if held == 0:
+            return None
+        for bundle in wanted[:held]:
+            _take(bundle, left[node])
+        placed += [node] * held
+    return tuple(placed)
+
+
+class _Rank(NamedTuple):
+    """The larger the better, the first item first."""
+
+    held: int  # of the next stages, how many have room
+    same_stages: int  # minus the number of these that it holds for other replicas
+    is_here: bool
+    left: float  # minus its processors
+
+
+def _rank(node: str, free: Bundle, wanted: Sequence[Bundle], stages: range, placed: Sequence[str], here: str) -> _Rank:
+    """stages: the numbers of the `wanted` ones. placed: the nodes of all stages before them."""
+    held = _held(wanted, free)
+    same = sum(other == node and place % stages.stop in stages[:held] for place, other in enumerate(placed))
+    return _Rank(held, -same, node == here, -free.get("CPU", 0.0))
+
+
+def _held(wanted: Sequence[Bundle], free: Bundle) -> int:
+    """How many of these bundles, from the first on, have room on a node together."""
+    left = dict(free)
+    for number, bundle in enumerate(wanted):
+        if any(left.get(name, 0.0) < amount for name, amount in bundle.items()):
+            return number
+        _take(bundle, left)
+    return len(wanted)
+
+
+def _take(bundle: Bundle, left: dict[str, float]) -> None:
+    for name, amount in bundle.items():
+        left[name] = left.get(name, 0.0) - amount

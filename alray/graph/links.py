@@ -1,0 +1,113 @@
+"""The links between the nodes of a cluster, measured by a process on each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError, WorkerCrashedError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from alray.graph.cluster import Node, living_nodes
+from alray.plan.costs import Link
+from alray.probe.link import answer, ask, listen
+
+_LINK_S = 60.0
+
+Ends = tuple[str, str]
+"""The ids of two nodes; what goes from the first to the second goes up."""
+
+
+class Listener:
+    """Waits on its node for a process of another node."""
+
+    def __init__(self) -> None:
+        self._socket = listen()
+
+    def port(self) -> int:
+        return int(self._socket.getsockname()[1])
+
+    def answer(self) -> float:
+        return answer(self._socket)
+
+
+def stage_links(
+    nodes: Sequence[str], stages: int, note: Callable[[str], None], *, ring: bool
+) -> tuple[Link | None, ...]:
+    """The links from each stage to the next one, and with `ring` from the last one to the first; () on one node.
+
+    nodes: the id of each stage's node, replica by replica. Stages of several replicas share a link that they all use,
+    and the slowest replica counts. None where two stages are on one node, or where their link cannot be measured.
+    """
+    if stages == 1 or len(set(nodes)) == 1:
+        return ()
+    ways = [
+        [(nodes[first + stage], nodes[first + (stage + 1) % stages]) for first in range(0, len(nodes), stages)]
+        for stage in range(stages if ring else stages - 1)
+    ]
+    between = [(low, high) for pairs in ways for low, high in pairs if low != high]
+    links, users = measure_links(between, note), Counter(between)
+    slowest = [_slowest([(links[pair], users[pair]) for pair in pairs if pair in links]) for pairs in ways]
+    return (*slowest, *[None] * (stages - len(slowest)))
+
+
+def _slowest(links: Sequence[tuple[Link, int]]) -> Link | None:
+    """The slowest of these links in all respects; each with the number of stages that share it."""
+    if not links:
+        return None
+    return Link(
+        latency_s=max(link.latency_s for link, _ in links),
+        up_s_per_byte=max(link.up_s_per_byte * users for link, users in links),
+        down_s_per_byte=max(link.down_s_per_byte * users for link, users in links),
+        buffer_bytes=min(link.buffer_bytes for link, _ in links),
+    )
+
+
+def measure_links(pairs: Iterable[Ends], note: Callable[[str], None]) -> dict[Ends, Link]:
+    """The links between these pairs of nodes. Pairs without a common node are measured at the same time.
+
+    A link that cannot be measured is left out, and gives a line to `note`.
+    """
+    known = {node.id: node for node in living_nodes()}
+    wanted = sorted({(min(pair), max(pair)) for pair in pairs})
+    links: dict[Ends, Link] = {}
+    while wanted:
+        at_once: list[Ends] = []
+        for pair in wanted:
+            if not any(node in other for node in pair for other in at_once):
+                at_once.append(pair)
+        wanted = [pair for pair in wanted if pair not in at_once]
+        begun = [(pair, _begin(*pair, known)) for pair in at_once if known.keys() >= set(pair)]
+        for (low, high), (listener, asked, answered) in begun:
+            try:
+                (latency_s, buffered_s, down), up = ray.get([asked, answered], timeout=_LINK_S)
+            except (GetTimeoutError, RayActorError, RayTaskError, WorkerCrashedError) as error:
+                reason = str(error).strip().splitlines()[-1]
+                note(
+                    f"the link between {known[low].host} and {known[high].host} could not be measured, and the plan "
+                    f"leaves it out: {reason}"
+                )
+            else:
+                held = buffered_s / up  # bytes
+                links[low, high], links[high, low] = Link(latency_s, up, down, held), Link(latency_s, down, up, held)
+            ray.kill(listener)
+    return links
+
+
+def on_node(node: str) -> dict[str, Any]:
+    """Ray's options for a short task or an actor on this node, beside whatever runs there."""
+    return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
+
+
+def _begin(low: str, high: str, known: dict[str, Node]) -> tuple[Any, Any, Any]:
+    """Start to measure; return the listener on `high`, and Ray's references to what `ask` and `answer` return."""
+    listener = ray.remote(Listener).options(**on_node(high)).remote()
+    asks = ray.remote(_ask).options(max_retries=0, **on_node(low))
+    port = listener.port.remote()
+    return listener, asks.remote(known[high].address, port), listener.answer.remote()
+
+
+def _ask(address: str, port: int) -> tuple[float, float, float]:
+    return ask(address, port)

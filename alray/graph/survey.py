@@ -1,0 +1,86 @@
+"""What each node of a cluster has: libraries, devices, memory, disk and clock."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+
+from alray.graph.cluster import Node
+from alray.graph.links import on_node
+
+_SURVEY_S = 60.0
+_ASKED = 5
+LIBRARIES = ("alray", "ray", "torch", "torchvision")
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """A node as a process on it finds it."""
+
+    host: str
+    versions: dict[str, str]
+    """Of Python and of LIBRARIES; `none` where one is not installed."""
+    cpus: float
+    gpus: float
+    shared_memory_bytes: int
+    disk_bytes: int
+    """Left where Ray keeps its session."""
+    clock_s: float
+    """How much its clock is ahead of this one."""
+
+
+class Surveyor:
+    """Finds the facts of its node."""
+
+    def now_s(self) -> float:
+        return time.time()
+
+    def facts(self) -> dict[str, Any]:
+        versions = {"python": platform.python_version()}
+        for name in LIBRARIES:
+            try:
+                versions[name] = metadata.version(name)
+            except metadata.PackageNotFoundError:
+                versions[name] = "none"
+        shared = Path("/dev/shm")
+        return {
+            "versions": versions,
+            "shared_memory_bytes": shutil.disk_usage(shared).total if shared.is_dir() else 0,
+            "disk_bytes": shutil.disk_usage(os.environ.get("RAY_TMPDIR") or "/tmp").free,
+        }
+
+
+def survey(nodes: Sequence[Node]) -> list[NodeFacts | str]:
+    """The facts of each node, or in one line why it did not tell them."""
+    actors = [ray.remote(Surveyor).options(**on_node(node.id)).remote() for node in nodes]
+    asked = [actor.facts.remote() for actor in actors]
+    found: list[NodeFacts | str] = []
+    for node, actor, reference in zip(nodes, actors, asked, strict=True):
+        try:
+            facts = ray.get(reference, timeout=_SURVEY_S)
+            ahead_s = median(_ahead_s(actor) for _ in range(_ASKED))
+        except (GetTimeoutError, RayActorError, RayTaskError) as error:
+            found.append(str(error).strip().splitlines()[-1])
+        else:
+            cpus, gpus = (node.resources.get(name, 0.0) for name in ("CPU", "GPU"))
+            found.append(NodeFacts(host=node.host, cpus=cpus, gpus=gpus, clock_s=ahead_s, **facts))
+        ray.kill(actor)
+    return found
+
+
+def _ahead_s(actor: Any) -> float:
+    """How much the clock of an actor's node is ahead, up to half of the time that an answer takes."""
+    began_s = time.time()
+    there_s: float = ray.get(actor.now_s.remote(), timeout=_SURVEY_S)
+    return there_s - (began_s + time.time()) / 2

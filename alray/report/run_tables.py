@@ -1,0 +1,121 @@
+"""The tables of a run: its plan, its edges, its attempts and events.
+
+The docstring of each function is what the page says of them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from alray.plan.plan import StagePlan
+from alray.records import AttemptSummary, CheckpointRecord, EngineName, EventRecord
+from alray.report.definitions import of_summary
+from alray.report.figure import Exhibit, Show
+from alray.report.folder import RunFolder
+from alray.report.summary import Figures
+from alray.report.table import Table
+from alray.report.text import counted, number, seconds, share, size
+from alray.schedules.table import SCHEDULES
+
+ENGINES: dict[EngineName, str] = {
+    "ray": "Ray actors",
+    "ray_train": "Ray Train with torch's DDP",
+    "inline": "in one process (inline)",
+}
+_ATTEMPT_HEAD = ("mini-batches", "engine", "schedule", "step time", "predicted", "bubble", "samples/s")
+
+
+class Measured(NamedTuple):
+    """A run and its figures."""
+
+    run: RunFolder
+    figures: Figures
+
+
+def the_plan(shown: Measured) -> Exhibit:
+    """What runs on each stage, the memory that its tensors need by the plan, and what its process took."""
+    run, figures = shown
+    plan = run.plan
+    rows = [
+        (f"stage {stage.stage}", _components(run, stage), size(predicted), size(peak))
+        for stage, predicted, peak in zip(
+            plan.stage_plans, figures.predicted_memory_bytes, figures.peak_memory_bytes, strict=True
+        )
+    ]
+    found = [
+        plan.limited_by,
+        f"Bound of this schedule: {plan.bound} = {seconds(plan.bound_s)}; predicted step "
+        f"{seconds(plan.predicted_step_time_s)}, measured {seconds(figures.step_time_s)}.",
+    ]
+    # The edges of a pipeline have room for every micro-batch.
+    if plan.edges and not SCHEDULES[plan.schedule].is_pipeline:
+        found.append(f"At most {counted(plan.in_flight, 'mini-batch')} wait on an edge.")
+    memory = of_summary(predicted_memory_bytes="predicted memory", peak_memory_bytes="peak memory")
+    table = Table(("stage", "components", "predicted memory", "peak memory"), tuple(rows))
+    return Exhibit("The plan", findings=tuple(found), tables={"plan": table}, meanings=memory)
+
+
+def edges(shown: Measured) -> Exhibit:
+    """The bytes of one mini-batch by the plan, and what was sent in total: over every attempt and replica, evaluations
+    and lost work included."""
+    run, figures = shown
+    predicted = {edge.edge: edge.bytes_per_step for edge in run.plan.edges}
+    # Earlier attempts may have had other stages. Messages of an evaluation also go down.
+    names = dict.fromkeys([*predicted, *figures.bytes_sent])
+    if not names:
+        return Exhibit("Bytes per edge", findings=("One stage: nothing was sent.",))
+    rows = tuple((name, size(predicted.get(name)), size(figures.bytes_sent.get(name))) for name in names)
+    table = Table(("edge", "predicted per mini-batch", "sent in total"), rows)
+    return Exhibit("Bytes per edge", tables={"bytes_per_edge": table})
+
+
+def attempts(shown: Measured) -> Exhibit | None:
+    """An attempt begins with a start or a resume. The figures at the top of the page are those of the last plan that
+    was measured."""
+    figures = shown.figures
+    if len(figures.attempts) < 2:
+        return None
+    table = Table(_ATTEMPT_HEAD, tuple(tuple(_attempt_row(attempt)) for attempt in figures.attempts))
+    return Exhibit("Attempts", tables={"attempts": table})
+
+
+def events(shown: Measured) -> Exhibit:
+    """What happened to the run. Source: records.jsonl."""
+    run = shown.run
+    events = [record for record in run.records if isinstance(record, EventRecord)]
+    checkpoints = [record for record in run.records if isinstance(record, CheckpointRecord)]
+    told = "No checkpoint was written."
+    if checkpoints:
+        last = checkpoints[-1]
+        told = f"{counted(len(checkpoints), 'checkpoint')} written, the last after {last.step:,} mini-batches "
+        told += f"({size(last.bytes)} in {seconds(last.duration_s)})."
+    rows = tuple(
+        (event.event, seconds(event.time_s), number(event.step), _place(event), event.message) for event in events
+    )
+    table = Table(("event", "time", "mini-batches", "where", "message"), rows)
+    return Exhibit("Events and failures", findings=(told,), tables={"events": table} if rows else {})
+
+
+def _place(event: EventRecord) -> str:
+    replica = f", replica {event.replica}" if event.replica else ""
+    return "" if event.stage is None else f"stage {event.stage}{replica}"
+
+
+def _attempt_row(attempt: AttemptSummary) -> list[str]:
+    return [
+        f"{attempt.began_after:,} to {attempt.ended_after:,}",
+        ENGINES[attempt.engine] if attempt.engine else "",
+        f"{attempt.schedule} {attempt.partition}" + (f" x {attempt.replicas}" if attempt.replicas > 1 else ""),
+        seconds(attempt.step_time_s),
+        seconds(attempt.predicted_step_time_s),
+        share(attempt.bubble),
+        number(attempt.samples_per_s),
+    ]
+
+
+def _components(run: RunFolder, stage: StagePlan) -> str:
+    return ", ".join(f"{index} {run.plan.costs.components[index].name}" for index in stage.components)
+
+
+TABLES: tuple[Show[Measured], ...] = (the_plan, edges, attempts, events)
+"""In the order of the page."""

@@ -1,0 +1,180 @@
+"""Gives a run's points to its trackers, each in a thread of its own, so that no server holds up the run.
+
+MLflow and W&B have queues of their own. They would not do: to start and to end a run they wait for the server, and what
+goes wrong in MLflow's queue is only logged.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+from alray.errors import UserCodeError
+from alray.records import EventRecord, Record, Status, write_json
+from alray.report.trackers.points import Points
+from alray.report.trackers.tensorboard import TensorBoard
+from alray.report.trackers.tracker import Point, TrackedRun, Tracker
+from alray.spec.models import Spec
+from alray.storage.location import Location, kept_at
+from alray.store import run_name
+from alray.user_code import named_error
+
+_ENDING_S = 30.0  # how long the end of a run waits for its trackers
+_IDS = "trackers.json"
+_KEPT = "records.jsonl has everything"
+
+
+@contextmanager
+def watched(
+    run_dir: Location,
+    spec: Spec,
+    trackers: Mapping[str, Tracker],
+    *,
+    pages: bool,
+    study: Path | None,
+    note: Callable[[str], None],
+) -> Iterator[Callable[[Record], None]]:
+    """What shows a run while it goes on, as an observer of its records. It is complete with the block.
+
+    pages: whether `tensorboard/` is written. study: the folder of the study, if the run is a trial of one. note: is
+    called with a line about each tracker that failed; the records have everything.
+    """
+    if not pages and not trackers:
+        yield lambda record: None
+        return
+    file = run_dir / _IDS
+    ids: dict[str, str] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    name, of = run_name(run_dir, study), study.name if study is not None else None
+    parameters = dict(_flat(spec.model_dump(mode="json")))
+    following = [
+        _Following(kind, tracker, TrackedRun(name, str(run_dir), parameters, of, ids.get(kind)))
+        for kind, tracker in trackers.items()
+    ]
+    with kept_at(run_dir / "tensorboard") as folder:
+        watch = _Watch(following, TensorBoard(folder) if pages else None, _Ids(file, ids), note)
+        try:
+            yield watch.take
+        except SystemExit:  # so the trial scheduler of a study ends a trial
+            watch.status = "interrupted"
+            raise
+        finally:
+            watch.close()
+
+
+def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """The values in a document, each with its key as in an override."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if items is None:
+        yield key, value
+        return
+    for part, inner in items:
+        yield from _flat(inner, f"{key}.{part}" if key else str(part))
+
+
+class _Watch:
+    """Gives the points of a run to TensorBoard and to its trackers."""
+
+    def __init__(
+        self,
+        following: Sequence[_Following],
+        board: TensorBoard | None,
+        ids: _Ids,
+        note: Callable[[str], None],
+    ) -> None:
+        self._following, self._board, self._ids, self._note = following, board, ids, note
+        self._points = Points()
+        self.status: Status = "failed"  # if no event tells how the run ended
+        self._told: set[str] = set()
+
+    def take(self, record: Record) -> None:
+        if isinstance(record, EventRecord) and record.event in ("finished", "interrupted", "failed"):
+            self.status = record.event
+        self._give(self._points.take(record))
+        self._hear()
+
+    def close(self) -> None:
+        """Wait a while until the trackers have everything."""
+        self._give(self._points.rest())
+        if self._board is not None:
+            self._board.end(self.status)
+        until_s = time.monotonic() + _ENDING_S
+        for each in self._following:
+            each.end(self.status)
+        for each in self._following:
+            if not each.wait(until_s - time.monotonic()):
+                self._note(f"tracker `{each.kind}` did not take everything within {_ENDING_S:.0f} s: {_KEPT}")
+        self._hear()
+
+    def _give(self, points: Sequence[Point]) -> None:
+        if points and self._board is not None:
+            self._board.write(points)
+        for each in self._following if points else ():
+            each.give(points)
+
+    def _hear(self) -> None:
+        """Keep the ids that came, and tell of errors."""
+        self._ids.keep({each.kind: each.id for each in self._following if each.id is not None})
+        for each in self._following:
+            if each.fault is not None and each.kind not in self._told:
+                self._told.add(each.kind)
+                self._note(f"{each.fault}; it is told no more of this run: {_KEPT}")
+
+
+@dataclass
+class _Ids:
+    """The ids under which a resume goes on, by kind of tracker, and their file."""
+
+    file: Location
+    known: dict[str, str]
+
+    def keep(self, ids: Mapping[str, str]) -> None:
+        after = {**self.known, **ids}  # those of trackers that a resume left out stay
+        if after != self.known:
+            self.known = after
+            write_json(self.file, after)
+
+
+class _Following:
+    """One tracker and the thread in which it is called. The thread begins with the first points."""
+
+    def __init__(self, kind: str, tracker: Tracker, run: TrackedRun) -> None:
+        self.kind, self.id = kind, run.id
+        self.fault: UserCodeError | None = None
+        self._tracker, self._run = tracker, run
+        self._given: SimpleQueue[Sequence[Point] | Status] = SimpleQueue()
+        # A thread that waits for a server must not keep the command from ending.
+        self._thread = Thread(target=self._work, name=f"alray-{kind}", daemon=True)
+
+    def give(self, points: Sequence[Point]) -> None:
+        if self._thread.ident is None:
+            self._thread.start()
+        if self.fault is None:
+            self._given.put(points)
+
+    def end(self, status: Status) -> None:
+        self._given.put(status)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until the tracker has everything, or has failed; return whether that is so."""
+        if self._thread.ident is not None:
+            self._thread.join(max(0.0, timeout_s))
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        doing = "start"
+        try:
+            self.id = self._tracker.start(self._run)
+            doing = "write"
+            while not isinstance(given := self._given.get(), str):
+                self._tracker.write(given)
+            doing = "end"
+            self._tracker.end(given)
+        except self._tracker.faults as fault:
+            self.fault = named_error(fault, f"tracker `{self.kind}`", doing, key="run.trackers")

@@ -1,0 +1,92 @@
+"""Records of a run as points for trackers: losses, accuracies, speed, memory and utilisation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from alray.records import EvaluationRecord, EventRecord, PlanRecord, Record, StageRecord, StepRecord, Thinning
+from alray.report.trackers.tracker import Point
+
+
+class Points:
+    """Collects points from records. Losses are thinned out as in `records.jsonl`."""
+
+    def __init__(self) -> None:
+        self._points: list[Point] = []  # not given yet
+        self._thinning = Thinning()
+        self._started_s = 0.0  # wall time at which the clock of the records was 0
+        self._planned = False
+        self._in_turns = False
+
+    def take(self, record: Record) -> Sequence[Point]:
+        """Take over a record; with one of a stage, return all points since the last such record."""
+        if isinstance(record, EventRecord) and record.date is not None:
+            self._started_s = datetime.fromisoformat(record.date).timestamp() - record.time_s
+        # Only a restart has no scalars. A record may have none, such as one of a stage that takes turns.
+        self._points += [point for point in self._points_of(record) if point.scalars or isinstance(record, EventRecord)]
+        return self._given() if isinstance(record, StageRecord) else ()
+
+    def rest(self) -> Sequence[Point]:
+        """The points since the last record of a stage. Without a plan there are none."""
+        rest = self._thinning.rest()
+        if rest is not None:
+            self._points.append(self._point(rest, _of_step(rest)))
+        return self._given() if self._planned else ()
+
+    def _given(self) -> Sequence[Point]:
+        given, self._points = self._points, []
+        return given
+
+    def _points_of(self, record: Record) -> Iterator[Point]:
+        if isinstance(record, PlanRecord):
+            self._planned = True
+            self._in_turns = record.plan.get("in_turns", False)
+        elif isinstance(record, EventRecord) and record.event == "resumed":
+            self._thinning = Thinning()
+            yield self._point(record, ())
+        elif isinstance(record, StepRecord):
+            kept = self._thinning.take(record)
+            if kept is not None:
+                yield self._point(kept, _of_step(kept))
+        elif isinstance(record, EvaluationRecord):
+            yield self._point(record, _of_evaluation(record))
+        elif isinstance(record, StageRecord):
+            yield self._point(record, _of_stage(record, in_turns=self._in_turns))
+
+    def _point(self, record: Record, scalars: Sequence[_Scalar] | Iterator[_Scalar]) -> Point:
+        return Point(record.step, self._started_s + record.time_s, dict(scalars))
+
+
+_Scalar = tuple[str, float]
+
+
+def _of_step(record: StepRecord) -> Iterator[_Scalar]:
+    yield "lr", record.lr
+    for component, losses in record.losses.items():
+        for name, value in losses.items():
+            yield f"loss_{name}/component_{component:02d}", value
+
+
+def _of_evaluation(record: EvaluationRecord) -> Iterator[_Scalar]:
+    for split in ("train", "validation", "test"):
+        accuracy = getattr(record, split)
+        if accuracy is not None:
+            yield f"accuracy/{split}", accuracy
+        for entry in record.per_depth:
+            of_depth = getattr(entry, split)
+            if of_depth is not None:
+                yield f"accuracy/depth-{entry.depth}/{split}", of_depth
+
+
+def _of_stage(record: StageRecord, *, in_turns: bool) -> Iterator[_Scalar]:
+    """in_turns: the stages take turns in one process, so that a stage waits while another one computes."""
+    where = f"stage-{record.stage}" + (f"-replica-{record.replica}" if record.replica else "")
+    if record.peak_memory_bytes is not None:
+        yield f"memory_bytes/{where}", record.peak_memory_bytes
+    if record.utilisation is not None and not in_turns:
+        yield f"utilisation/{where}", record.utilisation
+    if record.queued_messages is not None:
+        yield f"queued_messages/{where}", record.queued_messages
+    if record.samples_per_s is not None and record.replica == 0:
+        yield "samples_per_s", record.samples_per_s

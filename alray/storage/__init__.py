@@ -1,0 +1,1 @@
+"""Where files lie: on a disk, or on object storage."""

@@ -1,0 +1,165 @@
+"""Files that grow: records and logs.
+
+On a disk they are appended to. An object cannot grow, so on object storage such a file is a folder of parts, which are
+numbered: `records.jsonl` is `records/000001.jsonl`, `records/000002.jsonl` and so on.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+from threading import Event, Lock, Thread
+
+from alray.storage.location import Location
+from alray.storage.objects import ObjectPath
+
+_PART_S = 20.0
+"""A part is written after so many seconds, or when the file is flushed."""
+_COPY_S = 5.0
+_BLOCK = 1 << 20
+_READERS = 16
+_DIGITS = 6  # of the number of a part
+
+
+def appending(file: Location) -> io.TextIOBase:
+    """Open a file to append text to it. On a disk each line is handed to the system at once; on object storage a part
+    is written every 20 s, at `flush` and at the end."""
+    if isinstance(file, ObjectPath):
+        return _Parts(file)
+    return file.open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
+
+
+def lies_at(file: Location) -> Location:
+    """The file itself, or the folder of its parts."""
+    return _folder(file) if isinstance(file, ObjectPath) else file
+
+
+def was_appended(file: Location) -> bool:
+    """Whether something was written to a file that grows."""
+    return bool(_parts(file)) if isinstance(file, ObjectPath) else file.is_file()
+
+
+def appended(file: Location) -> str:
+    """The text of a file that grows. Raises FileNotFoundError if nothing was written to it."""
+    if isinstance(file, Path):
+        return file.read_text(encoding="utf-8")
+    parts = _parts(file)
+    if not parts:
+        raise FileNotFoundError(errno.ENOENT, "No such object", str(file))
+    with ThreadPoolExecutor(_READERS) as readers:
+        return b"".join(readers.map(ObjectPath.read_bytes, parts)).decode("utf-8")
+
+
+@contextmanager
+def on_a_disk(folder: Location) -> Iterator[Path]:
+    """The folder itself, or until the block ends a copy of it in which each file that grows is one file again."""
+    if isinstance(folder, Path):
+        yield folder
+        return
+    with TemporaryDirectory() as scratch:
+        for name in folder.below():
+            whole, _, last = name.rpartition("/")
+            number, _, suffix = last.partition(".")
+            is_part = len(number) == _DIGITS and number.isdecimal()
+            file = Path(scratch, f"{whole}.{suffix}" if is_part else name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("ab") as copy:
+                copy.write((folder / name).read_bytes())
+        yield Path(scratch)
+
+
+@contextmanager
+def opened_log(file: Location) -> Iterator[int]:
+    """A file descriptor to append to a log with. On object storage what it has received is written every 5 s."""
+    if isinstance(file, Path):
+        file.parent.mkdir(exist_ok=True)  # a run folder that was deleted is not made again
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+        return
+    # Not a pipe: whoever writes to a full pipe while it holds Python's lock would wait for its reader for ever.
+    with TemporaryFile(buffering=0) as here, _Parts(file) as parts:
+        copy, ended = _Copy(here.fileno(), parts), Event()
+        copier = Thread(target=copy.go_on, args=(ended,), name=f"copy-{file.name}", daemon=True)
+        copier.start()
+        try:
+            yield here.fileno()
+        finally:
+            ended.set()
+            copier.join()
+            copy.take()
+
+
+class _Parts(io.TextIOBase):
+    """Text for object storage, held until it is written as the next part. Several writers may append to one file."""
+
+    def __init__(self, file: ObjectPath) -> None:
+        self._file = file
+        self._number = max((int(part.name.partition(".")[0]) for part in _parts(file)), default=0)
+        self._held: list[bytes] = []
+        self._written_s = time.monotonic()
+        self._lock = Lock()
+
+    def write(self, text: str, /) -> int:
+        self.add(text.encode("utf-8", "backslashreplace"))
+        return len(text)
+
+    def add(self, content: bytes) -> None:
+        self._held.append(content)
+        if time.monotonic() - self._written_s > _PART_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held as a part."""
+        with self._lock:
+            self._written_s = time.monotonic()
+            number = len(self._held)
+            content = b"".join(self._held[:number])
+            while content:
+                self._number += 1
+                part = _part(self._file, self._number)
+                # A part of this name is another writer's, or this one, written by a request whose answer was lost.
+                if part.create(content) or part.read_bytes() == content:
+                    break
+            del self._held[:number]
+
+
+class _Copy:
+    """Copies what a file of this machine receives into parts."""
+
+    def __init__(self, descriptor: int, parts: _Parts) -> None:
+        self._descriptor, self._parts = descriptor, parts
+        self._taken = 0
+
+    def take(self) -> None:
+        """Copy what came since the last time."""
+        while content := os.pread(self._descriptor, _BLOCK, self._taken):
+            self._taken += len(content)
+            self._parts.add(content)
+        self._parts.flush()
+
+    def go_on(self, ended: Event) -> None:
+        while not ended.wait(_COPY_S):
+            self.take()
+
+
+def _folder(file: ObjectPath) -> ObjectPath:
+    return file.parent / file.name.rpartition(".")[0]
+
+
+def _part(file: ObjectPath, number: int) -> ObjectPath:
+    return _folder(file) / f"{number:0{_DIGITS}d}.{file.name.rpartition('.')[2]}"
+
+
+def _parts(file: ObjectPath) -> list[ObjectPath]:
+    """The parts of a file, in order."""
+    return list(_folder(file).glob(f"{'[0-9]' * _DIGITS}.*"))

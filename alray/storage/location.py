@@ -1,0 +1,85 @@
+"""Where a run folder lies, and what is written in one way on a disk and in another on object storage.
+
+A `Location` is asked with the words of pathlib. The functions here are for what has no such word: publish a file whole,
+delete a folder, and lend a folder of this machine to what can only use one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from alray.storage.objects import ObjectPath
+
+Location: TypeAlias = Path | ObjectPath
+"""A file or a folder, on a disk that this machine sees or on object storage."""
+
+_copies: list[TemporaryDirectory[str]] = []  # each is deleted when this process ends
+
+
+def location_of(text: str | Location) -> Location:
+    """The location that a path or a URL names: s3://, gs:// and abfs:// are object storage, file:// is a path."""
+    if not isinstance(text, str):
+        return text
+    if "://" not in text:
+        return Path(text)
+    if text.startswith("file://"):
+        return Path(unquote(urlsplit(text).path))
+    return ObjectPath(text.rstrip("/"))
+
+
+def publish(file: Location, content: bytes) -> None:
+    """Write a file in one step: a reader finds the whole old file or the whole new one, never a part."""
+    if isinstance(file, ObjectPath):
+        file.write_bytes(content)
+        return
+    partial = file.with_name(f"{file.name}.{os.getpid()}.partial")  # two processes may write the same file
+    partial.write_bytes(content)
+    partial.replace(file)
+
+
+def remove_folder(folder: Location) -> None:
+    """Delete a folder and all that is in it."""
+    if isinstance(folder, ObjectPath):
+        folder.remove()
+    else:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def kept_at(folder: Location) -> Iterator[Path]:
+    """A folder of this machine to write into. What is in it when the block ends is kept at `folder`."""
+    if isinstance(folder, Path):
+        yield folder
+        return
+    with TemporaryDirectory() as scratch:
+        yield Path(scratch)
+        for file in sorted(path for path in Path(scratch).rglob("*") if path.is_file()):
+            (folder / file.relative_to(scratch).as_posix()).write_bytes(file.read_bytes())
+
+
+def local_copy(folder: Location) -> Path:
+    """A folder of this machine with the same files: the folder itself, or a copy that this process keeps to its end."""
+    if isinstance(folder, Path):
+        return folder
+    _copies.append(TemporaryDirectory())
+    copy = Path(_copies[-1].name)
+    for name in folder.below():
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_bytes((folder / name).read_bytes())
+    return copy
+
+
+def user_cache() -> Path:
+    """$XDG_CACHE_HOME/alray, or ~/.cache/alray if that variable is not set or relative.
+
+    Source: XDG Base Directory Specification. Raises RuntimeError if the user has no home folder.
+    """
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".cache") / "alray"

@@ -1,0 +1,102 @@
+"""Sends a run to a cluster: a new one with its package, or one to go on with."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from alray import __version__
+from alray.errors import RequestError
+from alray.submit.dashboard import Dashboard
+from alray.submit.package import package
+from alray.submit.places import FOLDER, RESULT, is_place, is_url
+from alray.submit.room import require_room_for
+
+_STOP_S = 60
+"""Seconds from SIGTERM to SIGKILL when a job is stopped: time for a checkpoint. Ray's own value is 3."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A job that was submitted. result: the run folder or study folder, on the cluster or on object storage."""
+
+    id: str
+    result: str
+
+
+def send(
+    dashboard: Dashboard,
+    spec: Path,
+    overrides: Sequence[str],
+    *,
+    folder: str | None,
+    include: Sequence[Path],
+    allow_code: bool,
+) -> Sent:
+    """Submit a spec or a study. folder: where the run folder is made, in a folder with the name of the job.
+
+    Raises SpecError if the spec is wrong, RequestError if it cannot be sent, and PlanError if the cluster is too small.
+    """
+    parent = (folder or FOLDER).rstrip("/")
+    if not is_place(parent):
+        raise RequestError("the folder on the cluster is not absolute", key="--folder", mend="begin it with / or ~")
+    packed = package(spec, overrides, include, allow_code=allow_code)
+    if is_url(parent) and packed.command == "study":
+        raise RequestError(
+            "a study needs a folder on a disk", key="--folder", mend="give a path that all nodes of the cluster see"
+        )
+    require_room_for(packed.specs, dashboard)
+    job_id = _new_id(packed.name)
+    # What is sent has to lie on a disk.
+    place = f"{FOLDER if is_url(parent) else parent}/{job_id}"
+    result = f"{parent}/{job_id}" if is_url(parent) else f"{place}/{RESULT}"
+    words = [packed.command, place, result, packed.inside(packed.spec), *overrides]
+    with tempfile.TemporaryDirectory() as scratch:
+        archive = Path(scratch) / "package.zip"
+        packed.write(archive)
+        about = {"alray": packed.command, "folder": place, "result": result}
+        _submit(dashboard, job_id, words, about, allow_code, working_dir=str(archive))
+    return Sent(job_id, result)
+
+
+def send_resume(dashboard: Dashboard, run: str, overrides: Sequence[str], *, allow_code: bool) -> Sent:
+    """Submit a job that goes on with a run or a study. run: the id of its last job, or its folder.
+
+    Raises RequestError if that job is still going on, or is none of alray's.
+    """
+    command, result = "run", run
+    if not is_place(run):
+        job = dashboard.job(run)
+        command, result = job.metadata.get("alray", ""), job.require_result()
+        if not job.ended:
+            raise RequestError(
+                f"the job `{run}` is not over",
+                key="--resume",
+                mend=f"wait for its end, or stop it: `alray jobs stop {run}`",
+            )
+    job_id = _new_id("resume")
+    _submit(dashboard, job_id, ["resume", result, *overrides], {"alray": command, "result": result}, allow_code)
+    return Sent(job_id, result)
+
+
+def _new_id(name: str) -> str:
+    return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
+def _submit(
+    dashboard: Dashboard, job_id: str, words: list[str], about: dict[str, str], allow_code: bool, **runtime_env: Any
+) -> None:
+    """words: the arguments of `alray.cli.job`."""
+    dashboard.submit(
+        job_id,
+        shlex.join(["python", "-m", "alray.cli.job", *words, *(["--allow-code"] if allow_code else [])]),
+        {**about, "version": __version__},
+        runtime_env={**runtime_env, "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_S)}},
+        node=None,
+    )

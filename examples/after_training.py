@@ -1,0 +1,26 @@
+"""Use a trained network: accuracy at each depth, a file for other programs, and more training on other stages.
+
+python examples/after_training.py
+"""
+
+import alray
+
+SPEC = {
+    "name": "vgg",
+    "data": {"source": "digits", "batch_size": 64, "validation_fraction": 0.2},
+    "model": {"components": [{"block": "vgg", "channels": [8]}, {"block": "vgg", "channels": [8], "pool": True}]},
+    "method": {"kind": "associated_learning", "label_dim": 16},
+    "optimizer": {"lr": 1e-2},
+    "run": {"epochs": 2},
+}
+
+alray.run(SPEC, run_dir="runs/vgg", inline=True)
+
+run = alray.load_run("runs/vgg")  # in another program, on another day
+for accuracy in run.evaluate().accuracies:
+    print(f"depth {accuracy.depth}: test accuracy {accuracy.test:.4f}")
+print(f"weights for `alray predict`: {run.export('safetensors').file}")
+
+# The same weights as those of a run of three epochs on one stage, bit for bit.
+longer = run.resume({"run.epochs": 3, "pipeline.stages": 2}, inline=True)
+print(f"{longer.summary.steps} mini-batches, weights {longer.summary.weights_sha256[:12]}")

@@ -1,0 +1,117 @@
+"""fit: what fits on given devices, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import alray as interface
+from alray.fitting import parse_devices
+from alray.schedules.table import schedules_for
+
+from .conftest import COUNTED
+
+BP = ("method=backpropagation", "pipeline.micro_batch_norm=accept")
+
+
+def test_what_fits_first_by_predicted_step(alray: Callable[..., Any], spec: Path) -> None:
+    answer = alray("fit", spec, COUNTED, "--devices", "3x1GB", "--json")
+    assert answer.code == 0
+    assert answer.json["fits"] and answer.json["devices"] == [10**9] * 3
+    rows = answer.json["rows"]
+    several = [schedule.name for schedule in schedules_for(local_losses=True)]
+    ways = {(row["schedule"], row["stages"]) for row in rows}
+    assert ways == {("streamed", 1)} | {(schedule, stages) for schedule in several for stages in (2, 3)}
+    steps = [round(row["predicted_step_time_s"], 9) for row in rows]
+    assert steps == sorted(steps)
+
+
+def test_it_is_what_the_plan_predicts(alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(64)))  # so that stages share no processors
+    rows = alray("fit", spec, COUNTED, *BP, "--devices", "2x1GB", "--json").json["rows"]
+    assert {(row["schedule"], row["stages"]) for row in rows} >= {("single", 1), ("1f1b", 2), ("gpipe", 2)}
+    row = next(row for row in rows if row["schedule"] == "1f1b")
+    assert row["overrides"][:2] == ["pipeline.schedule=1f1b", "pipeline.stages=2"]
+    plan = alray("plan", spec, COUNTED, *BP, *row["overrides"], "--json").json
+    assert plan["partition"] == row["partition"]
+    assert plan["predicted_step_time_s"] == row["predicted_step_time_s"]
+    assert [stage["memory"]["total_bytes"] for stage in plan["stage_plans"]] == row["memory_bytes"]
+
+
+def test_smaller_devices_need_more_stages_or_micro_batches(alray: Callable[..., Any], spec: Path) -> None:
+    roomy = alray("fit", spec, COUNTED, *BP, "--devices", "2x1GB", "--json").json["rows"]
+    needs = {row["schedule"]: max(row["memory_bytes"]) for row in roomy}
+    limit = (needs["single"] - 1) / 1e6
+    found = alray("fit", spec, COUNTED, *BP, "--devices", f"2x{limit:.6f}MB", "--json").json
+    by_schedule = {row["schedule"]: row for row in found["rows"]}
+    assert found["fits"] and found["rows"][0]["stages"] == 2
+    assert not by_schedule["single"]["fits"] and by_schedule["single"]["left_bytes"][0] < 0
+
+
+def test_the_table_and_its_end(alray: Callable[..., Any], spec: Path) -> None:
+    said = alray("fit", spec, COUNTED, "--devices", "2x24GB")
+    assert said.out.startswith("tiny: associated_learning, on 2 x 24.0 GB\ntimes estimated by counting")
+    assert "\nfits  streamed" in said.out
+    assert said.out.splitlines()[-1].startswith("run it with  alray run x.yaml pipeline.schedule=")
+    assert max(map(len, said.out.splitlines()[:-1])) <= 80
+    nothing = alray(
+        "fit", spec, COUNTED, "--devices", "2x1MB,1MB", "data.batch_size=80", "model.components.1.channels=[99]"
+    )
+    assert (nothing.code, nothing.out.splitlines()[-1].partition(":")[0]) == (1, "nothing fits")
+
+
+def test_what_is_given_is_not_searched(alray: Callable[..., Any], spec: Path) -> None:
+    given = ("pipeline.stages=2", "pipeline.schedule=gpipe", "pipeline.micro_batches=5")
+    (row,) = alray("fit", spec, COUNTED, *BP, *given, "--devices", "4x1GB", "--json").json["rows"]
+    assert (row["schedule"], row["stages"], row["micro_batches"]) == ("gpipe", 2, 5)
+
+
+def test_replicas_share_the_devices_and_the_smallest_decides(alray: Callable[..., Any], spec: Path) -> None:
+    devices = ("--devices", "1GB,2GB,3GB,0.5GB,9GB")
+    rows = alray("fit", spec, COUNTED, "replicas.count=2", *devices, "--json").json["rows"]
+    assert {row["stages"] for row in rows} == {1, 2}
+    limits = {
+        row["stages"]: [sum(pair) for pair in zip(row["left_bytes"], row["memory_bytes"], strict=True)] for row in rows
+    }
+    assert limits == {1: [10**9], 2: [10**9, 5 * 10**8]}
+
+
+def test_what_the_spec_refuses_is_told_below(alray: Callable[..., Any], spec: Path) -> None:
+    said = alray("fit", spec, COUNTED, "method=backpropagation", "--devices", "2x1GB")
+    assert "1f1b on 2 stages cannot run: " in said.out and "micro_batch_norm" in said.out
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [("4x24GB", [24 * 10**9] * 4), ("2x1.5GiB, 500MB", [3 * 2**29] * 2 + [500 * 10**6]), ("80 GB", [80 * 10**9])],
+)
+def test_devices(text: str, sizes: list[int]) -> None:
+    assert list(parse_devices(text)) == sizes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--devices", "4x24"], "--devices: `4x24` is not a number of devices and their memory; write, for example"),
+        (["--devices", "0x24GB"], "--devices: `0x24GB` is not"),
+        (["--devices", "1GB", "pipeline.stages=2"], "--devices: 2 stages need as many devices; name more devices"),
+        (
+            ["--devices", "1GB", "replicas.count=2"],
+            "--devices: 1 device cannot hold 2 replicas; name a device for each",
+        ),
+        (["--devices", "1GB", "pipeline.partition=[3]"], "pipeline.partition: the best cut is searched; leave it out"),
+    ],
+)
+def test_wrong_requests(alray: Callable[..., Any], spec: Path, arguments: list[str], message: str) -> None:
+    said = alray("fit", spec, COUNTED, *arguments)
+    assert said.code == 2 and message in said.err
+
+
+def test_from_python(spec: Path) -> None:
+    found = interface.fit(spec, {"pipeline.costs": None}, devices=[10**9] * 2, progress=False)
+    assert found.best is not None and found.best == found.rows[0]
+    plan = interface.plan(spec, ["pipeline.costs=null", *found.overrides(found.best)], progress=False)
+    assert (plan.stages, plan.partition) == (found.best.stages, found.best.partition)

@@ -1,0 +1,118 @@
+"""reproduce: a run again as it was recorded, and where the two part."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import alray as interface
+from alray.cli.display import PlainLines
+from alray.cli.interrupts import Interrupts
+from alray.orchestrate import run_spec
+from alray.records import read
+from alray.run.options import Options
+
+BLOCK = """\
+from torch import nn
+
+
+class Scaled(nn.Module):
+    def __init__(self, input, width):
+        super().__init__()
+        self.conv = nn.Conv2d(input[0], width, 1)
+
+    def forward(self, s, mask=None):
+        return self.conv(s) * 1.0
+"""
+OWN = 'model.components.1={block: "python:scaled.Scaled", width: 2}'
+
+
+@pytest.fixture
+def copied(ended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the run that has ended, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(ended, "then"))
+
+
+def test_the_same_on_the_same_stages_and_on_others(alray: Callable[..., Any], copied: Path) -> None:
+    said = alray("reproduce", copied, "--run-dir", "now")
+    sha256 = json.loads((copied / "summary.json").read_text())["weights_sha256"]
+    assert said.code == 0
+    assert said.out.splitlines() == [
+        "reproduced      18 mini-batches of then",
+        f"weights_sha256  {sha256}, the same",
+        "evaluations     the same, 2 evaluations",
+        "environment     the same",
+        "run folder      now",
+    ]
+    assert json.loads(Path("now/environment.json").read_text())["engine"] == "inline"  # as recorded
+    found = interface.reproduce(copied, {"pipeline.stages": 3, "pipeline.schedule": "sequential"}, progress=False)
+    assert found.same and found.evaluations == 2
+    assert interface.load_run(found.run_dir).summary.partition == [1, 1, 1]
+
+
+def test_a_run_that_was_stopped_is_done_again_up_to_there(alray: Callable[..., Any], spec: Path) -> None:
+    """The learning rate falls over the whole length of the run, so a shorter run would take another course."""
+    options = Options(inline=True, run_dir=Path("then"), stop_after=7)
+    cosine = ["lr_schedule=cosine", "run.evaluate_every=3 steps"]
+    summary = run_spec(spec, cosine, options, PlainLines(io.StringIO(), Interrupts()), Interrupts()).summary
+    assert (summary.status, summary.steps) == ("interrupted", 7)
+    said = alray("reproduce", "then", "--run-dir", "now", "--json")
+    assert (said.code, said.json["same"], said.json["steps"], said.json["evaluations"]) == (0, True, 7, 2)
+    assert said.json["weights_sha256"][0] == summary.weights_sha256
+    rates = [
+        [record.lr for record in read(Path(run) / "records.jsonl") if record.kind == "step"] for run in ("then", "now")
+    ]
+    assert rates[0] == rates[1] and len(rates[0]) == 7 and len(set(rates[0])) > 1
+
+
+def test_where_two_runs_part(alray: Callable[..., Any], spec: Path) -> None:
+    """The code in the run folder was changed, and the environment it names."""
+    Path("scaled.py").write_text(BLOCK, encoding="utf-8")
+    assert alray("run", spec, OWN, "optimizer.lr=0.05", "--inline", "--run-dir", "then").code == 0
+    code = Path("then/code/scaled.py")
+    code.write_text(code.read_text().replace("* 1.0", "* 8.0"), encoding="utf-8")
+    environment = json.loads(Path("then/environment.json").read_text())
+    Path("then/environment.json").write_text(json.dumps({**environment, "torch": "1.0", "device": "an old one"}))
+    said = alray("reproduce", "then", "--run-dir", "now")
+    assert said.code == 1
+    then, now = (
+        [each for each in read(Path(run, "records.jsonl")) if each.kind == "evaluation"] for run in ("then", "now")
+    )
+    step = next(old.step for old, new in zip(then, now, strict=True) if told(old) != told(new))
+    assert f"they part at    the evaluation after mini-batch {step}, epoch " in said.out
+    assert " then, 0." in said.out
+    assert "losses part at  mini-batch 1\n" in said.out
+    assert "environment     torch was 1.0, is " in said.out and "device was an old one, is " in said.out
+
+
+def told(evaluation: Any) -> dict[str, Any]:
+    """The accuracies of an evaluation."""
+    return evaluation.model_dump(include={"train", "validation", "test", "per_depth"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["optimizer.lr=1"], "these keys would make it another run: `optimizer.lr`; only `pipeline.`, `resources.`"),
+        (["resources.threads=2"], "these values would make it another run: `resources.threads` from 1 to 2"),
+        (["--engine", "rya"], "--engine: `rya` is not an engine; choose ray or inline"),
+    ],
+)
+def test_wrong_requests(alray: Callable[..., Any], copied: Path, arguments: list[str], message: str) -> None:
+    said = alray("reproduce", copied, *arguments)
+    assert said.code == 2 and message in said.err
+
+
+def test_a_run_without_weights(alray: Callable[..., Any], copied: Path) -> None:
+    shutil.rmtree(copied / "checkpoints")
+    assert alray("reproduce", copied, "--json").json["same"]  # the summary still has the hash
+    (copied / "summary.json").unlink()
+    said = alray("reproduce", copied)
+    assert said.code == 2 and "this run has no weights to compare with" in said.err

@@ -1,0 +1,80 @@
+"""The files of `cluster/` for AWS and Kubernetes are what Ray and KubeRay take. They are not run there."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from alray.spec.loading import load_spec
+
+ROOT = Path(__file__).parents[2]
+CRD = "KUBERAY_RAYJOB_CRD"
+"""Names the file `ray.io_rayjobs.yaml` of KubeRay, which is too large to keep here."""
+
+
+def cluster_file(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((ROOT / "cluster" / name).read_text(encoding="utf-8"))
+    return document
+
+
+def test_ray_takes_the_file_for_aws() -> None:
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    config = cluster_file("aws.yaml")
+    validate_config(prepare_config(config))
+    sent = [source for source in config["file_mounts"].values() if not source.startswith("~")]
+    assert all((ROOT / source).exists() for source in sent)
+    needed = re.findall(r"COPY (.+) \S+", (ROOT / "cluster" / "Dockerfile").read_text(encoding="utf-8"))
+    assert sorted(sent) == sorted(" ".join(needed).split())
+
+
+def test_the_ray_job_fits_together() -> None:
+    job = cluster_file("kuberay-rayjob.yaml")
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    cluster = job["spec"]["rayClusterSpec"]
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    assert f"ray=={cluster['rayVersion']}\n" in lock
+    (group,) = cluster["workerGroupSpecs"]
+    # Without autoscaling KubeRay wants all three.
+    assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+    pods = [cluster["headGroupSpec"]["template"]["spec"], group["template"]["spec"]]
+    for pod in pods:
+        volumes = {volume["name"] for volume in pod["volumes"]}
+        assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == volumes
+    alray, run, spec, *overrides, option, folder = job["spec"]["entrypoint"].split()
+    assert (alray, run, option) == ("alray", "run", "--run-dir")
+    assert folder.startswith(pods[1]["containers"][0]["volumeMounts"][0]["mountPath"])
+    stages = load_spec(ROOT / Path(spec).relative_to("/opt/alray"), overrides).spec.pipeline.stages
+    assert stages == group["replicas"] * int(pods[1]["containers"][0]["resources"]["limits"]["cpu"])
+    assert set(yaml.safe_load(job["spec"]["runtimeEnvYAML"])) == {"env_vars"}
+
+
+def strict(schema: Any) -> Any:
+    """The schema without room for keys that it does not name."""
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: strict(value) for key, value in schema.items()}
+    if isinstance(schema.get("properties"), dict) and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        found.setdefault("additionalProperties", False)
+    return found
+
+
+@pytest.mark.skipif(CRD not in os.environ, reason=f"{CRD} does not name KubeRay's ray.io_rayjobs.yaml")
+def test_kuberay_takes_the_ray_job() -> None:
+    crd = yaml.load(Path(os.environ[CRD]).read_text(encoding="utf-8"), yaml.CSafeLoader)
+    (schema,) = (each["schema"]["openAPIV3Schema"] for each in crd["spec"]["versions"] if each["name"] == "v1")
+    validator = jsonschema.Draft202012Validator(strict(schema))
+    job = cluster_file("kuberay-rayjob.yaml")
+    assert [(error.json_path, error.message) for error in validator.iter_errors(job)] == []
+    for wrong in ("minreplicas", "rayStartParam"):
+        changed = cluster_file("kuberay-rayjob.yaml")
+        changed["spec"]["rayClusterSpec"]["workerGroupSpecs"][0][wrong] = 1
+        assert [error.validator for error in validator.iter_errors(changed)] == ["additionalProperties"]

@@ -1,0 +1,225 @@
+"""Three hosts with a network, `/dev/shm` and `/tmp/ray` of their own: where stages go, and that they end in the bits of
+one process. Skipped where this process has no right to make namespaces.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..engine.conftest import OWN_BLOCKS, TINY
+from .hosts import HEAD_PORT, Hosts, three_hosts
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
+
+CPUS = (2, 1, 1)
+LONG = ("run.epochs=60", "model.components.2.sleep_s=0.01")
+
+
+SLOW_LINK = """
+name: slow_link
+seed: 3
+data: {source: synthetic, shape: [8, 16, 16], classes: 4, samples: 4000, batch_size: 32, validation_fraction: 0.1}
+model:
+  components:
+    - {block: "python:sized.Sized", width: 24}
+    - {block: "python:sized.Sized", width: 24}
+    - {block: "python:sized.Sized", width: 4, pool: 4}
+    - {block: "python:sized.Sized", width: 4}
+method: {kind: associated_learning, label_dim: 12}
+optimizer: {kind: adam, lr: 3e-3}
+pipeline: {stages: 2}
+resources: {per_stage: [{CPU: 2}, {CPU: 1}]}
+run: {epochs: 1, checkpoint: null}
+"""
+"""Four components of the same time. The balanced cut sends 0.8 MB a mini-batch, which takes 66 ms at 100 Mbit/s."""
+
+SIZED = """
+import time
+
+from torch import nn
+
+
+class Sized(nn.Module):
+    def __init__(self, input, width, pool=1):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(input[0], width, 1), nn.AvgPool2d(pool))
+
+    def forward(self, s, mask=None):
+        time.sleep(0.01)
+        return self.layers(s)
+"""
+
+
+@dataclass
+class Workplace:
+    """A Ray over the three hosts, and a folder with specs that all of them see."""
+
+    hosts: Hosts
+    folder: Path
+
+    def begin(self, spec: str, *words: str, run_dir: str) -> subprocess.Popen[str]:
+        address = f"{self.hosts.address(1)}:{HEAD_PORT}"
+        return self.hosts.start(1, "run", spec, *words, "--address", address, "--run-dir", run_dir, "--json")
+
+    def run(self, spec: str, *words: str, run_dir: str, code: int = 0) -> dict[str, Any]:
+        """The answer of a run whose driver is on the first host."""
+        return self.end(self.begin(spec, *words, run_dir=run_dir), code)
+
+    def end(self, process: subprocess.Popen[str], code: int = 0) -> dict[str, Any]:
+        out, err = process.communicate(timeout=240)
+        assert process.returncode == code, out + err
+        answer: dict[str, Any] = json.loads(out)
+        return answer | {"said": err}
+
+    def inline(self, spec: str, *words: str) -> str:
+        """The hash of the weights that one process ends in."""
+        run_dir = f"inline-{len(list(self.folder.glob('inline-*')))}"
+        command = [sys.executable, "-m", "alray", "run", spec, *words, "--inline", "--run-dir", run_dir, "--json"]
+        done = subprocess.run(
+            command, cwd=self.folder, env=self.hosts.environment(), check=True, stdout=subprocess.PIPE, text=True
+        )
+        return str(json.loads(done.stdout)["weights_sha256"])
+
+    def plan(self, run_dir: str) -> dict[str, Any]:
+        plan: dict[str, Any] = json.loads((self.folder / run_dir / "plan.json").read_text())
+        return plan
+
+    def listed(self, what: str) -> list[dict[str, Any]]:
+        """What Ray's state API tells."""
+        command = [sys.executable, "-m", "ray.scripts.scripts", "list", what, "--format", "json", "--limit", "1000"]
+        environment = self.hosts.environment() | {"RAY_ADDRESS": "http://127.0.0.1:8265"}
+        done = subprocess.run(self.hosts.on(1, *command), check=True, stdout=subprocess.PIPE, env=environment)
+        found: list[dict[str, Any]] = json.loads(done.stdout)
+        return found
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
+    folder = tmp_path_factory.mktemp("hosts")
+    (folder / "tiny.yaml").write_text(TINY)
+    (folder / "own_blocks.py").write_text(OWN_BLOCKS)
+    (folder / "slow_link.yaml").write_text(SLOW_LINK)
+    (folder / "sized.py").write_text(SIZED)
+    with three_hosts(folder) as hosts:
+        for number, cpus in enumerate(CPUS, start=1):
+            hosts.ray(number, cpus)
+        yield Workplace(hosts, folder)
+
+
+def test_four_stages_over_three_hosts(workplace: Workplace) -> None:
+    words = ("pipeline.partition=[1,1,1,1]",)
+    answer = workplace.run("tiny.yaml", *words, run_dir="four")
+    assert answer["weights_sha256"] == workplace.inline("tiny.yaml", *words)
+    assert answer["failures"] == []
+    plan = workplace.plan("four")
+    assert plan["nodes"] == ["n1", "n1", "n2", "n3"]
+    near, *far = plan["links"]
+    assert near is None and far[-1] is None and all(link["up_s_per_byte"] > 0 for link in far[:-1])
+    addresses = {node["node_id"]: node["node_ip"] for node in workplace.listed("nodes")}
+    actors = [actor for actor in workplace.listed("actors") if "-stage-" in (actor["name"] or "")]
+    placed = {int(actor["name"].rpartition("-")[2]): addresses[actor["node_id"]] for actor in actors}
+    assert [placed[stage] for stage in range(4)] == [workplace.hosts.address(number) for number in (1, 1, 2, 3)]
+
+
+def test_replicas_of_a_stage_are_apart(workplace: Workplace) -> None:
+    workplace.run("tiny.yaml", "pipeline.stages=1", "replicas.count=3", "run.epochs=1", run_dir="apart")
+    assert sorted(workplace.plan("apart")["nodes"]) == ["n1", "n2", "n3"]
+
+
+def test_a_folder_of_one_host_is_refused(workplace: Workplace) -> None:
+    """`/dev/shm` is such a folder. Stages that all fit on the driver's host may use it."""
+    answer = workplace.run("tiny.yaml", "pipeline.stages=4", run_dir="/dev/shm/run", code=2)
+    assert "measuring the components" not in answer["said"]
+    (error,) = answer["errors"]
+    assert error["message"] == "stage 2 is on n2, which does not see the run folder /dev/shm/run"
+    assert (
+        error["mend"]
+        == "give a --run-dir on storage that all nodes share, or on object storage, such as s3://bucket/run"
+    )
+    near = workplace.run("tiny.yaml", "pipeline.stages=2", "run.epochs=1", run_dir="/dev/shm/two")
+    assert "measuring the components" in near["said"]
+
+
+def test_a_slow_link_gets_another_cut_and_is_predicted(workplace: Workplace) -> None:
+    near = workplace.run("slow_link.yaml", "resources.per_stage={CPU: 1}", run_dir="near")
+    for number in (1, 2):
+        limit = "tc qdisc add dev eth0 root tbf rate 100mbit burst 32kb latency 400ms"
+        subprocess.run(workplace.hosts.on(number, *limit.split()), check=True)
+    try:
+        far = workplace.run("slow_link.yaml", run_dir="far")
+        worse = workplace.run("slow_link.yaml", "pipeline.partition=[2,2]", run_dir="worse")
+    finally:
+        for number in (1, 2):
+            subprocess.run(workplace.hosts.on(number, *["tc", "qdisc", "del", "dev", "eth0", "root"]), check=True)
+    assert (near["partition"], far["partition"]) == ([2, 2], [3, 1])
+    link = workplace.plan("far")["links"][0]
+    assert 8e-6 / link["up_s_per_byte"] == pytest.approx(96, rel=0.05)  # of 100, without the headers of TCP
+    assert worse["step_time_s"] > far["step_time_s"]
+    for answer in (near, far, worse):
+        assert answer["step_time_s"] == pytest.approx(answer["predicted_step_time_s"], rel=0.1)
+
+
+def test_doctor_measures_the_links(workplace: Workplace) -> None:
+    process = workplace.hosts.start(
+        1,
+        "doctor",
+        "--network",
+        "--address",
+        f"{workplace.hosts.address(1)}:{HEAD_PORT}",
+        "--json",
+    )
+    checks = {check["name"]: check for check in workplace.end(process)["checks"]}
+    assert checks["node n2"]["state"] == "ok", checks["node n2"]
+    assert "Mbit/s up" in checks["link from n1 up to n3"]["message"]
+
+
+@contextmanager
+def going_on(workplace: Workplace, *words: str, run_dir: str) -> Iterator[subprocess.Popen[str]]:
+    """A run that has written its first checkpoint and is far from its end."""
+    process = workplace.begin("tiny.yaml", *words, *LONG, run_dir=run_dir)
+    end_s = time.monotonic() + 60
+    while not list(workplace.folder.glob(f"{run_dir}/checkpoints/step-*/manifest.json")):
+        assert process.poll() is None and time.monotonic() < end_s
+        time.sleep(0.1)
+    yield process
+
+
+@pytest.fixture(scope="module")
+def longer(workplace: Workplace) -> str:
+    return workplace.inline("tiny.yaml", LONG[0])
+
+
+def test_a_link_that_comes_back(workplace: Workplace, longer: str) -> None:
+    with going_on(workplace, "pipeline.partition=[1,1,1,1]", run_dir="back") as process:
+        workplace.hosts.link(3, "down")
+        time.sleep(3)
+        workplace.hosts.link(3, "up")
+        answer = workplace.end(process)
+    assert (answer["weights_sha256"], answer["failures"]) == (longer, [])
+
+
+def test_a_link_that_goes_for_good_is_one_failure(workplace: Workplace, longer: str) -> None:
+    """The host stays alone from here on."""
+    with going_on(workplace, "pipeline.partition=[1,1,1,1]", run_dir="alone") as process:
+        workplace.hosts.link(3, "down")
+        answer = workplace.end(process)
+    assert (answer["weights_sha256"], answer["stages"], len(answer["failures"])) == (longer, 3, 1), answer
+    assert workplace.plan("alone")["nodes"] == ["n1", "n1", "n2"]
+
+
+def test_a_host_that_goes_is_one_failure(workplace: Workplace, longer: str) -> None:
+    with going_on(workplace, "pipeline.partition=[1,1,2]", run_dir="gone") as process:
+        workplace.hosts.switch_off(2)
+        answer = workplace.end(process)
+    assert (answer["weights_sha256"], answer["stages"], len(answer["failures"])) == (longer, 2, 1), answer
+    assert workplace.plan("gone")["nodes"] == []

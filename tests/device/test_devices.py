@@ -1,0 +1,78 @@
+"""Devices as a process finds them. What has to be known of a GPU is stood in for: these tests run without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from alray.device import devices
+from alray.errors import PlanError
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 1)
+
+
+@pytest.fixture
+def as_it_was() -> Iterator[None]:
+    with devices.settled(torch.get_num_threads(), False, CPU):
+        yield
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
+    """This process seems to see two GPUs; gives those that became the current one."""
+    current: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    return current
+
+
+@pytest.mark.usefixtures("as_it_was", "two_gpus")
+@pytest.mark.parametrize("device", [CPU, GPU], ids=str)
+def test_deterministic_algorithms_are_used_where_the_spec_asks_for_them(device: torch.device) -> None:
+    devices.settle(1, True, device)
+    assert torch.get_deterministic_debug_mode() == 2 and not torch.backends.cudnn.benchmark
+    devices.settle(1, False, device)
+    assert torch.get_deterministic_debug_mode() == 0 and torch.backends.cudnn.benchmark
+
+
+@pytest.mark.usefixtures("as_it_was")
+def test_the_gpu_of_a_stage_is_the_current_one(two_gpus: list[torch.device]) -> None:
+    """New streams and events belong to the current GPU, which is the first one where nobody says so."""
+    devices.settle(1, True, CPU)
+    assert two_gpus == []
+    devices.settle(1, True, GPU)
+    assert two_gpus == [GPU]
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_process_without_a_gpu_measures_on_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert devices.at_hand("cuda") == torch.device("cuda", 0) and devices.at_hand("cpu") == CPU
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert devices.at_hand("cuda") == CPU
+    with pytest.raises(PlanError, match="no GPU"):
+        devices.pick("cuda")
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(
+    ("given", "visible", "number"),
+    [
+        (["3"], "3", 0),  # Ray hides the others
+        (["3", "1"], "3,1", 0),
+        (["3"], "2,3", 1),  # Ray Train shows each worker those of all workers of the node
+        (["GPU-5f"], "GPU-0a,GPU-5f", 1),
+        (["1"], None, 1),  # Ray was told to hide none
+    ],
+)
+def test_the_gpu_that_ray_reserved(given: list[str], visible: str | None, number: int) -> None:
+    assert devices.number_of_given(given, visible) == number
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(("given", "visible"), [(["3"], "0,1"), (["3"], None), ([], "0")])
+def test_a_gpu_that_is_not_seen(given: list[str], visible: str | None) -> None:
+    with pytest.raises(PlanError, match="whose process sees"):
+        devices.number_of_given(given, visible)

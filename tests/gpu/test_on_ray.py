@@ -1,0 +1,62 @@
+"""Stages on GPUs through Ray: two on one GPU, and each on its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..engine.conftest import Workshop
+from ..engine.test_same_bits import same
+from .conftest import HALF_A_GPU, ON_GPU, needs_two_gpus
+from .test_one_process import PIPELINE, WIDE
+
+pytestmark = pytest.mark.usefixtures("own_ray")
+TWO_REPLICAS = ("replicas.count=2", "pipeline.stages=1")
+
+
+def test_one_stage(workshop: Workshop, gpu_reference) -> None:
+    same(workshop.run(*ON_GPU, "pipeline.stages=1", inline=False), gpu_reference)
+
+
+@pytest.mark.parametrize("schedule", ["streamed", "overlapped"])
+def test_two_stages_on_one_gpu(workshop: Workshop, gpu_reference, schedule: str) -> None:
+    run = workshop.run(*HALF_A_GPU, "pipeline.partition=[2,2]", f"pipeline.schedule={schedule}", inline=False)
+    same(run, gpu_reference)
+
+
+@needs_two_gpus
+def test_two_stages_on_two_gpus(workshop: Workshop, gpu_reference) -> None:
+    same(workshop.run(*ON_GPU, "pipeline.partition=[2,2]", inline=False), gpu_reference)
+
+
+@pytest.mark.parametrize("where", [HALF_A_GPU, pytest.param(ON_GPU, marks=needs_two_gpus)], ids=["one", "two"])
+def test_stages_stream(workshop: Workshop, where: tuple[str, ...]) -> None:
+    """Both stages compute at the same time for most of a step."""
+    workshop.spec.write_text(WIDE)
+    summary = workshop.run(*where, "pipeline.partition=[1,2]", "run.epochs=20", inline=False).summary
+    assert summary.status == "finished" and summary.bubble is not None and summary.bubble < 0.5
+
+
+@pytest.mark.parametrize("where", [HALF_A_GPU, pytest.param(ON_GPU, marks=needs_two_gpus)], ids=["one", "two"])
+def test_a_pipeline_of_backpropagation(workshop: Workshop, where: tuple[str, ...]) -> None:
+    overrides = (*where, *PIPELINE, "pipeline.partition=[2,2]", "pipeline.schedule=1f1b")
+    run = workshop.run(*overrides, inline=False)
+    assert run.error is None
+    assert run.summary.weights_sha256 == workshop.run(*overrides, name="inline").summary.weights_sha256
+    again = workshop.run(*overrides, "pipeline.activation_checkpointing=true", inline=False, name="recomputed")
+    assert again.summary.weights_sha256 == run.summary.weights_sha256
+
+
+@pytest.mark.parametrize("where", [HALF_A_GPU, pytest.param(ON_GPU, marks=needs_two_gpus)], ids=["one", "two"])
+@pytest.mark.parametrize("all_reduce", ["backend", "ring"])
+def test_two_replicas(workshop: Workshop, where: tuple[str, ...], all_reduce: str) -> None:
+    """They end in one set of weights, or the run would say so."""
+    run = workshop.run(*where, *TWO_REPLICAS, f"replicas.all_reduce={all_reduce}", inline=False)
+    assert run.error is None and run.summary.status == "finished" and run.summary.all_reduce_bytes > 0
+
+
+@needs_two_gpus
+def test_two_replicas_of_ray_train(workshop: Workshop) -> None:
+    run = workshop.run(
+        *ON_GPU, *TWO_REPLICAS, "method={kind: backpropagation}", "replicas.engine=ray_train", inline=False
+    )
+    assert run.error is None and run.summary.status == "finished"

@@ -1,0 +1,109 @@
+"""One process with a GPU: the same bits on every partition, memory and times as the GPU itself counts them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from alray.data.batches import Batch
+from alray.records import StageRecord, read
+from alray.stage.feed import feed
+
+from ..engine.conftest import Workshop
+from ..engine.test_same_bits import METHODS, PARTITIONS, SCHEDULES, of_family, same
+from .conftest import ON_GPU
+
+PIPELINE = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept", "pipeline.micro_batches=4")
+WIDE = """
+name: wide
+seed: 3
+data: {source: synthetic, shape: [8, 32, 32], classes: 10, samples: 1024, batch_size: 128}
+model:
+  components:
+    - {block: vgg, channels: [64]}
+    - {block: vgg, channels: [128], pool: true}
+    - {block: vgg, channels: [128], pool: true}
+method: {kind: associated_learning, label_dim: 64}
+optimizer: {kind: adam, lr: 1e-3}
+run: {epochs: 3, checkpoint: null, evaluate_every: null}
+"""
+"""Large enough that the GPU has something to do."""
+
+
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+def test_every_partition(workshop: Workshop, gpu_reference, partition) -> None:
+    same(workshop.run(*ON_GPU, f"pipeline.partition={partition}"), gpu_reference)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("family", ["vgg", "resnet", "lstm", "transformer"])
+def test_every_family_method_and_schedule(workshop: Workshop, family: str, method: str, schedule: str) -> None:
+    workshop = of_family(workshop, family)
+    one = workshop.run(*ON_GPU, *METHODS[method], "pipeline.schedule=sequential", "pipeline.stages=1", name="one")
+    same(
+        workshop.run(*ON_GPU, *METHODS[method], "pipeline.partition=[1,2,1]", f"pipeline.schedule={schedule}"),
+        one,
+    )
+
+
+def test_a_checkpoint_goes_on_to_the_same_bits(workshop: Workshop, gpu_reference) -> None:
+    workshop.run(*ON_GPU, "pipeline.stages=1", "run.epochs=2")
+    same(workshop.resume("run.epochs=3", "pipeline.partition=[2,2]"), gpu_reference)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "float64"])
+def test_other_precisions(workshop: Workshop, gpu_reference, precision: str) -> None:
+    overrides = (*ON_GPU, f"run.precision={precision}")
+    one = workshop.run(*overrides, "pipeline.stages=1")
+    same(workshop.run(*overrides, "pipeline.partition=[1,2,1]", name="three"), one)
+    assert one.summary.weights_sha256 != gpu_reference.summary.weights_sha256
+
+
+@pytest.mark.parametrize("method", ["associated_learning", "backpropagation"])
+def test_compiled(workshop: Workshop, method: str) -> None:
+    overrides = (*ON_GPU, f"method={{kind: {method}}}", "run.compile=true")
+    one = workshop.run(*overrides, "pipeline.stages=1")
+    assert one.error is None and one.summary.status == "finished"
+    if method == "associated_learning":
+        same(workshop.run(*overrides, "pipeline.partition=[2,2]", name="two"), one)
+
+
+def test_without_deterministic_algorithms(workshop: Workshop) -> None:
+    run = workshop.run(*ON_GPU, "run.deterministic=false", "pipeline.stages=1")
+    assert run.error is None and run.summary.status == "finished"
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_memory_is_predicted_within_15_percent(workshop: Workshop, precision: str) -> None:
+    workshop.spec.write_text(WIDE)
+    summary = workshop.run(*ON_GPU, f"run.precision={precision}", "pipeline.stages=1").summary
+    (measured,), (predicted,) = summary.peak_memory_bytes, summary.predicted_memory_bytes
+    assert measured is not None and predicted == pytest.approx(measured, rel=0.15)
+
+
+def test_what_a_stage_computes_is_what_the_gpu_computes(workshop: Workshop) -> None:
+    """F, B and U fill most of a step. By the host's clock F and U would be a small part of it."""
+    workshop.spec.write_text(WIDE)
+    run = workshop.run(*ON_GPU, "pipeline.stages=1", "run.epochs=20")
+    records = [each for each in read(Path(run.summary.run_dir) / "records.jsonl") if isinstance(each, StageRecord)]
+    steady = [each for each in records if not each.warm_up]
+    computed = sum(each.forward_s + each.backward_s + each.update_s for each in steady)
+    covered = sum(sum(each.step_times_s) for each in steady)
+    forward = sum(each.forward_s for each in steady)
+    assert 0.5 * covered < computed < 1.05 * covered
+    assert 0.1 * computed < forward < 0.6 * computed
+
+
+def test_the_feed_gives_what_the_loader_gave() -> None:
+    gpu = torch.device("cuda", 0)
+    batches = [Batch(step, torch.randn(256, 1024), torch.arange(256)) for step in range(6)]
+    for step, (batch, tensors) in enumerate(
+        feed([each.pin_memory() for each in batches], lambda each: each.inputs(gpu, torch.float32), gpu)
+    ):
+        assert batch.step == step and tensors["s"].device == gpu
+        busy = tensors["s"] @ tensors["s"].t()  # keeps the GPU busy while the next copy begins
+        assert torch.equal(tensors["s"].cpu(), batches[step].samples) and busy.shape == (256, 256)
+        assert torch.equal(tensors["labels"].cpu(), batches[step].labels)

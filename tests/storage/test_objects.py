@@ -1,0 +1,117 @@
+"""What object storage has no rename, no append and no folders for: claiming a folder, files that grow, messages."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from alray.errors import RequestError, RunError
+from alray.storage.appended import appended, appending, opened_log, was_appended
+from alray.storage.location import location_of
+from alray.storage.objects import ObjectPath
+from alray.store import make_run_dir
+from alray.study.listing import listed
+
+
+def test_of_several_runs_that_begin_at_once_one_has_the_folder(bucket: str) -> None:
+    def claim(_: int) -> str | None:
+        try:
+            make_run_dir("run", location_of(f"{bucket}/run"))
+        except RequestError as error:
+            return str(error)
+        return None
+
+    with ThreadPoolExecutor(4) as runs:
+        refused = [message for message in runs.map(claim, range(4)) if message is not None]
+    assert len(refused) == 3
+    assert all("the run folder is not empty" in message for message in refused)
+
+
+def test_several_writers_append_to_one_file(bucket: str) -> None:
+    file = ObjectPath(f"{bucket}/run/records.jsonl")
+    assert not was_appended(file)
+    with appending(file) as one, appending(file) as other:
+        for writer, text in ((one, "1\n"), (other, "2\n"), (one, "3\n")):
+            writer.write(text)
+            writer.flush()
+        other.write("4\n")
+    assert appended(file) == "1\n2\n3\n4\n"
+    assert [part.name for part in file.parent.glob("*")] == ["records"]
+    assert [part.name for part in (file.parent / "records").glob("*")] == [f"00000{n}.jsonl" for n in (1, 2, 3, 4)]
+
+
+def test_a_part_whose_answer_was_lost_is_written_once(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request is sent again, and finds the object that it made."""
+    create = ObjectPath.create
+    monkeypatch.setattr(ObjectPath, "create", lambda self, content: create(self, content) and create(self, content))
+    file = ObjectPath(f"{bucket}/run/records.jsonl")
+    with appending(file) as writer:
+        writer.write("once\n")
+    assert appended(file) == "once\n"
+
+
+def test_a_log_holds_what_any_process_prints(bucket: str) -> None:
+    file = ObjectPath(f"{bucket}/run/logs/stage-0.log")
+    with opened_log(file) as descriptor:
+        subprocess.run(["printf", "caf\\303\\251\\n"], stdout=descriptor, check=True)
+        os.write(descriptor, b"more\n")
+    assert appended(file) == "café\nmore\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "location"),
+    [
+        ("runs/one", Path("runs/one")),
+        ("file:///shared/a%20run", Path("/shared/a run")),
+        ("s3://bucket/a/run/", ObjectPath("s3://bucket/a/run")),
+    ],
+)
+def test_a_url_names_a_location(text: str, location: object) -> None:
+    assert location_of(text) == location
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("s4://bucket/run", "s4://bucket/run: this is no folder on object storage; name one as s3://bucket/folder"),
+        ("s3://bucket", "s3://bucket: this is no folder on object storage"),
+    ],
+)
+def test_what_is_no_folder_is_refused(url: str, message: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        make_run_dir("run", location_of(url))
+    assert str(refused.value).startswith(message)
+
+
+def test_a_bucket_that_does_not_exist_is_named(bucket: str) -> None:
+    with pytest.raises(RunError, match=r"^s3://nowhere/run: .*404 Not Found; check the bucket"):
+        make_run_dir("run", location_of("s3://nowhere/run"))
+
+
+def test_a_server_that_does_not_answer_is_named_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "someone")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        began_s = time.monotonic()
+        with pytest.raises(RunError, match=r"s3://silent/run.*: the object storage did not do what it was asked"):
+            make_run_dir("run", location_of("s3://silent/run"))
+        assert time.monotonic() - began_s < 15.0
+
+
+def test_runs_on_object_storage_are_listed(bucket: str) -> None:
+    runs = location_of(f"{bucket}/runs")
+    (runs / "one" / "spec.yaml").write_bytes(b"name: one\nmethod: {kind: backpropagation}\n")
+    (runs / "two" / "summary.json").write_bytes(b"{}")
+    (runs / "notes.txt").write_bytes(b"mine")
+    rows = {row.folder.rpartition("/")[2]: row for row in listed([runs])}
+    assert (rows["one"].name, rows["one"].method, rows["one"].state) == ("one", "backpropagation", "unfinished")
+    assert rows["two"].state == "damaged"
+    assert set(rows) == {"one", "two"}
