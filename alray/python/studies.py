@@ -12,7 +12,7 @@ from alray.python.notebook import framed
 from alray.python.runs import Run
 from alray.spec.loading import Source
 from alray.study.folder import REPORT, SUMMARY, StudyFolder
-from alray.study.records import StudySummary, TrialRecord
+from alray.study.records import StudySummary, TrialRecord, read_study
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -66,7 +66,7 @@ class Study:
         """How the study stood when its report was last written; the report is written if there is none."""
         file = self.folder / SUMMARY
         if file.is_file():
-            return StudySummary.model_validate_json(file.read_bytes())
+            return read_study(file)
         return self.report()
 
     @property

@@ -5,7 +5,9 @@ A page needs no network and no other file. Only figures (`alray.report.figure`) 
 
 from __future__ import annotations
 
+import hashlib
 import re
+from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -24,9 +26,16 @@ def render_page(template: str, exhibits: Sequence[Exhibit], **values: Any) -> st
     Raises jinja2.UndefinedError if a value is missing.
     """
     drawn = any(exhibit.figures for exhibit in exhibits)
-    values |= {"exhibits": exhibits, "library": library() if drawn else None}
-    values["theme"] = {"theme": THEME, "light": light_colours()}
+    scripts = [library(), _environment().get_template("figures.js").render()] if drawn else []
+    theme = {"theme": THEME, "light": light_colours()}
+    allowed = " ".join([*map(_hash_of, scripts), "'unsafe-eval'"]) if scripts else "'none'"
+    values |= {"exhibits": exhibits, "scripts": scripts, "allowed_scripts": allowed, "theme": theme}
     return _environment().get_template(template).render(values)
+
+
+def _hash_of(script: str) -> str:
+    """The hash by which a page allows a script (Content-Security-Policy). The browser runs no other one in the page."""
+    return f"'sha256-{b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def slug(title: str) -> str:

@@ -12,7 +12,7 @@ from alray.report.attempts import timed_records
 from alray.report.drawing import MEASURED, PLAIN, Curves, Scale, colour_of, colours_of, hiding, tell, zoom
 from alray.report.figure import DATA, Exhibit, Figure, Series, Show
 from alray.report.folder import RunFolder
-from alray.report.lanes import View, steady, whole
+from alray.report.lanes import View, action_of, steady, whole
 from alray.report.schedule_figure import schedule_figure
 from alray.report.single_step import COLUMNS, HEAD, rows_of, single_step
 from alray.report.table import Table
@@ -155,9 +155,8 @@ def schedule(run: RunFolder) -> Exhibit:
         told.append("Replica 0 is drawn.")
     if views["predicted"].end_s <= views["predicted"].start_s:
         return Exhibit(title, findings=("By the costs of the plan no action takes any time.",))
-    after = batches.start + _FIRST_SHOWN
-    ends = [view.lanes[0].begins().get(after, view.end_s) - view.start_s for view in views.values()]
-    return Exhibit(title, (schedule_figure(views, run.plan, max(ends)),), tuple(told))
+    shown_s = _first_shown_s(list(views.values())[-1], batches)
+    return Exhibit(title, (schedule_figure(views, run.plan, shown_s),), tuple(told))
 
 
 def utilisation(run: RunFolder) -> Exhibit:
@@ -275,6 +274,14 @@ def _accuracy_figure(name: str, title: str, of: str, rows: list[dict[str, Any]])
     series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
     curves = Curves(_STEPS, Scale("accuracy", "accuracy"), series, tells={"series": "of"}, size=18)
     return curves.figure(name, title, f"Accuracy {of}: {', '.join(each.label for each in series)}.", rows)
+
+
+def _first_shown_s(view: View, batches: range) -> float:
+    """From the start of a view, the time of a few mini-batches of stage 0, until it evaluates."""
+    lane = view.lanes[0]
+    ends = [lane.begins().get(batches.start + _FIRST_SHOWN, view.end_s)]
+    ends += [bar.start_s for bar in view.inside(lane) if (action := action_of(bar)) and action.kind == "E"]
+    return min(ends) - view.start_s
 
 
 def _window(view: View, batches: range) -> str:

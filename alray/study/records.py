@@ -62,6 +62,16 @@ class StudySummary(BaseModel):
     report: str | None = None
 
 
+def read_study(path: Path) -> StudySummary:
+    """Read a `study.json`. Raises CheckpointError if it is damaged."""
+    try:
+        return StudySummary.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise CheckpointError(
+            f"not written by alray: {error.errors()[0]['msg']}", file=str(path), mend="`alray report` writes it again"
+        ) from error
+
+
 def read_trial(path: Path) -> TrialRecord:
     """Read a `trial.json`. Raises CheckpointError if it is damaged."""
     try:

@@ -44,6 +44,10 @@ def test_a_study_as_a_dict_that_is_interrupted(
     assert study._repr_html_().startswith("<iframe srcdoc=")
     with pytest.raises(KeyboardInterrupt):
         study.resume(progress=False)
+    Path("out/study.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(CheckpointError, match="not written by alray: "):
+        study.table()
+    assert study.report().trials == 4
 
 
 def test_a_wrong_study_is_told_whole(without_trials: None) -> None:
