@@ -71,7 +71,8 @@ def slurm(hosts: Hosts) -> Slurm:
     (folder / "state").mkdir()
     environment = hosts.environment() | {"SLURM_CONF": str(conf), "ALRAY_VENV": sys.prefix}
     environment["PATH"] += ":/usr/sbin:/sbin"
-    environment["RAY_gcs_rpc_server_reconnect_timeout_s"] = "5"  # a node waits a minute for a head that has gone
+    # A node waits a minute for a head that has gone. Less than `ray stop` may take would end symmetric-run itself.
+    environment["RAY_gcs_rpc_server_reconnect_timeout_s"] = "25"
 
     def serve(number: int, *words: str) -> None:
         hosts.serve(number, *words, environment=environment)
