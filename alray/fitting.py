@@ -198,12 +198,10 @@ class _Search:
         }
         spec = load_spec(self.source, [*self.overrides, *_texts(layout, self.free)]).spec
         require_whole_norms(spec, self.planner.workload.network)
-        replicas, costs = spec.replicas.count, self.costs
-        if spec.pipeline.activation_checkpointing and stages > 1:
-            costs = recomputing(costs)
+        replicas = spec.replicas.count
         return Setting(
             schedule=spec.schedule,
-            costs=costs,
+            costs=recomputing(self.costs, spec.pipeline.activation_checkpointing, stages),
             stages=stages,
             in_flight=spec.pipeline.in_flight,
             micro_batches=spec.micro_batches,

@@ -7,11 +7,14 @@ from dataclasses import replace
 from alray.plan.costs import Costs
 
 
-def recomputing(costs: Costs) -> Costs:
+def recomputing(costs: Costs, wanted: bool, stages: int) -> Costs:
     """The costs of components that keep their input only, and run forward once more before each backward.
 
-    During its backward, a component holds its input beside all that a backward without recomputing holds.
+    During its backward, a component holds its input beside all that a backward without recomputing holds. wanted:
+    `pipeline.activation_checkpointing`. Unless it is wanted, and on one stage, the costs stay as they are.
     """
+    if not wanted or stages == 1:
+        return costs
     inputs = [costs.batch_bytes, *(component.output_bytes for component in costs.components[:-1])]
     return replace(
         costs,

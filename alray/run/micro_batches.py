@@ -26,8 +26,7 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
     device = devices.at_hand(spec.resources.resolved_device)
     samples = max(first_shares(replicas, spec.data.batch_size, spec.replicas.shares))
     costs = estimate_costs(network, batch_size=samples, device=device, threads=spec.resources.threads)
-    if spec.pipeline.activation_checkpointing and stages > 1:
-        costs = recomputing(costs)
+    costs = recomputing(costs, spec.pipeline.activation_checkpointing, stages)
     candidates = SCHEDULES[spec.schedule].possible_micro_batches(stages, samples)
     setting = Setting(
         schedule=spec.schedule,

@@ -253,8 +253,7 @@ class Planner:
         found: StageDevices | None = None,
     ) -> Plan:
         spec, found = self.workload.spec, found or StageDevices()
-        if spec.pipeline.activation_checkpointing and stages > 1:
-            costs = recomputing(costs)
+        costs = recomputing(costs, spec.pipeline.activation_checkpointing, stages)
         plan = make_plan(
             method=spec.method.kind,
             schedule=spec.schedule,

@@ -20,22 +20,27 @@ from alray.schedules.actions import parse
 from alray.schedules.durations import Durations
 
 
+def over_a_link(*, up_s: float, link_s: float, latency_s: float, buffer_s: float) -> Durations:
+    """Two stages that only compute F, for one second, and the link between them."""
+    return Durations(
+        forward_s=(1, 1),
+        backward_s=(0, 0),
+        update_s=(0, 0),
+        up_s=(up_s,),
+        up_link_s=(link_s,),
+        down_link_s=(0,),
+        link_latency_s=(latency_s,),
+        link_buffer_s=(buffer_s,),
+    )
+
+
 def starts(timeline, stage: int) -> list[float]:
     return [round(float(start), 6) for start in timeline.starts_s[stage]]
 
 
 def test_a_message_takes_the_link_and_then_its_latency() -> None:
     lists = [[parse("0F0"), parse("0S0")], [parse("1R0"), parse("1F0")]]
-    durations = Durations(
-        forward_s=(1, 1),
-        backward_s=(0, 0),
-        update_s=(0, 0),
-        up_s=(0.2,),
-        up_link_s=(3,),
-        down_link_s=(0,),
-        link_latency_s=(0.5,),
-        link_buffer_s=(0,),
-    )
+    durations = over_a_link(up_s=0.2, link_s=3, latency_s=0.5, buffer_s=0)
     timeline = simulate(lists, durations, in_flight=1)
     assert starts(timeline, 0) == [0, 1]
     assert starts(timeline, 1) == [4.6, 4.7]  # 1 computed, 0.1 packed, 3 on the link, 0.5 late; then 0.1 unpacked
@@ -47,16 +52,7 @@ def test_the_sender_waits_for_the_message_before() -> None:
         [parse(text) for batch in range(3) for text in (f"0F{batch}", f"0S{batch}")],
         [parse(text) for batch in range(3) for text in (f"1R{batch}", f"1F{batch}")],
     ]
-    durations = Durations(
-        forward_s=(1, 1),
-        backward_s=(0, 0),
-        update_s=(0, 0),
-        up_s=(0.2,),
-        up_link_s=(3,),
-        down_link_s=(0,),
-        link_latency_s=(0,),
-        link_buffer_s=(0,),
-    )
+    durations = over_a_link(up_s=0.2, link_s=3, latency_s=0, buffer_s=0)
     timeline = simulate(lists, durations, in_flight=4)
     assert starts(timeline, 0) == [0, 1, 1.1, 4, 4.1, 7]
     assert starts(timeline, 1)[::2] == [4.1, 7.1, 10.1]
@@ -67,16 +63,7 @@ def test_the_system_takes_some_bytes_from_the_sender_at_once() -> None:
         [parse(text) for batch in range(4) for text in (f"0F{batch}", f"0S{batch}")],
         [parse(text) for batch in range(4) for text in (f"1R{batch}", f"1F{batch}")],
     ]
-    durations = Durations(
-        forward_s=(1, 1),
-        backward_s=(0, 0),
-        update_s=(0, 0),
-        up_s=(0,),
-        up_link_s=(3,),
-        down_link_s=(0,),
-        link_latency_s=(0,),
-        link_buffer_s=(4,),
-    )
+    durations = over_a_link(up_s=0, link_s=3, latency_s=0, buffer_s=4)
     timeline = simulate(lists, durations, in_flight=4)
     assert starts(timeline, 0)[1::2] == [1, 2, 3, 6]  # 3 s are left of the first at most, 6 s of the first two
     assert starts(timeline, 1)[::2] == [4, 7, 10, 13]

@@ -19,7 +19,7 @@ from alray.records import EvaluationRecord, read
 from alray.report.make import make_report
 from alray.study.report import write_report
 
-from ..study.conftest import results, study_folder, trial
+from ..study.conftest import results, study_folder, trial, trials_of_batch_sizes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -87,21 +87,7 @@ def long_run(given: ModuleType) -> Iterator[Any]:
 
 def study_page(folder: Path, *, sizes: int, settings: int) -> Path:
     """The page of a study of batch sizes, with three variants and a search."""
-    trials = [
-        trial(
-            number,
-            {"variant": variant, "data.batch_size": 8 * 2**size},
-            index=index,
-            values={"optimizer.lr": 0.001 * (index + 1)},
-            steps=4096 // 2**size + index if index % 2 else None,
-        )
-        for number, (variant, size, index) in enumerate(
-            (variant, size, index)
-            for variant in ("sgd", "nesterov", "al")
-            for size in range(sizes)
-            for index in range(settings)
-        )
-    ]
+    trials = trials_of_batch_sizes(sizes, settings)
     search = {"trials": settings, "space": {"optimizer.lr": {"loguniform": [1e-3, 1.0]}}}
     of = results(trials, search=search, target={"metric": "validation_error", "below": 0.05})
     return Path(write_report(study_folder(of, folder)).summary.report)

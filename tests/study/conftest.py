@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,6 +47,22 @@ def trial(number: int, point: dict[str, Any], **fields: Any) -> TrialRecord:
         **fields,
     }
     return TrialRecord(number=number, point=point, **filled)
+
+
+def trials_of_batch_sizes(sizes: int, settings: int) -> list[TrialRecord]:
+    """A search of so many settings for three variants at so many batch sizes. Every second trial reaches no target."""
+    return [
+        trial(
+            number,
+            {"variant": variant, "data.batch_size": 8 * 2**size},
+            index=index,
+            values={"optimizer.lr": 0.001 * (index + 1)},
+            steps=4096 // 2**size + index if index % 2 else None,
+        )
+        for number, (variant, size, index) in enumerate(
+            itertools.product(("sgd", "nesterov", "al"), range(sizes), range(settings))
+        )
+    ]
 
 
 def summary(validation: float | None, step_time_s: float | None) -> Summary:

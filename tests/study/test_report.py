@@ -16,7 +16,7 @@ from alray.report.figure import file_name
 from alray.study.report import write_report
 from alray.study.results import Results
 
-from .conftest import results, study_folder, trial
+from .conftest import results, study_folder, trial, trials_of_batch_sizes
 
 ERROR = {"metric": "validation_error", "below": 0.05}
 SEARCH = {"trials": 1, "space": {"optimizer.lr": {"loguniform": [1e-3, 1.0]}}}
@@ -89,18 +89,7 @@ def test_what_a_user_wrote_is_shown_and_not_run(tmp_path: Path) -> None:
 
 
 def test_the_page_of_500_trials_is_small_and_made_in_seconds(tmp_path: Path) -> None:
-    trials = [
-        trial(
-            number,
-            {"variant": variant, "data.batch_size": 8 * 2**size},
-            index=index,
-            values={"optimizer.lr": 0.001 * (index + 1)},
-            steps=4096 // 2**size + index if index % 2 else None,
-        )
-        for number, (variant, size, index) in enumerate(
-            (variant, size, index) for variant in ("sgd", "nesterov", "al") for size in range(8) for index in range(21)
-        )
-    ]
+    trials = trials_of_batch_sizes(8, 21)
     assert len(trials) > 500
     space = {"trials": 21, "space": SEARCH["space"]}
     folder = study_folder(results(trials, search=space, target=ERROR), tmp_path / "out")
