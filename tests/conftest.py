@@ -13,6 +13,7 @@ from .stand_ins import Overrides, write_stand_ins
 
 if TYPE_CHECKING:
     from alray.nn.network import Network
+    from alray.plan.costs import Costs
     from alray.run.planning import Planner
     from alray.stage.workload import Workload
 
@@ -115,6 +116,34 @@ def stand_ins(stand_in_files: Mapping[str, Overrides], monkeypatch: pytest.Monke
     # torchvision reads no file of CIFAR that has another MD5 than the real one.
     monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda path, md5=None: Path(path).is_file())
     return stand_in_files
+
+
+_counted: dict[str, Costs] = {}
+
+
+@pytest.fixture(scope="module")
+def counted_once() -> Iterator[None]:
+    """What a plan counts of a network is the same in all runs of it, and to count takes longer than a tiny run.
+
+    For tests of what runs come to. That counts are right is tested in tests/probe.
+    """
+    from alray.run.planning import Planner
+
+    count = Planner._estimate
+
+    def estimate(planner: Planner) -> Costs:
+        spec, facts = planner.workload.spec, planner.workload.facts
+        sections = spec.model_dump(mode="json", include={"model", "method", "optimizer", "replicas", "resources"})
+        read = (facts.sample, facts.sample.dtype, facts.sample.words, facts.classes, spec.data.batch_size)
+        code = {file.name: file.read_bytes() for file in sorted(planner.workload.code.root.glob("*.py"))}
+        key = repr((sections, read, code, spec.run.precision, spec.run.compile))
+        if key not in _counted:
+            _counted[key] = count(planner)
+        return _counted[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Planner, "_estimate", estimate)
+        yield
 
 
 @pytest.fixture
