@@ -123,26 +123,26 @@ _counted: dict[str, Costs] = {}
 
 @pytest.fixture(scope="module")
 def counted_once() -> Iterator[None]:
-    """What a plan counts of a network is the same in all runs of it, and to count takes longer than a tiny run.
+    """What is counted of a network is the same in all runs of it, and to count takes longer than a tiny run.
 
     For tests of what runs come to. That counts are right is tested in tests/probe.
     """
-    from alray.run.planning import Planner
+    from alray.probe.estimate import estimate_costs
 
-    count = Planner._estimate
-
-    def estimate(planner: Planner) -> Costs:
-        spec, facts = planner.workload.spec, planner.workload.facts
+    def estimate(network: Network, **keys: Any) -> Costs:
+        spec = network.spec
         sections = spec.model_dump(mode="json", include={"model", "method", "optimizer", "replicas", "resources"})
-        read = (facts.sample, facts.sample.dtype, facts.sample.words, facts.classes, spec.data.batch_size)
-        code = {file.name: file.read_bytes() for file in sorted(planner.workload.code.root.glob("*.py"))}
-        key = repr((sections, read, code, spec.run.precision, spec.run.compile))
+        code = {file.name: file.read_bytes() for file in sorted(network._load.root.glob("*.py"))}
+        encoders = [facts.as_json() for facts in network.encoders], network.encoders[0].input.words
+        own = (spec.run.precision, spec.run.compile, network.classes, network._trained)
+        key = repr((sections, code, encoders, own, sorted(keys.items())))
         if key not in _counted:
-            _counted[key] = count(planner)
+            _counted[key] = estimate_costs(network, **keys)
         return _counted[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Planner, "_estimate", estimate)
+        for user in ("run.planning", "run.micro_batches", "probe.measure"):
+            patch.setattr(f"alray.{user}.estimate_costs", estimate)
         yield
 
 

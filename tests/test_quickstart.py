@@ -1,4 +1,4 @@
-"""The spec a newcomer runs first, whole: what it learns, and what it leaves in its run folder."""
+"""The spec a newcomer runs first: what it learns, and what it leaves in its run folder."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def summary(run_dir: Path) -> dict[str, Any]:
 def test_it_learns(summary: dict[str, Any]) -> None:
     assert summary["status"] == "finished"
     assert summary["accuracy"]["test"] >= 0.965
-    assert summary["accuracy"]["train"] >= 0.99
+    assert summary["accuracy"]["train"] >= 0.975
 
 
 def test_every_route_is_measured(summary: dict[str, Any]) -> None:
