@@ -111,7 +111,7 @@ def _run(
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
     name = engine_name(spec, inline=inline)
     surroundings = {**environment(workload.device), "engine": name}
-    describe_run(run_dir, workload, surroundings)
+    describe_run(run_dir, workload, surroundings, options.command)
     made.mark_run_dir(run_dir)
     observer.doing("measuring the components")
     costs = planner.costs(probe=True, one_process=inline, wait_until_quiet=made.wait_until_ready, study=options.study)

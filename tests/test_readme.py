@@ -21,8 +21,8 @@ from benchmarks.runs import RESULTS
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COST = "{forward_s: 0.001, backward_s: 0.001, update_s: 0.001}"
-SHORT = [f"pipeline.costs=[{', '.join([COST] * 4)}]", "--inline"]
-"""Makes a run of the quickstart short, and keeps it in this process."""
+SHORT = [f"pipeline.costs=[{', '.join([COST] * 4)}]", "data.train_fraction=0.2", "--inline"]
+"""Makes a run of the quickstart short, of four mini-batches an epoch, and keeps it in this process."""
 
 
 def section(title: str) -> str:
@@ -42,7 +42,9 @@ def beside_the_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_every_command_runs(beside_the_specs: Path, capsys: pytest.CaptureFixture[str], one_thread: None) -> None:
+def test_every_command_runs(
+    beside_the_specs: Path, capsys: pytest.CaptureFixture[str], one_thread: None, counted_once: None
+) -> None:
     shown = [*commands("Use"), *commands("Replicas")]
     assert {words[0] for words in shown} >= {"plan", "run", "report", "evaluate", "compare", "export", "predict"}
     assert execute(["run", "specs/quickstart.yaml", *SHORT, "run.epochs=1", "--run-dir", "RUN"]) == 0
@@ -50,7 +52,7 @@ def test_every_command_runs(beside_the_specs: Path, capsys: pytest.CaptureFixtur
     for number, words in enumerate(shown):
         words = [f"run-{first(shown, 'run')}" if word == "RUN..." else word for word in words]
         if words[0] == "run":
-            epochs = 3 if "--profile" in words else 1  # it shows the 40th mini-batch, and an epoch has 20
+            epochs = 11 if "--profile" in words else 1  # it shows the 40th mini-batch
             words += [
                 *[word for word in SHORT if word not in words],
                 f"run.epochs={epochs}",

@@ -27,7 +27,7 @@ from alray.cli.study import study
 from alray.cli.submit import submit
 from alray.cli.terminal import Terminal
 from alray.cli.trained import evaluate, export, predict
-from alray.errors import Problem
+from alray.errors import AlrayError, Problem
 
 _OBJECTS = 100_000
 """New objects between two searches for garbage."""
@@ -122,6 +122,9 @@ def execute(arguments: Sequence[str]) -> int:
     except typer.TyperException as error:
         mend = "`alray --help` lists the commands, `alray COMMAND --help` the options of a command"
         Terminal(as_json=True).refuse([Problem(error.format_message(), mend)])
+        return error.exit_code
+    except AlrayError as error:  # of a URL: a command takes it apart before it opens its streams
+        Terminal(as_json=as_json).refuse(error.problems)
         return error.exit_code
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from alray.cli.main import execute
 from alray.errors import RequestError, RunError
 from alray.storage.appended import appended, appending, opened_log, was_appended
 from alray.storage.location import location_of
@@ -81,12 +82,21 @@ def test_a_url_names_a_location(text: str, location: object) -> None:
     [
         ("s4://bucket/run", "s4://bucket/run: this is no folder on object storage; name one as s3://bucket/folder"),
         ("s3://bucket", "s3://bucket: this is no folder on object storage"),
+        ("s3:/bucket/x", "s3:/bucket/x: this URL has one slash after its scheme; write s3://bucket/x"),
+        ("file:/shared/x", "file:/shared/x: this URL has one slash after its scheme; write file:///shared/x"),
     ],
 )
 def test_what_is_no_folder_is_refused(url: str, message: str) -> None:
     with pytest.raises(RequestError) as refused:
         make_run_dir("run", location_of(url))
     assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize("command", ["resume", "report", "compare", "evaluate", "predict", "reproduce", "list"])
+def test_a_url_with_one_slash_is_refused_by_every_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [command, "s3:/bucket/x", *(["picture.png"] if command == "predict" else [])]
+    assert execute(words) == 2
+    assert capsys.readouterr().err.startswith("s3:/bucket/x: this URL has one slash after its scheme")
 
 
 def test_a_bucket_that_does_not_exist_is_named(bucket: str) -> None:
