@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from alray.errors import RequestError, RunError
-from alray.storage.appended import appended, appending, opened_log, was_appended
+from alray.storage.appended import Appended, appending, opened_log, was_appended
 from alray.storage.location import location_of
 from alray.storage.objects import ObjectPath
 from alray.store import make_run_dir
@@ -41,7 +41,7 @@ def test_several_writers_append_to_one_file(bucket: str) -> None:
             writer.write(text)
             writer.flush()
         other.write("4\n")
-    assert appended(file) == "1\n2\n3\n4\n"
+    assert Appended(file).lines() == [b"1", b"2", b"3", b"4"]
     assert [part.name for part in file.parent.glob("*")] == ["records"]
     assert [part.name for part in (file.parent / "records").glob("*")] == [f"00000{n}.jsonl" for n in (1, 2, 3, 4)]
 
@@ -53,7 +53,7 @@ def test_a_part_whose_answer_was_lost_is_written_once(bucket: str, monkeypatch: 
     file = ObjectPath(f"{bucket}/run/records.jsonl")
     with appending(file) as writer:
         writer.write("once\n")
-    assert appended(file) == "once\n"
+    assert Appended(file).lines() == [b"once"]
 
 
 def test_a_log_holds_what_any_process_prints(bucket: str) -> None:
@@ -61,7 +61,7 @@ def test_a_log_holds_what_any_process_prints(bucket: str) -> None:
     with opened_log(file) as descriptor:
         subprocess.run(["printf", "caf\\303\\251\\n"], stdout=descriptor, check=True)
         os.write(descriptor, b"more\n")
-    assert appended(file) == "café\nmore\n"
+    assert Appended(file).lines() == ["café".encode(), b"more"]
 
 
 @pytest.mark.parametrize(
