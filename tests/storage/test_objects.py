@@ -36,10 +36,12 @@ def test_of_several_runs_that_begin_at_once_one_has_the_folder(bucket: str) -> N
 def test_several_writers_append_to_one_file(bucket: str) -> None:
     file = ObjectPath(f"{bucket}/run/records.jsonl")
     assert not was_appended(file)
+    reader = Appended(file)
     with appending(file) as one, appending(file) as other:
         for writer, text in ((one, "1\n"), (other, "2\n"), (one, "3\n")):
             writer.write(text)
             writer.flush()
+            assert reader.lines() == [text.strip().encode()]
         other.write("4\n")
     assert Appended(file).lines() == [b"1", b"2", b"3", b"4"]
     assert [part.name for part in file.parent.glob("*")] == ["records"]

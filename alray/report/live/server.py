@@ -7,6 +7,7 @@ request; so nothing of a request is used but whether it names one of the two pat
 from __future__ import annotations
 
 import errno
+import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -16,13 +17,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from threading import Thread
 from typing import Any
-from urllib.parse import urlsplit
 
 from alray.errors import RequestError
 from alray.report.live.board import Board
 
 _LOOPBACK = "127.0.0.1"
-_NAMES = ("127.0.0.1", "localhost", "::1")
+_HERE = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?", re.IGNORECASE)
 """What a browser may call this machine. With another name the page of a stranger's domain, led here by its name server,
 could read what is served. Ports are not compared: through `ssh -L` it is another one."""
 
@@ -86,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30.0  # seconds for a request, and for a page to take what it is sent
 
     def do_GET(self) -> None:
-        if urlsplit(f"//{self.headers.get('Host', '')}").hostname not in _NAMES:
+        if not _HERE.fullmatch(self.headers.get("Host", "")):
             self.send_error(HTTPStatus.FORBIDDEN, "This page is for the machine that serves it.")
             return
         if self.path == "/":
