@@ -48,7 +48,7 @@ def run_spec(
         trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
         planner.workload.code.copy_used(run_dir / "code")
-        with writing_to(run_dir), _watched(run_dir, options, observer):
+        with writing_to(run_dir), _live_page(run_dir, options, observer):
             return _run(planner, trackers, run_dir, None, made, options, observer, interrupts)
 
 
@@ -74,11 +74,11 @@ def resume_run(
         if summary := resumed.finished(planner.workload.total_steps, observer.note):
             return Finished(summary, None)
         trackers = make_trackers(resumed.spec, code)
-        with writing_to(resumed.run_dir), _watched(resumed.run_dir, options, observer):
+        with writing_to(resumed.run_dir), _live_page(resumed.run_dir, options, observer):
             return _run(planner, trackers, resumed.run_dir, resumed, made, options, observer, interrupts)
 
 
-def _watched(run_dir: Location, options: Options, observer: Observer) -> AbstractContextManager[None]:
+def _live_page(run_dir: Location, options: Options, observer: Observer) -> AbstractContextManager[None]:
     if not options.watch:
         return nullcontext()
     from alray.report.live.beside import page_beside

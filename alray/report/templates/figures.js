@@ -27,7 +27,8 @@
   }
 
   async function draw(figure) {
-    const spec = JSON.parse(figure.querySelector("script").textContent);
+    figure.text = figure.querySelector("script").textContent;
+    const spec = JSON.parse(figure.text);
     if (figure.rows) spec.datasets.rows = figure.rows;
     const config = {...theme, background: "transparent"};
     const autosize = {type: "fit", contains: "padding"};
@@ -140,7 +141,7 @@
   // Draw these rows. The view stays as it is, with what is hidden and zoomed.
   async function update(figure, rows) {
     figure.rows = rows;
-    if (!figure.view) return draw(figure);
+    if (!figure.view || figure.text !== figure.querySelector("script").textContent) return draw(figure);
     figure.spec.datasets.rows = rows;
     await figure.view.data("rows", rows).runAsync();
   }

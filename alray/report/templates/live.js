@@ -7,12 +7,9 @@
   const stale = new Set();  // figures that do not show their rows yet
   let drawing = false;
 
-  // Make an element like another one. Of a figure that is another one now, everything is new.
+  // Make an element like another one.
   function follow(old, now) {
-    if (old.matches("figure.drawn")) {
-      if (old.served !== now.outerHTML) replace(old, now);
-      return;
-    }
+    if (old.matches("figure.drawn")) return followFigure(old, now);
     for (const {name, value} of [...now.attributes]) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     const before = [...old.childNodes];
     [...now.childNodes].forEach((node, place) => {
@@ -26,6 +23,22 @@
     for (const node of before) if (node) remove(node);
   }
 
+  // A figure with another drawing, such as one with a logarithmic axis, keeps its legend. With another legend it is new.
+  function followFigure(old, now) {
+    const served = servedAs(now);
+    if (served.frame !== old.served.frame) return replace(old, now);
+    if (served.drawing === old.served.drawing) return;
+    old.querySelector("script").textContent = served.drawing;
+    old.served = served;
+    stale.add(old);
+  }
+
+  function servedAs(figure) {
+    const copy = figure.cloneNode(true), script = copy.querySelector("script"), drawing = script.textContent;
+    script.remove();
+    return {frame: copy.outerHTML, drawing};
+  }
+
   function figuresIn(node) {
     if (node.nodeType !== Node.ELEMENT_NODE) return [];
     return node.matches("figure.drawn") ? [node] : [...node.querySelectorAll("figure.drawn")];
@@ -33,7 +46,7 @@
 
   function append(parent, node) {
     for (const figure of figuresIn(node)) {
-      figure.served = figure.outerHTML;
+      figure.served = servedAs(figure);
       figures.adopt(figure);
       stale.add(figure);
       seen.observe(figure);
