@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from types import ModuleType
@@ -32,6 +34,11 @@ def going(given: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return Going(given, tmp_path / "run")
 
 
+def watch_quietly(following: Following, listening: socket.socket) -> None:
+    with suppress(KeyboardInterrupt):
+        watch(following, listening, Board())
+
+
 @pytest.fixture
 def opened(browser: Browser, going: Going) -> Iterator[Page]:
     """The live page of the run. Fails if it said anything, or asked any other machine, by the end."""
@@ -44,7 +51,7 @@ def opened(browser: Browser, going: Going) -> Iterator[Page]:
     context.on("request", lambda request: asked.append(request.url))
     with listen(0) as listening:
         address = address_of(listening)
-        thread = Thread(target=watch, args=(Following(going.folder), listening, Board()), daemon=True)
+        thread = Thread(target=watch_quietly, args=(Following(going.folder), listening), daemon=True)
         thread.start()
         page = context.new_page()
         page.goto(address)
@@ -77,8 +84,8 @@ def test_it_changes_with_the_run_and_ends_with_it(opened: Page, going: Going) ->
     wait(page, "document.querySelector('#standing').innerText.includes('mini-batch 10 of 40')")
     drawn(page, "loss_associated", 10)
     page.locator("[data-name=loss_associated] .legend button", has_text="component 1").press("Space")
+    page.locator("#the-plan ~ details summary").click()
     page.locator("[data-name=loss_associated]").get_by_role("button", name="zoom in").focus()
-    page.locator("#the-plan ~ details summary").first.click()
     going.write(28)
     drawn(page, "loss_associated", 20)
     assert page.evaluate("document.activeElement.ariaLabel") == "associated loss: zoom in"
@@ -142,7 +149,7 @@ def test_a_page_outlives_its_server(opened: Page, going: Going, monkeypatch: pyt
     drawn(page, "loss_associated", 10)
 
     def interrupt(following: Following) -> bool:
-        raise SystemExit  # which ends a thread quietly
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(Following, "read", interrupt)
     wait(page, "document.querySelector('#told').innerText.includes('Nobody watches this run any longer')")
