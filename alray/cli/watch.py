@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from alray.cli.terminal import Json, RunDir, shown, terminal
+from alray.cli.terminal import INTERRUPTED, Json, RunDir, shown, terminal
 from alray.storage.location import location_of
 
 
@@ -39,7 +39,11 @@ def watch(
         if not following.has_ended:
             with listen(port) as listening:
                 streams.say(f"watching {shown(following.path)} at {address_of(listening)}")
-                show(following, listening, Board())
+                try:
+                    show(following, listening, Board())
+                except KeyboardInterrupt as interrupt:
+                    streams.tell("the run goes on")
+                    raise typer.Exit(INTERRUPTED) from interrupt
         report = following.path / PAGE
         written = following.state != "killed" and report.is_file()
         if json:

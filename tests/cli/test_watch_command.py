@@ -12,10 +12,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from alray.report.live import watch as watching
 from alray.report.live.beside import page_beside
+from alray.report.live.board import Board
+from alray.report.live.following import Following
 from alray.report.live.server import listen
 
 from .test_main import imported
+
+NO_END = shutil.ignore_patterns("checkpoints", "tensorboard", "summary.json", "report.html")
 
 
 def test_a_run_that_has_ended_is_told(alray: Callable[..., Any], ended: Path) -> None:
@@ -26,17 +31,50 @@ def test_a_run_that_has_ended_is_told(alray: Callable[..., Any], ended: Path) ->
     assert told == {"run_dir": str(ended), "state": "finished", "report": str(ended / "report.html")}
 
 
-def test_wrong_requests(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
-    said = alray("watch", tmp_path)
-    assert said.code == 2 and "this is not a run folder: it has no spec.yaml" in said.err
-    run = shutil.copytree(ended, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints", "summary.json"))
+@pytest.fixture
+def going_on(ended: Path, tmp_path: Path) -> Path:
+    """The folder of a run before its end."""
+    run = shutil.copytree(ended, tmp_path / "run", ignore=NO_END)
     lines = (run / "records.jsonl").read_text().splitlines(keepends=True)
     (run / "records.jsonl").write_text("".join(line for line in lines if '"finished"' not in line))
+    return run
+
+
+def test_a_run_is_watched_to_its_end(
+    alray: Callable[..., Any], ended: Path, going_on: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(following: Following, board: Board) -> None:
+        for name in ("records.jsonl", "summary.json", "report.html"):
+            shutil.copyfile(ended / name, going_on / name)
+        follow(following, board)
+
+    follow = watching._follow
+    monkeypatch.setattr(watching, "_follow", end)
+    said = alray("watch", going_on)
+    first, last = said.out.splitlines()
+    assert said.code == 0 and first.startswith(f"watching {going_on} at http://127.0.0.1:")
+    assert last == f"The run has finished. Its report is {going_on / 'report.html'}."
+
+
+def test_ctrl_c_leaves_the_run_alone(
+    alray: Callable[..., Any], going_on: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(following: Following, board: Board) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watching, "_follow", interrupted)
+    said = alray("watch", going_on)
+    assert (said.code, said.err) == (130, "the run goes on\n")
+
+
+def test_wrong_requests(alray: Callable[..., Any], going_on: Path, tmp_path: Path) -> None:
+    said = alray("watch", tmp_path)
+    assert said.code == 2 and "this is not a run folder: it has no spec.yaml" in said.err
     with listen(0) as taken:
         port = taken.getsockname()[1]
-        said = alray("watch", run, "--port", str(port))
+        said = alray("watch", going_on, "--port", str(port))
     assert said.code == 2 and f"--port: port {port} cannot be used: another program has it" in said.err
-    assert alray("watch", run, "--port", "65536").code == 2
+    assert alray("watch", going_on, "--port", "65536").code == 2
 
 
 def test_it_imports_neither_torch_nor_ray(python: Callable[[str], Any], ended: Path) -> None:
@@ -53,24 +91,19 @@ def test_a_run_with_a_page_beside_it_ends_in_the_same_bits(alray: Callable[..., 
     assert "the live page failed" not in said.err
 
 
-@pytest.mark.parametrize("finished", [True, False])
-def test_the_page_beside_a_run_says_how_it_ended(ended: Path, tmp_path: Path, finished: bool) -> None:
-    """Without a summary its command was killed: the page hears of that at once."""
+def test_the_page_beside_a_run_that_is_killed_says_so_at_once(ended: Path, tmp_path: Path) -> None:
     run, notes = tmp_path / "run", list[str]()
     with page_beside(run, notes.append):
         connection = HTTPConnection(urlsplit(notes[0].split()[-1]).netloc, timeout=20)
         connection.request("GET", "/events")  # before there is anything
-        shutil.copytree(ended, run, ignore=shutil.ignore_patterns("checkpoints", *(["summary.json"] * (not finished))))
+        shutil.copytree(ended, run, ignore=NO_END)
         answer = connection.getresponse()
         while not (line := answer.readline()).startswith(b"data: "):
             assert line
-        first = json.loads(line.removeprefix(b"data: "))
-        assert "running" in first["standing"]  # an earlier summary is not the end of this command
+        assert "running" in json.loads(line.removeprefix(b"data: "))["standing"]
     lines = answer.read().decode().splitlines()
     end = json.loads(lines[lines.index("event: end") + 1].removeprefix("data: "))
     assert end["said"] == (
-        "The run has finished."
-        if finished
-        else "Its command ended without a summary: the run was killed. `alray resume` goes on from its last checkpoint."
+        "Its command ended without a summary: the run was killed. `alray resume` goes on from its last checkpoint."
     )
     assert notes == notes[:1]

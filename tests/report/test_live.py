@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from types import ModuleType
 from typing import Any
 
@@ -25,7 +25,6 @@ from alray.report.live.board import Board
 from alray.report.live.following import Following
 from alray.report.live.server import listen
 from alray.report.live.watch import ending, watch
-from alray.report.make import make_report
 from alray.report.run_page import RunReport
 
 from .test_page import summary_of
@@ -57,7 +56,7 @@ class Going:
         self.write(len(self.records))
         summary = summary_of(self.plan, self.records, duration_s=2.1, report=str(self.folder / "report.html"))
         (self.folder / "summary.json").write_text(summary.model_dump_json())
-        make_report(self.folder)
+        (self.folder / "report.html").write_text(RunReport(read_run(self.folder)).page())
 
 
 @pytest.fixture
@@ -219,6 +218,17 @@ def test_a_resumed_run_is_not_ended_by_its_earlier_summary(going: Going, given: 
     (going.folder / "summary.json").write_text(summary_of(going.plan, going.records, duration_s=2.1).model_dump_json())
     following.read()
     assert following.state == "finished"
+
+
+def test_a_command_that_goes_on_is_not_ended_by_an_earlier_summary(going: Going) -> None:
+    going.finish()
+    gone = Event()
+    following = Following(going.folder, gone=gone)
+    following.read()
+    assert following.state == "running" and not following.has_ended
+    gone.set()
+    following.read()
+    assert following.state == "finished" and following.has_ended
 
 
 def test_what_is_no_run_folder(tmp_path: Path, going: Going) -> None:

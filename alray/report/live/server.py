@@ -21,6 +21,7 @@ from typing import Any
 from alray.errors import RequestError
 from alray.report.live.board import Board
 
+_POLL_S = 0.1  # so soon the server sees that it shall end
 _LOOPBACK = "127.0.0.1"
 _HERE = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?", re.IGNORECASE)
 """What a browser may call this machine. With another name the page of a stranger's domain, led here by its name server,
@@ -55,7 +56,7 @@ def address_of(listening: socket.socket) -> str:
 def serving(listening: socket.socket, page: str, board: Board) -> Iterator[None]:
     """Serve a page and what the board tells it, in threads, until the block ends."""
     server = _Server(listening, page.encode("utf-8", "backslashreplace"), board)
-    thread = Thread(target=server.serve_forever, name="alray-live-page", daemon=True)
+    thread = Thread(target=server.serve_forever, args=(_POLL_S,), name="alray-live-page", daemon=True)
     thread.start()
     try:
         yield
