@@ -15,9 +15,7 @@ def watch(
     *,
     port: Annotated[
         int,
-        typer.Option(
-            metavar="N", min=0, max=65535, help="The port of the page.  [default: any that is free]", show_default=False
-        ),
+        typer.Option(metavar="N", help="The port of the page.  [default: any that is free]", show_default=False),
     ] = 0,
     json: Json = False,
 ) -> None:

@@ -87,7 +87,11 @@ def _tiles(run: RunFolder, figures: Figures, evaluations: Sequence[EvaluationRec
     test, of_test = None, "not evaluated"
     if evaluations:
         last = evaluations[-1]
-        of = "of the final weights" if last.step == figures.steps else f"after {last.step:,} mini-batches"
+        of = (
+            "of the final weights"
+            if run.summary and last.step == figures.steps
+            else f"after {last.step:,} mini-batches"
+        )
         test, of_test = last.test, f"{of}; validation {accuracy(last.validation)}"
     best, of_best = None, "no validation accuracy was measured"
     if figures.best:

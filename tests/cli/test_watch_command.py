@@ -74,7 +74,8 @@ def test_wrong_requests(alray: Callable[..., Any], going_on: Path, tmp_path: Pat
         port = taken.getsockname()[1]
         said = alray("watch", going_on, "--port", str(port))
     assert said.code == 2 and f"--port: port {port} cannot be used: another program has it" in said.err
-    assert alray("watch", going_on, "--port", "65536").code == 2
+    said = alray("watch", going_on, "--port", "65536")
+    assert said.code == 2 and "--port: 65536 is no port; choose one from 1024 to 65535" in said.err
 
 
 def test_it_imports_neither_torch_nor_ray(python: Callable[[str], Any], ended: Path) -> None:

@@ -126,7 +126,7 @@ def test_a_page_follows_a_run_to_its_end(going: Going) -> None:
         going.write(15)
         events.until("running")
         first = dict(events.pieces)
-        assert "mini-batch 10 of 40" in first["standing"]
+        assert "mini-batch 10 of 40" in first["standing"] and "of the final weights" not in first["content"]
         assert max(row["step"] for row in first["rows loss_associated"]) == 10
         going.write(28)
         _, told = events.next()
@@ -263,3 +263,15 @@ def test_nothing_is_made_while_no_page_is_open(going: Going, monkeypatch: pytest
         time.sleep(0.1)
         going.finish()
     assert made == ["finished"]
+
+
+def test_a_run_that_failed_says_why(going: Going, given: ModuleType) -> None:
+    with watched(going.folder) as port:
+        events = Events(port)
+        failed = given.event("failed", 10, 1.1, HOSTILE)
+        going.write(15, failed)
+        summary = summary_of(going.plan, [*going.records[:15], failed], status="failed", duration_s=1.2)
+        (going.folder / "summary.json").write_text(summary.model_dump_json())
+        events.until("failed")
+        name, end = events.next()
+        assert (name, end["said"], end["report"]) == ("end", f"The run failed: {HOSTILE}", None)

@@ -67,18 +67,19 @@ def main() -> None:
 
     os.nice(_NICE)
     descriptor, run_dir = int(sys.argv[1]), location_of(sys.argv[2])
-    gone = Event()
-    Thread(target=_wait_for_end, args=(gone,), name="alray-end", daemon=True).start()
+    gone, board = Event(), Board()
+    Thread(target=_wait_for_end, args=(gone, board), name="alray-end", daemon=True).start()
     while not (run_dir / "spec.yaml").is_file():  # it is written soon after the folder is made
         if gone.wait(0.1):
             return
-    watch(Following(run_dir, gone=gone), socket.socket(fileno=descriptor), Board())
+    watch(Following(run_dir, gone=gone), socket.socket(fileno=descriptor), board)
 
 
-def _wait_for_end(gone: Event) -> None:
+def _wait_for_end(gone: Event, board: Board) -> None:
     """The command keeps the other end of standard input open while it runs."""
     sys.stdin.buffer.read()
     gone.set()
+    board.wake.set()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ class Board:
         self._end: str | None = None
         self._readers = 0
         self.wake = Event()
-        """Set when a page is opened."""
+        """Set when a page is opened, or when there is something else to do at once."""
 
     @property
     def has_readers(self) -> bool:

@@ -22,6 +22,7 @@ from alray.errors import RequestError
 from alray.report.live.board import Board
 
 _POLL_S = 0.1  # so soon the server sees that it shall end
+_LAST_PORT = 65535
 _LOOPBACK = "127.0.0.1"
 _HERE = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?", re.IGNORECASE)
 """What a browser may call this machine. With another name the page of a stranger's domain, led here by its name server,
@@ -31,8 +32,10 @@ could read what is served. Ports are not compared: through `ssh -L` it is anothe
 def listen(port: int) -> socket.socket:
     """A socket that hears this machine alone. port: 0 for any that is free.
 
-    Raises RequestError if another program has the port, or it is not free to be used.
+    Raises RequestError if it is no port, if another program has it, or if it may not be used.
     """
+    if not 0 <= port <= _LAST_PORT:
+        raise RequestError(f"{port} is no port", key="--port", mend=f"choose one from 1024 to {_LAST_PORT}")
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

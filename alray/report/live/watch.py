@@ -19,13 +19,12 @@ _EVERY_S, _EVERY_OF_OBJECTS_S = 1.0, 5.0
 """Seconds between two looks at the run folder. Each look at object storage is a request."""
 _SHARE = 0.05
 """Of one processor, what making the figures may take: the larger a run, the less often they are made."""
-_LAST_S = 10.0
+_LAST_S = 5.0
 """How long the end waits for the report of the run, and then for the pages."""
 
 _ENDINGS: dict[State, str] = {
     "finished": "The run has finished.",
     "interrupted": "The run was interrupted. `alray resume` goes on from its last checkpoint.",
-    "failed": "The run failed.",
 }
 
 
@@ -45,6 +44,8 @@ def watch(following: Following, listening: socket.socket, board: Board) -> None:
 
 def ending(following: Following) -> str:
     """How a run ended, in a sentence or two."""
+    if following.state == "failed" and following.run is not None and following.run.summary is not None:
+        return f"The run failed: {following.run.summary.failures[-1].message}"
     if following.state in _ENDINGS:
         return _ENDINGS[following.state]
     silent = f"It wrote nothing for {seconds(following.silent_s)}"
