@@ -87,11 +87,8 @@ def _tiles(run: RunFolder, figures: Figures, evaluations: Sequence[EvaluationRec
     test, of_test = None, "not evaluated"
     if evaluations:
         last = evaluations[-1]
-        of = (
-            "of the final weights"
-            if run.summary and last.step == figures.steps
-            else f"after {last.step:,} mini-batches"
-        )
+        is_final = run.summary is not None and last.step == figures.steps
+        of = "of the final weights" if is_final else f"after {last.step:,} mini-batches"
         test, of_test = last.test, f"{of}; validation {accuracy(last.validation)}"
     best, of_best = None, "no validation accuracy was measured"
     if figures.best:

@@ -94,7 +94,7 @@ def test_a_run_with_a_page_beside_it_ends_in_the_same_bits(alray: Callable[..., 
 
 def test_the_page_beside_a_run_that_is_killed_says_so_at_once(ended: Path, tmp_path: Path) -> None:
     run, notes = tmp_path / "run", list[str]()
-    with page_beside(run, notes.append):
+    with page_beside(run, True, notes.append):
         connection = HTTPConnection(urlsplit(notes[0].split()[-1]).netloc, timeout=20)
         connection.request("GET", "/events")  # before there is anything
         shutil.copytree(ended, run, ignore=NO_END)

@@ -172,6 +172,7 @@ def test_only_its_two_paths_are_served_to_this_machine(going: Going) -> None:
             "/favicon.ico",
         ):
             assert get(port, path)[0] == 404
+        assert get(port, "/events", **{"Sec-Fetch-Site": "cross-site"})[0] == 404  # from the page of another server
         for method in ("POST", "PUT", "DELETE", "HEAD", "OPTIONS"):
             assert get(port, method=method)[0] == 501
         going.write(len(going.records))

@@ -15,23 +15,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
+from typing import TYPE_CHECKING
 
 import alray
-from alray.report.live.board import Board
-from alray.report.live.following import Following
-from alray.report.live.server import address_of, listen
 from alray.storage.location import Location, location_of
+
+if TYPE_CHECKING:
+    from alray.report.live.board import Board
 
 _NICE = 10
 _ENDING_S = 30.0
 
 
 @contextmanager
-def page_beside(run_dir: Location, note: Callable[[str], None]) -> Iterator[None]:
-    """Serve a live page of the run that goes on in the block. It ends with the block, once it shows the end.
+def page_beside(run_dir: Location, wanted: bool, note: Callable[[str], None]) -> Iterator[None]:
+    """Serve a live page of the run that goes on in the block, if it is wanted. It ends once it shows the end.
 
     note: is called with its address, and with a line if it fails.
     """
+    if not wanted:
+        yield
+        return
+    from alray.report.live.server import address_of, listen
+
     with listen(0) as listening:
         here = [str(Path(alray.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
         process = subprocess.Popen(
@@ -63,6 +69,8 @@ def _end(process: subprocess.Popen[bytes], note: Callable[[str], None]) -> None:
 
 def main() -> None:
     """The process of the page. Arguments: the descriptor of the socket on which it listens, and the run folder."""
+    from alray.report.live.board import Board
+    from alray.report.live.following import Following
     from alray.report.live.watch import watch
 
     os.nice(_NICE)

@@ -96,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/":
             self._begin("text/html; charset=utf-8", length=len(self.server.page))
             self.wfile.write(self.server.page)
-        elif self.path == "/events":
+        elif self.path == "/events" and self.headers.get("Sec-Fetch-Site", "same-origin") == "same-origin":
             self._begin("text/event-stream")
             with closing(self.server.board.events()) as events:
                 for event in events:
