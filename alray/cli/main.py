@@ -27,6 +27,7 @@ from alray.cli.study import study
 from alray.cli.submit import submit
 from alray.cli.terminal import Terminal
 from alray.cli.trained import evaluate, export, predict
+from alray.cli.watch import watch
 from alray.errors import AlrayError, Problem
 
 _OBJECTS = 100_000
@@ -60,6 +61,7 @@ app = typer.Typer(
 )
 for _command in (
     run,
+    watch,
     plan,
     fit,
     study,
