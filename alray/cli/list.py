@@ -33,7 +33,7 @@ def list_runs(
     listed as such.
     """
     with terminal(as_json=json) as streams:
-        from alray.cli.report_text import print_rows
+        from alray.report.table import Table
         from alray.study.listing import chosen, listed, ordered, table_of, told
 
         words = given or []
@@ -46,6 +46,6 @@ def list_runs(
         if rows:
             table = table_of(rows)
             named = ((shown(row[0]), *row[1:]) for row in table.rows)
-            print_rows(type(table)(table.head, tuple(named)), stream=streams.out)
+            streams.put(streams.page.table(Table(table.head, tuple(named))))
         for line in told(rows):
             streams.say(line)
