@@ -11,7 +11,8 @@ Lines break at spaces only. Paths, hashes, keys and commands stay whole: a line 
 that cannot be copied.
 
 In a pipe or a file each sentence and each value is one line, so that `grep` finds it, and tables are laid out for 80
-columns. A variable COLUMNS in the environment gives another width. Colour is for terminals, without NO_COLOR.
+columns. A variable COLUMNS in the environment gives another width. Colour is for terminals;
+NO_COLOR leaves it out, and FORCE_COLOR has it in a pipe too.
 """
 
 from __future__ import annotations
@@ -60,9 +61,10 @@ class Page:
     def of(cls, stream: TextIO) -> Page:
         """The page of a stream, as wide as its terminal is now."""
         given = os.environ.get("COLUMNS", "")
-        is_terminal = stream.isatty()
+        is_terminal, forced = stream.isatty(), bool(os.environ.get("FORCE_COLOR"))
         width = int(given) if given.isdecimal() else _terminal_width(stream) if is_terminal else 0
-        colour = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")
+        able = is_terminal and os.environ.get("TERM", "dumb") != "dumb"
+        colour = (able or forced) and not os.environ.get("NO_COLOR")
         return cls(max(width, _NARROWEST) if width else _WIDTH, wraps=bool(width), colour=colour)
 
     def styled(self, text: str, style: str) -> str:
@@ -111,25 +113,28 @@ class Page:
         parts = []
         fit = all(_widths(table, self.width) is not None for table in tables)
         name_rows = all(len({row[0] for row in table.rows}) == len(table.rows) for table in tables)
-        if not fit and name_rows and max(map(columns, names), default=0) > _SHORT_NAME:
+        numbered = not fit and name_rows and max(map(columns, names), default=0) > _SHORT_NAME
+        if numbered:
             numbers = {name: str(number) for number, name in enumerate(names, start=1)}
             parts.append(self.fields((number, name) for name, number in numbers.items()))
             tables = [Table(table.head, tuple((numbers[row[0]], *row[1:]) for row in table.rows)) for table in tables]
         for (title, _), table in zip(titled, tables, strict=True):
-            drawn = "\n\n".join("\n".join(self._drawn(block)) for block in _blocks(table, self.width))
+            blocks = _blocks(table, self.width)
+            drawn = "\n\n".join("\n".join(self._drawn(block, numbered=numbered)) for block in blocks)
             parts.append(f"{self.heading(title)}\n{drawn}" if title else drawn)
         return "\n\n".join(parts)
 
-    def _drawn(self, table: Table) -> Iterator[str]:
+    def _drawn(self, table: Table, *, numbered: bool) -> Iterator[str]:
         found = _widths(table, self.width)
         widths, gap = found if found is not None else (_least(table), 1)
-        figures = [place > 0 and _is_figures(column) for place, column in enumerate(zip(*table.rows, strict=True))]
+        figures = [_is_figures(cells) for _, cells in _by_column(table)]
+        figures[0] &= not numbered
         for number, row in enumerate((table.head, *table.rows)):
             cells = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
             height = max(map(len, cells))
             for line in range(height):
                 texts = []
-                for cell, width, right in zip(cells, widths, figures or [False] * len(widths), strict=True):
+                for cell, width, right in zip(cells, widths, figures, strict=True):
                     place = line - (height - len(cell)) if number == 0 else line  # headings stand on their column
                     text = cell[place] if 0 <= place < len(cell) else ""
                     texts.append(_padded(text, width, right=right))

@@ -58,6 +58,7 @@ class LiveDisplay(Display):
 
     def __init__(self, stream: TextIO, interrupts: Interrupts, began_s: float | None = None) -> None:
         super().__init__(interrupts, began_s)
+        self._stream = stream
         self._console = Console(file=cast(TextIO, _UntilClosed(stream)), highlight=False)
         self._what = ""
         self._live = self._lines(lambda: Text(self._after(self._what)), auto_refresh=True)
@@ -79,7 +80,7 @@ class LiveDisplay(Display):
         self._live.refresh()
 
     def note(self, message: str) -> None:
-        shown = Page.of(self._console.file).sentence(message)
+        shown = Page.of(self._stream).sentence(message)
         self._console.print(Text.from_ansi(shown), soft_wrap=True)
 
     def close(self) -> None:

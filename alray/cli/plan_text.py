@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from alray.cli.layout import Page
+from alray.cli.layout import Page, kept
 from alray.plan.compare import Alternative
 from alray.plan.plan import Plan, StagePlan
 from alray.records import Summary
@@ -160,9 +160,8 @@ def _chart(view: View, page: Page) -> str:
     width = max(_NARROWEST, min(page.width, _WIDEST) - _MARGIN - 1)
     *rows, legend = chart_text(view, width=width).rstrip("\n").split("\n")
     margin = " " * (len(legend) - len(legend.lstrip(" ")))
-    return "\n".join(
-        [*(_coloured(row, page) for row in rows), page.sentence(legend.lstrip(" "), first=margin, hang=margin)]
-    )
+    meanings = "   ".join(map(kept, legend.strip().split("   ")))
+    return "\n".join([*(_coloured(row, page) for row in rows), page.sentence(meanings, first=margin, hang=margin)])
 
 
 def _coloured(row: str, page: Page) -> str:

@@ -35,9 +35,10 @@ def problems_text(problems: Sequence[Problem], page: Page) -> str:
 
 def problem_text(problem: Problem, page: Page) -> str:
     """The block of one problem, with the traceback of a user's code below it."""
-    place = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part is not None)
-    if problem.file is None and problem.line is not None:
-        place = f"line {place}"
+    place = problem.file or ""
+    if problem.line is not None:
+        column = "" if problem.column is None else f":{problem.column}"
+        place = f"{place}:{problem.line}{column}" if place else f"line {problem.line}{column}"
     cause = ": ".join(part for part in ("error", place, problem.key, problem.message) if part)
     parts = [page.sentence(cause, hang="       ")]
     text = problem.text if problem.text is not None else _line_of(problem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -36,6 +37,12 @@ class Answer(NamedTuple):
     code: int
     out: str
     err: str
+
+    @property
+    def errors(self) -> str:
+        """Standard error with each problem in one line: `place: key: what is wrong; what to do about it`."""
+        without_lines = re.sub(r"(?m)^ *\d* \|.*\n", "", self.err)
+        return re.sub(r"\n *= help: ", "; ", without_lines).replace("error: ", "")
 
     @property
     def json(self) -> Any:

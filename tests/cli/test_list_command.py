@@ -103,7 +103,7 @@ def test_a_resumed_run_goes_on_though_it_has_a_summary(alray: Callable[..., Any]
 )
 def test_wrong_requests(alray: Callable[..., Any], folder: Path, words: list[str], message: str) -> None:
     said = alray("list", *words)
-    assert said.code == 2 and message in said.err
+    assert said.code == 2 and message in said.errors
 
 
 def test_it_imports_neither_torch_nor_ray(python: Callable[[str], Any], folder: Path) -> None:

