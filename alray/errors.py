@@ -15,6 +15,8 @@ def printable(text: str) -> str:
 
 _IF_KNOWN = ("traceback", "column", "end_column", "text")
 """Fields of a problem that its JSON has only where they are known."""
+_LONG_LINE = 1000
+"""Characters of a line up to which the JSON has it."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class Problem:
 
     def as_json(self) -> dict[str, Any]:
         values = asdict(self)
+        if self.text is not None and len(self.text) > _LONG_LINE:
+            values["text"] = None
         return {name: value for name, value in values.items() if value is not None or name not in _IF_KNOWN}
 
     @classmethod

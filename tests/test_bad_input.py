@@ -15,6 +15,8 @@ from PIL import Image
 from alray.cli.main import execute
 from alray.run import memory
 
+from .told import in_lines
+
 SPEC = """\
 name: tiny
 data: {source: synthetic, shape: [1, 4, 4], classes: 3, samples: 100, batch_size: 10}
@@ -80,7 +82,7 @@ def refusal(alray: Callable[..., Said]) -> Callable[..., str]:
         said = alray("run", file, *overrides, "--inline")
         assert (said.code, said.out) == (2, "")
         assert not (Path("runs").exists() and list(Path("runs").glob("*/summary.json")))
-        return re.sub(r"(?m)^\d+\.\d s: .*\n", "", said.err)  # what was being done, and for how long
+        return re.sub(r"(?m)^\d+\.\d s: .*\n", "", in_lines(said.err))  # what was being done, and for how long
 
     return run
 

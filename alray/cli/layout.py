@@ -1,6 +1,6 @@
 """How commands lay out what they print. All of them use these rules:
 
-- The first line is a heading, in bold on a terminal: what this is about.
+- A heading, in bold on a terminal, says what follows.
 - Names with values are aligned. What does not fit of a value goes on below its beginning.
 - Tables have two spaces between columns, figures to the right, texts to the left. A heading may take several lines. A
   table that is still too wide is cut between columns, and each part begins with the first column.

@@ -61,7 +61,9 @@ class LiveDisplay(Display):
         self._stream = stream
         self._console = Console(file=cast(TextIO, _UntilClosed(stream)), highlight=False)
         self._what = ""
-        self._live = self._lines(lambda: Text(self._after(self._what)), auto_refresh=True)
+        self._live = self._lines(
+            lambda: Text(self._after(self._what), no_wrap=True, overflow="ellipsis"), auto_refresh=True
+        )
 
     def _lines(self, draw: Callable[[], RenderableType], *, auto_refresh: bool) -> Live:
         # The standard streams are left alone, because a run in this process redirects them to its logs.

@@ -71,9 +71,13 @@ def _marked(problem: Problem, text: str, page: Page) -> list[str]:
 def _excerpt(text: str, start: int, end: int, room: int) -> tuple[str, int, int]:
     """The text as it can be shown in `room` columns, and of its characters from start to end the column (from 0) and
     the number of columns. Of a longer line only what is around the start is shown."""
-    pieces = [cleaned(character) for character in text.rstrip()]
+    text = text.rstrip()
+    skipped = max(0, start - 2 * room)
+    pieces = [cleaned(character) for character in text[skipped : start + 2 * room]]
+    start, end = start - skipped, end - skipped
     first, last = 0, len(pieces)
-    if columns("".join(pieces)) > room:
+    is_whole = len(pieces) == len(text)
+    if not is_whole or columns("".join(pieces)) > room:
         room -= 2 * len(_CUT)
         first = min(start, len(pieces))
         before = 0
@@ -84,8 +88,8 @@ def _excerpt(text: str, start: int, end: int, room: int) -> tuple[str, int, int]
         while last < len(pieces) and wide + columns(pieces[last]) <= room:
             wide += columns(pieces[last])
             last += 1
-    left = _CUT if first else ""
-    right = _CUT if last < len(pieces) else ""
+    left = _CUT if first or skipped else ""
+    right = _CUT if skipped + last < len(text) else ""
     at = len(left) + columns("".join(pieces[first:start]))
     length = columns("".join(pieces[start : min(end, last)]))
     return f"{left}{''.join(pieces[first:last])}{right}", at, max(length, 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.cli.layout import kept
+from alray.cli.layout import Page, kept
 from alray.cli.run import Address
 from alray.cli.terminal import INTERRUPTED, AllowCode, Events, Json, Overrides, Terminal, shown, terminal
 from alray.errors import RequestError
@@ -81,11 +81,20 @@ def _show(report: StudyReport, streams: Terminal) -> None:
         streams.answer(report.summary.model_dump(mode="json"))
     if streams.as_json:
         return
-    page, summary = streams.page, report.summary
-    said = [*summary.findings, *(f"warning: {warning}" for warning in summary.warnings)]
+    streams.put(study_text(report, streams.page))
+
+
+def study_text(report: StudyReport, page: Page) -> str:
+    """The table of a study, what it found, and where its files are."""
+    from alray.report.text import counted
+
+    summary = report.summary
+    counts = f"{counted(summary.points, 'point')}, {counted(summary.trials, 'trial')}"
+    table = f"{page.heading(f'{summary.study}: {counts}, {summary.status}')}\n{page.table(report.table)}"
+    found = [*summary.findings, *(f"warning: {warning}" for warning in summary.warnings)]
     results = [("study folder", kept(shown(summary.study_dir))), ("report", kept(shown(str(summary.report))))]
-    parts = [page.table(report.table), "\n".join(map(page.sentence, said)), page.fields(results)]
-    streams.put("\n\n".join(part for part in parts if part))
+    parts = [table, "\n".join(map(page.sentence, found)), page.fields(results)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def progress_line(progress: Progress) -> str:
@@ -125,7 +134,9 @@ def _dry_run(streams: Terminal, spec: Path, overrides: list[str], allow_code: bo
         source = one.source if one.trial_s is None else f"{one.source} costs"
         rows.append((one.point, str(one.trials), str(one.stages), wants, seconds(one.trial_s), source))
     table = Table(("point", "trials", "stages", "asks for", "a trial", "predicted from"), tuple(rows))
-    streams.put(streams.page.table(table) + "\n")
+    page = streams.page
+    heading = page.heading(f"{loaded.study.study}: {counted(len(found), 'point')}")
+    streams.put(f"{heading}\n{page.table(table)}\n")
     known = [one.trial_s * one.trials for one in found if one.trial_s is not None]
     streams.say(
         f"{counted(len(loaded.trials), 'trial')}, {seconds(sum(known))} of training one after another, without start-up"

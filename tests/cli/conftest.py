@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from alray.cli.main import execute
+
+from ..told import in_lines
 
 TINY = """\
 name: tiny
@@ -40,9 +41,8 @@ class Answer(NamedTuple):
 
     @property
     def errors(self) -> str:
-        """Standard error with each problem in one line: `place: key: what is wrong; what to do about it`."""
-        without_lines = re.sub(r"(?m)^ *\d* \|.*\n", "", self.err)
-        return re.sub(r"\n *= help: ", "; ", without_lines).replace("error: ", "")
+        """Standard error with each problem in one line."""
+        return in_lines(self.err)
 
     @property
     def json(self) -> Any:

@@ -160,7 +160,7 @@ def test_a_problem_found_late_is_told_with_its_place(alray: Callable[..., Any], 
     spec.write_text(text)
     said = alray("plan", spec)
     assert said.code == 2
-    assert said.errors.splitlines()[-1].startswith("x.yaml:7:7: model.components[2]"), said.err
+    assert said.errors.splitlines()[-1].startswith("x.yaml:7: model.components[2]"), said.err
 
 
 def test_a_run_that_fails_exits_1_and_keeps_its_report(alray: Callable[..., Any], spec: Path) -> None:

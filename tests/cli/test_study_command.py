@@ -53,7 +53,8 @@ def test_a_trial_in_a_used_process_is_the_run_of_its_overrides(
 def test_a_dry_run_lists_points_and_predicts(alray: Callable[..., Any], study: Path) -> None:
     said = alray("study", study, "--dry-run")
     assert said.code == 0
-    head, first, second, _, total = [line.split() for line in said.out.splitlines()]
+    heading, head, first, second, _, total = [line.split() for line in said.out.splitlines()]
+    assert heading[-2:] == ["2", "points"]
     assert head[:3] == ["point", "trials", "stages"]
     assert (first[:5], first[-2:]) == (["pipeline.stages=1", "2", "1", "1", "CPU"], ["given", "costs"])
     assert second[:5] == ["pipeline.stages=3", "2", "3", "3", "CPU"]
@@ -69,7 +70,7 @@ def test_wrong_requests_are_refused(alray: Callable[..., Any], study: Path, spec
     assert alray("study", study, "--resume", "there").code == 2
     assert alray("study", spec).errors == "x.yaml: this is the spec of one run, not a study; run it with `alray run`\n"
     assert alray("run", study).errors.endswith(
-        "study.yaml:1:1: study: this is a study, not the spec of one run; run it with `alray study`\n"
+        "study.yaml:1: study: this is a study, not the spec of one run; run it with `alray study`\n"
     )
     assert alray("study", study, "repeats=none").errors.startswith("command line: repeats: expected an integer")
     assert alray("study", "--resume", ".").errors.startswith(".: this is not a study folder: ")
