@@ -239,4 +239,4 @@ def _by_depth(summary: Summary) -> list[tuple[str, str]]:
     values = [(entry.depth, getattr(entry, name)) for entry in summary.accuracy_per_depth]
     if len(values) < 2 or any(value is None for _, value in values):
         return []
-    return [("by depth", f"{name} " + ", ".join(f"{depth}: {accuracy(value)}" for depth, value in values))]
+    return [("by depth", f"{name} " + ", ".join(kept(f"{depth}: {accuracy(value)}") for depth, value in values))]

@@ -84,7 +84,8 @@ class JobView:
         elif kind == "answer":
             self.answer = content["answer"]
         else:
-            self.problems = tuple(Problem.from_json(error) for error in content["errors"])
+            # The files of the cluster are not those of this machine: a line that did not come along is not looked up.
+            self.problems = tuple(Problem.from_json({"text": "", **error}) for error in content["errors"])
 
 
 def watch(streams: Terminal, dashboard: Dashboard, job_id: str, *, asks: bool) -> tuple[Job, JobView] | None:

@@ -39,7 +39,7 @@ def status(
             if json:
                 streams.answer(described(job))
             else:
-                streams.fields(_status_rows(job))
+                streams.fields(status_rows(job))
             return
         jobs = [job for job in dashboard.jobs() if job.metadata.get("alray") in ("run", "study")]
         if json:
@@ -130,10 +130,11 @@ def _tell(job: Job, streams: Terminal) -> None:
     if streams.as_json:
         streams.answer(described(job))
     else:
-        streams.fields(_status_rows(job))
+        streams.fields(status_rows(job))
 
 
-def _status_rows(job: Job) -> list[tuple[str, str]]:
+def status_rows(job: Job) -> list[tuple[str, str]]:
+    """How a job stands, as names with values."""
     rows = [("job", job.id), ("status", job.status), ("lasted", _lasted(job))]
     if job.ended and exit_code(job):
         rows.append(("exit code", str(exit_code(job))))

@@ -36,7 +36,7 @@ _NARROW_TEXT = 24
 """Texts in a table are not wrapped to fewer columns, unless a terminal has no room."""
 _LONG_NAME = 30
 """The value of a name that is longer begins on the next line."""
-_SHORT_NAME = 16
+_SHORT_NAME = 24
 """Names of rows up to this length are repeated where a table is cut; longer ones are numbered."""
 _KEPT = "\x1f"
 """Stands for a space at which no line may break."""

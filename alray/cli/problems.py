@@ -97,9 +97,11 @@ def _excerpt(text: str, start: int, end: int, room: int) -> tuple[str, int, int]
 
 def _line_of(problem: Problem) -> str | None:
     """The line that a problem names, of a file that is text; None if it cannot be read."""
-    if problem.file is None or problem.line is None or not Path(problem.file).is_file():
+    if problem.file is None or problem.line is None:
         return None
     try:
+        if not Path(problem.file).is_file():
+            return None
         with Path(problem.file).open("rb") as file:
             lines = file.read(_MOST_READ).splitlines()
         text = lines[problem.line - 1].decode("utf-8") if 0 < problem.line <= len(lines) else None

@@ -74,10 +74,11 @@ def _show(found: Reproduction, streams: Terminal) -> None:
     if streams.as_json:
         streams.answer(found.as_json())
     else:
-        streams.fields(_rows(found))
+        streams.fields(reproduction_rows(found))
 
 
-def _rows(found: Reproduction) -> list[tuple[str, str]]:
+def reproduction_rows(found: Reproduction) -> list[tuple[str, str]]:
+    """What is the same and what is not, as names with values."""
     from alray.report.text import accuracy, counted
 
     then, now = found.weights_sha256

@@ -104,10 +104,11 @@ def dump_study(study: Study) -> str:
 
 @dataclass
 class _Found:
-    """A problem of a spec, the setting that it is about, and the points that have it."""
+    """A problem of a spec, the setting that it is about, whether its key is wrong, and the points that have it."""
 
     problem: Problem
     setting: Setting | None
+    at_key: bool
     points: list[Point] = field(default_factory=list)
 
 
@@ -153,11 +154,11 @@ class _Loader:
         return loaded.spec
 
     def _find(self, said: Problem, point: Point, settings: Sequence[Setting]) -> None:
-        setting = None
+        setting, at_key = None, said.column == 1
         if said.file == COMMAND_LINE:  # the same may be wrong with the values of several points
             setting = _nearest(said, settings)
             said = replace(said, text=None, column=None, end_column=None)
-        found = self._found.setdefault((said, setting and _group(setting)), _Found(said, setting))
+        found = self._found.setdefault((said, setting and _group(setting)), _Found(said, setting, at_key))
         if point not in found.points:
             found.points.append(point)
 
@@ -175,7 +176,7 @@ class _Loader:
             message = said.message
             if said.key is not None and (setting is None or parts_of(said.key) != setting.path):
                 message = f"{said.key}: {message}"
-            said = self._places.of(source).problem(message, said.mend, key_text(source))
+            said = self._places.of(source).problem(message, said.mend, key_text(source), at_key=found.at_key)
         if not everywhere:
             others = f", the first of {counted(len(found.points), 'point')}" if len(found.points) > 1 else ""
             said = replace(said, message=f"{said.message} (at {found.points[0].label}{others})")
