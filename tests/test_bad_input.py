@@ -67,7 +67,8 @@ def alray(capsys: pytest.CaptureFixture[str], one_thread: None) -> Callable[...,
     def run(*arguments: str) -> Said:
         capsys.readouterr()
         code = execute(list(arguments))
-        return Said(code, *capsys.readouterr())
+        out, err = capsys.readouterr()
+        return Said(code, out, in_lines(err))
 
     return run
 
@@ -82,7 +83,7 @@ def refusal(alray: Callable[..., Said]) -> Callable[..., str]:
         said = alray("run", file, *overrides, "--inline")
         assert (said.code, said.out) == (2, "")
         assert not (Path("runs").exists() and list(Path("runs").glob("*/summary.json")))
-        return re.sub(r"(?m)^\d+\.\d s: .*\n", "", in_lines(said.err))  # what was being done, and for how long
+        return re.sub(r"(?m)^\d+\.\d s: .*\n", "", said.err)  # what was being done, and for how long
 
     return run
 

@@ -80,10 +80,10 @@ def fitting_text(found: Fitting, *, spec: str, page: Page) -> str:
 def _table(found: Fitting) -> Table:
     in_parts = any(row.micro_batches > 1 for row in found.rows)
     factor, unit = (1e9, "GB") if min(found.devices) >= 1e9 else (1e6, "MB")
-    parts = ("micro-batches",) if in_parts else ()
+    parts = ("micro batches",) if in_parts else ()
     rows = tuple(
         (
-            f"{'fits' if row.fits else 'no':4}  {row.schedule}",
+            kept(f"{'fits' if row.fits else 'no':4}  {row.schedule}"),
             str(row.stages),
             *((str(row.micro_batches),) if in_parts else ()),
             ", ".join(map(str, row.partition)),
@@ -93,7 +93,7 @@ def _table(found: Fitting) -> Table:
         )
         for row in found.rows
     )
-    return Table((f"{'':4}  schedule", "stages", *parts, "cut", "step", "bubble", f"left, {unit}"), rows)
+    return Table((kept(f"{'':4}  schedule"), "stages", *parts, "cut", "step", "bubble", f"left, {unit}"), rows)
 
 
 def _digits(value: float) -> str:

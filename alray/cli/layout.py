@@ -32,7 +32,7 @@ RED, GREEN, YELLOW, BLUE, BOLD = "31;1", "32", "33", "34", "1"
 
 _WIDTH = 80
 _NARROWEST = 20
-_NARROW_TEXT = 24
+_NARROW_TEXT = 11
 """Texts in a table are not wrapped to fewer columns, unless a terminal has no room."""
 _LONG_NAME = 30
 """The value of a name that is longer begins on the next line."""
@@ -113,7 +113,7 @@ class Page:
         parts = []
         fit = all(_widths(table, self.width) is not None for table in tables)
         name_rows = all(len({row[0] for row in table.rows}) == len(table.rows) for table in tables)
-        numbered = not fit and name_rows and max(map(columns, names), default=0) > _SHORT_NAME
+        numbered = not fit and name_rows and max(map(columns, names), default=0) > min(_SHORT_NAME, self.width // 3)
         if numbered:
             numbers = {name: str(number) for number, name in enumerate(names, start=1)}
             parts.append(self.fields((number, name) for name, number in numbers.items()))
@@ -220,7 +220,8 @@ def _by_column(table: Table) -> Iterator[tuple[str, list[str]]]:
 
 
 def _longest_word(text: str) -> int:
-    return max(map(columns, text.split(" ")), default=0)
+    """The columns of the longest word; spaces at the beginning belong to the first one."""
+    return max((columns(word) for word in re.findall(r"^ *[^ ]+|[^ ]+", text)), default=0)
 
 
 def _unwrapped(table: Table) -> list[int]:

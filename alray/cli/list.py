@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from alray.cli.layout import kept
 from alray.cli.terminal import Json, shown, terminal
 from alray.storage.location import location_of
 
@@ -45,7 +46,7 @@ def list_runs(
             return
         if rows:
             table = table_of(rows)
-            named = ((shown(row[0]), *row[1:]) for row in table.rows)
+            named = ((kept(shown(folder)), *cells, kept(begun)) for folder, *cells, begun in table.rows)
             streams.put(streams.page.table(Table(table.head, tuple(named))))
         for line in told(rows):
             streams.say(line)

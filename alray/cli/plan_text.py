@@ -72,12 +72,12 @@ def comparison_text(plan: Plan, rows: Sequence[Alternative], *, name: str, page:
 
 def _alternatives(rows: Sequence[Alternative], own: Alternative) -> Table:
     in_parts = any(row.micro_batches > 1 for row in rows)
-    parts = ("micro-batches",) if in_parts else ()
+    parts = ("micro batches",) if in_parts else ()
     return Table(
-        ("   schedule", "stages", "partition", *parts, "step", "bubble", "bound", "memory"),
+        (kept("  schedule"), "stages", "partition", *parts, "step", "bubble", "bound", "memory"),
         tuple(
             (
-                f"{'*' if row == own else '':1}  {row.schedule}",
+                kept(f"{'*' if row == own else '':1} {row.schedule}"),
                 str(row.stages),
                 ", ".join(map(str, row.partition)),
                 *((str(row.micro_batches),) if in_parts else ()),

@@ -80,8 +80,9 @@ def test_wrong_requests_are_refused(alray: Callable[..., Any], study: Path, spec
 
 
 def test_trials_are_results_whether_they_succeed_or_fail(
-    alray: Callable[..., Any], study: Path, one_thread: None
+    alray: Callable[..., Any], study: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     loaded = load_study(study)
     folder = StudyFolder.make(loaded, Path("out"))
     in_this_process(folder, study, 0, 1, 2)
