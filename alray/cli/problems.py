@@ -12,6 +12,7 @@ The form is that of Rust's compiler and of Ruff. The first line holds all that i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 from alray.cli.layout import BLUE, RED, Page, cleaned, columns
@@ -26,8 +27,14 @@ _MOST_READ = 1_000_000
 
 
 def problems_text(problems: Sequence[Problem], page: Page) -> str:
-    """A block for each problem, and how many there are if there are several."""
-    blocks = [problem_text(problem, page) for problem in problems]
+    """A block for each problem, those of one line in the order of its columns, and how many there are if there are
+    several."""
+    lines = groupby(problems, key=lambda problem: (problem.file, problem.line))
+    blocks = [
+        problem_text(problem, page)
+        for (_, line), found in lines
+        for problem in sorted(found, key=lambda problem: (problem.column or 0) if line is not None else 0)
+    ]
     if len(blocks) > 1:
         blocks.append(counted(len(blocks), "error"))
     return "\n\n".join(blocks)
