@@ -26,7 +26,7 @@ NO_END = shutil.ignore_patterns("checkpoints", "tensorboard", "summary.json", "r
 def test_a_run_that_has_ended_is_told(alray: Callable[..., Any], ended: Path) -> None:
     said = alray("watch", ended)
     assert (said.code, said.err) == (0, "")
-    assert said.out == f"The run has finished. Its report is {ended / 'report.html'}.\n"
+    assert said.out == f"The run has finished.\nreport  {ended / 'report.html'}\n"
     told = alray("watch", ended, "--json").json
     assert told == {"run_dir": str(ended), "state": "finished", "report": str(ended / "report.html")}
 
@@ -51,9 +51,9 @@ def test_a_run_is_watched_to_its_end(
     follow = watching._follow
     monkeypatch.setattr(watching, "_follow", end)
     said = alray("watch", going_on)
-    first, last = said.out.splitlines()
+    first, *last = said.out.splitlines()
     assert said.code == 0 and first.startswith(f"watching {going_on} at http://127.0.0.1:")
-    assert last == f"The run has finished. Its report is {going_on / 'report.html'}."
+    assert last == ["The run has finished.", f"report  {going_on / 'report.html'}"]
 
 
 def test_ctrl_c_leaves_the_run_alone(
