@@ -10,11 +10,12 @@ from typing import TextIO
 
 from alray.cli.event_lines import EventLines
 from alray.cli.interrupts import Interrupts
-from alray.cli.progress import Progress
-from alray.cli.terminal import Terminal, rows_text, shown
+from alray.cli.layout import Page, kept
+from alray.cli.terminal import Terminal, shown
 from alray.plan.plan import Plan
 from alray.records import Best, EvaluationRecord, EventRecord, Record, Summary
 from alray.report.definitions import NO_BUBBLE
+from alray.report.progress import Progress, progress_text
 from alray.report.text import accuracy, counted, seconds, share, whole
 from alray.stage.telemetry import StageStatus
 
@@ -93,7 +94,7 @@ class Display(ABC):
     def _shows(self, event: str) -> bool:
         """Whether an event is shown: a warning, and `resumed` if it is the first record of this command.
 
-        `summary_text` shows how a run ends. After a failure the driver writes a note itself, which says more than the
+        `summary_rows` shows how a run ends. After a failure the driver writes a note itself, which says more than the
         event `resumed` that follows.
         """
         return event == "warning" or (event == "resumed" and not self._heard_any)
@@ -112,7 +113,7 @@ class PlainLines(Display):
         self.note(self._after(what))
 
     def note(self, message: str) -> None:
-        self._stream.write(message + "\n")
+        self._stream.write(Page.of(self._stream).sentence(message) + "\n")
         self._stream.flush()
 
     def close(self) -> None:
@@ -159,22 +160,6 @@ def plan_line(plan: Plan) -> str:
     )
 
 
-def progress_text(progress: Progress) -> str:
-    """Progress and speed in one line: `epoch 3.2 of 20, mini-batch 64 of 400, 1,650 samples/s, 4.1 s left`."""
-    plan = progress.plan
-    parts = [f"epoch {progress.epoch:.2f}", f"mini-batch {progress.step:,}"]
-    if plan.total_steps is not None and progress.num_epochs is not None:
-        parts = [
-            f"epoch {progress.epoch:.2f} of {progress.num_epochs:g}",
-            f"mini-batch {progress.step:,} of {plan.total_steps:,}",
-        ]
-    if progress.samples_per_s is not None:
-        parts.append(f"{progress.samples_per_s:,.0f} samples/s")
-    if progress.left_s is not None:
-        parts.append(f"{seconds(progress.left_s)} left")
-    return ", ".join(parts)
-
-
 def accuracies_text(evaluation: EvaluationRecord) -> str:
     """The accuracies of an evaluation in one line."""
     splits = [(name, getattr(evaluation, name)) for name in ("train", "validation", "test")]
@@ -186,7 +171,7 @@ def accuracies_text(evaluation: EvaluationRecord) -> str:
     return f"after mini-batch {evaluation.step:,}: " + ", ".join(parts or ["nothing was evaluated"])
 
 
-def summary_text(summary: Summary) -> str:
+def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     """The results of a run: status, accuracies, step time next to its prediction, weights and paths."""
     rows: list[tuple[str, str]] = [(summary.status, _length(summary))]
     splits = [(name, getattr(summary.accuracy, name)) for name in ("test", "validation", "train")]
@@ -208,8 +193,8 @@ def summary_text(summary: Summary) -> str:
     if summary.report is not None:
         rows.append(("report", shown(summary.report)))
     if summary.status != "finished":
-        rows.append(("continue with", f"alray resume {shown(summary.run_dir)}"))
-    return rows_text(rows)
+        rows.append(("continue with", kept(f"alray resume {shown(summary.run_dir)}")))
+    return rows
 
 
 def _losses(progress: Progress) -> str:
@@ -238,4 +223,4 @@ def _by_depth(summary: Summary) -> list[tuple[str, str]]:
     values = [(entry.depth, getattr(entry, name)) for entry in summary.accuracy_per_depth]
     if len(values) < 2 or any(value is None for _, value in values):
         return []
-    return [("by depth", f"{name} " + ", ".join(f"{depth}: {accuracy(value)}" for depth, value in values))]
+    return [("by depth", f"{name} " + ", ".join(kept(f"{depth}: {accuracy(value)}") for depth, value in values))]

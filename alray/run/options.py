@@ -24,6 +24,7 @@ class Options:
     code: Path | None = None  # where the user's classes are; None: beside the spec
     stop_after: int | None = None  # stop after so many mini-batches, as if the user had asked for it then
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))  # what the user typed
+    watch: bool = False  # serve a live page of the run beside it
     study: Path | None = None  # a trial of this study: stages run in the placement group it has, costs are kept here
 
     def __post_init__(self) -> None:

@@ -61,6 +61,11 @@ def publish(file: Location, content: bytes) -> None:
     partial.replace(file)
 
 
+def modified_s(file: Location) -> float:
+    """When a file was last written, as `time.time()` counts, to a second on object storage."""
+    return file.modified_s() if isinstance(file, ObjectPath) else file.stat().st_mtime
+
+
 def remove_folder(folder: Location) -> None:
     """Delete a folder and all that is in it."""
     if isinstance(folder, ObjectPath):

@@ -69,6 +69,11 @@ class ObjectPath:
         with self._asked() as (objects, store):
             return any(objects.list(store, self._key, chunk_size=1))
 
+    def modified_s(self) -> float:
+        """When it was written, as `time.time()` counts. Raises RunError if there is no such object."""
+        with self._asked() as (objects, store):
+            return float(objects.head(store, self._key)["last_modified"].timestamp())
+
     def read_bytes(self) -> bytes:
         with self._asked() as (objects, store):
             try:
