@@ -1,6 +1,7 @@
 """The table "to add X, touch these files" of `alray/README.md`: each line is followed in a copy of the package.
 
-The copy may be changed only in the files that the line names. Then a run uses what was added.
+A line may change only the files that it names. Then runs use what was added: all of them in one process, which takes a
+few seconds to begin.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -42,8 +44,8 @@ TABLE = table()
 
 
 @dataclass
-class Copy:
-    """A copy of the package in which only the files of one line may change."""
+class Line:
+    """A line of the table, followed in a copy of the package: only the files that it names may change."""
 
     folder: Path
     files: list[str]
@@ -61,43 +63,41 @@ class Copy:
         assert text.count(old) == 1, f"{file} has {old!r} {text.count(old)} times"
         path.write_text(text.replace(old, new), encoding="utf-8")
 
-    def run(self, *overrides: str) -> dict[str, Any]:
-        """The summary of a run by the copy."""
-        return self.run_each(overrides)[0]
-
-    def run_each(self, *runs: tuple[str, ...]) -> list[dict[str, Any]]:
-        """The summaries of runs by the copy with these overrides, in a process of their own."""
-        (self.folder / "x.yaml").write_text(SPEC, encoding="utf-8")
-        commands = [
-            ["run", "x.yaml", *overrides, "--inline", "--run-dir", f"run-{number}"]
-            for number, overrides in enumerate(runs)
-        ]
-        program = (
-            f"from alray.cli.main import execute; assert [execute(each) for each in {commands}] == [0] * {len(runs)}"
-        )
-        command = [sys.executable, "-c", program]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        files = [self.folder / f"run-{number}" / "summary.json" for number in range(len(runs))]
-        summaries: list[dict[str, Any]] = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-        assert {summary["status"] for summary in summaries} == {"finished"}
-        return summaries
-
     def _allowed(self, file: str) -> Path:
         assert any(fnmatch(file, named.replace("<name>", "*")) for named in self.files), f"{file} is not in the table"
         return self.folder / "alray" / file
 
 
-@pytest.fixture
-def copy(tmp_path: Path, request: pytest.FixtureRequest) -> Copy:
-    """For the line that a test is about: `test_a_block` is about the line "a block"."""
-    added = request.function.__name__.removeprefix("test_a_").removeprefix("test_an_").replace("_", "-")
-    shutil.copytree(PACKAGE, tmp_path / "alray")  # compiled files too: those of a changed file are made again
-    return Copy(tmp_path, TABLE[added])
+Following = Generator[list[tuple[str, ...]], list[dict[str, Any]], None]
+"""Adds something, gives the overrides of runs that use it, and looks at the summaries of these runs."""
+
+
+def summaries(folder: Path, runs: Sequence[tuple[str, ...]]) -> list[dict[str, Any]]:
+    """What runs by the copy come to, in one process."""
+    (folder / "x.yaml").write_text(SPEC, encoding="utf-8")
+    commands = [["run", "x.yaml", *own, "--inline", "--run-dir", f"run-{place}"] for place, own in enumerate(runs)]
+    program = f"from alray.cli.main import execute\nfor command in {commands}: assert execute(command) == 0, command"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=150, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    files = [folder / f"run-{place}" / "summary.json" for place in range(len(runs))]
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Following, list[dict[str, Any]]]]:
+    """Every line of the table followed in one copy, in files of its own, and the summaries of its runs."""
+    folder = tmp_path_factory.mktemp("copy")
+    shutil.copytree(PACKAGE, folder / "alray")  # compiled files too: those of a changed file are made again
+    lines = {added: follow(Line(folder, TABLE[added])) for added, follow in LINES.items()}
+    runs = {added: next(following) for added, following in lines.items()}
+    left = iter(summaries(folder, [run for own in runs.values() for run in own]))
+    return {added: (following, [next(left) for _ in runs[added]]) for added, following in lines.items()}
 
 
 def test_the_table_has_these_lines() -> None:
-    assert list(TABLE) == ["block", "source", "method", "schedule", "all-reduce", "chart", "tracker"]
+    assert list(TABLE) == list(LINES)
 
 
 @pytest.mark.parametrize("added", TABLE)
@@ -107,7 +107,7 @@ def test_the_files_of_a_line_are_there(added: str) -> None:
         assert path.parent.is_dir() if "<name>" in file else path.is_file(), file
 
 
-def test_a_block(copy: Copy) -> None:
+def a_block(copy: Line) -> Following:
     copy.write(
         "nn/blocks/sine.py",
         '''\
@@ -152,11 +152,11 @@ class OwnBlock(''',
         '    Annotated[Vgg, Tag("vgg")]',
         '    Annotated[Sine, Tag("sine")]\n    | Annotated[Vgg, Tag("vgg")]',
     )
-    summary = copy.run("model.components.0={block: sine, width: 7}", "method=backpropagation")
+    (summary,) = yield [("model.components.0={block: sine, width: 7}", "method=backpropagation")]
     assert summary["parameters"] == (16 * 7 + 7) + (7 * 5 + 5) + (5 * 3 + 3)
 
 
-def test_a_source(copy: Copy) -> None:
+def a_source(copy: Line) -> Following:
     copy.write(
         "data/stripes.py",
         '''\
@@ -217,11 +217,12 @@ class OwnData(''',
         '    Annotated[Digits, Tag("digits")]',
         '    Annotated[Stripes, Tag("stripes")]\n    | Annotated[Digits, Tag("digits")]',
     )
-    summary = copy.run("data={source: stripes, samples: 100, batch_size: 10}", "method=backpropagation", "run.epochs=9")
+    stripes = "data={source: stripes, samples: 100, batch_size: 10}"
+    (summary,) = yield [(stripes, "method=backpropagation", "run.epochs=9")]
     assert summary["accuracy"]["test"] == 1.0
 
 
-def test_a_method(copy: Copy) -> None:
+def a_method(copy: Line) -> Following:
     copy.write(
         "nn/methods/regression.py",
         '''\
@@ -285,12 +286,12 @@ class OwnMethod(''',
         '    | Annotated[Backpropagation, Tag("backpropagation")]\n    | Annotated[Regression, Tag("regression")]',
     )
     regression = "method={kind: regression}"
-    one, two = copy.run_each((regression,), (regression, "pipeline.stages=2", "pipeline.schedule=overlapped"))
+    one, two = yield [(regression,), (regression, "pipeline.stages=2", "pipeline.schedule=overlapped")]
     assert (one["method"], len(one["accuracy_per_depth"])) == ("regression", 2)
     assert two["weights_sha256"] == one["weights_sha256"]
 
 
-def test_a_schedule(copy: Copy) -> None:
+def a_schedule(copy: Line) -> Following:
     copy.write(
         "schedules/paired.py",
         '''\
@@ -318,12 +319,12 @@ SCHEDULE = Schedule(
     )
     copy.replace("schedules/table.py", "    parallel_backward,\n", "    paired,\n    parallel_backward,\n")
     copy.replace("schedules/table.py", "    overlapped.SCHEDULE,", "    overlapped.SCHEDULE,\n    paired.SCHEDULE,")
-    streamed, paired = copy.run_each((), ("pipeline.schedule=paired", "pipeline.stages=2"))
+    streamed, paired = yield [(), ("pipeline.schedule=paired", "pipeline.stages=2")]
     assert paired["schedule"] == "paired" and paired["predicted_step_time_s"] > 0
     assert paired["weights_sha256"] == streamed["weights_sha256"]
 
 
-def test_an_all_reduce(copy: Copy) -> None:
+def an_all_reduce(copy: Line) -> Following:
     copy.write(
         "channel/all_reduce/everyone.py",
         '''\
@@ -361,11 +362,11 @@ class Everyone(AllReduce):
     )
     copy.replace("channel/all_reduce/registry.py", "(Backend, Ring,", "(Backend, Everyone, Ring,")
     copy.replace("spec/replicas.py", 'Literal["backend", ', 'Literal["backend", "everyone", ')
-    summary = copy.run("replicas={count: 2, all_reduce: everyone}")
+    (summary,) = yield [("replicas={count: 2, all_reduce: everyone}",)]
     assert summary["all_reduce_bytes"] == 2 * summary["steps"] * 4 * summary["parameters"]
 
 
-def test_a_chart(copy: Copy) -> None:
+def a_chart(copy: Line) -> Following:
     copy.replace(
         "report/run_figures.py",
         "FIGURES: tuple[",
@@ -380,11 +381,12 @@ def test_a_chart(copy: Copy) -> None:
 FIGURES: tuple[''',
     )
     copy.replace("report/run_figures.py", "= (network, losses,", "= (network, losses, learning_rate,")
-    page = Path(copy.run()["report"]).read_text(encoding="utf-8")
+    (summary,) = yield [()]
+    page = (copy.folder / summary["report"]).read_text(encoding="utf-8")
     assert '"rate":' in page.partition('<h2 id="accuracy">')[0].partition('<h2 id="learning-rate">')[2]
 
 
-def test_a_tracker(copy: Copy) -> None:
+def a_tracker(copy: Line) -> Following:
     copy.write(
         "report/trackers/tally.py",
         '''\
@@ -429,5 +431,24 @@ class OwnTracker(''',
         'Annotated[Mlflow, Tag("mlflow")]',
         'Annotated[Tally, Tag("tally")] | Annotated[Mlflow, Tag("mlflow")]',
     )
-    steps = copy.run("run.trackers=[{kind: tally, file: tally.txt}]")["steps"]
-    assert (copy.folder / "tally.txt").read_text(encoding="utf-8") == f"finished {steps}"
+    (summary,) = yield [("run.trackers=[{kind: tally, file: tally.txt}]",)]
+    assert (copy.folder / "tally.txt").read_text(encoding="utf-8") == f"finished {summary['steps']}"
+
+
+LINES: dict[str, Callable[[Line], Following]] = {
+    "block": a_block,
+    "source": a_source,
+    "method": a_method,
+    "schedule": a_schedule,
+    "all-reduce": an_all_reduce,
+    "chart": a_chart,
+    "tracker": a_tracker,
+}
+
+
+@pytest.mark.parametrize("added", LINES)
+def test_what_is_added_is_used(followed: dict[str, tuple[Following, list[dict[str, Any]]]], added: str) -> None:
+    following, found = followed[added]
+    assert {summary["status"] for summary in found} == {"finished"}
+    with pytest.raises(StopIteration):
+        following.send(found)
