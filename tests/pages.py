@@ -78,10 +78,19 @@ def blocks(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def commands(page: str) -> list[Command]:
-    """The commands of a page, in order."""
+    """The commands of a page, in order.
+
+    Raises AssertionError for another line in a block of commands: a program that `PROGRAMS` lacks.
+    """
     text = (ROOT / page).read_text(encoding="utf-8")
-    lines = [(number, line.strip()) for number, language, line in blocks(text) if language in _LANGUAGES]
-    return [Command(page, number, line) for number, line in lines if _first(line) in PROGRAMS]
+    lines = [Command(page, number, line.strip()) for number, language, line in blocks(text) if language in _LANGUAGES]
+    shown = [line for line in lines if _first(line.text) in PROGRAMS]
+    numbers = {command.line for command in shown}
+    strangers = [
+        line for line in lines if line.line not in numbers and line.text and numbers & {line.line - 1, line.line + 1}
+    ]
+    assert strangers == []
+    return shown
 
 
 def _first(line: str) -> str:

@@ -164,7 +164,7 @@ def prepare(page: str) -> None:
         write_files(page, Path())
         subprocess.run([sys.executable, "mine/make_pictures.py"], check=True, timeout=100)
         return
-    assert execute(["run", "specs/quickstart.yaml", "--inline", "run.epochs=1", "--run-dir", "RUN"]) == 0
+    assert execute(["run", "specs/quickstart.yaml", "--inline", "run.steps=5", "--run-dir", "RUN"]) == 0
     if page == "README.md":
         save_image(torch.tensor(load_digits().images[0], dtype=torch.float32).div(16), "digit.png")
         shutil.copytree("RUN", "OTHER")
@@ -175,15 +175,15 @@ def prepare(page: str) -> None:
 
 
 def shortened(words: list[str], number: int) -> list[str]:
-    """A run of one epoch in this process, and a study with a known folder."""
+    """A run of a few mini-batches in this process, and a study with a known folder."""
     if words[0] == "run":
-        epochs = 3 if "--profile" in words else 1  # the README shows the 40th mini-batch, and an epoch has 20
+        steps = 40 if "--profile" in words else 5  # the README shows the 40th mini-batch
         words = [word for word in words if not word.startswith("run.epochs=")]
         folder = [] if "--run-dir" in words else ["--run-dir", f"run-{number}"]
         inline = [] if "--inline" in words else ["--inline"]
-        return [*words, *inline, f"run.epochs={epochs}", *folder]
+        return [*words, *inline, f"run.steps={steps}", *folder]
     if words[0] == "resume":
-        return [*(re.sub(r"^(run\.epochs=).*", r"\g<1>2", word) for word in words), "--inline"]
+        return [*(re.sub(r"^run\.epochs=.*", "run.steps=8", word) for word in words), "--inline"]
     if words[:2] == ["study", "STUDY"] and "--dry-run" not in words:
         return [*words, "--study-dir", "FOLDER"]
     return words
