@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from alray.records import write_json
+from alray.report.live.beside import page_beside
 from alray.report.trackers.follow import watched
 from alray.report.trackers.make import make_trackers
 from alray.run.engines import Engine, engine, engine_name
@@ -48,7 +49,7 @@ def run_spec(
         trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
         planner.workload.code.copy_used(run_dir / "code")
-        with writing_to(run_dir):
+        with writing_to(run_dir), page_beside(run_dir, options.watch, observer.note):
             return _run(planner, trackers, run_dir, None, made, options, observer, interrupts)
 
 
@@ -74,7 +75,7 @@ def resume_run(
         if summary := resumed.finished(planner.workload.total_steps, observer.note):
             return Finished(summary, None)
         trackers = make_trackers(resumed.spec, code)
-        with writing_to(resumed.run_dir):
+        with writing_to(resumed.run_dir), page_beside(resumed.run_dir, options.watch, observer.note):
             return _run(planner, trackers, resumed.run_dir, resumed, made, options, observer, interrupts)
 
 
@@ -109,9 +110,8 @@ def _run(
 
     inline, workload, spec = options.inline, planner.workload, planner.workload.spec
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
-    name = engine_name(spec, inline=inline)
-    surroundings = {**environment(workload.device), "engine": name}
-    describe_run(run_dir, workload, surroundings)
+    surroundings = {**environment(workload.device), "engine": (name := engine_name(spec, inline=inline))}
+    describe_run(run_dir, workload, surroundings, options.command)
     made.mark_run_dir(run_dir)
     observer.doing("measuring the components")
     costs = planner.costs(probe=True, one_process=inline, wait_until_quiet=made.wait_until_ready, study=options.study)

@@ -17,11 +17,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
 from alray.errors import CheckpointError
-from alray.storage.appended import appended, appending
+from alray.storage.appended import Appended, appending
 from alray.storage.location import Location, publish
 
 VERSION = 2
 """Version of the records. In version 1 each mini-batch had a line of its own, which can still be read."""
+
+WARM_UP_STEPS = 10
+"""Mini-batches after a start that no figure counts: the pipeline fills, and libraries choose their kernels."""
 
 EACH_UNTIL = 4096
 """After this many mini-batches a record of losses is the mean over 2 mini-batches, after 2 x as many over 4, ..."""
@@ -534,24 +537,35 @@ class Writer:
         self._file.write(record.model_dump_json() + "\n")
 
 
-def read(path: Location) -> Iterator[Record]:
-    """All records of a file, in order.
+class Reader:
+    """Reads the records of a run while it writes them."""
 
-    A last line that was cut off when the run was killed is left out. Raises CheckpointError for records of a later
-    version and for any other damage.
-    """
-    lines = appended(path).splitlines(keepends=True)
-    for number, line in enumerate(lines, start=1):
-        if number == len(lines) and not line.endswith("\n"):
-            return
-        try:
-            record = _LINE.validate_json(line)
-        except ValidationError as error:
-            raise _damage(error, path, number) from error
-        if isinstance(record, StepsRecord):
-            yield from record.entries()
-        else:
-            yield record
+    def __init__(self, path: Location) -> None:
+        self._path = path
+        self._file = Appended(path)
+        self._number = 0  # of lines read
+
+    def new(self) -> Iterator[Record]:
+        """The records that came since the last time, in order.
+
+        A last line that is not complete, or was cut off when the run was killed, is left out. Raises CheckpointError
+        for records of a later version and for any other damage, and FileNotFoundError if there is no file yet.
+        """
+        for line in self._file.lines():
+            self._number += 1
+            try:
+                record = _LINE.validate_json(line)
+            except ValidationError as error:
+                raise _damage(error, self._path, self._number) from error
+            if isinstance(record, StepsRecord):
+                yield from record.entries()
+            else:
+                yield record
+
+
+def read(path: Location) -> Iterator[Record]:
+    """All records of a file, in order. Raises what `Reader.new` raises."""
+    return Reader(path).new()
 
 
 def _damage(error: ValidationError, path: Location, line: int) -> CheckpointError:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
-from alray.errors import CheckpointError, RequestError
+from alray.errors import CheckpointError
 from alray.orchestrate import run_spec
 from alray.records import EvaluationRecord, Record, StepRecord, effective, read
 from alray.report.folder import read_plan, read_summary
@@ -17,19 +17,6 @@ from alray.run.resume import Resumed
 from alray.stage.weights_hash import weights_sha256
 from alray.storage.location import Location, local_copy, location_of
 from alray.store import checkpoint_folder
-
-Engine = Literal["inline", "ray"]
-
-
-def require_engine(text: str | None) -> Engine | None:
-    """The engine that a request names. Raises RequestError if there is none of this name."""
-    if text is None:
-        return None
-    for known in get_args(Engine):
-        if text == known:
-            found: Engine = known
-            return found
-    raise RequestError(f"`{text}` is not an engine", key="--engine", mend="choose ray or inline")
 
 
 @dataclass(frozen=True)
@@ -68,12 +55,12 @@ class Reproduction:
 
 
 class _Recorded(NamedTuple):
-    """What a run came to: mini-batches and hash of its last weights, whether it finished, and its engine."""
+    """What a run came to: mini-batches and hash of its last weights, whether it finished, and ran in one process."""
 
     steps: int
     sha256: str
     finished: bool
-    engine: Engine
+    inline: bool
 
 
 def reproduce_run(
@@ -83,18 +70,18 @@ def reproduce_run(
     observer: Observer,
     interrupts: Interrupts,
     *,
-    engine: Engine | None = None,
+    inline: bool | None = None,
 ) -> tuple[Finished, Reproduction | None]:
     """Do a run again, from its `spec.yaml` and its `code/`, up to its last weights, and compare the two.
 
-    overrides: another layout on devices, which keeps the mathematics. engine: None: that of the run. The reproduction
-    is None if the new run failed or was interrupted before that. Raises CheckpointError if the run has no weights, and
-    SpecError if an override would make it another run.
+    overrides: another layout on devices, which keeps the mathematics. inline: None: as the run, on Ray where an
+    address is given. The reproduction is None if the new run failed or was interrupted before that. Raises
+    CheckpointError if the run has no weights, and SpecError if an override would make it another run.
     """
     again = Resumed.again(recorded, overrides)
     before = _recorded(again)
     made = Options(
-        inline=(engine or before.engine) == "inline",
+        inline=before.inline and options.address is None if inline is None else inline,
         address=options.address,
         run_dir=options.run_dir,
         allow_code=options.allow_code,
@@ -122,19 +109,19 @@ def reproduce_run(
 def _recorded(again: Resumed) -> _Recorded:
     """The last weights of a run: those of its last checkpoint, or of its summary if the checkpoint was deleted."""
     summary, manifest = read_summary(again.run_dir), again.manifest
-    engine: Engine = "inline" if _environment(again.run_dir).get("engine") == "inline" else "ray"
+    inline = _environment(again.run_dir).get("engine") == "inline"
     if manifest is not None:
         step = manifest["step"]
         sha256 = weights_sha256(checkpoint_folder(again.run_dir, step), len(read_plan(again.run_dir).costs.components))
         whole = summary is not None and summary.status == "finished" and summary.steps == step
-        return _Recorded(step, sha256, whole, engine)
+        return _Recorded(step, sha256, whole, inline)
     if summary is None or summary.weights_sha256 is None:
         raise CheckpointError(
             "this run has no weights to compare with: it has neither a checkpoint nor a hash in its summary",
             file=str(again.run_dir),
             mend="name a run that wrote a checkpoint",
         )
-    return _Recorded(summary.steps, summary.weights_sha256, summary.status == "finished", engine)
+    return _Recorded(summary.steps, summary.weights_sha256, summary.status == "finished", inline)
 
 
 def _kept(run_dir: Location, steps: int) -> list[Record]:

@@ -27,8 +27,8 @@ FAULTS_OF_USER_CODE = Exception
 _ALRAY = Path(__file__).resolve().parent
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
 
-_roots: set[Path] = set()
-"""The directories from which this process has loaded user code."""
+_roots: list[Path] = []
+"""The directories from which this process has loaded user code; the last one comes first in imports."""
 
 
 class UserCode:
@@ -98,8 +98,10 @@ class UserCode:
         One process may load code from several directories, for example a spec's and the copy in a run folder. Modules
         that import each other must come from the same directory.
         """
-        _roots.add(self.root)
-        owned = {module.__name__.partition(".")[0] for module in list(sys.modules.values()) if _in_a_root(module)}
+        owned: set[str] = set()
+        if _roots[-1:] != [self.root]:
+            _roots[:] = [*(root for root in _roots if root != self.root), self.root]
+            owned = {module.__name__.partition(".")[0] for module in list(sys.modules.values()) if _in_a_root(module)}
         for name in owned | {top}:
             here, loaded = self._find(name), sys.modules.get(name)
             if here is not None and loaded is not None and _places(here) != _places(loaded.__spec__):
@@ -177,7 +179,7 @@ def _folders(path: Path) -> frozenset[Path]:
 
 def _in_a_root(module: ModuleType) -> bool:
     path = _own_file(module)
-    return path is not None and not _roots.isdisjoint(_folders(path))
+    return path is not None and not _folders(path).isdisjoint(_roots)
 
 
 def _places(spec: ModuleSpec | None) -> list[Path]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.all_reduce_costs import COSTS, Link
+from alray.plan.all_reduce import COSTS, Wire
 from benchmarks.runs import RESULTS
 
 PAGE = Path(__file__).parents[1] / "docs" / "all_reduce.md"
@@ -218,9 +218,9 @@ def _cell(result: dict[str, Any], ranks: int, name: str, compression: str, nbyte
     return next(cell for cell in result["cells"] if tuple(cell[key] for key in keys) == wanted)
 
 
-def _link(result: dict[str, Any], ranks: int) -> Link:
+def _link(result: dict[str, Any], ranks: int) -> Wire:
     entry = next(entry for entry in result["links"] if entry["ranks"] == ranks)
-    return Link(entry["latency_s"], entry["s_per_byte"])
+    return Wire(entry["latency_s"], entry["s_per_byte"])
 
 
 def _row(name: str, figures: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ from .stand_ins import Overrides, write_stand_ins
 
 if TYPE_CHECKING:
     from alray.nn.network import Network
+    from alray.plan.costs import Costs
     from alray.run.planning import Planner
     from alray.stage.workload import Workload
 
@@ -115,6 +116,34 @@ def stand_ins(stand_in_files: Mapping[str, Overrides], monkeypatch: pytest.Monke
     # torchvision reads no file of CIFAR that has another MD5 than the real one.
     monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda path, md5=None: Path(path).is_file())
     return stand_in_files
+
+
+_counted: dict[str, Costs] = {}
+
+
+@pytest.fixture(scope="module")
+def counted_once() -> Iterator[None]:
+    """What is counted of a network is the same in all runs of it, and to count takes longer than a tiny run.
+
+    For tests of what runs come to. That counts are right is tested in tests/probe.
+    """
+    from alray.probe.estimate import estimate_costs
+
+    def estimate(network: Network, **keys: Any) -> Costs:
+        spec = network.spec
+        sections = spec.model_dump(mode="json", include={"model", "method", "optimizer", "replicas", "resources"})
+        code = {file.name: file.read_bytes() for file in sorted(network._load.root.glob("*.py"))}
+        encoders = [facts.as_json() for facts in network.encoders], network.encoders[0].input.words
+        own = (spec.run.precision, spec.run.compile, network.classes, network._trained)
+        key = repr((sections, code, encoders, own, sorted(keys.items())))
+        if key not in _counted:
+            _counted[key] = estimate_costs(network, **keys)
+        return _counted[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for user in ("run.planning", "run.micro_batches", "probe.measure"):
+            patch.setattr(f"alray.{user}.estimate_costs", estimate)
+        yield
 
 
 @pytest.fixture

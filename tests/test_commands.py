@@ -48,6 +48,9 @@ HELD = {
         r"alray run .* --address HEAD:6379|cluster/local.sh (up|down)"
     ),
     "tests/storage/test_runs.py::test_a_run_as_on_a_disk": r"alray (run|resume) .*s3://.*",
+    "tests/cli/test_watch_command.py::test_a_run_is_watched_to_its_end": r"alray watch runs/.*",
+    "tests/cli/test_watch_command.py::test_a_run_with_a_page_beside_it_ends_in_the_same_bits": r"alray run .* --watch",
+    "tests/storage/test_live.py::test_a_run_is_followed_through_its_store": r"alray watch s3://.*",
 }
 """Tests, and by a pattern the commands that they run in another form or in another place."""
 
@@ -150,7 +153,7 @@ axes: {optimizer.lr: [1.0e-3]}
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Path:
+def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None, counted_once: None) -> Path:
     """An empty current folder with `specs/`, in which nothing is measured: that takes longer than a short run."""
     (tmp_path / "specs").symlink_to(ROOT / "specs")
     monkeypatch.chdir(tmp_path)

@@ -91,13 +91,30 @@ def of_study(name: str, column: str, stages: str, variant: str) -> float:
     return float(found)
 
 
+def test_the_table_of_methods_is_that_of_the_study() -> None:
+    """Each row is a point of the race: the one with this step time."""
+    with (ROOT / "docs/studies/race/tables/points.csv").open(encoding="utf-8") as file:
+        points = {f"{1e3 * float(row['step_time_s']):.1f}": row for row in csv.DictReader(file)}
+    shown = re.findall(r"^\| (\w+)[ ,].*? \| ([\d.]+) \| ([\d.]+) \| (\d+) % \| ([\d.]+) % \|$", README, re.M)
+    assert {method for method, *_ in shown} == {"AL", "SCPL", "DGL", "BP"}
+    for method, step_ms, *others in shown:
+        point = points[step_ms]
+        assert point["variant"].startswith(f"{method.lower()}_")
+        predicted, bubble, validation = (float(point[key]) for key in ("predicted_step_time_s", "bubble", "validation"))
+        assert others == [f"{1e3 * predicted:.1f}", f"{100 - 100 * bubble:.0f}", f"{100 * validation:.1f}"]
+
+
 def test_the_figures_are_the_measured_ones() -> None:
     def figure(pattern: str) -> float:
         (found,) = re.findall(pattern, re.sub(r"\s+", " ", README))
         return float(found)
 
-    streamed, replicas = result("streamed"), result("replicas")
+    streamed, replicas, steps = result("streamed"), result("replicas"), result("schedules")["runs"]
     measured = {
+        **{
+            rf"([\d.]+) ms with {name}": (1e3 * median(run["step_time_s"] for run in steps[schedule]), 1)
+            for name, schedule in (("AL", "streamed"), ("BP by 1F1B", "1f1b"), ("naive BP", "naive"))
+        },
         r"\| one thread \| ([\d.]+) \|": (streamed["over_sequential"], 2),
         r"two threads of one process \| ([\d.]+) \|": (streamed["over_two_threads"], 2),
         r"([\d.]+) times as fast as an even one": (median(result("uneven")["over_uniform"]), 1),

@@ -9,7 +9,7 @@ import numpy
 import pytest
 
 from alray.errors import CheckpointError
-from alray.records import EACH_UNTIL, CheckpointRecord, EventRecord, Record, StepRecord, Writer, read
+from alray.records import EACH_UNTIL, CheckpointRecord, EventRecord, Reader, Record, StepRecord, Writer, read
 
 PER_EPOCH = 300
 THIRD = 0.3333333432674408
@@ -23,6 +23,10 @@ def losses(step: int, value: float = THIRD) -> StepRecord:
 
 def place(step: int) -> dict[str, float]:
     return {"time_s": 0.02 * step, "step": step, "epoch": step / PER_EPOCH, "samples": 64 * step - step // PER_EPOCH}
+
+
+def warning(message: str) -> EventRecord:
+    return EventRecord(**place(1), event="warning", message=message)
 
 
 def written(folder: Path, *records: Record) -> Path:
@@ -95,3 +99,19 @@ def test_records_of_a_later_version_are_refused(tmp_path: Path) -> None:
         list(read(file))
     (problem,) = caught.value.problems
     assert (problem.file, problem.line) == (str(file), 1) and problem.mend
+
+
+def test_a_reader_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    writer, reader = Writer(file), Reader(file)
+    writer.write(warning("a sign that some take for the end of a line: \u2028"))
+    assert [record.message for record in reader.new()] == ["a sign that some take for the end of a line: \u2028"]
+    assert list(reader.new()) == []
+    writer.close()
+    with file.open("a") as cut_off:
+        cut_off.write('{"kind": "ev')
+    assert list(reader.new()) == []
+    again = Writer(file)  # removes what was cut off
+    again.write(warning("b"))
+    assert [record.message for record in reader.new()] == ["b"]
+    again.close()

@@ -80,14 +80,26 @@ class Copy:
                 path.write_text(text.replace(places[0], by or f"{code}\n\n{places[0]}"), encoding="utf-8")
 
     def run(self, *overrides: str) -> dict[str, Any]:
-        """The summary of a run by the copy, in a process of its own."""
+        """The summary of a run by the copy."""
+        return self.run_each(overrides)[0]
+
+    def run_each(self, *runs: tuple[str, ...]) -> list[dict[str, Any]]:
+        """The summaries of runs by the copy with these overrides, in a process of their own."""
         (self.folder / "x.yaml").write_text(SPEC, encoding="utf-8")
-        command = [sys.executable, "-m", "alray", "run", "x.yaml", *overrides, "--inline", "--json"]
+        commands = [
+            ["run", "x.yaml", *overrides, "--inline", "--run-dir", f"run-{number}"]
+            for number, overrides in enumerate(runs)
+        ]
+        program = (
+            f"from alray.cli.main import execute; assert [execute(each) for each in {commands}] == [0] * {len(runs)}"
+        )
+        command = [sys.executable, "-c", program]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-        summary: dict[str, Any] = json.loads(done.stdout)
-        assert summary["status"] == "finished"
-        return summary
+        files = [self.folder / f"run-{number}" / "summary.json" for number in range(len(runs))]
+        summaries: list[dict[str, Any]] = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+        assert {summary["status"] for summary in summaries} == {"finished"}
+        return summaries
 
     def _allowed(self, file: str) -> Path:
         assert any(fnmatch(file, named.replace("<name>", "*")) for named in self.files), f"{file} is not in the table"
@@ -98,7 +110,7 @@ class Copy:
 def copy(tmp_path: Path, request: pytest.FixtureRequest) -> Copy:
     """With what the line that a test is about adds: `test_a_block` is about the line "a block"."""
     added = request.function.__name__.removeprefix("test_a_").removeprefix("test_an_").replace("_", "-")
-    shutil.copytree(PACKAGE, tmp_path / "alray", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, tmp_path / "alray")  # compiled files too: those of a changed file are made again
     copied = Copy(tmp_path, TABLE[added])
     copied.follow(examples()[added])
     return copied
@@ -128,15 +140,14 @@ def test_a_source(copy: Copy) -> None:
 
 
 def test_a_method(copy: Copy) -> None:
-    one = copy.run("method={kind: regression}")
-    two = copy.run("method={kind: regression}", "pipeline.stages=2", "pipeline.schedule=overlapped")
+    regression = "method={kind: regression}"
+    one, two = copy.run_each((regression,), (regression, "pipeline.stages=2", "pipeline.schedule=overlapped"))
     assert (one["method"], len(one["accuracy_per_depth"])) == ("regression", 2)
     assert two["weights_sha256"] == one["weights_sha256"]
 
 
 def test_a_schedule(copy: Copy) -> None:
-    streamed = copy.run()
-    paired = copy.run("pipeline.schedule=paired", "pipeline.stages=2")
+    streamed, paired = copy.run_each((), ("pipeline.schedule=paired", "pipeline.stages=2"))
     assert paired["schedule"] == "paired" and paired["predicted_step_time_s"] > 0
     assert paired["weights_sha256"] == streamed["weights_sha256"]
 

@@ -10,11 +10,11 @@ from typing import TextIO
 
 from alray.cli.event_lines import EventLines
 from alray.cli.interrupts import Interrupts
-from alray.cli.progress import Progress
 from alray.cli.terminal import Terminal, rows_text, shown
 from alray.plan.plan import Plan
 from alray.records import Best, EvaluationRecord, EventRecord, Record, Summary
 from alray.report.definitions import NO_BUBBLE
+from alray.report.progress import Progress, progress_text
 from alray.report.text import accuracy, counted, seconds, share, whole
 from alray.stage.telemetry import StageStatus
 
@@ -157,22 +157,6 @@ def plan_line(plan: Plan) -> str:
         f"{counted(plan.stages, 'stage')} {list(plan.partition)}, {plan.schedule}: predicted "
         f"{seconds(plan.predicted_step_time_s)} a mini-batch, {bubble}"
     )
-
-
-def progress_text(progress: Progress) -> str:
-    """Progress and speed in one line: `epoch 3.2 of 20, mini-batch 64 of 400, 1,650 samples/s, 4.1 s left`."""
-    plan = progress.plan
-    parts = [f"epoch {progress.epoch:.2f}", f"mini-batch {progress.step:,}"]
-    if plan.total_steps is not None and progress.num_epochs is not None:
-        parts = [
-            f"epoch {progress.epoch:.2f} of {progress.num_epochs:g}",
-            f"mini-batch {progress.step:,} of {plan.total_steps:,}",
-        ]
-    if progress.samples_per_s is not None:
-        parts.append(f"{progress.samples_per_s:,.0f} samples/s")
-    if progress.left_s is not None:
-        parts.append(f"{seconds(progress.left_s)} left")
-    return ", ".join(parts)
 
 
 def accuracies_text(evaluation: EvaluationRecord) -> str:

@@ -12,10 +12,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from alray.cli.display import Display, accuracies_text, progress_text
+from alray.cli.display import Display, accuracies_text
 from alray.cli.interrupts import Interrupts, leave_closed_terminal
-from alray.cli.progress import Progress
 from alray.records import Record
+from alray.report.progress import Progress, progress_text
 from alray.report.text import share
 
 _BAR_WIDTH = 60

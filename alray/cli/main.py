@@ -27,7 +27,8 @@ from alray.cli.study import study
 from alray.cli.submit import submit
 from alray.cli.terminal import Terminal
 from alray.cli.trained import evaluate, export, predict
-from alray.errors import Problem
+from alray.cli.watch import watch
+from alray.errors import AlrayError, Problem
 
 _OBJECTS = 100_000
 """New objects between two searches for garbage."""
@@ -60,6 +61,7 @@ app = typer.Typer(
 )
 for _command in (
     run,
+    watch,
     plan,
     fit,
     study,
@@ -122,6 +124,9 @@ def execute(arguments: Sequence[str]) -> int:
     except typer.TyperException as error:
         mend = "`alray --help` lists the commands, `alray COMMAND --help` the options of a command"
         Terminal(as_json=True).refuse([Problem(error.format_message(), mend)])
+        return error.exit_code
+    except AlrayError as error:  # of a URL: a command takes it apart before it opens its streams
+        Terminal(as_json=as_json).refuse(error.problems)
         return error.exit_code
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)

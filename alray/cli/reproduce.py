@@ -34,9 +34,11 @@ def reproduce(
             metavar="DIR", help="The folder of the new run, new or empty, or a URL.  [default: runs/<name>-<time>]"
         ),
     ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(metavar="ray|inline", help="What runs the stages.  [default: as recorded]", show_default=False),
+    inline: Annotated[
+        bool | None,
+        typer.Option(
+            "--inline/--no-inline", help="Run in this process, or on Ray.  [default: as recorded]", show_default=False
+        ),
     ] = None,
     address: Address = None,
     allow_code: AllowCode = False,
@@ -54,13 +56,13 @@ def reproduce(
 
         with Interrupts() as interrupts, display_on(streams, interrupts) as display:
             display.doing(f"reading {run}")
-            from alray.reproduction import reproduce_run, require_engine
+            from alray.reproduction import reproduce_run
             from alray.run.options import Options
 
             options = Options(
                 address=address, run_dir=location_of(run_dir) if run_dir is not None else None, allow_code=allow_code
             )
-            finished, found = reproduce_run(folder, given, options, display, interrupts, engine=require_engine(engine))
+            finished, found = reproduce_run(folder, given, options, display, interrupts, inline=inline)
         if found is not None:
             _show(found, streams)
             raise typer.Exit(0 if found.same else 1)

@@ -24,6 +24,10 @@ Address = Annotated[
     typer.Option(metavar="A", help="The address of a Ray cluster to connect to.  [default: start Ray on this machine]"),
 ]
 
+Watch = Annotated[
+    bool, typer.Option("--watch", help="Show the run on a live page of this machine, as `alray watch` does.")
+]
+
 Profile = Annotated[
     str | None,
     typer.Option(
@@ -47,6 +51,7 @@ def run(
     ] = None,
     address: Address = None,
     profile: Profile = None,
+    watch: Watch = False,
     allow_code: AllowCode = False,
     events: Events = False,
     json: Json = False,
@@ -65,7 +70,9 @@ def run(
             from alray.orchestrate import Options, run_spec
 
             folder = location_of(run_dir) if run_dir is not None else None
-            options = Options(inline=inline, address=address, run_dir=folder, allow_code=allow_code, profile=steps)
+            options = Options(
+                inline=inline, address=address, run_dir=folder, allow_code=allow_code, profile=steps, watch=watch
+            )
             return run_spec(spec, given, options, display, interrupts)
 
         _watch(streams, go)
@@ -78,6 +85,7 @@ def resume(
     inline: Inline = False,
     address: Address = None,
     profile: Profile = None,
+    watch: Watch = False,
     allow_change: Annotated[
         bool, typer.Option("--allow-change", help="Also allow values that change the mathematics of the run.")
     ] = False,
@@ -97,7 +105,7 @@ def resume(
             display.doing(f"reading {run_dir}")
             from alray.orchestrate import Options, resume_run
 
-            options = Options(inline=inline, address=address, allow_code=allow_code, profile=steps)
+            options = Options(inline=inline, address=address, allow_code=allow_code, profile=steps, watch=watch)
             return resume_run(folder, given, options, display, interrupts, allow_change=allow_change)
 
         _watch(streams, go)

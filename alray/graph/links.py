@@ -33,24 +33,28 @@ class Listener:
         return answer(self._socket)
 
 
-def stage_links(
+def links_of(
     nodes: Sequence[str], stages: int, note: Callable[[str], None], *, ring: bool
-) -> tuple[Link | None, ...]:
+) -> tuple[tuple[Link | None, ...], Link | None]:
     """The links from each stage to the next one, and with `ring` from the last one to the first; () on one node.
+    And the slowest link between the replicas of a stage.
 
-    nodes: the id of each stage's node, replica by replica. Stages of several replicas share a link that they all use,
-    and the slowest replica counts. None where two stages are on one node, or where their link cannot be measured.
+    nodes: the id of each stage's node, replica by replica. Stages that use a link at the same time share it, and the
+    slowest replica counts. None where both ends are on one node, or where the link cannot be measured.
     """
-    if stages == 1 or len(set(nodes)) == 1:
-        return ()
+    if len(set(nodes)) == 1:
+        return (), None
     ways = [
         [(nodes[first + stage], nodes[first + (stage + 1) % stages]) for first in range(0, len(nodes), stages)]
         for stage in range(stages if ring else stages - 1)
     ]
-    between = [(low, high) for pairs in ways for low, high in pairs if low != high]
-    links, users = measure_links(between, note), Counter(between)
+    # Averages go round the replicas of each stage, those of all stages at about the same time.
+    rounds = list(zip(nodes, (*nodes[stages:], *nodes[:stages]), strict=True))
+    between, averaging = [pair for pairs in ways for pair in pairs], Counter(rounds)
+    links, users = measure_links({pair for pair in (*between, *rounds) if len(set(pair)) == 2}, note), Counter(between)
     slowest = [_slowest([(links[pair], users[pair]) for pair in pairs if pair in links]) for pairs in ways]
-    return (*slowest, *[None] * (stages - len(slowest)))
+    replica_link = _slowest([(link, averaging[pair]) for pair, link in links.items() if pair in averaging])
+    return tuple([*slowest, *[None] * (stages - len(slowest))] if any(slowest) else ()), replica_link
 
 
 def _slowest(links: Sequence[tuple[Link, int]]) -> Link | None:

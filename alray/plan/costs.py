@@ -67,8 +67,17 @@ class Link:
     buffer_bytes: float = 0.0  # that the system takes from a sender before they are on their way
 
     def __str__(self) -> str:
-        up, down = (f"{8e-6 / each:,.0f} Mbit/s" for each in (self.up_s_per_byte, self.down_s_per_byte))
-        return f"{up} up, {down} down, {self.latency_s * 1e3:.2g} ms"
+        up, down = (_rate(8 / each) for each in (self.up_s_per_byte, self.down_s_per_byte))
+        latency_ms = self.latency_s * 1e3
+        return f"{up} up, {down} down, {latency_ms:{',.0f' if latency_ms >= 10 else '.2g'}} ms"
+
+
+def _rate(bits_per_s: float) -> str:
+    """In the largest of three units that leaves a whole number: 941 Mbit/s, 1 kbit/s."""
+    for unit, size in (("Mbit/s", 1e6), ("kbit/s", 1e3)):
+        if bits_per_s >= 0.95 * size:
+            return f"{bits_per_s / size:,.0f} {unit}"
+    return f"{bits_per_s:,.3g} bit/s"
 
 
 @dataclass(frozen=True)

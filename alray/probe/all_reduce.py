@@ -1,7 +1,7 @@
 """Measures how long it takes to average a component's gradients over the replicas.
 
-The real reduction runs between threads of this process, with the all-reduce and the compression of the run. The network
-of a cluster whose replicas are on several hosts is not included.
+The real reduction runs between threads of this process, with the all-reduce and the compression of the run. What the
+network between hosts adds is in `alray.plan.all_reduce`.
 """
 
 from __future__ import annotations
@@ -64,6 +64,5 @@ def time_reduction(component: Component, replicas: Replicas, accumulate: int) ->
 
     with ThreadPoolExecutor(max_workers=ranks) as threads:
         found = [each.result() for each in [threads.submit(rank_times, rank) for rank in range(ranks)]]
-    interval = accumulate if replicas.synchronise == "every_step" else replicas.synchronise.num_steps
     seconds: float = median(max(times) for times in zip(*found, strict=True))
-    return seconds / interval
+    return seconds / replicas.average_interval(accumulate)

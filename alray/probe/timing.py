@@ -17,6 +17,7 @@ MOST_REPEATS = 80
 WARM_UPS = 2
 STEADY = 0.02
 LEAST_OF_STEADY = 8
+_OF_EVALUATION = ("infer_s", "route_s")  # no mini-batch of training has them: LEAST_REPEATS are enough
 _CACHE_BYTES = 16 << 20
 
 
@@ -62,9 +63,9 @@ class Timed:
 
 
 def time_parts(parts: Mapping[str, Callable[[], None]], timing: Timing) -> Timed:
-    """Run all parts in order, repeatedly, until the median of a whole round is steady; at most for `timing.seconds`.
+    """Run all parts in order, repeatedly, until the median of a round is steady; at most for `timing.seconds`.
 
-    Medians leave out the first `WARM_UPS` rounds.
+    Medians leave out the first `WARM_UPS` rounds. After `LEAST_REPEATS` more, what only evaluations do is left out too.
     """
     samples: dict[str, list[float]] = {name: [] for name in parts}
     others = torch.zeros(0 if timing.on_cuda else min(timing.other_bytes, _CACHE_BYTES), dtype=torch.uint8)
@@ -77,6 +78,8 @@ def time_parts(parts: Mapping[str, Callable[[], None]], timing: Timing) -> Timed
         and not is_steady(rounds[WARM_UPS:])
     ):
         for name, part in parts.items():
+            if name in _OF_EVALUATION and len(rounds) >= WARM_UPS + LEAST_REPEATS:
+                continue
             others.add_(1)
             started, busy = time.perf_counter(), time.process_time()
             part()
@@ -84,6 +87,6 @@ def time_parts(parts: Mapping[str, Callable[[], None]], timing: Timing) -> Timed
                 torch.cuda.synchronize()
             samples[name].append(time.perf_counter() - started)
             processor_s += time.process_time() - busy
-        rounds.append(sum(times[-1] for times in samples.values()))
+        rounds.append(sum(times[-1] for name, times in samples.items() if name not in _OF_EVALUATION))
     medians = {name: median(values[WARM_UPS:]) for name, values in samples.items()}
     return Timed(medians, sum(map(sum, samples.values())), processor_s)

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from alray.cli.display import Display, accuracies_text, progress_text
+from alray.cli.display import Display, accuracies_text
 from alray.cli.interrupts import Interrupts
-from alray.cli.progress import Progress
 from alray.records import EvaluationRecord, Record
+from alray.report.progress import Progress, progress_text
 from alray.report.text import share
 
 _EVERY_S = 0.5  # between two drawings

@@ -84,7 +84,7 @@ def reproduce(
     run: Run | str | Location,
     overrides: Overrides = None,
     *,
-    engine: Literal["ray", "inline"] | None = None,
+    inline: bool | None = None,
     run_dir: str | Location | None = None,
     address: str | None = None,
     allow_code: bool = False,
@@ -92,8 +92,8 @@ def reproduce(
 ) -> Reproduction:
     """Do a run again as it was recorded, as `alray reproduce` does: `same` says whether it ended in the same weights.
 
-    run: a run, its folder or its URL. overrides: another layout on devices, such as {"pipeline.stages": 1}. engine:
-    what runs the stages; None: as recorded. The others, and what is raised, as for `alray.run`.
+    run: a run, its folder or its URL. overrides: another layout on devices, such as {"pipeline.stages": 1}. inline:
+    in this process, without Ray; None: as recorded. The others, and what is raised, as for `alray.run`.
     """
     folder, given = run.folder if isinstance(run, Run) else location_of(run), override_texts(overrides)
     with asked(folder / "spec.yaml", given):
@@ -103,7 +103,7 @@ def reproduce(
             address=address, run_dir=None if run_dir is None else location_of(run_dir), allow_code=allow_code
         )
         with watched(progress) as (display, interrupts):
-            finished, found = reproduce_run(folder, given, options, display, interrupts, engine=engine)
+            finished, found = reproduce_run(folder, given, options, display, interrupts, inline=inline)
         if found is None:
             raise _end_of(finished)
         return found

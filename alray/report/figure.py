@@ -48,6 +48,8 @@ THEME: dict[str, Any] = {
     "text": {"color": "--ink"},
 }
 """What is common to all drawings, as Vega-Lite's `config`."""
+_PADDING = {"left": 24, "right": 24, "top": 5, "bottom": 5}
+"""Pixels around a file. The font that shows it may be wider than the one with which its texts were measured."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,9 @@ class Figure:
         """The drawing by itself, on white."""
         import vl_convert
 
+        around = {"title": self.title, "background": "--paper", "padding": _PADDING}
         size = dict(zip(("width", "height"), self.size, strict=True))
-        drawn = coloured({**self.drawing, **size, "title": self.title, "background": "--paper"}, light_colours())
+        drawn = coloured({**self.drawing, **size, **around}, light_colours())
         spec = {**self.spec, **drawn}
         svg: str = vl_convert.vegalite_to_svg(spec, config=coloured(THEME, light_colours()), allowed_base_urls=[])
         # Vega counts the clips of all drawings of a process. Equal figures have equal files.

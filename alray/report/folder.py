@@ -56,11 +56,16 @@ def read_run(run_dir: Location) -> RunFolder:
         path=run_dir,
         spec_text=_existing(run_dir / "spec.yaml").read_text(encoding="utf-8"),
         plan=read_plan(run_dir),
-        environment=_optional(run_dir / "environment.json", dict),
+        environment=read_environment(run_dir),
         records=records,
         kept=effective(iter(records)),
         summary=read_summary(run_dir),
     )
+
+
+def longest_silence_s(plan: Plan) -> float:
+    """A run that goes on writes records more often."""
+    return max(60.0, plan.deadline_s)
 
 
 def read_plan(run_dir: Location) -> Plan:
@@ -71,6 +76,11 @@ def read_plan(run_dir: Location) -> Plan:
 def read_summary(run_dir: Location) -> Summary | None:
     """The summary of a run; None while it goes on, and if it was killed. Raises CheckpointError if it is damaged."""
     return _optional(run_dir / "summary.json", Summary.model_validate)
+
+
+def read_environment(run_dir: Location) -> dict[str, Any] | None:
+    """What `environment.json` holds; None if there is none. Raises CheckpointError if it is damaged."""
+    return _optional(run_dir / "environment.json", dict)
 
 
 def _existing(path: Location) -> Location:

@@ -13,7 +13,7 @@ from alray.storage.location import Location
 if TYPE_CHECKING:
     from alray.stage.workload import Workload
 
-_PAGE = "report.html"
+PAGE = "report.html"
 
 
 def conclude(
@@ -30,7 +30,7 @@ def conclude(
 
     plan: the one it last ran with; engine: what executed it.
     """
-    page = run_dir / _PAGE if pages else None
+    page = run_dir / PAGE if pages else None
     summary = write_summary(run_dir, workload, plan, status, engine, duration_s=duration_s, page=page)
     if pages:
         make_report(run_dir)
@@ -53,7 +53,7 @@ def make_report(run_dir: Location, *, files: bool = False) -> Location:
     run = read_run(run_dir)
     write_timeline(run, run_dir / "timeline.json")
     write_tensorboard(run.kept, run_dir / "tensorboard")
-    page = run_dir / _PAGE
+    page = run_dir / PAGE
     report = RunReport(run)
     replace_file(page, report.page())
     if files:

@@ -48,23 +48,27 @@ class RunReport:
 
     def page(self) -> str:
         """The HTML page."""
+        files = _files(self.run)
+        return render_page(
+            "run.html", self.exhibits, title=f"{self.run.name} · alray report", files=files, live=None, **self.values
+        )
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What is shown beside the exhibits."""
         run = self.run
         evaluations = [record for record in run.kept if isinstance(record, EvaluationRecord)]
         environment = None if run.environment is None else {**run.environment}
         given = None if environment is None else environment.pop("given", None)
-        return render_page(
-            "run.html",
-            self.exhibits,
-            title=f"{run.name} · alray report",
-            run=run,
-            facts=_facts(run, self.figures),
-            tiles=_tiles(run, self.figures, evaluations),
-            tile_definitions=_OF_TILES,
-            reproduce=_reproduce(run),
-            given=None if given is None else write_yaml(given),
-            environment=None if environment is None else Table(("key", "value"), tuple(_flat(environment))),
-            files=_files(run),
-        )
+        return {
+            "run": run,
+            "facts": _facts(run, self.figures),
+            "tiles": _tiles(run, self.figures, evaluations),
+            "tile_definitions": _OF_TILES,
+            "reproduce": _reproduce(run),
+            "given": None if given is None else write_yaml(given),
+            "environment": None if environment is None else Table(("key", "value"), tuple(_flat(environment))),
+        }
 
 
 def _facts(run: RunFolder, figures: Figures) -> list[str]:
@@ -83,7 +87,8 @@ def _tiles(run: RunFolder, figures: Figures, evaluations: Sequence[EvaluationRec
     test, of_test = None, "not evaluated"
     if evaluations:
         last = evaluations[-1]
-        of = "of the final weights" if last.step == figures.steps else f"after {last.step:,} mini-batches"
+        is_final = run.summary is not None and last.step == figures.steps
+        of = "of the final weights" if is_final else f"after {last.step:,} mini-batches"
         test, of_test = last.test, f"{of}; validation {accuracy(last.validation)}"
     best, of_best = None, "no validation accuracy was measured"
     if figures.best:
@@ -100,13 +105,16 @@ def _tiles(run: RunFolder, figures: Figures, evaluations: Sequence[EvaluationRec
         ("Step time", seconds(figures.step_time_s), f"predicted {seconds(figures.predicted_step_time_s)}"),
         ("Bubble", share(figures.bubble), predicted_bubble),
         ("Mini-batches", number(figures.steps), f"{figures.epochs:.4g} epochs, {figures.samples:,} samples"),
-        (
-            "Duration",
-            seconds(run.summary.duration_s if run.summary else None),
-            counted(len(figures.failures), "failure"),
-        ),
+        ("Duration", seconds(_duration_s(run)), counted(len(figures.failures), "failure")),
         ("Peak memory", size(peak), "of the largest stage"),
     ]
+
+
+def _duration_s(run: RunFolder) -> float | None:
+    """How long the run took; without a summary, until its last record."""
+    if run.summary is not None:
+        return run.summary.duration_s
+    return run.records[-1].time_s if run.records else None
 
 
 def _reproduce(run: RunFolder) -> list[tuple[str, str]]:

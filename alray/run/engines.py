@@ -47,6 +47,8 @@ class StageDevices:
     """The node of each stage, replica by replica; (): all on one."""
     links: tuple[Link | None, ...] = ()
     """Between the nodes of neighbouring stages, as in `alray.plan.setting.Setting`."""
+    replica_link: Link | None = None
+    """The slowest between the replicas of a stage; None if those of each stage are on one node."""
 
     @property
     def lines(self) -> list[str]:
@@ -60,6 +62,8 @@ class StageDevices:
         for stage, link in enumerate(self.links):
             if link is not None:
                 told.append(f"between stage {stage} and stage {(stage + 1) % len(self.links)}: {link}")
+        if self.replica_link is not None:
+            told.append(f"between the replicas of a stage: {self.replica_link}")
         return told
 
 
@@ -290,7 +294,7 @@ class RayEngine(ClusterEngine):
         alike = measured_on == self._spec.resources.resolved_device or self._begun is not None
         if alike and self._devices_are_like_here():
             return None
-        from alray.graph.links import stage_links
+        from alray.graph.links import links_of
         from alray.probe.device_speed import train_seconds
 
         spec, resources = self._spec, self._spec.resources
@@ -299,8 +303,8 @@ class RayEngine(ClusterEngine):
         except StageError:
             return None  # nodes were lost: the graph asks for the same room, reports the loss and is made again
         cores = None if resources.resolved_device == "cuda" else placement.cores
-        links = stage_links(placement.nodes, plan.stages, note, ring=plan.virtual_stages > 1)
-        found = StageDevices(cores=cores, nodes=placement.hosts, links=links)
+        links, replica_link = links_of(placement.nodes, plan.stages, note, ring=plan.virtual_stages > 1)
+        found = StageDevices(cores=cores, nodes=placement.hosts, links=links, replica_link=replica_link)
         if resources.stage_speed != "auto" or spec.pipeline.costs is not None:
             return found
         from alray.graph.processes import KEPT

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from alray.errors import AlrayError, RequestError
@@ -22,6 +23,8 @@ class Options:
     pages: bool = True  # end with the HTML page, timeline and TensorBoard files; `alray report` makes them later
     code: Path | None = None  # where the user's classes are; None: beside the spec
     stop_after: int | None = None  # stop after so many mini-batches, as if the user had asked for it then
+    command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))  # what the user typed
+    watch: bool = False  # serve a live page of the run beside it
     study: Path | None = None  # a trial of this study: stages run in the placement group it has, costs are kept here
 
     def __post_init__(self) -> None:

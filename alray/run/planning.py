@@ -15,7 +15,8 @@ from alray.data.dataset import Data
 from alray.device import devices
 from alray.errors import PlanError, RunError
 from alray.nn.network import Network
-from alray.plan.costs import Costs
+from alray.plan.all_reduce import Wire, averaged_over
+from alray.plan.costs import Costs, Link
 from alray.plan.make import make_plan
 from alray.plan.plan import Plan
 from alray.plan.recompute import recomputing
@@ -254,6 +255,7 @@ class Planner:
     ) -> Plan:
         spec, found = self.workload.spec, found or StageDevices()
         costs = recomputing(costs, spec.pipeline.activation_checkpointing, stages)
+        costs = self._averaged(costs, replicas, found.replica_link)
         plan = make_plan(
             method=spec.method.kind,
             schedule=spec.schedule,
@@ -277,6 +279,21 @@ class Planner:
         )
         # The first mini-batch and the first evaluation compile what they use.
         return replace(plan, deadline_s=plan.deadline_s + _COMPILING_S) if spec.run.compile else plan
+
+    def _averaged(self, costs: Costs, replicas: int, link: Link | None) -> Costs:
+        """The costs with averages of gradients over the network between replicas, where it is known what is sent."""
+        spec = self.workload.spec
+        sent_share = spec.replicas.compression.sent_share
+        if link is None or replicas == 1 or sent_share is None:
+            return costs
+        return averaged_over(
+            costs,
+            Wire(link.latency_s, max(link.up_s_per_byte, link.down_s_per_byte)),
+            ranks=replicas,
+            all_reduce=spec.replicas.all_reduce,
+            sent_share=sent_share,
+            interval=spec.replicas.average_interval(spec.optimizer.accumulate),
+        )
 
     def _shares(self, replicas: int) -> tuple[int, ...]:
         """Samples of the first mini-batch for each replica."""

@@ -6,7 +6,7 @@ import json
 import platform
 import re
 import subprocess
-import sys
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 from importlib import metadata
@@ -24,14 +24,14 @@ from alray.storage.location import Location
 _GIT_S = 5.0  # in a large repository git may take longer
 
 
-def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, Any]) -> None:
-    """Write `spec.yaml` and `environment.json`. surroundings: the machine and the engine."""
+def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, Any], command: Sequence[str]) -> None:
+    """Write `spec.yaml` and `environment.json`. surroundings: the machine and the engine. command: what was typed."""
     given = _given(run_dir, workload.spec)
     replace_file(run_dir / "spec.yaml", dump_spec(as_kept(workload.spec)))
     origin = {
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "host": platform.node(),
-        "command": [printable(word) for word in sys.argv],
+        "command": [printable(word) for word in command],
         "git": git_state(workload.code.root),
         "packages": _packages(),
         "given": given,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
@@ -53,12 +53,17 @@ Disturbance = Annotated[
 class CompressionSection(Section):
     """How gradients are compressed before they are sent. The keys of every compression."""
 
+    sent_share: ClassVar[float | None] = None
+    """Bytes that are sent for each byte of a float32 gradient; None where that depends on shapes."""
+
     kind: str
     """Name of the compression."""
 
 
 class NoCompression(CompressionSection):
     """Gradients are sent unchanged."""
+
+    sent_share = 1.0
 
     kind: Literal["none"] = "none"
     """`none`."""
@@ -67,12 +72,16 @@ class NoCompression(CompressionSection):
 class Fp16(CompressionSection):
     """Gradients are sent and summed as 16-bit floats: half the bytes, the largest value is 65,504."""
 
+    sent_share = 0.5
+
     kind: Literal["fp16"]
     """`fp16`."""
 
 
 class Bf16(CompressionSection):
     """Gradients are sent and summed as bfloat16: half the bytes, the range of float32, 8 bits of precision."""
+
+    sent_share = 0.5
 
     kind: Literal["bf16"]
     """`bf16`."""
@@ -183,3 +192,7 @@ class Replicas(Section):
     shares: Counts | None = None
     """Number of samples of a mini-batch for each replica, one entry for each replica. Their sum is `data.batch_size`.
     null: equal shares; if the batch does not divide evenly, the first replicas get one sample more."""
+
+    def average_interval(self, accumulate: int) -> int:
+        """The number of mini-batches between two averages of gradients or weights. accumulate: those of an update."""
+        return accumulate if self.synchronise == "every_step" else self.synchronise.num_steps

@@ -7,11 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from alray.records import Span, StageRecord
+from alray.records import WARM_UP_STEPS, Span, StageRecord
 from alray.stage.gpu_times import GpuTimes, Measured
-
-WARM_UP_STEPS = 10
-"""Mini-batches after a start that no figure counts: the pipeline fills, and libraries choose their kernels."""
 
 _WINDOW_S, _WINDOW_SHARE = 1.0, 0.01
 """A record covers at least so many seconds, and this share of the time since the start: long runs have few records."""

@@ -46,15 +46,29 @@ def was_appended(file: Location) -> bool:
     return bool(_parts(file)) if isinstance(file, ObjectPath) else file.is_file()
 
 
-def appended(file: Location) -> str:
-    """The text of a file that grows. Raises FileNotFoundError if nothing was written to it."""
-    if isinstance(file, Path):
-        return file.read_text(encoding="utf-8")
-    parts = _parts(file)
-    if not parts:
-        raise FileNotFoundError(errno.ENOENT, "No such object", str(file))
-    with ThreadPoolExecutor(_READERS) as readers:
-        return b"".join(readers.map(ObjectPath.read_bytes, parts)).decode("utf-8")
+class Appended:
+    """Reads a file that grows, each time from where it stopped reading."""
+
+    def __init__(self, file: Location) -> None:
+        self._file = file
+        self._taken = 0  # bytes of whole lines, or parts: what is in them is whole
+
+    def lines(self) -> list[bytes]:
+        """The lines that were completed since the last time. Raises FileNotFoundError if there is no file yet."""
+        if isinstance(self._file, Path):
+            with self._file.open("rb") as file:
+                file.seek(self._taken)
+                content = file.read()
+            content = content[: content.rfind(b"\n") + 1]
+            self._taken += len(content)
+        else:
+            parts = _parts(self._file)
+            if not parts:
+                raise FileNotFoundError(errno.ENOENT, "No such object", str(self._file))
+            with ThreadPoolExecutor(_READERS) as readers:
+                content = b"".join(readers.map(ObjectPath.read_bytes, parts[self._taken :]))
+            self._taken = len(parts)
+        return content.split(b"\n")[:-1]
 
 
 @contextmanager

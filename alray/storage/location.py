@@ -15,7 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from alray.storage.objects import ObjectPath
+from alray.errors import RequestError
+from alray.storage.objects import SCHEMES, ObjectPath
 
 Location: TypeAlias = Path | ObjectPath
 """A file or a folder, on a disk that this machine sees or on object storage."""
@@ -24,14 +25,30 @@ _copies: list[TemporaryDirectory[str]] = []  # each is deleted when this process
 
 
 def location_of(text: str | Location) -> Location:
-    """The location that a path or a URL names: s3://, gs:// and abfs:// are object storage, file:// is a path."""
+    """The location that a path or a URL names: s3://, gs:// and abfs:// are object storage, file:// is a path.
+
+    Raises RequestError for a URL with one slash, which would name a folder `s3:` of this machine.
+    """
     if not isinstance(text, str):
         return text
+    scheme, _, rest = text.partition(":/")
+    if names_a_scheme(text) and not rest.startswith("/"):
+        raise RequestError(
+            "this URL has one slash after its scheme",
+            file=text,
+            mend=f"write {scheme}://{'/' if scheme == 'file' else ''}{rest}",
+        )
     if "://" not in text:
         return Path(text)
     if text.startswith("file://"):
         return Path(unquote(urlsplit(text).path))
     return ObjectPath(text.rstrip("/"))
+
+
+def names_a_scheme(text: str) -> bool:
+    """Whether a text begins as a URL that alray knows, also where pathlib has made one slash of its two."""
+    scheme, colon, _ = text.partition(":/")
+    return bool(colon) and scheme in ("file", *SCHEMES)
 
 
 def publish(file: Location, content: bytes) -> None:
@@ -42,6 +59,11 @@ def publish(file: Location, content: bytes) -> None:
     partial = file.with_name(f"{file.name}.{os.getpid()}.partial")  # two processes may write the same file
     partial.write_bytes(content)
     partial.replace(file)
+
+
+def modified_s(file: Location) -> float:
+    """When a file was last written, as `time.time()` counts, to a second on object storage."""
+    return file.modified_s() if isinstance(file, ObjectPath) else file.stat().st_mtime
 
 
 def remove_folder(folder: Location) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from alray.errors import RequestError, RunError
 
-_SCHEMES = ("s3", "gs", "abfs", "abfss")
+SCHEMES = ("s3", "gs", "abfs", "abfss")
 _PATIENCE = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
 # Plain HTTP is used only where the environment names an endpoint by `http://`.
 _CLIENT = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60), "allow_http": True}
@@ -68,6 +68,11 @@ class ObjectPath:
     def is_dir(self) -> bool:
         with self._asked() as (objects, store):
             return any(objects.list(store, self._key, chunk_size=1))
+
+    def modified_s(self) -> float:
+        """When it was written, as `time.time()` counts. Raises RunError if there is no such object."""
+        with self._asked() as (objects, store):
+            return float(objects.head(store, self._key)["last_modified"].timestamp())
 
     def read_bytes(self) -> bytes:
         with self._asked() as (objects, store):
@@ -152,11 +157,11 @@ def _first_line(error: Exception) -> str:
 
 def _obstore(url: str) -> Any:
     scheme = url.partition("://")[0]
-    if scheme not in _SCHEMES or len(url.split("/")) < 4:
+    if scheme not in SCHEMES or len(url.split("/")) < 4:
         raise RequestError(
             "this is no folder on object storage",
             file=url,
-            mend=f"name one as s3://bucket/folder; {', '.join(f'{known}://' for known in _SCHEMES)} are known",
+            mend=f"name one as s3://bucket/folder; {', '.join(f'{known}://' for known in SCHEMES)} are known",
         )
     try:
         return importlib.import_module("obstore")

@@ -19,6 +19,7 @@ from alray.spec.loading import dump_spec, read_document
 from alray.spec.study.loading import LoadedStudy, dump_study
 from alray.spec.study.section import Study
 from alray.spec.study.trials import Trial
+from alray.storage.location import names_a_scheme
 from alray.study.records import TrialRecord, read_trial
 
 STUDY, TRIALS, SUMMARY = "study.yaml", "trials.json", "study.json"
@@ -58,7 +59,8 @@ class StudyFolder:
 
     @classmethod
     def open(cls, study_dir: Path) -> StudyFolder:
-        """The folder of a study that was begun. Raises CheckpointError if it is none."""
+        """The folder of a study that was begun. Raises CheckpointError if it is none, RequestError for a URL."""
+        require_on_disk(study_dir)
         if not (study_dir / STUDY).is_file() or not (study_dir / TRIALS).is_file():
             raise CheckpointError(
                 f"this is not a study folder: it has no {STUDY} and {TRIALS}",
@@ -131,6 +133,12 @@ class StudyFolder:
         """What the study consists of, as `trials.json` holds it."""
         value: dict[str, Any] = json.loads((self.path / TRIALS).read_text(encoding="utf-8"))
         return value
+
+
+def require_on_disk(study_dir: Path) -> None:
+    """Raise RequestError for a URL."""
+    if names_a_scheme(str(study_dir)):
+        raise RequestError("a study needs a folder on a disk", file=str(study_dir), mend="give a path instead of a URL")
 
 
 def _enumerated(loaded: LoadedStudy) -> dict[str, Any]:

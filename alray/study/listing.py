@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from alray.errors import AlrayError, CheckpointError, RequestError
-from alray.report.folder import read_plan, read_summary
+from alray.report.folder import longest_silence_s, read_plan, read_summary
 from alray.report.table import Table
 from alray.report.text import accuracy, counted, seconds
 from alray.spec.loading import read_document
@@ -26,8 +26,6 @@ State = Literal["finished", "interrupted", "failed", "running", "killed", "unfin
 """`running`: there is no summary of what goes on, and a file was written a short time ago; `killed`: it was not, for
 longer than a stage may be silent. On object storage the time is not asked for: `unfinished` is one of the two."""
 
-_SILENT_S = 60.0
-"""A run that goes on writes records more often."""
 _DEFAULT = ("runs", "studies")
 
 
@@ -208,8 +206,7 @@ def _state(folder: Location, ended: State | None) -> State:
     written_s = records.stat().st_mtime
     if ended is not None and written_s <= (folder / "summary.json").stat().st_mtime:
         return ended
-    silent_s = max(_SILENT_S, read_plan(folder).deadline_s)
-    return "running" if time.time() - written_s < silent_s else (ended or "killed")
+    return "running" if time.time() - written_s < longest_silence_s(read_plan(folder)) else (ended or "killed")
 
 
 def _date(folder: Location) -> str | None:

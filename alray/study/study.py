@@ -16,7 +16,7 @@ from alray.spec.models import Spec
 from alray.spec.study.loading import LoadedStudy, load_study
 from alray.spec.study.section import Asha
 from alray.spec.study.trials import Trial
-from alray.study.folder import STUDY, StudyFolder
+from alray.study.folder import STUDY, StudyFolder, require_on_disk
 from alray.study.records import TrialRecord
 from alray.study.report import StudyReport, write_report
 from alray.study.trial import Order, record_of, stopped_record
@@ -29,6 +29,10 @@ class StudyOptions:
     address: str | None = None  # the Ray cluster to attach to; None: start one for this study
     study_dir: Path | None = None  # None: studies/<name>-<time>
     allow_code: bool = False  # load the user's classes from outside the spec's folder too
+
+    def __post_init__(self) -> None:
+        if self.study_dir is not None:
+            require_on_disk(self.study_dir)
 
 
 @dataclass(frozen=True)

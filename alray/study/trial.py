@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import shutil
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -28,7 +29,8 @@ class Order:
 
     one_process: the trial has one stage, which runs in the trial's own process. keeps_checkpoints: they are not deleted
     at the end. target: the validation accuracy to reach; None: none. thresholds:
-    the confidences for which early exits are measured; None: they are not.
+    the confidences for which early exits are measured; None: they are not. command: what the user typed, where the
+    order is made.
     """
 
     trial: Trial
@@ -39,6 +41,7 @@ class Order:
     target: float | None
     thresholds: tuple[float, ...] | None
     allow_code: bool
+    command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))
 
 
 class Unwatched:
@@ -106,6 +109,7 @@ def run_trial(order: Order, evaluated: Callable[[EvaluationRecord], None] = lamb
         run_dir=run_dir,
         allow_code=order.allow_code,
         pages=False,
+        command=order.command,
         study=order.folder.path,
     )
     listening = _Listening(evaluated)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch.multiprocessing
 
-from benchmarks.all_reduce_costs import COSTS, Link
 from benchmarks.all_reduce_page import page
 from benchmarks.all_reduce_ranks import Job, measure, side_of
 
@@ -28,26 +27,6 @@ def test_everything_is_measured_and_told(tmp_path: Path, monkeypatch: pytest.Mon
     text = page({"cores": 2, "took_s": 1.0, **result})
     assert "All gave the same gradient." in text and "the same bits in every run" in text
     assert sum(line.startswith("| 256 B, `") for line in text.splitlines()) == 5
-
-
-def test_the_cost_model() -> None:
-    latency, bandwidth = Link(1.0, 0.0), Link(0.0, 1.0)
-    assert {name: cost(8, 1000, latency) for name, cost in COSTS.items()} == {
-        "backend": 14,
-        "ring": 14,
-        "halving_doubling": 6,
-        "tree": 6,
-        "star": 14,
-    }
-    assert {name: cost(8, 1000, bandwidth) for name, cost in COSTS.items()} == {
-        "backend": 1750,
-        "ring": 1750,
-        "halving_doubling": 1750,
-        "tree": 6000,
-        "star": 14000,
-    }
-    assert COSTS["halving_doubling"](5, 1000, Link(1.0, 1.0)) == 2 * 1001 + 4 + 1500
-    assert COSTS["tree"](5, 1000, bandwidth) == 6000
 
 
 def test_sizes_are_those_of_square_matrices() -> None:

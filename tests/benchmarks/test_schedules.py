@@ -30,7 +30,11 @@ TINY = (
 
 @pytest.fixture
 def run_inline(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, one_thread: None
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    one_thread: None,
+    counted_once: None,
 ) -> Run:
     """As `benchmarks.runs.summary_of`, in this process and without Ray."""
     monkeypatch.setattr("alray.probe.timing.PROBE_S", 0.0)

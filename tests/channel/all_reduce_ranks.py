@@ -1,4 +1,4 @@
-"""Five processes over loopback: `python all_reduce_ranks.py FOLDER RANK`.
+"""Five processes over loopback: `python all_reduce_ranks.py FOLDER`.
 
 Each makes the same all-reduces among the last 1, 2, 3, 4 and 5 of them, so that a rank in a group is another than the
 process's own, and writes what it came to as FOLDER/RANK.json; `test_all_reduce.py` looks at it.
@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+from torch.multiprocessing import start_processes
 
 from alray.channel.all_reduce.registry import ALL_REDUCES
 from alray.channel.compression.layout import Layout
@@ -142,7 +143,7 @@ def lost(name: str, group: dist.ProcessGroup) -> str | None:
     return "nothing was noticed"
 
 
-def main(folder: Path, rank: int) -> None:
+def main(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), WORLD)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=WORLD, timeout=timedelta(seconds=60))
@@ -175,4 +176,4 @@ def main(folder: Path, rank: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    start_processes(main, args=(Path(sys.argv[1]),), nprocs=WORLD, start_method="fork")  # torch is loaded once

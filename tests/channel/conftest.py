@@ -1,10 +1,14 @@
-"""Ranks as threads of this process, each with a gloo group of its own."""
+"""Ranks as threads of this process, each with a gloo group of its own, and as processes."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,5 +27,19 @@ def on_ranks() -> Callable[..., list[Any]]:
 
         with ThreadPoolExecutor(size) as threads:
             return list(threads.map(rank_work, range(size)))
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def run_script() -> Callable[[str, Path], None]:
+    """`run_script(name, folder)` runs a script beside this file, whose processes write what they came to."""
+
+    def run(name: str, folder: Path) -> None:
+        script = Path(__file__).with_name(name)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(script.parents[2])}
+        command = [sys.executable, str(script), str(folder)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
     return run

@@ -1,9 +1,7 @@
-"""The scenarios of `two_ends.py` over shared memory: `python shared_ends.py FOLDER RANK`."""
+"""The scenarios of `two_ends.py` over shared memory: `python shared_ends.py FOLDER`."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -55,4 +53,4 @@ if __name__ == "__main__":
     two_ends.SCENARIOS = {name: two_ends.SCENARIOS[name] for name in IN_FLIGHT}
     two_ends.SCENARIOS["together"] = (together, together)
     two_ends.Ends = SharedEnds  # type: ignore[misc]
-    two_ends.main(Path(sys.argv[1]), int(sys.argv[2]))
+    two_ends.both_ends()

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,26 +21,10 @@ Found = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def found(tmp_path_factory: pytest.TempPathFactory, run_script: Callable[[str, Path], None]) -> Found:
     """What every process came to; five processes for all cases."""
     folder = tmp_path_factory.mktemp("ranks")
-    script = Path(__file__).with_name("all_reduce_ranks.py")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    logs = [folder / f"{rank}.log" for rank in range(WORLD)]
-    ranks = []
-    for rank, log in enumerate(logs):
-        with log.open("w") as out:
-            command = [sys.executable, str(script), str(folder), str(rank)]
-            ranks.append(subprocess.Popen(command, env=environment, stdout=out, stderr=subprocess.STDOUT))
-    try:
-        while any(rank.poll() is None for rank in ranks) and not any(rank.poll() for rank in ranks):
-            time.sleep(0.05)
-        ended = [rank.poll() for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    assert ended == [0] * WORLD, "\n".join(log.read_text() for log in logs)
+    run_script("all_reduce_ranks.py", folder)
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(WORLD)]
 
 

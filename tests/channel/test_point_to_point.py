@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +16,10 @@ SENT, RECEIVED = 0, 1
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def found(tmp_path_factory: pytest.TempPathFactory, run_script: Callable[[str, Path], None]) -> Found:
     """What both ends of every scenario came to; one pair of processes for all of them."""
     folder = tmp_path_factory.mktemp("ends")
-    script = Path(__file__).with_name("two_ends.py")
-    root = Path(__file__).resolve().parents[2]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
-    ends = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(folder), str(rank)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in (SENT, RECEIVED)
-    ]
-    try:
-        said = [end.communicate(timeout=90)[0] for end in ends]
-    finally:
-        for end in ends:
-            end.kill()
-            end.wait()
-    assert [end.returncode for end in ends] == [0, 0], "\n".join(said)
+    run_script("two_ends.py", folder)
     sides = [json.loads((folder / f"{rank}.json").read_text()) for rank in (SENT, RECEIVED)]
     return {name: [side[name] for side in sides] for name in sides[0]}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -23,24 +22,9 @@ SENT, RECEIVED = 0, 1
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+def found(tmp_path_factory: pytest.TempPathFactory, run_script: Callable[[str, Path], None]) -> dict[str, list[Any]]:
     folder = tmp_path_factory.mktemp("shared")
-    script = Path(__file__).with_name("shared_ends.py")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    command = [sys.executable, str(script), str(folder)]
-    ends = [
-        subprocess.Popen(
-            [*command, str(rank)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        for rank in (SENT, RECEIVED)
-    ]
-    try:
-        said = [end.communicate(timeout=90)[0] for end in ends]
-    finally:
-        for end in ends:
-            end.kill()
-            end.wait()
-    assert [end.returncode for end in ends] == [0, 0], "\n".join(said)
+    run_script("shared_ends.py", folder)
     sides = [json.loads((folder / f"{rank}.json").read_text()) for rank in (SENT, RECEIVED)]
     return {name: [side[name] for side in sides] for name in sides[0]}
 

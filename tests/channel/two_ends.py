@@ -1,4 +1,4 @@
-"""Two processes at the two ends of edges over loopback: `python two_ends.py FOLDER RANK`.
+"""Two processes at the two ends of edges over loopback: `python two_ends.py FOLDER`.
 
 Each scenario is a pair of functions, of the sending end (rank 0) and of the receiving end (rank 1). What they return is
 written to FOLDER/RANK.json, and `test_point_to_point.py` looks at it. All scenarios run in one pair of processes, each
@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.multiprocessing import start_processes
 
 from alray.channel.message import CutFlag, Message, MessageKind
 from alray.channel.point_to_point import GroupBarrier, PointToPointReceiver, PointToPointSender
@@ -314,7 +315,7 @@ SCENARIOS: dict[str, tuple[Callable[[Ends], Any], Callable[[Ends], Any]]] = {
 }
 
 
-def main(folder: Path, rank: int) -> None:
+def main(rank: int, folder: Path) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), 2)
@@ -329,5 +330,10 @@ def main(folder: Path, rank: int) -> None:
     os._exit(0)  # receives that nobody will answer are still posted: an orderly end would wait for them
 
 
+def both_ends() -> None:
+    """In forks of this process, so that torch is loaded once."""
+    start_processes(main, args=(Path(sys.argv[1]),), nprocs=2, start_method="fork")
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    both_ends()

@@ -43,6 +43,11 @@ class Answer(NamedTuple):
         return json.loads(self.out)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def networks_are_counted_once(counted_once: None) -> None:
+    """In all of these tests."""
+
+
 @pytest.fixture
 def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The tiny spec as `x.yaml`, in a folder that becomes the current one."""

@@ -41,6 +41,23 @@ def build(input, **fields):
 """
 
 
+SLOW = """\
+import os
+import time
+
+import torch
+
+
+class Slow(torch.nn.Conv2d):
+    def __init__(self, input):
+        super().__init__(1, 1, 1)
+
+    def forward(self, s, mask=None):
+        time.sleep(float(os.environ.get("SLOW_S", "0")))
+        return super().forward(s)
+"""
+
+
 class Ended(NamedTuple):
     """What a process came to."""
 
@@ -80,19 +97,27 @@ def end(process: subprocess.Popen[str]) -> Ended:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
 def test_a_run_that_was_interrupted_goes_on_to_the_same_bits(
-    alray: Callable[..., Any], spec: Path, command: list[str], number: signal.Signals
+    alray: Callable[..., Any],
+    spec: Path,
+    command: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
 ) -> None:
-    long = "run.steps=1000"
+    Path("mine.py").write_text(SLOW)
+    spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:mine.Slow'}", 1))
+    long = "run.steps=200"
+    monkeypatch.setenv("SLOW_S", "0.05")
     process = start(command, spec, long, "run.evaluate_every=null", "run.checkpoint=null", "--json")
+    monkeypatch.delenv("SLOW_S")
     process.send_signal(number)
     said = end(process)
     assert said.code == 130, said.err
     assert json.loads(said.out)["status"] == "interrupted"
     (manifest,) = Path("out/checkpoints").glob("*/manifest.json")
-    assert 0 < json.loads(manifest.read_text())["step"] < 1000
+    assert 0 < json.loads(manifest.read_text())["step"] < 200
     assert "alray resume out" in said.err
     resumed = alray("resume", "out", "--inline", "--json")
-    assert (resumed.code, resumed.json["status"], resumed.json["steps"]) == (0, "finished", 1000)
+    assert (resumed.code, resumed.json["status"], resumed.json["steps"]) == (0, "finished", 200)
     unbroken = alray("run", spec, long, "run.evaluate_every=null", "--inline", "--json").json
     assert resumed.json["weights_sha256"] == unbroken["weights_sha256"]
 

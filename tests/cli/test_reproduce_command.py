@@ -102,7 +102,8 @@ def told(evaluation: Any) -> dict[str, Any]:
     [
         (["optimizer.lr=1"], "these keys would make it another run: `optimizer.lr`; only `pipeline.`, `resources.`"),
         (["resources.threads=2"], "these values would make it another run: `resources.threads` from 1 to 2"),
-        (["--engine", "rya"], "--engine: `rya` is not an engine; choose ray or inline"),
+        (["--inline", "--address", "10.0.0.1:6379"], "--address: a run with --inline uses no cluster; leave out --inl"),
+        (["--address", "127.0.0.1:1"], "no Ray cluster"),
     ],
 )
 def test_wrong_requests(alray: Callable[..., Any], copied: Path, arguments: list[str], message: str) -> None:

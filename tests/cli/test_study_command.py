@@ -73,6 +73,8 @@ def test_wrong_requests_are_refused(alray: Callable[..., Any], study: Path, spec
     )
     assert alray("study", study, "repeats=none").err.startswith("command line: repeats: expected an integer")
     assert alray("study", "--resume", ".").err.startswith(".: this is not a study folder: ")
+    for asked in ((study, "--study-dir"), ("--resume",)):
+        assert "a study needs a folder on a disk" in alray("study", *asked, "s3://bucket/x").err
     Path("full").mkdir()
     shutil.copy(spec, "full")
     assert alray("study", study, "--study-dir", "full", "--dry-run").code == 0

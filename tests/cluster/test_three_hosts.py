@@ -150,17 +150,38 @@ def test_a_folder_of_one_host_is_refused(workplace: Workplace) -> None:
     assert "measuring the components" in near["said"]
 
 
+@contextmanager
+def slow_links(hosts: Hosts, *numbers: int) -> Iterator[None]:
+    """These hosts send 100 Mbit/s."""
+    limit = "tc qdisc add dev eth0 root tbf rate 100mbit burst 32kb latency 400ms"
+    for number in numbers:
+        subprocess.run(hosts.on(number, *limit.split()), check=True)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            subprocess.run(hosts.on(number, *["tc", "qdisc", "del", "dev", "eth0", "root"]), check=True)
+
+
+def test_averages_over_slow_links_are_predicted(workplace: Workplace) -> None:
+    """A gradient of 2.1 MB, which a ring of three sends in 233 ms at 96 Mbit/s."""
+    one = "model.components=[{block: linear, width: 256}]"
+    words = ("slow_link.yaml", one, "pipeline.stages=1", "replicas.count=3", "resources.per_stage={CPU: 1}")
+    with slow_links(workplace.hosts, 1, 2, 3):
+        answers = [
+            workplace.run(*words, f"replicas.all_reduce={name}", "run={steps: 40, checkpoint: null}", run_dir=name)
+            for name in ("ring", "star")
+        ]
+    assert [sorted(workplace.plan(name)["nodes"]) for name in ("ring", "star")] == [["n1", "n2", "n3"]] * 2
+    for answer in answers:
+        assert answer["step_time_s"] == pytest.approx(answer["predicted_step_time_s"], rel=0.15)
+
+
 def test_a_slow_link_gets_another_cut_and_is_predicted(workplace: Workplace) -> None:
     near = workplace.run("slow_link.yaml", "resources.per_stage={CPU: 1}", run_dir="near")
-    for number in (1, 2):
-        limit = "tc qdisc add dev eth0 root tbf rate 100mbit burst 32kb latency 400ms"
-        subprocess.run(workplace.hosts.on(number, *limit.split()), check=True)
-    try:
+    with slow_links(workplace.hosts, 1, 2):
         far = workplace.run("slow_link.yaml", run_dir="far")
         worse = workplace.run("slow_link.yaml", "pipeline.partition=[2,2]", run_dir="worse")
-    finally:
-        for number in (1, 2):
-            subprocess.run(workplace.hosts.on(number, *["tc", "qdisc", "del", "dev", "eth0", "root"]), check=True)
     assert (near["partition"], far["partition"]) == ([2, 2], [3, 1])
     link = workplace.plan("far")["links"][0]
     assert 8e-6 / link["up_s_per_byte"] == pytest.approx(96, rel=0.05)  # of 100, without the headers of TCP

@@ -172,6 +172,11 @@ def settled_heap() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def networks_are_counted_once(counted_once: None) -> None:
+    """In all of these tests."""
+
+
 @pytest.fixture
 def workshop(tmp_path: Path) -> Workshop:
     return Workshop(tmp_path)

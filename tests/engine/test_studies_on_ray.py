@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -181,6 +182,8 @@ def test_a_killed_study_goes_on_to_the_same_records(
     assert not (out / "tune").exists()
     again, second = StudyFolder.open(out).records()
     assert again == first
+    commands = [json.loads((out / f"trials/000{n}/environment.json").read_text())["command"] for n in range(2)]
+    assert commands == [["-c", *killed.args[3:]], sys.argv], "of the study, not of Ray's workers"
     for number, record in enumerate((first, second)):
         alone = workshop.run(*record.overrides, name=f"alone-{number}").summary
         assert record.summary is not None and record.values["optimizer.lr"] != 3e-3

@@ -116,7 +116,11 @@ def test_the_plan_keeps_links_and_nodes(make_costs) -> None:
     assert plan.limited_by == (
         "the link between stages 0 and 1 takes 200 ms for a mini-batch; best cut [1, 3] gives 1.82x"
     )
-    assert str(link) == "0 Mbit/s up, 0 Mbit/s down, 1 ms"
+
+
+def test_a_link_in_units_that_suit_it() -> None:
+    assert str(Link(2.1e-4, 8 / 941e6, 8 / 10e9)) == "941 Mbit/s up, 10,000 Mbit/s down, 0.21 ms"
+    assert str(Link(1.234, 8 / 56e3, 8 / 80)) == "56 kbit/s up, 80 bit/s down, 1,234 ms"
 
 
 def test_one_link_for_each_stage(make_costs) -> None:

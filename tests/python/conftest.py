@@ -21,6 +21,11 @@ TINY: dict[str, Any] = {
 """Costs are given: to measure them takes longer than the run."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def networks_are_counted_once(counted_once: None) -> None:
+    """In all of these tests."""
+
+
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The spec, in a folder of the test's own that is the current one."""

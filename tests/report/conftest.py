@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,6 +28,9 @@ from alray.records import (
     Summary,
     Writer,
 )
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 BATCH = 64
 PER_EPOCH = 10
@@ -58,6 +63,18 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "small.yaml").write_text(REAL)
     assert execute(["run", str(folder / "small.yaml"), "--inline", "--run-dir", str(folder / "run")]) == 0
     return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    api = pytest.importorskip("playwright.sync_api", reason="there is no playwright: pip install -e '.[dev]'")
+    with api.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield started
+        started.close()
 
 
 def example_plan(partition: Sequence[int] = (1, 1), *, schedule: str = "streamed", method: str = "") -> Plan:

@@ -34,18 +34,6 @@ Open = Callable[..., "Page"]
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("there is no Chromium: apt-get install chromium")
-    api = pytest.importorskip("playwright.sync_api", reason="there is no playwright: pip install -e '.[dev]'")
-    with api.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield started
-        started.close()
-
-
-@pytest.fixture(scope="module")
 def pages(run_dir: Path, given: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The page of a real run, of a comparison with another one, and of a study; two hostile ones; two large ones."""
     folder = tmp_path_factory.mktemp("pages")

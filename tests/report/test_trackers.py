@@ -222,7 +222,7 @@ def test_one_that_fails_is_told_once_and_then_left_alone(watch: Any, when: str) 
     (note,) = watch(Mine(fail))
     assert note.startswith(f"{__file__}:")
     assert f": tracker `python:mine.Mine` raised ConnectionError in {when}: the server is gone; " in note
-    assert note.endswith("it is told no more of this run: records.jsonl has everything")
+    assert note.endswith("it gets nothing more of this run; records.jsonl has everything")
     assert called[-1] == when
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from alray.cli.main import execute
 from alray.errors import RequestError, RunError
-from alray.storage.appended import appended, appending, opened_log, was_appended
+from alray.storage.appended import Appended, appending, opened_log, was_appended
 from alray.storage.location import location_of
 from alray.storage.objects import ObjectPath
 from alray.store import make_run_dir
@@ -36,12 +37,14 @@ def test_of_several_runs_that_begin_at_once_one_has_the_folder(bucket: str) -> N
 def test_several_writers_append_to_one_file(bucket: str) -> None:
     file = ObjectPath(f"{bucket}/run/records.jsonl")
     assert not was_appended(file)
+    reader = Appended(file)
     with appending(file) as one, appending(file) as other:
         for writer, text in ((one, "1\n"), (other, "2\n"), (one, "3\n")):
             writer.write(text)
             writer.flush()
+            assert reader.lines() == [text.strip().encode()]
         other.write("4\n")
-    assert appended(file) == "1\n2\n3\n4\n"
+    assert Appended(file).lines() == [b"1", b"2", b"3", b"4"]
     assert [part.name for part in file.parent.glob("*")] == ["records"]
     assert [part.name for part in (file.parent / "records").glob("*")] == [f"00000{n}.jsonl" for n in (1, 2, 3, 4)]
 
@@ -53,7 +56,7 @@ def test_a_part_whose_answer_was_lost_is_written_once(bucket: str, monkeypatch: 
     file = ObjectPath(f"{bucket}/run/records.jsonl")
     with appending(file) as writer:
         writer.write("once\n")
-    assert appended(file) == "once\n"
+    assert Appended(file).lines() == [b"once"]
 
 
 def test_a_log_holds_what_any_process_prints(bucket: str) -> None:
@@ -61,7 +64,7 @@ def test_a_log_holds_what_any_process_prints(bucket: str) -> None:
     with opened_log(file) as descriptor:
         subprocess.run(["printf", "caf\\303\\251\\n"], stdout=descriptor, check=True)
         os.write(descriptor, b"more\n")
-    assert appended(file) == "café\nmore\n"
+    assert Appended(file).lines() == ["café".encode(), b"more"]
 
 
 @pytest.mark.parametrize(
@@ -81,12 +84,21 @@ def test_a_url_names_a_location(text: str, location: object) -> None:
     [
         ("s4://bucket/run", "s4://bucket/run: this is no folder on object storage; name one as s3://bucket/folder"),
         ("s3://bucket", "s3://bucket: this is no folder on object storage"),
+        ("s3:/bucket/x", "s3:/bucket/x: this URL has one slash after its scheme; write s3://bucket/x"),
+        ("file:/shared/x", "file:/shared/x: this URL has one slash after its scheme; write file:///shared/x"),
     ],
 )
 def test_what_is_no_folder_is_refused(url: str, message: str) -> None:
     with pytest.raises(RequestError) as refused:
         make_run_dir("run", location_of(url))
     assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize("command", ["resume", "report", "compare", "evaluate", "predict", "reproduce", "list"])
+def test_a_url_with_one_slash_is_refused_by_every_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [command, "s3:/bucket/x", *(["picture.png"] if command == "predict" else [])]
+    assert execute(words) == 2
+    assert capsys.readouterr().err.startswith("s3:/bucket/x: this URL has one slash after its scheme")
 
 
 def test_a_bucket_that_does_not_exist_is_named(bucket: str) -> None:

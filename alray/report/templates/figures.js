@@ -3,7 +3,7 @@
 (() => {
   const {theme, light} = JSON.parse(document.getElementById("theme").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const figures = [...document.querySelectorAll("figure.drawn")];
+  const adopted = new Set();
 
   // A drawing with colours in the place of their names, such as --ink. The rows are left as they are. legends: whether it
   // keeps its own; a page has others.
@@ -27,7 +27,9 @@
   }
 
   async function draw(figure) {
-    const spec = JSON.parse(figure.querySelector("script").textContent);
+    figure.text = figure.querySelector("script").textContent;
+    const spec = JSON.parse(figure.text);
+    if (figure.rows) spec.datasets.rows = figure.rows;
     const config = {...theme, background: "transparent"};
     const autosize = {type: "fit", contains: "padding"};
     const sized = {...spec, width: "container", height: Number(figure.dataset.height), autosize, config};
@@ -110,7 +112,8 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
 
-  for (const figure of figures) {
+  function adopt(figure) {
+    adopted.add(figure);
     for (const button of figure.querySelectorAll(".legend button")) {
       button.addEventListener("click", () => {
         button.setAttribute("aria-pressed", button.getAttribute("aria-pressed") === "true" ? "false" : "true");
@@ -130,10 +133,25 @@
     }
   }
 
-  async function drawAll() {
-    for (const figure of figures) await draw(figure);
-    document.documentElement.dataset.drawn = figures.length;
+  function drop(figure) {
+    adopted.delete(figure);
+    if (figure.view) figure.view.finalize();
   }
+
+  // Draw these rows. The view stays as it is, with what is hidden and zoomed.
+  async function update(figure, rows) {
+    figure.rows = rows;
+    if (!figure.view || figure.text !== figure.querySelector("script").textContent) return draw(figure);
+    figure.spec.datasets.rows = rows;
+    await figure.view.data("rows", rows).runAsync();
+  }
+
+  async function drawAll() {
+    for (const figure of adopted) if (figure.view || !figure.served) await draw(figure);
+    document.documentElement.dataset.drawn = adopted.size;
+  }
+  document.querySelectorAll("figure.drawn").forEach(adopt);
   drawAll();
   dark.addEventListener("change", drawAll);
+  window.figures = {adopt, drop, update};
 })();

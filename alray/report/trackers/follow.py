@@ -124,7 +124,7 @@ class _Watch:
         for each in self._following:
             if each.fault is not None and each.kind not in self._told:
                 self._told.add(each.kind)
-                self._note(f"{each.fault}; it is told no more of this run: {_KEPT}")
+                self._note(f"{each.fault}; it gets nothing more of this run; {_KEPT}")
 
 
 @dataclass

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from alray.plan.plan import Plan
 from alray.records import EvaluationRecord, EventRecord, Record, StageRecord, StepRecord
+from alray.report.text import seconds
 
 _NUM_AVERAGED = 20  # mini-batches whose losses are averaged; a single one varies too much to be read
 _RATE_OVER_S = 10.0  # the last seconds, from which samples/s are computed
@@ -105,3 +106,21 @@ class Progress:
         for (stage, _), share in sorted(self._shares.items()):
             by_stage.setdefault(stage, []).append(share)
         return {stage: sum(shares) / len(shares) for stage, shares in by_stage.items()}
+
+
+def progress_text(progress: Progress, *, pace: bool = True) -> str:
+    """Progress and speed in one line: `epoch 3.2 of 20, mini-batch 64 of 400, 1,650 samples/s, 4.1 s left`."""
+    plan = progress.plan
+    parts = [f"epoch {progress.epoch:.2f}", f"mini-batch {progress.step:,}"]
+    if plan.total_steps is not None and progress.num_epochs is not None:
+        parts = [
+            f"epoch {progress.epoch:.2f} of {progress.num_epochs:g}",
+            f"mini-batch {progress.step:,} of {plan.total_steps:,}",
+        ]
+    if not pace:
+        return ", ".join(parts)
+    if progress.samples_per_s is not None:
+        parts.append(f"{progress.samples_per_s:,.0f} samples/s")
+    if progress.left_s is not None:
+        parts.append(f"{seconds(progress.left_s)} left")
+    return ", ".join(parts)

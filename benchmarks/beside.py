@@ -1,0 +1,54 @@
+"""Draw docs/two_stages.svg: Associated Learning beside backpropagation on two stages, as measured.
+
+    python -m benchmarks.beside     about a minute
+
+The network has eight equal components, four on each stage. All rows show the same length of time.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from alray.cli.main import execute
+from alray.report.folder import read_run
+from alray.report.lanes import View, steady
+from alray.report.schedule_figure import schedule_figure
+from alray.report.timeline import measured_last
+from alray.stage.clock import WARM_UP_STEPS
+
+ROOT = Path(__file__).parents[1]
+PICTURE = ROOT / "docs" / "two_stages.svg"
+SPEC = Path(__file__).parent / "eight.yaml"
+RUNS = {
+    "AL": (),
+    "BP 1F1B": ("method=backpropagation", "pipeline.schedule=1f1b"),
+    "BP naive": ("method=backpropagation", "pipeline.schedule=naive"),
+}
+SHOWN = 4
+"""Mini-batches of the first run."""
+
+
+def main() -> None:
+    views: dict[str, View] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, overrides in RUNS.items():
+            run_dir = Path(folder) / name
+            if code := execute(["run", str(SPEC), *overrides, "--run-dir", str(run_dir)]):
+                raise SystemExit(code)
+            run = read_run(run_dir)
+            view, _ = steady(measured_last(run.kept, run.plan), WARM_UP_STEPS, SHOWN)
+            shown_s = next((view.end_s - view.start_s for view in views.values()), view.end_s - view.start_s)
+            views[name] = view._replace(end_s=view.start_s + shown_s)
+    figure = replace(
+        schedule_figure(views, run.plan),
+        title="Two stages in the same time, as measured",
+        description="What two stages do in the same time, as measured, with Associated Learning (AL) and with "
+        "backpropagation (BP): with AL both compute nearly all the time, with BP they wait for each other.",
+    )
+    PICTURE.write_text(figure.svg, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
