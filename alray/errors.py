@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from textwrap import indent
 from typing import Any, Self
 
@@ -13,12 +13,20 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+_IF_KNOWN = ("traceback", "column", "end_column", "text")
+"""Fields of a problem that its JSON has only where they are known."""
+_LONG_LINE = 1000
+"""Characters of a line up to which the JSON has it."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """One thing that is wrong. `--json` prints these fields; all of them are printable.
 
     message: what is wrong. mend: what to do about it. file, line, key: where it is; `key` is a key of the spec or a
-    command-line option. traceback: of a user's code that raised an error, printed below the message.
+    command-line option. traceback: of a user's code that raised an error, printed below the message. text: the line, or
+    the override of the command line, as it was written. column, end_column: what is wrong in it, from 1, and the first
+    column after that.
     """
 
     message: str
@@ -27,9 +35,12 @@ class Problem:
     line: int | None = None
     key: str | None = None
     traceback: str | None = None
+    column: int | None = None
+    end_column: int | None = None
+    text: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("message", "mend", "file", "key"):
+        for name in ("message", "mend", "file", "key", "text"):
             text = getattr(self, name)
             if text is not None:
                 object.__setattr__(self, name, printable(text))
@@ -47,10 +58,15 @@ class Problem:
         return str(self) if self.traceback is None else f"{self}\n{indent(self.traceback.rstrip(), '    ')}"
 
     def as_json(self) -> dict[str, Any]:
-        fields = asdict(self)
-        if self.traceback is None:
-            del fields["traceback"]
-        return fields
+        values = asdict(self)
+        if self.text is not None and len(self.text) > _LONG_LINE:
+            values["text"] = None
+        return {name: value for name, value in values.items() if value is not None or name not in _IF_KNOWN}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Problem:
+        """The problem that `as_json` wrote. Another version of alray may have written fewer fields, or more."""
+        return cls(**{each.name: values[each.name] for each in fields(cls) if each.name in values})
 
 
 class AlrayError(Exception):

@@ -15,6 +15,8 @@ from PIL import Image
 from alray.cli.main import execute
 from alray.run import memory
 
+from .told import in_lines
+
 SPEC = """\
 name: tiny
 data: {source: synthetic, shape: [1, 4, 4], classes: 3, samples: 100, batch_size: 10}
@@ -65,7 +67,8 @@ def alray(capsys: pytest.CaptureFixture[str], one_thread: None) -> Callable[...,
     def run(*arguments: str) -> Said:
         capsys.readouterr()
         code = execute(list(arguments))
-        return Said(code, *capsys.readouterr())
+        out, err = capsys.readouterr()
+        return Said(code, out, in_lines(err))
 
     return run
 

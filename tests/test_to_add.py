@@ -1,7 +1,7 @@
 """The table "to add X, touch these files" of `alray/README.md`: docs/extending.md has a whole example of each line.
 
-The examples are made in a copy of the package, which may be changed only in the files that the line names. Then a run
-uses what was added.
+All examples are made in one copy of the package, each in the files that its line names. Then runs use what was added: all
+of them in one process, which takes a few seconds to begin.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -56,70 +56,66 @@ def examples() -> dict[str, str]:
     return {re.match(r"An? (.*)\n", text)[1].replace("figure", "chart"): text for text in sections}  # type: ignore[index]
 
 
-@dataclass
-class Copy:
-    """A copy of the package in which only the files of one line may change."""
+REGRESSION = "method={kind: regression}"
+RUNS: dict[str, list[tuple[str, ...]]] = {
+    "block": [("model.components.0={block: sine, width: 7}", "method=backpropagation")],
+    "source": [("data={source: stripes, samples: 100, batch_size: 10}", "method=backpropagation", "run.epochs=9")],
+    "method": [(REGRESSION,), (REGRESSION, "pipeline.stages=2", "pipeline.schedule=overlapped")],
+    "schedule": [(), ("pipeline.schedule=paired", "pipeline.stages=2")],
+    "all-reduce": [("replicas={count: 2, all_reduce: everyone}",)],
+    "chart": [()],
+    "tracker": [("run.trackers=[{kind: tally, file: tally.txt}]",)],
+}
+"""The overrides of runs that use what was added."""
 
-    folder: Path
-    files: list[str]
-
-    def follow(self, example: str) -> None:
-        """Make the changes that a section of the page shows."""
-        changes = list(CHANGE.finditer(example))
-        assert example.count("```python") + example.count("` becomes `") == len(changes) > 1
-        for change in changes:
-            new, block, file, anchor, code, changed, old, by = change.groups()
-            path = self._allowed(new or file or changed)
-            if new:
-                assert not path.exists()
-                path.write_text(block, encoding="utf-8")
-            else:
-                text = path.read_text(encoding="utf-8")
-                places = re.findall(re.escape(anchor or old).replace("\\ ", r"\s+"), text)
-                assert len(places) == 1, f"{path} has `{anchor or old}` {len(places)} times"
-                path.write_text(text.replace(places[0], by or f"{code}\n\n{places[0]}"), encoding="utf-8")
-
-    def run(self, *overrides: str) -> dict[str, Any]:
-        """The summary of a run by the copy."""
-        return self.run_each(overrides)[0]
-
-    def run_each(self, *runs: tuple[str, ...]) -> list[dict[str, Any]]:
-        """The summaries of runs by the copy with these overrides, in a process of their own."""
-        (self.folder / "x.yaml").write_text(SPEC, encoding="utf-8")
-        commands = [
-            ["run", "x.yaml", *overrides, "--inline", "--run-dir", f"run-{number}"]
-            for number, overrides in enumerate(runs)
-        ]
-        program = (
-            f"from alray.cli.main import execute; assert [execute(each) for each in {commands}] == [0] * {len(runs)}"
-        )
-        command = [sys.executable, "-c", program]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        files = [self.folder / f"run-{number}" / "summary.json" for number in range(len(runs))]
-        summaries: list[dict[str, Any]] = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-        assert {summary["status"] for summary in summaries} == {"finished"}
-        return summaries
-
-    def _allowed(self, file: str) -> Path:
-        assert any(fnmatch(file, named.replace("<name>", "*")) for named in self.files), f"{file} is not in the table"
-        return self.folder / "alray" / file
+Found = dict[str, list[dict[str, Any]]]
+"""The summaries of these runs."""
 
 
-@pytest.fixture
-def copy(tmp_path: Path, request: pytest.FixtureRequest) -> Copy:
-    """With what the line that a test is about adds: `test_a_block` is about the line "a block"."""
-    added = request.function.__name__.removeprefix("test_a_").removeprefix("test_an_").replace("_", "-")
-    shutil.copytree(PACKAGE, tmp_path / "alray")  # compiled files too: those of a changed file are made again
-    copied = Copy(tmp_path, TABLE[added])
-    copied.follow(examples()[added])
-    return copied
+def follow(example: str, folder: Path, allowed: Sequence[str]) -> None:
+    """Make the changes that a section of the page shows. allowed: the files that may change."""
+    changes = list(CHANGE.finditer(example))
+    assert example.count("```python") + example.count("` becomes `") == len(changes) > 1
+    for change in changes:
+        new, block, inserted, anchor, code, changed, old, by = change.groups()
+        file = new or inserted or changed
+        assert any(fnmatch(file, named.replace("<name>", "*")) for named in allowed), f"{file} is not in the table"
+        path = folder / "alray" / file
+        if new:
+            assert not path.exists()
+            path.write_text(block, encoding="utf-8")
+        else:
+            text = path.read_text(encoding="utf-8")
+            places = re.findall(re.escape(anchor or old).replace("\\ ", r"\s+"), text)
+            assert len(places) == 1, f"{path} has `{anchor or old}` {len(places)} times"
+            path.write_text(text.replace(places[0], by or f"{code}\n\n{places[0]}"), encoding="utf-8")
+
+
+def summaries(folder: Path, runs: Sequence[tuple[str, ...]]) -> list[dict[str, Any]]:
+    """What runs by the copy come to, in one process."""
+    (folder / "x.yaml").write_text(SPEC, encoding="utf-8")
+    commands = [["run", "x.yaml", *own, "--inline", "--run-dir", f"run-{place}"] for place, own in enumerate(runs)]
+    program = f"from alray.cli.main import execute\nfor command in {commands}: assert execute(command) == 0, command"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=150, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    files = [folder / f"run-{place}" / "summary.json" for place in range(len(runs))]
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    folder = tmp_path_factory.mktemp("copy")
+    shutil.copytree(PACKAGE, folder / "alray")  # compiled files too: those of a changed file are made again
+    for added, example in examples().items():
+        follow(example, folder, TABLE[added])
+    left = iter(summaries(folder, [run for runs in RUNS.values() for run in runs]))
+    return {added: [next(left) for _ in runs] for added, runs in RUNS.items()}
 
 
 def test_the_table_has_these_lines() -> None:
-    assert (
-        list(TABLE) == list(examples()) == ["block", "source", "method", "schedule", "all-reduce", "chart", "tracker"]
-    )
+    assert list(TABLE) == list(examples()) == list(RUNS)
 
 
 @pytest.mark.parametrize("added", TABLE)
@@ -129,39 +125,44 @@ def test_the_files_of_a_line_are_there(added: str) -> None:
         assert path.parent.is_dir() if "<name>" in file else path.is_file(), file
 
 
-def test_a_block(copy: Copy) -> None:
-    summary = copy.run("model.components.0={block: sine, width: 7}", "method=backpropagation")
+def test_every_run_ends(found: Found) -> None:
+    assert {summary["status"] for summaries in found.values() for summary in summaries} == {"finished"}
+
+
+def test_a_block(found: Found) -> None:
+    (summary,) = found["block"]
     assert summary["parameters"] == (16 * 7 + 7) + (7 * 5 + 5) + (5 * 3 + 3)
 
 
-def test_a_source(copy: Copy) -> None:
-    summary = copy.run("data={source: stripes, samples: 100, batch_size: 10}", "method=backpropagation", "run.epochs=9")
+def test_a_source(found: Found) -> None:
+    (summary,) = found["source"]
     assert summary["accuracy"]["test"] == 1.0
 
 
-def test_a_method(copy: Copy) -> None:
-    regression = "method={kind: regression}"
-    one, two = copy.run_each((regression,), (regression, "pipeline.stages=2", "pipeline.schedule=overlapped"))
+def test_a_method(found: Found) -> None:
+    one, two = found["method"]
     assert (one["method"], len(one["accuracy_per_depth"])) == ("regression", 2)
     assert two["weights_sha256"] == one["weights_sha256"]
 
 
-def test_a_schedule(copy: Copy) -> None:
-    streamed, paired = copy.run_each((), ("pipeline.schedule=paired", "pipeline.stages=2"))
+def test_a_schedule(found: Found) -> None:
+    streamed, paired = found["schedule"]
     assert paired["schedule"] == "paired" and paired["predicted_step_time_s"] > 0
     assert paired["weights_sha256"] == streamed["weights_sha256"]
 
 
-def test_an_all_reduce(copy: Copy) -> None:
-    summary = copy.run("replicas={count: 2, all_reduce: everyone}")
+def test_an_all_reduce(found: Found) -> None:
+    (summary,) = found["all-reduce"]
     assert summary["all_reduce_bytes"] == 2 * summary["steps"] * 4 * summary["parameters"]
 
 
-def test_a_chart(copy: Copy) -> None:
-    page = Path(copy.run()["report"]).read_text(encoding="utf-8")
+def test_a_chart(found: Found) -> None:
+    (summary,) = found["chart"]
+    page = Path(summary["report"]).read_text(encoding="utf-8")
     assert '"rate":' in page.partition('<h2 id="accuracy">')[0].partition('<h2 id="learning-rate">')[2]
 
 
-def test_a_tracker(copy: Copy) -> None:
-    steps = copy.run("run.trackers=[{kind: tally, file: tally.txt}]")["steps"]
-    assert (copy.folder / "tally.txt").read_text(encoding="utf-8") == f"finished {steps}"
+def test_a_tracker(found: Found) -> None:
+    (summary,) = found["tracker"]
+    tally = Path(summary["run_dir"]).parent / "tally.txt"
+    assert tally.read_text(encoding="utf-8") == f"finished {summary['steps']}"

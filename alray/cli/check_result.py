@@ -15,9 +15,5 @@ class CheckResult:
     message: str
     mend: str | None = None
 
-    def __str__(self) -> str:
-        text = f"{self.state:7}  {self.name}: {self.message}"
-        return f"{text}; {self.mend}" if self.mend else text
-
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -10,7 +10,8 @@ from typing import TextIO
 
 from alray.cli.event_lines import EventLines
 from alray.cli.interrupts import Interrupts
-from alray.cli.terminal import Terminal, rows_text, shown
+from alray.cli.layout import Page, kept
+from alray.cli.terminal import Terminal, shown
 from alray.plan.plan import Plan
 from alray.records import Best, EvaluationRecord, EventRecord, Record, Summary
 from alray.report.definitions import NO_BUBBLE
@@ -93,7 +94,7 @@ class Display(ABC):
     def _shows(self, event: str) -> bool:
         """Whether an event is shown: a warning, and `resumed` if it is the first record of this command.
 
-        `summary_text` shows how a run ends. After a failure the driver writes a note itself, which says more than the
+        `summary_rows` shows how a run ends. After a failure the driver writes a note itself, which says more than the
         event `resumed` that follows.
         """
         return event == "warning" or (event == "resumed" and not self._heard_any)
@@ -112,7 +113,7 @@ class PlainLines(Display):
         self.note(self._after(what))
 
     def note(self, message: str) -> None:
-        self._stream.write(message + "\n")
+        self._stream.write(Page.of(self._stream).sentence(message) + "\n")
         self._stream.flush()
 
     def close(self) -> None:
@@ -170,7 +171,7 @@ def accuracies_text(evaluation: EvaluationRecord) -> str:
     return f"after mini-batch {evaluation.step:,}: " + ", ".join(parts or ["nothing was evaluated"])
 
 
-def summary_text(summary: Summary) -> str:
+def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     """The results of a run: status, accuracies, step time next to its prediction, weights and paths."""
     rows: list[tuple[str, str]] = [(summary.status, _length(summary))]
     splits = [(name, getattr(summary.accuracy, name)) for name in ("test", "validation", "train")]
@@ -192,8 +193,8 @@ def summary_text(summary: Summary) -> str:
     if summary.report is not None:
         rows.append(("report", shown(summary.report)))
     if summary.status != "finished":
-        rows.append(("continue with", f"alray resume {shown(summary.run_dir)}"))
-    return rows_text(rows)
+        rows.append(("continue with", kept(f"alray resume {shown(summary.run_dir)}")))
+    return rows
 
 
 def _losses(progress: Progress) -> str:
@@ -222,4 +223,4 @@ def _by_depth(summary: Summary) -> list[tuple[str, str]]:
     values = [(entry.depth, getattr(entry, name)) for entry in summary.accuracy_per_depth]
     if len(values) < 2 or any(value is None for _, value in values):
         return []
-    return [("by depth", f"{name} " + ", ".join(f"{depth}: {accuracy(value)}" for depth, value in values))]
+    return [("by depth", f"{name} " + ", ".join(kept(f"{depth}: {accuracy(value)}") for depth, value in values))]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Annotated
 
 import typer
 
+from alray.cli.check_result import CheckResult
+from alray.cli.layout import GREEN, RED, YELLOW, Page
 from alray.cli.terminal import Json, terminal
+from alray.report.text import counted
+
+_STYLES = {"ok": GREEN, "warning": YELLOW, "fault": RED}
+_WIDTH = max(map(len, _STYLES))
 
 
 def doctor(
@@ -32,13 +39,33 @@ def doctor(
         from alray.cli.checks import findings
         from alray.cli.cluster_checks import cluster_findings
 
-        found = []
+        found: list[CheckResult] = []
         for finding in chain(findings(), cluster_findings(address) if network or address else ()):
             found.append(finding)
             if not json:
-                streams.say(str(finding))
+                streams.put(_told(finding, streams.page))
         ok = all(finding.state != "fault" for finding in found)
         if json:
             streams.answer({"ok": ok, "checks": [finding.as_json() for finding in found]})
+        else:
+            streams.say(_counted(found))
     if not ok:
         raise typer.Exit(1)
+
+
+def _told(finding: CheckResult, page: Page) -> str:
+    """What a check found, and below it what to do about it."""
+    margin = " " * (_WIDTH + 2)
+    text = page.sentence(
+        f"{finding.name}: {finding.message}", first=f"{finding.state:{_WIDTH}}  ", hang=margin
+    ).removeprefix(finding.state)
+    lines = [page.styled(finding.state, _STYLES[finding.state]) + text]
+    if finding.mend is not None:
+        lines.append(page.sentence(f"help: {finding.mend}", first=f"{margin}= ", hang=f"{margin}  "))
+    return "\n".join(lines)
+
+
+def _counted(found: Sequence[CheckResult]) -> str:
+    counts = {state: sum(finding.state == state for finding in found) for state in ("fault", "warning")}
+    wrong = ", ".join(counted(count, state) for state, count in counts.items() if count)
+    return f"{counted(len(found), 'check')}: {wrong or 'all is well'}"

@@ -17,8 +17,8 @@ from alray.plan.plan import Plan
 from alray.records import Record, StageRecord, StepRecord
 from alray.stage.telemetry import StageStatus
 
-Kind = Literal["versions", "doing", "note", "plan", "record", "say", "tell", "answer", "problems"]
-"""versions: the first line of a job. say, tell, answer, problems: as `Terminal` prints them."""
+Kind = Literal["versions", "doing", "note", "plan", "record", "say", "fields", "tell", "answer", "problems"]
+"""versions: the first line of a job. say, fields, tell, answer, problems: as `Terminal` prints them."""
 
 _EVERY_S = 1.0
 """Losses and times of stages are sent at most so often: a job may run for weeks."""

@@ -13,6 +13,7 @@ from alray.system_errors import from_system
 
 if TYPE_CHECKING:
     from alray.spec.loading import Source
+    from alray.spec.places import Place
 
 
 @contextmanager
@@ -38,22 +39,22 @@ def placed(problem: Problem, spec: Source | None, overrides: Sequence[str] = ())
     """Return the problem with the place of its key in the spec, if it names a key but no place."""
     if spec is None or problem.file is not None or problem.key is None or problem.key.startswith("-"):
         return problem
-    file, line = place_of(problem.key, spec, overrides)
-    return replace(problem, file=file, line=line)
+    place = place_of(problem.key, spec, overrides)
+    return replace(place.problem(problem.message, problem.mend, problem.key), traceback=problem.traceback)
 
 
-def place_of(key: str, spec: Source, overrides: Sequence[str]) -> tuple[str | None, int | None]:
-    """The file (or `command line`) and the line of a key, or of the nearest section around it.
+def place_of(key: str, spec: Source, overrides: Sequence[str]) -> Place:
+    """The place of a key in the file or on the command line, or of the nearest section around it.
 
     key: as messages print it, such as `model.components[2].channels`. The line is None if it is not known.
     """
     from alray.spec.loading import read_spec
     from alray.spec.overrides import apply_overrides
+    from alray.spec.places import Place
 
     try:
         parsed = read_spec(spec)
     except SpecError:
-        return str(spec), None  # the file was readable when the command began; the original problem matters more
+        return Place(str(spec), None)  # the file was readable when the command began; the original problem matters more
     apply_overrides(parsed.value, overrides, parsed.places)
-    place = parsed.places.of(tuple(int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", key)))
-    return place.file, place.line
+    return parsed.places.of(tuple(int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", key)))

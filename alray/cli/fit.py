@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, TextIO
+import shlex
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from alray.cli.layout import Page, kept
 from alray.cli.terminal import AllowCode, Json, Overrides, SpecFile, terminal
+from alray.report.table import Table
+from alray.report.text import counted, seconds, share, size
 
 if TYPE_CHECKING:
     from alray.fitting import Fitting
@@ -49,39 +53,37 @@ def fit(
         if json:
             streams.answer(found.as_json())
         else:
-            print_fitting(found, spec=str(spec), stream=streams.out)
+            streams.put(fitting_text(found, spec=str(spec), page=streams.page))
         if found.best is None:
             raise typer.Exit(1)
 
 
-def print_fitting(found: Fitting, *, spec: str, stream: TextIO) -> None:
-    """Print a row for each schedule on each number of stages, what fits first; then how to run the best one."""
-    import shlex
-
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from alray.report.text import counted, seconds, share, size
-
-    console = Console(file=stream, highlight=False)
+def fitting_text(found: Fitting, *, spec: str, page: Page) -> str:
+    """A row for each schedule on each number of stages, what fits first; then how to run the best one."""
     replicas = f", {counted(found.replicas, 'replica')}" if found.replicas > 1 else ""
     sizes = [f"{found.devices.count(each)} x {size(each)}" for each in dict.fromkeys(found.devices)]
-    console.print(Text(f"{found.name}: {found.method}, on {', '.join(sizes)}{replicas}", style="bold"), soft_wrap=True)
     measured = {"probe": "times measured on this machine", "given": "times given in the spec"}
-    console.print(Text(measured.get(found.costs.source, "times estimated by counting; --probe measures them")))
-    console.print()
+    head = [
+        page.heading(f"{found.name}: {found.method}, on {', '.join(sizes)}{replicas}"),
+        page.sentence(measured.get(found.costs.source, "times estimated by counting; --probe measures them")),
+    ]
+    said = [*found.refused]
+    said.append("left: of each stage's device, beside its tensors; libraries need some of it, and so does the data")
+    if found.best is None:
+        said.append("nothing fits: use larger or more devices, or smaller components or mini-batches")
+    else:
+        command = shlex.join(["alray", "run", spec, *found.overrides(found.best)])
+        said.append(f"run it with  {kept(command)}")
+    return "\n\n".join(["\n".join(head), page.table(_table(found)), "\n".join(map(page.sentence, said))])
+
+
+def _table(found: Fitting) -> Table:
     in_parts = any(row.micro_batches > 1 for row in found.rows)
     factor, unit = (1e9, "GB") if min(found.devices) >= 1e9 else (1e6, "MB")
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    table.add_column("schedule", no_wrap=True)
-    for heading in ("stages", *(("micro-\nbatches",) if in_parts else ()), "cut", "step", "bubble", f"left, {unit}"):
-        table.add_column(heading, justify="right", vertical="top")
-    for row in found.rows:
-        table.add_row(
-            "fits" if row.fits else "no",
-            row.schedule,
+    parts = ("micro batches",) if in_parts else ()
+    rows = tuple(
+        (
+            kept(f"{'fits' if row.fits else 'no':4}  {row.schedule}"),
             str(row.stages),
             *((str(row.micro_batches),) if in_parts else ()),
             ", ".join(map(str, row.partition)),
@@ -89,18 +91,9 @@ def print_fitting(found: Fitting, *, spec: str, stream: TextIO) -> None:
             share(row.predicted_bubble),
             ", ".join(_digits(left / factor) for left in row.left_bytes),
         )
-    console.print(table)
-    console.print()
-    for reason in found.refused:
-        console.print(Text(reason))
-    console.print(
-        Text("left: of each stage's device, beside its tensors; libraries need some of it, and so does the data")
+        for row in found.rows
     )
-    if found.best is None:
-        console.print(Text("nothing fits: use larger or more devices, or smaller components or mini-batches"))
-        return
-    best = " ".join(found.overrides(found.best))
-    console.print(Text(f"run it with  alray run {shlex.quote(spec)} {best}"), soft_wrap=True)
+    return Table((kept(f"{'':4}  schedule"), "stages", *parts, "cut", "step", "bubble", f"left, {unit}"), rows)
 
 
 def _digits(value: float) -> str:

@@ -78,10 +78,14 @@ class JobView:
         elif kind == "say":
             self._display.close()
             self._streams.say(content["text"])
+        elif kind == "fields":
+            self._display.close()
+            self._streams.fields([(name, value) for name, value in content["rows"]])
         elif kind == "answer":
             self.answer = content["answer"]
         else:
-            self.problems = tuple(Problem(**{"traceback": None, **error}) for error in content["errors"])
+            # The files of the cluster are not those of this machine: a line that did not come along is not looked up.
+            self.problems = tuple(Problem.from_json({"text": "", **error}) for error in content["errors"])
 
 
 def watch(streams: Terminal, dashboard: Dashboard, job_id: str, *, asks: bool) -> tuple[Job, JobView] | None:

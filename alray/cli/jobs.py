@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from alray.cli.submit import DashboardAddress, described, end, exit_code
-from alray.cli.terminal import Json, Terminal, rows_text, shown, terminal
+from alray.cli.terminal import Json, Terminal, shown, terminal
+from alray.report.table import Table
+from alray.report.text import NOT_MEASURED, seconds
 
 if TYPE_CHECKING:
     from alray.submit.dashboard import Job
@@ -37,16 +39,17 @@ def status(
             if json:
                 streams.answer(described(job))
             else:
-                streams.say(_status_text(job))
+                streams.fields(status_rows(job))
             return
         jobs = [job for job in dashboard.jobs() if job.metadata.get("alray") in ("run", "study")]
         if json:
             streams.answer({"jobs": [described(job) for job in jobs]})
             return
-        for job in jobs:
-            streams.say(f"{job.status:<9}  {_lasted(job):>8}  {job.id}")
         if not jobs:
             streams.tell(f"alray has submitted no job to {dashboard.url}")
+            return
+        rows = tuple((job.id, job.status, _lasted(job)) for job in jobs)
+        streams.put(streams.page.table(Table(("job", "status", "lasted"), rows)))
 
 
 def logs(
@@ -79,8 +82,8 @@ def logs(
         view = JobView(streams, PlainLines(streams.out, Interrupts(), streams.began_s))
         for line in text.splitlines():
             view.line(line)
-        for problem in view.problems:
-            streams.explain(problem)
+        if view.problems:
+            streams.explain(view.problems)
 
 
 def stop(job_id: JobId, *, address: DashboardAddress, json: Json = False) -> None:
@@ -127,21 +130,20 @@ def _tell(job: Job, streams: Terminal) -> None:
     if streams.as_json:
         streams.answer(described(job))
     else:
-        streams.say(_status_text(job))
+        streams.fields(status_rows(job))
 
 
-def _status_text(job: Job) -> str:
+def status_rows(job: Job) -> list[tuple[str, str]]:
+    """How a job stands, as names with values."""
     rows = [("job", job.id), ("status", job.status), ("lasted", _lasted(job))]
     if job.ended and exit_code(job):
         rows.append(("exit code", str(exit_code(job))))
     if "result" in job.metadata:
         rows.append(("folder", job.metadata["result"]))
-    return rows_text(rows)
+    return rows
 
 
 def _lasted(job: Job) -> str:
-    from alray.report.text import seconds
-
     if job.begun_s is None:
-        return "-"
+        return NOT_MEASURED
     return seconds((job.ended_s or time.time()) - job.begun_s)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from alray.cli.layout import kept
 from alray.cli.terminal import Json, shown, terminal
 from alray.storage.location import location_of
 
@@ -33,7 +34,7 @@ def list_runs(
     listed as such.
     """
     with terminal(as_json=json) as streams:
-        from alray.cli.report_text import print_rows
+        from alray.report.table import Table
         from alray.study.listing import chosen, listed, ordered, table_of, told
 
         words = given or []
@@ -45,7 +46,7 @@ def list_runs(
             return
         if rows:
             table = table_of(rows)
-            named = ((shown(row[0]), *row[1:]) for row in table.rows)
-            print_rows(type(table)(table.head, tuple(named)), stream=streams.out)
+            named = ((kept(shown(folder)), *cells, kept(begun)) for folder, *cells, begun in table.rows)
+            streams.put(streams.page.table(Table(table.head, tuple(named))))
         for line in told(rows):
             streams.say(line)

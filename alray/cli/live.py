@@ -6,16 +6,18 @@ import errno
 from collections.abc import Callable
 from typing import Any, TextIO, cast
 
+import rich.table
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from alray.cli.display import Display, accuracies_text
 from alray.cli.interrupts import Interrupts, leave_closed_terminal
+from alray.cli.layout import Page
 from alray.records import Record
 from alray.report.progress import Progress, progress_text
+from alray.report.table import Table
 from alray.report.text import share
 
 _BAR_WIDTH = 60
@@ -56,9 +58,12 @@ class LiveDisplay(Display):
 
     def __init__(self, stream: TextIO, interrupts: Interrupts, began_s: float | None = None) -> None:
         super().__init__(interrupts, began_s)
+        self._stream = stream
         self._console = Console(file=cast(TextIO, _UntilClosed(stream)), highlight=False)
         self._what = ""
-        self._live = self._lines(lambda: Text(self._after(self._what)), auto_refresh=True)
+        self._live = self._lines(
+            lambda: Text(self._after(self._what), no_wrap=True, overflow="ellipsis"), auto_refresh=True
+        )
 
     def _lines(self, draw: Callable[[], RenderableType], *, auto_refresh: bool) -> Live:
         # The standard streams are left alone, because a run in this process redirects them to its logs.
@@ -77,7 +82,8 @@ class LiveDisplay(Display):
         self._live.refresh()
 
     def note(self, message: str) -> None:
-        self._console.print(message, markup=False, soft_wrap=True)
+        shown = Page.of(self._stream).sentence(message)
+        self._console.print(Text.from_ansi(shown), soft_wrap=True)
 
     def close(self) -> None:
         self._live.stop()
@@ -91,40 +97,41 @@ class LiveDisplay(Display):
         if self._live.auto_refresh:
             # A thread that redraws would read the progress while it changes.
             self._live.stop()
-            self._live = self._lines(lambda: frame(progress), auto_refresh=False)
+            self._live = self._lines(lambda: frame(progress, self._console.width), auto_refresh=False)
             self._live.start()
         self._live.refresh()
 
 
-def frame(progress: Progress) -> RenderableType:
+def frame(progress: Progress, width: int) -> RenderableType:
     """The lines to draw: progress, speed, losses per component, and the share of time in which each stage computes."""
+    page = Page(width)
     parts: list[RenderableType] = []
     if progress.plan.total_steps is not None:
-        bar = Table.grid()  # a ProgressBar by itself does not end its line
-        bar.add_row(ProgressBar(total=progress.plan.total_steps, completed=progress.step, width=_BAR_WIDTH))
+        bar = rich.table.Table.grid()  # a ProgressBar by itself does not end its line
+        bar.add_row(ProgressBar(total=progress.plan.total_steps, completed=progress.step, width=min(_BAR_WIDTH, width)))
         parts.append(bar)
-    parts.append(Text(progress_text(progress)))
+    parts.append(Text(page.sentence(progress_text(progress))))
     if progress.losses:
-        parts.append(_table(progress))
+        parts.append(Text(page.table(_table(progress))))
     if progress.evaluation is not None:
-        parts.append(Text(accuracies_text(progress.evaluation), style="bold"))
+        parts.append(Text(page.sentence(accuracies_text(progress.evaluation)), style="bold"))
     return Group(*parts)
 
 
 def _table(progress: Progress) -> Table:
     losses, computing = progress.losses, progress.computing
     names = list(dict.fromkeys(name for own in losses.values() for name in own))
-    table = Table(box=None, pad_edge=False)
-    for heading in ("stage", "computing", "component", *names):
-        table.add_column(heading, justify="right")
+    rows = []
     for stage in progress.plan.stage_plans:
         for component in stage.components:
             first = component == stage.first
             values = losses.get(component, {})
-            table.add_row(
-                str(stage.stage) if first else "",
-                share(computing.get(stage.stage)) if first else "",
-                str(component),
-                *(f"{values[name]:.4g}" if name in values else "" for name in names),
+            rows.append(
+                (
+                    str(stage.stage) if first else "",
+                    share(computing.get(stage.stage)) if first else "",
+                    str(component),
+                    *(f"{values[name]:.4g}" if name in values else "" for name in names),
+                )
             )
-    return table
+    return Table(("stage", "computing", "component", *names), tuple(rows))

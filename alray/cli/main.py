@@ -8,14 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperArgument, TyperCommand
 
 from alray import __version__
 from alray.cli.doctor import doctor
 from alray.cli.fit import fit
+from alray.cli.help import Command, Group
 from alray.cli.jobs import fetch, logs, status, stop
 from alray.cli.list import list_runs
 from alray.cli.plan import plan
@@ -36,21 +36,9 @@ _PATIENCE_S = 2.0
 """Seconds that a busy thread may take to end by itself."""
 
 
-class _Command(TyperCommand):
-    """A command whose help names an argument without the Python type behind it, such as `list[str]`."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        records = [(param, param.get_help_record(ctx)) for param in self.get_params(ctx)]
-        arguments = [(param.metavar, said[1]) for param, said in records if said and isinstance(param, TyperArgument)]
-        options = [said for param, said in records if said and not isinstance(param, TyperArgument)]
-        for title, shown in {"Arguments": arguments, "Options": options}.items():
-            if shown:
-                with formatter.section(title):
-                    formatter.write_dl(shown)
-
-
 app = typer.Typer(
     name="alray",
+    cls=Group,
     help="Train neural networks by Associated Learning. A YAML spec describes the network, and Ray actors train it.",
     epilog="Exit codes: 0 success, 1 the run failed, 2 the request was wrong, 130 interrupted.",
     no_args_is_help=True,
@@ -78,16 +66,17 @@ for _command in (
     doctor,
     submit,
 ):
-    app.command(cls=_Command)(_command)
-app.command("list", cls=_Command)(list_runs)
+    app.command(cls=Command)(_command)
+app.command("list", cls=Command)(list_runs)
 _jobs = typer.Typer(
     name="jobs",
+    cls=Group,
     help="Show, stop and fetch the jobs of `alray submit`.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 for _of_jobs in (status, logs, stop, fetch):
-    _jobs.command(cls=_Command)(_of_jobs)
+    _jobs.command(cls=Command)(_of_jobs)
 app.add_typer(_jobs)
 
 
@@ -117,16 +106,19 @@ def main() -> None:
 def execute(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     command = typer.main.get_command(app)
-    # Typer explains a wrong command line in prose. With --json the answer must be an object.
-    as_json = "--json" in arguments
+    streams = Terminal(as_json="--json" in arguments)
     try:
-        code = command.main(args=list(arguments), prog_name="alray", standalone_mode=not as_json)
+        code = command.main(args=list(arguments), prog_name="alray", standalone_mode=False)
     except typer.TyperException as error:
+        said = error.format_message()
+        if said.startswith("Usage:") and not streams.as_json:  # no command was named, and the message is the help
+            streams.err.write(f"{said}\n")
+            return error.exit_code
         mend = "`alray --help` lists the commands, `alray COMMAND --help` the options of a command"
-        Terminal(as_json=True).refuse([Problem(error.format_message(), mend)])
+        streams.refuse([Problem(f"{said[:1].lower()}{said[1:].rstrip('.')}", mend)])
         return error.exit_code
     except AlrayError as error:  # of a URL: a command takes it apart before it opens its streams
-        Terminal(as_json=as_json).refuse(error.problems)
+        streams.refuse(error.problems)
         return error.exit_code
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)

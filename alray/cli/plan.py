@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from alray.cli.layout import kept
 from alray.cli.terminal import AllowCode, Json, Overrides, SpecFile, Terminal, shown, terminal, writing
 from alray.errors import RequestError
 
@@ -52,7 +53,7 @@ def plan(
             from alray.orchestrate import plan_spec
 
             workload, planned = plan_spec(spec, given, probe=probe, allow_code=allow_code, observer=display)
-        from alray.cli.plan_text import NUM_DRAWN, print_plan
+        from alray.cli.plan_text import NUM_DRAWN, plan_text
         from alray.report.lanes import whole
         from alray.report.timeline import predicted_lanes
 
@@ -69,14 +70,14 @@ def plan(
         if json:
             streams.answer(planned.as_json())
             return
-        print_plan(planned, view, name=workload.spec.name, stream=streams.out)
+        streams.put(plan_text(planned, view, name=workload.spec.name, page=streams.page))
         if svg is not None:
-            streams.say(f"drawn in {shown(svg)}")
+            streams.fields([("drawn in", kept(shown(svg)))])
 
 
 def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:
     """Print every schedule of the method on every number of stages, as a table or as one object."""
-    from alray.cli.plan_text import print_comparison
+    from alray.cli.plan_text import comparison_text
     from alray.plan.compare import compare_plans
 
     most = min(len(planned.costs.components), _MOST_COMPARED)
@@ -94,4 +95,4 @@ def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:
     if streams.as_json:
         streams.answer({"comparisons": [row.as_json() for row in rows]})
     else:
-        print_comparison(planned, rows, name=spec.name, stream=streams.out)
+        streams.put(comparison_text(planned, rows, name=spec.name, page=streams.page))

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TextIO
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from alray.cli.terminal import rows_text
+from alray.cli.layout import Page, kept
 from alray.plan.compare import Alternative
 from alray.plan.plan import Plan, StagePlan
 from alray.records import Summary
 from alray.report.definitions import definition
 from alray.report.lanes import View
 from alray.report.schedule_chart import chart_text
+from alray.report.table import Table
 from alray.report.text import counted, seconds, share, size
 from alray.schedules.table import SCHEDULES
 
@@ -34,73 +30,66 @@ _MEMORY = {
 }
 """Column -> the parts of a stage's memory whose sum it shows."""
 _STYLES = {
-    "d": "yellow",
-    "F": "blue",
-    "L": "cyan",
-    "B": "dark_orange3",
-    "U": "green",
-    "E": "purple",
-    "D": "magenta",
-    "I": "dark_goldenrod",
-    "G": "red",
-    ">": "bright_black",
+    "d": "33",
+    "F": "34",
+    "L": "36",
+    "B": "38;5;166",
+    "U": "32",
+    "E": "35",
+    "D": "95",
+    "I": "38;5;136",
+    "G": "31",
+    ">": "90",
 }
+"""Kind of a bar -> its colour, as terminals know it (ECMA-48, SGR)."""
 _MARGIN = 9  # characters of `stage 0  ` before the time axis
-_WIDEST = 160
+_NARROWEST, _WIDEST = 20, 160
+"""Columns of the time axis at least, and of the chart at most."""
 
 
-def print_plan(plan: Plan, view: View, *, name: str, stream: TextIO) -> None:
-    """Print a plan. view: the predicted actions of its first mini-batches."""
-    console = Console(file=stream, highlight=False)
-    console.print(Text(f"{name}: {plan.method}, {plan.schedule}, {_stages(plan)}", style="bold"), soft_wrap=True)
-    console.print(Text(_source(plan)), soft_wrap=True)
-    console.print()
-    console.print(_times(plan))
-    console.print()
-    console.print(_memory(plan))
-    console.print()
-    width = max(40, min(console.width, _WIDEST) - _MARGIN - 1)
-    console.print(_coloured(chart_text(view, width=width)), soft_wrap=True, end="")
-    console.print()
-    console.print(Text(_figures(plan)), soft_wrap=True)
+def plan_text(plan: Plan, view: View, *, name: str, page: Page) -> str:
+    """A plan. view: the predicted actions of its first mini-batches."""
+    heading = page.heading(f"{name}: {plan.method}, {plan.schedule}, {_stages(plan)}")
+    source = page.sentence(_source(plan))
+    tables = (page.table(_times(plan)), page.table(_memory(plan)))
+    return "\n\n".join([f"{heading}\n{source}", *tables, _chart(view, page), page.fields(_figures(plan))])
 
 
-def print_comparison(plan: Plan, rows: Sequence[Alternative], *, name: str, stream: TextIO) -> None:
-    """Print a table of the schedules and numbers of stages compared with `plan`; a star marks the row of `plan`."""
-    console = Console(file=stream, highlight=False)
-    console.print(Text(f"{name}: {plan.method}, each row with `partition: auto`", style="bold"), soft_wrap=True)
-    console.print(Text(_source(plan)), soft_wrap=True)
-    console.print()
-    in_parts = any(row.micro_batches > 1 for row in rows)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    table.add_column("schedule", no_wrap=True)
-    for heading in ("stages", "partition", *(("micro-batches",) if in_parts else ()), "step", "bubble", "bound"):
-        table.add_column(heading, justify="right")
-    table.add_column("memory", justify="right")
+def comparison_text(plan: Plan, rows: Sequence[Alternative], *, name: str, page: Page) -> str:
+    """A table of the schedules and numbers of stages compared with `plan`; a star marks the row of `plan`."""
+    heading = page.heading(f"{name}: {plan.method}, each row with `partition: auto`")
     own = Alternative.of_plan(plan)
-    for row in rows:
-        if row.partition is None or row.peak_memory_bytes is None:
-            continue
-        table.add_row(
-            "*" if row == own else "",
-            row.schedule,
-            str(row.stages),
-            ", ".join(map(str, row.partition)),
-            *((str(row.micro_batches),) if in_parts else ()),
-            seconds(row.predicted_step_time_s),
-            share(row.predicted_bubble),
-            seconds(row.bound_s),
-            size(max(row.peak_memory_bytes)),
-        )
-    console.print(table)
-    console.print()
-    for row in rows:
-        if row.refused is not None:
-            where = f"{row.schedule} on {counted(row.stages, 'stage')}"
-            console.print(Text(f"{where} cannot run: {row.refused}"), soft_wrap=True)
+    said = [
+        f"{row.schedule} on {counted(row.stages, 'stage')} cannot run: {row.refused}"
+        for row in rows
+        if row.refused is not None
+    ]
     starred = "* the schedule and stages of this spec; " if own in rows else ""
-    console.print(Text(f"{starred}memory is that of the stage that needs the most"), soft_wrap=True)
+    said.append(f"{starred}memory is that of the stage that needs the most")
+    table = page.table(_alternatives(rows, own))
+    return "\n\n".join([f"{heading}\n{page.sentence(_source(plan))}", table, "\n".join(map(page.sentence, said))])
+
+
+def _alternatives(rows: Sequence[Alternative], own: Alternative) -> Table:
+    in_parts = any(row.micro_batches > 1 for row in rows)
+    parts = ("micro batches",) if in_parts else ()
+    return Table(
+        (kept("  schedule"), "stages", "partition", *parts, "step", "bubble", "bound", "memory"),
+        tuple(
+            (
+                kept(f"{'*' if row == own else '':1} {row.schedule}"),
+                str(row.stages),
+                ", ".join(map(str, row.partition)),
+                *((str(row.micro_batches),) if in_parts else ()),
+                seconds(row.predicted_step_time_s),
+                share(row.predicted_bubble),
+                seconds(row.bound_s),
+                size(max(row.peak_memory_bytes)),
+            )
+            for row in rows
+            if row.partition is not None and row.peak_memory_bytes is not None
+        ),
+    )
 
 
 def _stages(plan: Plan) -> str:
@@ -120,28 +109,27 @@ def _source(plan: Plan) -> str:
 
 
 def _times(plan: Plan) -> Table:
-    table = Table(box=None, pad_edge=False)
     data = plan.costs.data_s > 0  # an estimate does not know it
-    for heading in ("stage", "components", *(("data",) if data else ()), "F", "B", "U", "sum"):
-        table.add_column(heading, justify="right")
-    for stage in plan.stage_plans:
-        parts = (*((stage.data_s,) if data else ()), stage.forward_s, stage.backward_s, stage.update_s)
-        table.add_row(str(stage.stage), _components(stage), *(seconds(part) for part in (*parts, sum(parts))))
-    return table
+    return Table(
+        ("stage", "components", *(("data",) if data else ()), "F", "B", "U", "sum"),
+        tuple((str(stage.stage), _components(stage), *_parts(stage, data=data)) for stage in plan.stage_plans),
+    )
+
+
+def _parts(stage: StagePlan, *, data: bool) -> tuple[str, ...]:
+    parts = (*((stage.data_s,) if data else ()), stage.forward_s, stage.backward_s, stage.update_s)
+    return tuple(seconds(part) for part in (*parts, sum(parts)))
 
 
 def _memory(plan: Plan) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("stage", justify="right")
-    for heading in _MEMORY:
-        table.add_column(heading, justify="right")
+    rows = []
     for stage in plan.stage_plans:
         sums = (sum(getattr(stage.memory, f"{part}_bytes") for part in parts) for parts in _MEMORY.values())
-        table.add_row(str(stage.stage), *(size(nbytes) for nbytes in sums))
-    return table
+        rows.append((str(stage.stage), *(size(nbytes) for nbytes in sums)))
+    return Table(("stage", *_MEMORY), tuple(rows))
 
 
-def _figures(plan: Plan) -> str:
+def _figures(plan: Plan) -> list[tuple[str, str]]:
     estimated = " (estimated)" if plan.costs.source == "estimated" else ""
     step_s = plan.predicted_step_time_s
     rows = [
@@ -160,18 +148,26 @@ def _figures(plan: Plan) -> str:
     # The edges of a pipeline have room for every micro-batch.
     room = "" if SCHEDULES[plan.schedule].is_pipeline else f", {plan.in_flight} in flight"
     rows += [(f"edge {edge.edge}", f"{size(edge.bytes_per_step)} a mini-batch{room}") for edge in plan.edges]
-    return rows_text(rows)
+    return rows
 
 
 def _components(stage: StagePlan) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in stage.runs)
 
 
-def _coloured(chart: str) -> Text:
-    """The chart with each bar in the colour of its kind. A bar is a letter, its mini-batch and dashes up to its end."""
-    text = Text(chart)
-    for line in re.finditer(r"^stage \d+ +(.*)$", chart, re.MULTILINE):
-        for bar in re.finditer(rf"([{''.join(_STYLES)}])\d*(?:\.\d+)?-*", line.group(1)):
-            start = line.start(1)
-            text.stylize(_STYLES[bar.group(1)], start + bar.start(), start + bar.end())
-    return text
+def _chart(view: View, page: Page) -> str:
+    """The chart, as wide as the page, with each bar in the colour of its kind. Its last line is the legend."""
+    width = max(_NARROWEST, min(page.width, _WIDEST) - _MARGIN - 1)
+    *rows, legend = chart_text(view, width=width).rstrip("\n").split("\n")
+    margin = " " * (len(legend) - len(legend.lstrip(" ")))
+    meanings = "   ".join(map(kept, legend.strip().split("   ")))
+    return "\n".join([*(_coloured(row, page) for row in rows), page.sentence(meanings, first=margin, hang=margin)])
+
+
+def _coloured(row: str, page: Page) -> str:
+    """A row of the chart. A bar is a letter, its mini-batch and dashes up to its end."""
+    stage = re.match(r"stage \d+ +", row)
+    if stage is None:
+        return row
+    bars = rf"([{''.join(_STYLES)}])\d*(?:\.\d+)?-*"
+    return stage[0] + re.sub(bars, lambda bar: page.styled(bar[0], _STYLES[bar[1]]), row[stage.end() :])

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from alray.cli.layout import kept
 from alray.cli.study import print_study
 from alray.cli.terminal import Json, shown, terminal, writing
 from alray.storage.location import location_of
@@ -32,7 +33,7 @@ def report(
         if isinstance(location, Path) and (location / "trials.json").is_file():
             print_study(location, streams)
             return
-        from alray.cli.report_text import print_single_step
+        from alray.cli.report_text import single_step_text
         from alray.report.folder import read_run
         from alray.report.make import make_report
         from alray.report.single_step import single_step
@@ -43,8 +44,8 @@ def report(
         if json:
             streams.answer({"report": str(path), "single_step": step.as_json()})
         else:
-            print_single_step(step, stream=streams.out)
-            streams.say(shown(path))
+            streams.put(single_step_text(step, streams.page))
+            streams.fields([("report", kept(shown(path)))])
 
 
 def compare(
@@ -65,7 +66,7 @@ def compare(
     Runs that differ only in their seed share a row, with mean and spread. The validation set chooses the accuracies.
     """
     with terminal(as_json=json) as streams:
-        from alray.cli.report_text import print_comparison
+        from alray.cli.report_text import comparison_text
         from alray.records import replace_file
         from alray.report.compare import compare_runs
         from alray.report.compare_page import ComparisonReport
@@ -82,5 +83,5 @@ def compare(
         if json:
             streams.answer({**comparison.as_json(), "page": str(page)})
             return
-        print_comparison(comparison, stream=streams.out)
-        streams.say(f"curves in {shown(page)}")
+        streams.put(comparison_text(comparison, streams.page) + "\n")
+        streams.fields([("page", kept(shown(page)))])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from alray.cli.layout import kept
 from alray.cli.run import Address
 from alray.cli.terminal import (
     INTERRUPTED,
@@ -14,7 +15,6 @@ from alray.cli.terminal import (
     Overrides,
     RunDir,
     Terminal,
-    rows_text,
     shown,
     terminal,
 )
@@ -68,7 +68,7 @@ def reproduce(
             raise typer.Exit(0 if found.same else 1)
         if finished.error is not None:
             raise finished.error
-        streams.tell(f"interrupted; continue with  alray resume {shown(finished.summary.run_dir)}")
+        streams.tell(f"interrupted; continue with  {kept(f'alray resume {shown(finished.summary.run_dir)}')}")
         raise typer.Exit(INTERRUPTED)
 
 
@@ -76,10 +76,11 @@ def _show(found: Reproduction, streams: Terminal) -> None:
     if streams.as_json:
         streams.answer(found.as_json())
     else:
-        streams.say(rows_text(_rows(found)))
+        streams.fields(reproduction_rows(found))
 
 
-def _rows(found: Reproduction) -> list[tuple[str, str]]:
+def reproduction_rows(found: Reproduction) -> list[tuple[str, str]]:
+    """What is the same and what is not, as names with values."""
     from alray.report.text import accuracy, counted
 
     then, now = found.weights_sha256

@@ -113,7 +113,7 @@ def resume(
 
 def _watch(streams: Terminal, go: Callable[[Observer, Interrupts], Finished]) -> None:
     """Run `go`, show its progress and its results, and set the exit code."""
-    from alray.cli.display import display_on, summary_text
+    from alray.cli.display import display_on, summary_rows
     from alray.cli.interrupts import Interrupts
 
     with Interrupts() as interrupts, display_on(streams, interrupts) as display:
@@ -121,10 +121,9 @@ def _watch(streams: Terminal, go: Callable[[Observer, Interrupts], Finished]) ->
     summary = finished.summary
     if streams.as_json or streams.as_events:
         streams.answer(summary.model_dump(mode="json"))
-    streams.say(summary_text(summary))
+    streams.fields(summary_rows(summary))
     if finished.error is not None:
-        for problem in finished.error.problems:
-            streams.explain(problem)
+        streams.explain(finished.error.problems)
     if summary.status == "failed":
         raise typer.Exit(1)
     if summary.status == "interrupted":

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from alray.cli.faults import placed
+from alray.cli.layout import kept
 from alray.cli.terminal import AllowCode, Json, Terminal, shown, terminal, writing
 from alray.errors import AlrayError, Problem, RequestError
 from alray.report.text import counted
@@ -57,7 +58,10 @@ def validate(
             good.append(said)
             if not json:
                 text = said.pop("text", None)
-                streams.say(f"{path}: ok ({_described(said)})" if text is None else text.rstrip())
+                if text is None:
+                    streams.say(f"{path}: ok ({_described(said)})")
+                else:
+                    streams.put(text.rstrip())
         if problems:
             raise RequestError.of(tuple(problems))
         if json:
@@ -127,7 +131,7 @@ def init(
         if json:
             streams.answer({"file": str(target), "schema": str(schema_file)})
         else:
-            streams.say(f"{target}: written; `alray {command} {shlex.quote(str(target))}` runs it")
+            streams.say(f"{target}: written; `{kept(f'alray {command} {shlex.quote(str(target))}')}` runs it")
 
 
 def _starters(incomplete: str) -> list[str]:

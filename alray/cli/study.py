@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from alray.cli.layout import Page, kept
 from alray.cli.run import Address
 from alray.cli.terminal import INTERRUPTED, AllowCode, Events, Json, Overrides, Terminal, shown, terminal
 from alray.errors import RequestError
@@ -62,7 +63,7 @@ def study(
             report = run_study(spec, overrides or [], options, watcher)
         _show(report, streams)
         if report.summary.status == "interrupted":
-            streams.tell(f"continue with  alray study --resume {shown(report.summary.study_dir)}")
+            streams.tell(f"continue with  {kept(f'alray study --resume {shown(report.summary.study_dir)}')}")
             raise typer.Exit(INTERRUPTED)
 
 
@@ -80,24 +81,30 @@ def _show(report: StudyReport, streams: Terminal) -> None:
         streams.answer(report.summary.model_dump(mode="json"))
     if streams.as_json:
         return
-    from alray.cli.report_text import print_table
+    streams.put(study_text(report, streams.page))
 
-    print_table(report.table, stream=streams.out)
-    for finding in report.summary.findings:
-        streams.say(finding)
-    for warning in report.summary.warnings:
-        streams.say(f"warning: {warning}")
-    streams.say(f"\nstudy folder  {shown(report.summary.study_dir)}\nreport        {shown(str(report.summary.report))}")
+
+def study_text(report: StudyReport, page: Page) -> str:
+    """The table of a study, what it found, and where its files are."""
+    from alray.report.text import counted
+
+    summary = report.summary
+    counts = f"{counted(summary.points, 'point')}, {counted(summary.trials, 'trial')}"
+    table = f"{page.heading(f'{summary.study}: {counts}, {summary.status}')}\n{page.table(report.table)}"
+    found = [*summary.findings, *(f"warning: {warning}" for warning in summary.warnings)]
+    results = [("study folder", kept(shown(summary.study_dir))), ("report", kept(shown(str(summary.report))))]
+    parts = [table, "\n".join(map(page.sentence, found)), page.fields(results)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def progress_line(progress: Progress) -> str:
     """A trial that has ended, in one line."""
-    from alray.report.text import accuracy, seconds
+    from alray.report.text import accuracy, counted, seconds
 
     record = progress.record
     parts: list[str] = [record.status]
     if record.reached is not None:
-        parts.append(f"target after {record.reached.step:,} mini-batches")
+        parts.append(f"target after {counted(record.reached.step, 'mini-batch')}")
     if record.summary is not None and record.summary.best is not None:
         parts.append(f"validation {accuracy(record.summary.best.validation)}")
     if record.summary is not None and record.summary.step_time_s is not None:
@@ -109,7 +116,7 @@ def progress_line(progress: Progress) -> str:
 
 
 def _dry_run(streams: Terminal, spec: Path, overrides: list[str], allow_code: bool) -> None:
-    from alray.report.text import seconds
+    from alray.report.text import counted, seconds
     from alray.spec.study.loading import load_study
     from alray.study.forecast import forecasts
 
@@ -119,7 +126,6 @@ def _dry_run(streams: Terminal, spec: Path, overrides: list[str], allow_code: bo
         trials = [{"number": each.number, "label": each.label, "overrides": each.overrides} for each in loaded.trials]
         streams.answer({"study": loaded.study.study, "points": [asdict(one) for one in found], "trials": trials})
         return
-    from alray.cli.report_text import print_table
     from alray.report.table import Table
 
     rows = []
@@ -127,8 +133,11 @@ def _dry_run(streams: Terminal, spec: Path, overrides: list[str], allow_code: bo
         wants = ", ".join(f"{amount:g} {name}" for name, amount in one.resources.items())
         source = one.source if one.trial_s is None else f"{one.source} costs"
         rows.append((one.point, str(one.trials), str(one.stages), wants, seconds(one.trial_s), source))
-    print_table(
-        Table(("point", "trials", "stages", "asks for", "a trial", "predicted from"), tuple(rows)), stream=streams.out
-    )
+    table = Table(("point", "trials", "stages", "asks for", "a trial", "predicted from"), tuple(rows))
+    page = streams.page
+    heading = page.heading(f"{loaded.study.study}: {counted(len(found), 'point')}")
+    streams.put(f"{heading}\n{page.table(table)}\n")
     known = [one.trial_s * one.trials for one in found if one.trial_s is not None]
-    streams.say(f"{len(loaded.trials)} trials, {seconds(sum(known))} of training one after another, without start-up")
+    streams.say(
+        f"{counted(len(loaded.trials), 'trial')}, {seconds(sum(known))} of training one after another, without start-up"
+    )

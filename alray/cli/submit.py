@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from alray.cli.layout import kept
 from alray.cli.terminal import INTERRUPTED, AllowCode, Json, Overrides, Terminal, terminal
 from alray.errors import AlrayError, RequestError, RunError
 
@@ -77,7 +78,7 @@ def submit(
         if not wait:
             if json:
                 streams.answer({"job": sent.id, "address": dashboard.url, "result": sent.result})
-            streams.tell(f"follow it with  alray jobs logs {sent.id} --follow --address {dashboard.url}")
+            streams.tell(f"follow it with  {kept(f'alray jobs logs {sent.id} --follow --address {dashboard.url}')}")
             return
         end(streams, dashboard, sent.id, asks=True)
 
@@ -101,8 +102,8 @@ def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, asks: bool) -> 
     seen = watch(streams, dashboard, job_id, asks=asks)
     if seen is None:
         where = f"{job_id} --address {dashboard.url}"
-        streams.tell(f"the job goes on; follow it with  alray jobs logs --follow {where}")
-        streams.tell(f"stop it with  alray jobs stop {where}")
+        streams.tell(f"the job goes on; follow it with  {kept(f'alray jobs logs --follow {where}')}")
+        streams.tell(f"stop it with  {kept(f'alray jobs stop {where}')}")
         raise typer.Exit(INTERRUPTED)
     job, view = seen
     code = exit_code(job)
@@ -118,9 +119,9 @@ def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, asks: bool) -> 
             f"{job.id}` goes on from its last checkpoint",
         )
     if view.answer is not None:
-        streams.tell(f"fetch its folder with  alray jobs fetch {job_id} --address {dashboard.url}")
+        streams.tell(f"fetch its folder with  {kept(f'alray jobs fetch {job_id} --address {dashboard.url}')}")
     if code and view.answer is not None:
-        streams.tell(f"go on with  alray submit --resume {job_id} --address {dashboard.url}")
+        streams.tell(f"go on with  {kept(f'alray submit --resume {job_id} --address {dashboard.url}')}")
     if code:
         raise typer.Exit(code)
 

@@ -15,6 +15,8 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from alray.cli.faults import completed
+from alray.cli.layout import Page
+from alray.cli.problems import problems_text
 from alray.errors import AlrayError, Problem, RequestError
 from alray.storage.location import Location, location_of
 
@@ -89,38 +91,56 @@ class Terminal:
         self.out.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         self.out.flush()
 
-    def say(self, text: str) -> None:
-        """Print a line for a person: on standard output, or with `--json` on standard error."""
+    @property
+    def page(self) -> Page:
+        """How what is for a person is laid out. It goes to standard output, or with `--json` to standard error."""
+        return Page.of(self.err if self.as_json else self.out)
+
+    def put(self, text: str) -> None:
+        """Print a text for a person that is laid out already."""
         if self.as_events:
             self.event("say", text=text)
             return
         self._write(self.err if self.as_json else self.out, text)
 
+    def say(self, text: str) -> None:
+        """Print a sentence for a person."""
+        self.put(text if self.as_events else self.page.sentence(text))
+
+    def fields(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Print names with values for a person."""
+        if self.as_events:
+            self.event("fields", rows=rows)
+            return
+        self.put(self.page.fields(rows))
+
     def tell(self, text: str) -> None:
-        """Print a line on standard error."""
+        """Print a sentence on standard error."""
         if self.as_events:
             self.event("tell", text=text)
             return
-        self._write(self.err, text)
+        self._write(self.err, Page.of(self.err).sentence(text))
 
     def event(self, kind: str, **content: Any) -> None:
         """Print one event of `--events` on standard output."""
         self._write(self.out, json.dumps({"alray": kind, **content}, allow_nan=False))
 
     def refuse(self, problems: Sequence[Problem]) -> None:
-        """Print problems: one line each, or with `--json` one object with `ok: false`."""
+        """Print problems on standard error, or with `--json` one object with `ok: false`."""
         if self.as_events:
             self.event("problems", errors=[problem.as_json() for problem in problems])
             return
         if self.as_json:
             self.answer({"ok": False, "errors": [problem.as_json() for problem in problems]})
             return
-        for problem in problems:
-            self.explain(problem)
+        self.explain(problems)
 
-    def explain(self, problem: Problem) -> None:
-        """Print a problem on standard error, with the traceback of a user's code below it."""
-        self.tell(problem.explained())
+    def explain(self, problems: Sequence[Problem]) -> None:
+        """Print problems on standard error for a person."""
+        if self.as_events:
+            self.event("tell", text="\n".join(problem.explained() for problem in problems))
+            return
+        self._write(self.err, problems_text(problems, Page.of(self.err)))
 
     def _write(self, stream: Any, text: str) -> None:
         stream.write(text + "\n")
@@ -145,7 +165,10 @@ def terminal(
             streams.refuse(error.problems)
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as interrupt:
-            streams.refuse([Problem("interrupted")])
+            if as_json or as_events:
+                streams.refuse([Problem("interrupted")])
+            else:
+                streams.tell("interrupted")
             raise typer.Exit(INTERRUPTED) from interrupt
 
 
@@ -170,12 +193,6 @@ def shown(path: str | Location) -> str:
     except FileNotFoundError:  # the current folder was deleted: that of a job, once its run has let go of the cluster
         return str(path)
     return str(path.relative_to(here)) if path.is_relative_to(here) and path != here else str(path)
-
-
-def rows_text(rows: Sequence[tuple[str, str]]) -> str:
-    """One line for each name and value; the values are aligned."""
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows)
 
 
 @contextmanager

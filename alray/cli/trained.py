@@ -50,6 +50,7 @@ def evaluate(
     with terminal(as_json=json, spec=folder / "spec.yaml") as streams:
         wanted = _depth(depth)
         from alray.records import DepthAccuracy
+        from alray.report.table import Table
         from alray.report.text import accuracy, seconds
         from alray.trained.requests import evaluate_run
         from alray.trained.weights import Asked
@@ -69,13 +70,15 @@ def evaluate(
             )
             return
         streams.say(str(weights))
-        streams.say("depth  validation    test  time per sample    parameters")
         of_depth = {entry.depth: entry for entry in found.accuracies}
+        rows = []
         for cost in found.costs:
             entry = of_depth.get(cost.depth, DepthAccuracy(depth=cost.depth))
-            accuracies = f"{accuracy(entry.validation):>10}  {accuracy(entry.test):>6}"
-            time = f"{seconds(cost.time_per_sample_s):>15}"
-            streams.say(f"{cost.depth:5d}  {accuracies}  {time}  {cost.parameters:>12,}")
+            time = seconds(cost.time_per_sample_s)
+            accuracies = accuracy(entry.validation), accuracy(entry.test)
+            rows.append((str(cost.depth), *accuracies, time, f"{cost.parameters:,}"))
+        head = ("depth", "validation", "test", "time per sample", "parameters")
+        streams.put(streams.page.table(Table(head, tuple(rows))))
         streams.say(f"times are measured with mini-batches of {found.costs[0].batch_size} samples")
 
 

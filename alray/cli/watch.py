@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from alray.cli.layout import kept
 from alray.cli.terminal import INTERRUPTED, Json, RunDir, shown, terminal
 from alray.storage.location import location_of
 
@@ -36,7 +37,7 @@ def watch(
         following.read()
         if not following.has_ended:
             with listen(port) as listening:
-                streams.say(f"watching {shown(following.path)} at {address_of(listening)}")
+                streams.fields([("watching", shown(following.path)), ("page", address_of(listening))])
                 try:
                     show(following, listening, Board())
                 except KeyboardInterrupt as interrupt:
@@ -47,6 +48,8 @@ def watch(
         if json:
             path = str(report) if written else None
             streams.answer({"run_dir": str(following.path), "state": following.state, "report": path})
-        streams.say(f"{ending(following)} Its report is {shown(report)}." if written else ending(following))
+        streams.say(ending(following))
+        if written:
+            streams.fields([("report", kept(shown(report)))])
         if following.state in ("failed", "killed"):
             raise typer.Exit(1)

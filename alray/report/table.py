@@ -69,20 +69,6 @@ def csv_text(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     return text.getvalue()
 
 
-def blocks(table: Table, width: int, gap: int = 1) -> list[Table]:
-    """The table cut between columns into tables that fit into `width` characters. Each begins with the first column.
-
-    gap: characters between two columns. A column that is too wide by itself has a table of its own.
-    """
-    widths = [max(map(len, column)) + gap for column in zip(table.head, *table.rows, strict=True)]
-    cuts: list[list[int]] = []
-    for column in range(1, len(widths)):
-        if not cuts or sum(widths[each] for each in (0, *cuts[-1], column)) - gap > width:
-            cuts.append([])
-        cuts[-1].append(column)
-    return [table.only((0, *cut)) for cut in cuts]
-
-
 def _in_markdown(text: str) -> str:
     return "".join(f"\\{sign}" if sign in r"\|*_`<" else sign for sign in " ".join(text.split()))
 

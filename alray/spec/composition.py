@@ -13,6 +13,7 @@ from pydantic import BeforeValidator
 from alray.errors import Problem, SpecError
 from alray.spec.choice import Choice
 from alray.spec.grammar import bare, choice_of, hints, inside, section_of, selected, spelled_out
+from alray.spec.messages import problem
 from alray.spec.models import Spec
 from alray.spec.places import Path, Places
 from alray.spec.precedence import set_aside
@@ -62,10 +63,8 @@ def compose(
 
 
 def _file_of(given: Any, folder: FilePath | None, places: Places, above: Sequence[FilePath]) -> FilePath:
-    place = places.of((BASE,))
-
     def refuse(message: str, mend: str) -> SpecError:
-        return SpecError(message, mend=mend, file=place.file, line=place.line, key=BASE)
+        return SpecError.of((problem(places, (BASE,), message, mend),))
 
     if not isinstance(given, str):
         raise refuse(f"expected the path of a spec, got {describe(given)}", "write, for example, base: other.yaml")

@@ -11,7 +11,7 @@ from alray.errors import SpecError
 from alray.spec.checks import CHECKS, check_spec
 from alray.spec.composition import Composed, compose
 from alray.spec.finding import Check
-from alray.spec.messages import in_order, problems_of
+from alray.spec.messages import in_order, problem, problems_of
 from alray.spec.models import Spec
 from alray.spec.overrides import apply_overrides
 from alray.spec.partial import parse_spec
@@ -77,13 +77,8 @@ def _read_no_study(source: Source) -> Parsed:
     parsed = read_document(source)
     places = parsed.places
     if "study" in parsed.value:
-        raise SpecError(
-            "this is a study, not the spec of one run",
-            mend="run it with `alray study`",
-            file=places.file,
-            line=places.of(("study",)).line,
-            key="study",
-        )
+        said = "this is a study, not the spec of one run"
+        raise SpecError.of((problem(places, ("study",), said, "run it with `alray study`", at_key=True),))
     return parsed
 
 

@@ -19,10 +19,9 @@ WRONG_KIND = ("union_tag_invalid", "union_tag_not_found")
 """pydantic's types of errors for a section whose `kind`, `source` or `block` does not exist or is missing."""
 
 
-def problem(places: Places, path: Path, message: str, mend: str | None = None) -> Problem:
-    """Return a problem with the value at `path`, with the place of that value."""
-    place = places.of(path)
-    return Problem(message, mend, place.file, place.line, key_text(path) or None)
+def problem(places: Places, path: Path, message: str, mend: str | None = None, *, at_key: bool = False) -> Problem:
+    """Return a problem with the value at `path`, with the place of that value. at_key: with the key itself."""
+    return places.of(path).problem(message, mend, key_text(path) or None, at_key=at_key)
 
 
 def problems_of(errors: Iterable[ErrorDetails], places: Places, root: type[Section] = Spec) -> list[Problem]:
@@ -83,7 +82,7 @@ def _problem(error: ErrorDetails, places: Places, root: type[Section]) -> Proble
         words = str(context["message"]), str(context["mend"])
     else:
         words = value_message(error, here)
-    return problem(places, path, *words)
+    return problem(places, path, *words, at_key=kind == "extra_forbidden")
 
 
 def _wrong_kind(error: ErrorDetails, here: Spot) -> tuple[Path, Words]:

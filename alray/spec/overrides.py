@@ -12,7 +12,7 @@ from alray.errors import Problem, SpecError
 from alray.spec.grammar import spelled_out, spot_of
 from alray.spec.messages import meant_kind, unknown_key
 from alray.spec.models import Spec
-from alray.spec.places import COMMAND_LINE, Path, Places, key_text
+from alray.spec.places import COMMAND_LINE, Path, Places, key_text, override_place
 from alray.spec.precedence import set_aside
 from alray.spec.section import Section, describe
 from alray.spec.yaml_text import read_yaml
@@ -33,9 +33,10 @@ class Applied:
     notes: list[str] = field(default_factory=list)
     """What was removed from the file, one sentence for each."""
 
-    def refuse(self, message: str, mend: str | None, path: Path = ()) -> None:
-        """Record that an override cannot be applied."""
-        self.problems.append(Problem(message, mend, COMMAND_LINE, None, key_text(path) or None))
+    def refuse(self, text: str, message: str, mend: str | None, path: Path = (), *, at_key: bool = True) -> None:
+        """Record that the override `text` cannot be applied. at_key: whether that is due to its key."""
+        place = override_place(text)
+        self.problems.append(place.problem(message, mend, key_text(path) or None, at_key=at_key))
 
 
 def override_text(key: str, value: Any) -> str:
@@ -68,9 +69,9 @@ def apply_overrides(
             continue
         undone = [path for path in done if path[: len(override.path)] == override.path]
         if override.path in undone:
-            applied.refuse("this override is given twice", "keep one of them", override.path)
+            applied.refuse(text, "this override is given twice", "keep one of them", override.path)
         elif undone:
-            applied.refuse(f"this would undo the override {key_text(undone[0])}", "give it first", override.path)
+            applied.refuse(text, f"this would undo the override {key_text(undone[0])}", "give it first", override.path)
         elif _apply(document, override, places, root, applied):
             done.append(override.path)
     applied.notes += set_aside(document, frozenset(done), places)
@@ -81,7 +82,7 @@ def _parse(text: str, document: dict[str, Any], flat: Sequence[Path], applied: A
     key, equals, written = text.partition("=")
     parts = re.sub(r"\[([0-9]+)\]", r".\1", key.strip()).split(".")
     if not equals or not all(parts):
-        applied.refuse(f"`{text}` does not have the form key=value", "write, for example, optimizer.lr=3e-4")
+        applied.refuse(text, f"`{text}` does not have the form key=value", "write, for example, optimizer.lr=3e-4")
         return None
     for section in flat:
         if tuple(parts[: len(section)]) == section and len(parts) > len(section):
@@ -96,7 +97,7 @@ def _parse(text: str, document: dict[str, Any], flat: Sequence[Path], applied: A
         value, _ = read_yaml(written, COMMAND_LINE)
     except SpecError as error:
         for said in error.problems:
-            applied.refuse(f"`{written}`: {said.message}", said.mend, path)
+            applied.refuse(text, f"`{written}`: {said.message}", said.mend, path, at_key=False)
         return None
     return _Override(text, path, value)
 
@@ -112,44 +113,48 @@ def _child(value: Any, part: str | int) -> Any:
 def _apply(
     document: dict[str, Any], override: _Override, places: Places, root: type[Section], applied: Applied
 ) -> bool:
-    holder = _holder(document, override.path, places, root, applied)
+    holder = _holder(document, override, places, root, applied)
     if holder is None:
         return False
     applied.notes += _drop_lacking(document, holder, override, places, root)
     holder[override.path[-1]] = override.value
     spelled_out(document, root)
-    places.override(override.path)
+    places.override(override.path, override.text)
     return True
 
 
-def _holder(document: dict[str, Any], path: Path, places: Places, root: type[Section], applied: Applied) -> Any:
-    """Return the section or list that contains the last key of `path`, or record a problem and return None.
+def _holder(
+    document: dict[str, Any], override: _Override, places: Places, root: type[Section], applied: Applied
+) -> Any:
+    """Return the section or list that contains the last key of its path, or record a problem and return None.
 
     Missing sections on the way are created.
     """
     holder: Any = document
+    text, path = override.text, override.path
     for depth, part in enumerate(path):
         around = path[:depth]
         if isinstance(holder, list):
             if not isinstance(part, int):
-                applied.refuse(f"`{key_text(around)}` is a list", "give the number of an entry", path)
+                applied.refuse(text, f"`{key_text(around)}` is a list", "give the number of an entry", path)
                 return None
             if part >= len(holder):
-                applied.refuse(f"`{key_text(around)}` has no entry {part}", f"the last one is {len(holder) - 1}", path)
+                mend = f"the last one is {len(holder) - 1}"
+                applied.refuse(text, f"`{key_text(around)}` has no entry {part}", mend, path)
                 return None
         elif not isinstance(holder, dict):
             whole = f"replace it: {key_text(around)}=..."
-            applied.refuse(f"`{key_text(around)}` is {describe(holder)}, not a section", whole, path)
+            applied.refuse(text, f"`{key_text(around)}` is {describe(holder)}, not a section", whole, path)
             return None
         if depth == len(path) - 1:
             return holder
         if isinstance(holder, dict) and holder.get(str(part)) is None:
             here = spot_of(document, around, root)
             if here.section is not None and not here.takes(str(part)):
-                applied.refuse(*unknown_key(str(part), here.keys), (*around, part))
+                applied.refuse(text, *unknown_key(str(part), here.keys), (*around, part))
                 return None
             holder[str(part)] = {}
-            places.override((*around, part))
+            places.override((*around, part), text)
         holder = _child(holder, part)
     return None
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from alray.errors import Problem
 
 Path = tuple[str | int, ...]
 """Keys and list indices from the root of the spec to a value."""
@@ -22,12 +24,28 @@ def key_text(path: Path) -> str:
     return text
 
 
+Span = tuple[int, int]
+"""Columns of a line, counted from 1: the first one, and the one after the last."""
+
+
 @dataclass(frozen=True)
 class Place:
-    """A file as the user named it, None for a spec that has no file, and a line in it, counted from 1."""
+    """A file as the user named it, None for a spec that has no file, and a line in it, counted from 1.
+
+    text: that line, or the override of the command line. key, value: where they are in it.
+    """
 
     file: str | None
     line: int | None
+    text: str | None = None
+    key: Span | None = None
+    value: Span | None = None
+
+    def problem(self, message: str, mend: str | None, key: str | None, *, at_key: bool = False) -> Problem:
+        """A problem here. at_key: whether the key is wrong, and not its value."""
+        found = (self.key or self.value) if at_key else (self.value or self.key)
+        column, end_column = found or (None, None)
+        return Problem(message, mend, self.file, self.line, key, column=column, end_column=end_column, text=self.text)
 
 
 @dataclass
@@ -37,9 +55,9 @@ class Places:
     file: str | None
     _places: dict[Path, Place] = field(default_factory=dict)
 
-    def add(self, path: Path, line: int) -> None:
-        """Record that `path` is on this line of the file."""
-        self._places[path] = Place(self.file, line)
+    def add(self, path: Path, place: Place) -> None:
+        """Record where `path` is."""
+        self._places[path] = place
 
     def __iter__(self) -> Iterator[tuple[Path, Place]]:
         return iter(self._places.items())
@@ -48,22 +66,33 @@ class Places:
         """These places, and below them those of another file."""
         return Places(self.file, {**below, **self._places})
 
-    def override(self, path: Path) -> None:
-        """Record that `path` and everything below it comes from the command line."""
+    def override(self, path: Path, text: str) -> None:
+        """Record that `path` and everything below it comes from the command line, from the override `text`."""
         for old in [old for old in self._places if old[: len(path)] == path]:
             del self._places[old]
-        self._places[path] = Place(COMMAND_LINE, None)
+        self._places[path] = override_place(text)
 
     def is_override(self, path: Path) -> bool:
         """Whether the value at `path`, or a section around it, comes from the command line."""
         return self.of(path).file == COMMAND_LINE
 
     def of(self, path: Path) -> Place:
-        """Return the place of `path`, or of the innermost section around it that has a place."""
+        """Return the place of `path`, or of the innermost section around it that has a place.
+
+        Of such a section, the key says enough: its value is long.
+        """
         for around in _outwards(path):
             if around in self._places:
-                return self._places[around]
+                place = self._places[around]
+                return place if around == path else replace(place, value=place.key or place.value)
         return Place(self.file, None)
+
+
+def override_place(text: str) -> Place:
+    """The place of a value in an override, `key.sub=value`."""
+    key, equals, _ = text.partition("=")
+    end = len(text) + 1
+    return Place(COMMAND_LINE, None, text, (1, len(key) + 1), (len(key) + 2, end) if equals else (1, end))
 
 
 def _outwards(path: Path) -> Iterator[Path]:

@@ -7,15 +7,15 @@ parser are used here. This file defines what a plain scalar means.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from alray.errors import Problem, SpecError
-from alray.spec.places import Path, Places, key_text
+from alray.spec.places import Path, Place, Places, Span, key_text
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = _TAG + "merge"
@@ -23,6 +23,8 @@ _LARGEST = 100_000  # values in one document, with aliases expanded; more is a m
 _DEEPEST = 100  # sections within sections
 _LONGEST_NUMBER = 100  # digits
 
+_LINE_ENDS = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+"""What PyYAML counts as the end of a line."""
 _PLAIN_SCALARS: tuple[tuple[str, str, str], ...] = (
     ("null", r"~|null|Null|NULL|", "~nN\0"),
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
@@ -105,8 +107,9 @@ def parse_yaml(text: str, file: str) -> Parsed:
     An empty text gives None. Raises SpecError with the first syntax error.
     """
     places = Places(file)
-    builder = _Builder(places)
-    node = _compose(text, file)
+    lines = _LINE_ENDS.split(text)
+    builder = _Builder(places, lines)
+    node = _compose(text, file, lines)
     value = None if node is None else builder.build(node, ())
     return Parsed(value, places, builder.problems)
 
@@ -126,45 +129,39 @@ def write_yaml(value: Any) -> str:
     return text
 
 
-def _compose(text: str, file: str) -> Node | None:
+def _compose(text: str, file: str, lines: Sequence[str]) -> Node | None:
     try:
         loader = _Loader(text)
     except yaml.reader.ReaderError as error:
-        raise _unreadable(error, text, file) from error
+        raise _unreadable(error, text, file, lines) from error
     try:
         node = loader.get_node() if loader.check_node() else None
         second = loader.get_node() if loader.check_node() else None
     except yaml.MarkedYAMLError as error:
-        raise _unparsable(error, file) from error
+        raise _unparsable(error, file, lines) from error
     except RecursionError as error:
         raise _too_deep(file) from error
     except ValueError as error:  # from chr(), for an escape beyond the last character
-        raise SpecError(
-            "not YAML: an escape is not a character", mend=_MENDS["escape"], file=file, line=loader.line + 1
-        ) from error
+        at = _place(file, lines, loader.line)
+        raise SpecError.of((at.problem("not YAML: an escape is not a character", _MENDS["escape"], None),)) from error
     finally:
         loader.dispose()
     if second is not None:
-        raise SpecError(
-            "a second document starts here",
-            mend="write each document to a file of its own",
-            file=file,
-            line=second.start_mark.line + 1,
+        at = _place(file, lines, second.start_mark.line, second.start_mark.column)
+        raise SpecError.of(
+            (at.problem("a second document starts here", "write each document to a file of its own", None),)
         )
     return node
 
 
-def _unreadable(error: yaml.reader.ReaderError, text: str, file: str) -> SpecError:
-    line = text.count("\n", 0, error.position) + 1
-    return SpecError(
-        f"not YAML: the character U+{ord(text[error.position]):04X} is not allowed",
-        mend="write it as an escape in a double-quoted text, or remove it",
-        file=file,
-        line=line,
-    )
+def _unreadable(error: yaml.reader.ReaderError, text: str, file: str, lines: Sequence[str]) -> SpecError:
+    before = _LINE_ENDS.split(text[: error.position])
+    at = _place(file, lines, len(before) - 1, len(before[-1]))
+    said = f"not YAML: the character U+{ord(text[error.position]):04X} is not allowed"
+    return SpecError.of((at.problem(said, "write it as an escape in a double-quoted text, or remove it", None),))
 
 
-def _unparsable(error: yaml.MarkedYAMLError, file: str) -> SpecError:
+def _unparsable(error: yaml.MarkedYAMLError, file: str, lines: Sequence[str]) -> SpecError:
     mark = error.problem_mark or error.context_mark
     said = error.problem or "it cannot be read"
     if "'\\t'" in said:
@@ -174,7 +171,14 @@ def _unparsable(error: yaml.MarkedYAMLError, file: str) -> SpecError:
         where = f" that starts in line {begun.line + 1}" if begun is not None and begun is not mark else ""
         said = f"{said} ({error.context}{where})"
     mend = next(mend for words, mend in _MENDS.items() if words in said)
-    return SpecError(f"not YAML: {said}", mend=mend, file=file, line=mark.line + 1 if mark else None)
+    at = _place(file, lines, mark.line, mark.column) if mark is not None else Place(file, None)
+    return SpecError.of((at.problem(f"not YAML: {said}", mend, None),))
+
+
+def _place(file: str | None, lines: Sequence[str], line: int, column: int | None = None) -> Place:
+    """A line, and a character in it that is wrong; both are counted from 0."""
+    text = lines[line] if line < len(lines) else None
+    return Place(file, line + 1, text, value=None if column is None else (column + 1, column + 2))
 
 
 def _too_deep(file: str | None) -> SpecError:
@@ -184,9 +188,10 @@ def _too_deep(file: str | None) -> SpecError:
 class _Builder:
     """Makes values from nodes. Each alias gives a new value, so that an override changes one place only."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, lines: Sequence[str]) -> None:
         self.problems: dict[Path, Problem] = {}
         self._places = places
+        self._lines = lines
         self._around: set[int] = set()
         self._count = 0
 
@@ -214,7 +219,7 @@ class _Builder:
     def _collection(self, node: Node, path: Path) -> Any:
         if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
             for index, item in enumerate(node.value):
-                self._places.add((*path, index), item.start_mark.line + 1)
+                self._places.add((*path, index), self._place(item))
             return [self.build(item, (*path, index)) for index, item in enumerate(node.value)]
         if isinstance(node, MappingNode) and node.tag == _TAG + "map":
             return self._mapping(node, path)
@@ -245,7 +250,7 @@ class _Builder:
                 )
             else:
                 here = (*path, key_node.value)
-                self._places.add(here, line)
+                self._places.add(here, self._place(value_node, key_node))
                 lines[key_node.value] = line
                 own[key_node.value] = self.build(value_node, here)
         return {**merged, **own}
@@ -283,9 +288,21 @@ class _Builder:
 
     def _refuse(self, node: Node, path: Path, message: str, mend: str, within: str | None = None) -> None:
         """within: the entry of the section at `path` that is wrong, if the section itself is not."""
-        line = node.start_mark.line + 1
-        problem = Problem(message, mend, self._places.file, line, key_text(path) or None)
+        problem = self._place(node).problem(message, mend, key_text(path) or None)
         self.problems.setdefault(path if within is None else (*path, within), problem)
+
+    def _place(self, node: Node, key: Node | None = None) -> Place:
+        """The place of a value: the line of its key, if it has one, else that where it begins."""
+        at = _place(self._places.file, self._lines, (node if key is None else key).start_mark.line)
+        return replace(at, key=_span(key, at.line) if key is not None else None, value=_span(node, at.line))
+
+
+def _span(node: Node, line: int | None) -> Span | None:
+    """The columns of a node in this line: None if it begins in another one, its first character if it ends there."""
+    first, end = node.start_mark, node.end_mark
+    if first.line + 1 != line:
+        return None
+    return first.column + 1, max(end.column + 1 if end.line == first.line else 0, first.column + 2)
 
 
 def _text(text: str) -> str:

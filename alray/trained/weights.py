@@ -35,7 +35,8 @@ class Weights:
             "step": "the checkpoint that was asked for",
             "exported": "an exported route",
         }
-        return f"weights after {self.step:,} mini-batches ({found[self.which]})"
+        batches = "1 mini-batch" if self.step == 1 else f"{self.step:,} mini-batches"
+        return f"weights after {batches} ({found[self.which]})"
 
 
 def find_weights(run_dir: Location, asked: Asked) -> tuple[dict[str, Any], Weights]:

@@ -13,6 +13,8 @@ import pytest
 
 from alray.cli.main import execute
 
+from ..told import in_lines
+
 TINY = """\
 name: tiny
 data: {source: synthetic, shape: [1, 4, 4], classes: 3, samples: 100, batch_size: 10}
@@ -36,6 +38,11 @@ class Answer(NamedTuple):
     code: int
     out: str
     err: str
+
+    @property
+    def errors(self) -> str:
+        """Standard error with each problem in one line."""
+        return in_lines(self.err)
 
     @property
     def json(self) -> Any:

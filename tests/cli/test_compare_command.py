@@ -16,7 +16,7 @@ def test_compare_prints_tables_and_writes_a_page(alray: Callable[..., Any], ende
     first = shutil.copytree(ended, Path("al").resolve())
     said = alray("compare", first, other)
     page = Path("compare.html")
-    assert (said.code, said.out.splitlines()[-1]) == (0, "curves in compare.html")
+    assert (said.code, said.out.splitlines()[-1]) == (0, "page  compare.html")
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     drawn = {path.name for path in Path("compare_files/figures").glob("accuracy_by_*")}
     assert {"accuracy_by_steps.svg", "accuracy_by_seconds.csv"} <= drawn

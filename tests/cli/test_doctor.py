@@ -46,7 +46,9 @@ def test_a_fault_is_told_with_its_mend(alray: Callable[..., Any], monkeypatch: p
     assert said.code == 1
     assert said.out.splitlines() == [
         "ok       python: 3.11.7",
-        "fault    ray: not installed; install ray 2.60 or newer",
+        "fault    ray: not installed",
+        "         = help: install ray 2.60 or newer",
+        "2 checks: 1 fault",
     ]
     assert alray("doctor", "--json").json["ok"] is False
 

@@ -37,7 +37,7 @@ def test_events_show_what_the_run_shows(alray: Callable[..., Any], spec: Path) -
     events = alray("run", spec, "--inline", "--events", "--run-dir", "one")
     assert events.code == 0
     kinds = [event[0] for event in map(read_event, events.out.splitlines()) if event is not None]
-    assert {"doing", "plan", "record", "answer", "say"} <= set(kinds)
+    assert {"doing", "plan", "record", "answer", "fields"} <= set(kinds)
     view, text = viewed(events.out)
     assert view.answer["status"] == "finished" and view.answer["weights_sha256"] in text
     plain = alray("run", spec, "--inline", "--run-dir", "two")

@@ -74,7 +74,7 @@ def test_a_damaged_picture_is_told(alray: Callable[..., Any], spec: Path) -> Non
     picture.write_bytes(b"\x89PNG\r\n\x1a\n damaged")
     failed = alray("run", spec, "run.steps=20", "--inline", "--run-dir", "run")
     shown = str(picture).encode("utf-8", "backslashreplace").decode()
-    assert (failed.code, failed.err.splitlines()[-1].partition(": ")[0]) == (1, shown)
+    assert (failed.code, failed.errors.splitlines()[-1].partition(": ")[0]) == (1, shown)
     assert shown in Path("run/logs/stage-0.log").read_text(encoding="utf-8")
     events = [json.loads(line) for line in Path("run/records.jsonl").read_text(encoding="utf-8").splitlines()]
     assert any(shown in event.get("message", "") for event in events)

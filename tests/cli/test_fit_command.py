@@ -51,7 +51,8 @@ def test_smaller_devices_need_more_stages_or_micro_batches(alray: Callable[..., 
     assert not by_schedule["single"]["fits"] and by_schedule["single"]["left_bytes"][0] < 0
 
 
-def test_the_table_and_its_end(alray: Callable[..., Any], spec: Path) -> None:
+def test_the_table_and_its_end(alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     said = alray("fit", spec, COUNTED, "--devices", "2x24GB")
     assert said.out.startswith("tiny: associated_learning, on 2 x 24.0 GB\ntimes estimated by counting")
     assert "\nfits  streamed" in said.out
@@ -107,7 +108,7 @@ def test_devices(text: str, sizes: list[int]) -> None:
 )
 def test_wrong_requests(alray: Callable[..., Any], spec: Path, arguments: list[str], message: str) -> None:
     said = alray("fit", spec, COUNTED, *arguments)
-    assert said.code == 2 and message in said.err
+    assert said.code == 2 and message in said.errors
 
 
 def test_from_python(spec: Path) -> None:

@@ -131,4 +131,4 @@ def test_a_wrong_command_line_exits_2(alray: Callable[..., Any], arguments: list
 def test_the_console_script_exits_with_the_code(spec: Path, command: list[str]) -> None:
     done = subprocess.run([*command, "validate", "nothing.yaml"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith("nothing.yaml: ")
+    assert done.stderr.startswith("error: nothing.yaml: ")

@@ -9,6 +9,11 @@ import pytest
 from alray.cli.faults import place_of
 
 
+def told(key: str, spec: Path) -> tuple[str | None, int | None]:
+    place = place_of(key, spec, ["run.epochs=4"])
+    return place.file, place.line
+
+
 @pytest.mark.parametrize(
     ("key", "place"),
     [
@@ -20,9 +25,9 @@ from alray.cli.faults import place_of
     ],
 )
 def test_the_place_of_a_key(spec: Path, key: str, place: tuple[str, int | None]) -> None:
-    assert place_of(key, spec, ["run.epochs=4"]) == place
+    assert told(key, spec) == place
 
 
 def test_a_file_that_is_gone_by_now(spec: Path) -> None:
     spec.unlink()
-    assert place_of("run.epochs", spec, []) == ("x.yaml", None)
+    assert told("run.epochs", spec) == ("x.yaml", None)

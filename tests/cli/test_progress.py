@@ -159,7 +159,7 @@ def test_what_is_drawn_on_a_terminal(plan: Plan) -> None:
         progress.take(record)
     console = Console(file=io.StringIO(), width=100, force_terminal=False)
     with console.capture() as capture:
-        console.print(frame(progress))
+        console.print(frame(progress, 100))
     drawn = [line.rstrip() for line in capture.get().splitlines()]
     assert drawn[1] == "epoch 0.60 of 2, mini-batch 6 of 20, 20 samples/s, 7.00 s left"
     assert drawn[2].split() == ["stage", "computing", "component", "associated", "autoencoder"]

@@ -108,7 +108,7 @@ def told(evaluation: Any) -> dict[str, Any]:
 )
 def test_wrong_requests(alray: Callable[..., Any], copied: Path, arguments: list[str], message: str) -> None:
     said = alray("reproduce", copied, *arguments)
-    assert said.code == 2 and message in said.err
+    assert said.code == 2 and message in said.errors
 
 
 def test_a_run_without_weights(alray: Callable[..., Any], copied: Path) -> None:

@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from alray.records import Summary
 
 BACKWARD = """\
@@ -158,7 +160,7 @@ def test_a_problem_found_late_is_told_with_its_place(alray: Callable[..., Any], 
     spec.write_text(text)
     said = alray("plan", spec)
     assert said.code == 2
-    assert said.err.splitlines()[-1].startswith("x.yaml:7: model.components[2]"), said.err
+    assert said.errors.splitlines()[-1].startswith("x.yaml:7: model.components[2]"), said.err
 
 
 def test_a_run_that_fails_exits_1_and_keeps_its_report(alray: Callable[..., Any], spec: Path) -> None:
@@ -209,7 +211,9 @@ def test_resume_refuses_another_run(alray: Callable[..., Any], ended: Path, tmp_
     assert alray("resume", tmp_path, "--inline").code == 2
 
 
-def test_report_is_made_again(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
+def test_report_is_made_again(
+    alray: Callable[..., Any], ended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_dir = tmp_path / "run"
     shutil.copytree(ended, run_dir)
     (run_dir / "report.html").unlink()
@@ -218,11 +222,14 @@ def test_report_is_made_again(alray: Callable[..., Any], ended: Path, tmp_path: 
     assert [row["stage"] for row in answer["single_step"]["rows"]] == [0, 1, None]
     assert (run_dir / "report.html").is_file()
     assert (run_dir / "figures/schedule.svg").is_file() and (run_dir / "tables/single_step.md").is_file()
+    monkeypatch.setenv("COLUMNS", "80")
     shown = [line.rstrip() for line in alray("report", run_dir).out.splitlines()]
     table, _, meanings = "\n".join(shown).partition("\n\n")
     assert [line for line in table.splitlines() if line.startswith("st")] == ["stage 0", "stage 1", "step"]
     assert "data           Stage 0 reads the mini-batch and prepares its samples." in meanings
-    assert sum(line.startswith(" measured") for line in shown) == 3 and shown[-1] == str(run_dir / "report.html")
+    assert (
+        sum(line.startswith(" measured") for line in shown) == 3 and shown[-1] == f"report  {run_dir / 'report.html'}"
+    )
     assert max(map(len, shown[:-1])) <= 80
     assert alray("report", tmp_path / "nothing").code == 2
 

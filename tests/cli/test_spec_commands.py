@@ -34,8 +34,8 @@ def test_validate_tells_every_problem_of_every_file(alray: Callable[..., Any], s
     said = alray("validate", "y.yaml", spec, "nothing.yaml")
     assert said.code == 2
     assert said.out.startswith("x.yaml: ok")
-    places = ["y.yaml:9: pipeline.stagse: ", "y.yaml:10: run.epochs: ", "nothing.yaml: "]
-    for line, place in zip(said.err.splitlines(), places, strict=True):
+    places = ["y.yaml:9: pipeline.stagse: ", "y.yaml:10: run.epochs: ", "nothing.yaml: ", "3 errors"]
+    for line, place in zip(said.errors.replace("\n\n", "\n").splitlines(), places, strict=True):
         assert line.startswith(place)
     errors = alray("validate", "y.yaml", "--json").json["errors"]
     assert [(error["file"], error["line"], error["key"]) for error in errors] == [
@@ -93,7 +93,7 @@ def test_validate_deep_opens_the_data_and_builds_the_network(alray: Callable[...
     assert alray("validate", "y.yaml", "z.yaml").code == 0
     said = alray("validate", "y.yaml", "z.yaml", "--deep")
     assert said.code == 2
-    block, folder = said.err.splitlines()[-2:]
+    block, _, folder = said.errors.splitlines()[-5:-2]
     assert block.startswith("y.yaml:5: model.components[0]: block `python:own_deep.Scale` cannot be built")
     assert folder.startswith(f"{Path.cwd() / 'folder'}: data.train: the folder has no subfolders; ")
 
@@ -110,7 +110,7 @@ def test_init_writes_a_spec_once(alray: Callable[..., Any], spec: Path) -> None:
     assert load_spec("quickstart.yaml").spec.name == "quickstart"
     Path("quickstart.yaml").write_text("mine")
     again = alray("init")
-    assert (again.code, again.err.split(":")[0]) == (2, "quickstart.yaml")
+    assert (again.code, again.errors.split(":")[0]) == (2, "quickstart.yaml")
     assert Path("quickstart.yaml").read_text() == "mine"
     assert alray("init", "other.yaml", "--from", "quickstart", "--json").json == {
         "file": "other.yaml",
@@ -127,7 +127,7 @@ def test_init_copies_any_committed_spec(alray: Callable[..., Any], spec: Path) -
     assert said.err == "vgg_digits.yaml: written; the study begins with it\n"
     Path("methods.yaml").unlink()
     again = alray("init", "--from", "studies/laptop/methods")
-    assert (again.code, again.err.split(":")[0], Path("methods.yaml").exists()) == (2, "vgg_digits.yaml", False)
+    assert (again.code, again.errors.split(":")[0], Path("methods.yaml").exists()) == (2, "vgg_digits.yaml", False)
 
 
 def test_init_writes_the_schema_that_the_spec_names(alray: Callable[..., Any], spec: Path) -> None:
@@ -155,7 +155,7 @@ def test_validate_knows_studies(alray: Callable[..., Any], spec: Path) -> None:
     said = alray("validate", "study.yaml", spec, "--json").json
     assert said["specs"][0] == {"file": "study.yaml", "study": "a", "points": 3, "trials": 6}
     Path("study.yaml").write_text("study: a\nbase: x.yaml\naxes: {pipeline.stages: [1, 4]}\n")
-    assert alray("validate", "study.yaml").err.startswith("study.yaml:3: axes.pipeline.stages[1]: 4 stages, but ")
+    assert alray("validate", "study.yaml").errors.startswith("study.yaml:3: axes.pipeline.stages[1]: 4 stages, but ")
 
 
 def test_validate_shows_a_spec_on_top_of_its_base(alray: Callable[..., Any], spec: Path) -> None:
@@ -168,7 +168,7 @@ def test_validate_shows_a_spec_on_top_of_its_base(alray: Callable[..., Any], spe
     shown = alray("validate", "above.yaml", "x.yaml", "--show", "--json", "seed=3").json["specs"]
     assert [read_yaml(each["text"], "")[0]["optimizer"]["lr"] for each in shown] == [0.25, 0.001]
     assert all("\nseed: 3\n" in each["text"] for each in shown)
-    assert alray("validate", "above.yaml", "optimizer.lrr=1").err.startswith("command line: optimizer.lrr: ")
+    assert alray("validate", "above.yaml", "optimizer.lrr=1").errors.startswith("command line: optimizer.lrr: ")
     assert alray("validate", "seed=3").code == 2
 
 
@@ -177,4 +177,4 @@ def test_a_problem_found_later_is_placed_in_the_base(alray: Callable[..., Any], 
     line = next(number for number, text in enumerate(spec.open(), start=1) if text.startswith("pipeline"))
     said = alray("plan", "above.yaml")
     assert said.code == 2
-    assert f"{spec.resolve()}:{line}: pipeline.partition: no cut" in said.err
+    assert f"{spec.resolve()}:{line}: pipeline.partition: no cut" in said.errors

@@ -53,10 +53,11 @@ def test_a_trial_in_a_used_process_is_the_run_of_its_overrides(
 def test_a_dry_run_lists_points_and_predicts(alray: Callable[..., Any], study: Path) -> None:
     said = alray("study", study, "--dry-run")
     assert said.code == 0
-    assert said.out.startswith("1  pipeline.stages=1\n2  pipeline.stages=3\n\n")
-    *_, first, second, total = [line.split() for line in said.out.splitlines()]
-    assert (first[:5], first[-2:]) == (["1", "2", "1", "1", "CPU"], ["given", "costs"])
-    assert second[:5] == ["2", "2", "3", "3", "CPU"]
+    heading, head, first, second, _, total = [line.split() for line in said.out.splitlines()]
+    assert heading[-2:] == ["2", "points"]
+    assert head[:3] == ["point", "trials", "stages"]
+    assert (first[:5], first[-2:]) == (["pipeline.stages=1", "2", "1", "1", "CPU"], ["given", "costs"])
+    assert second[:5] == ["pipeline.stages=3", "2", "3", "3", "CPU"]
     assert total[:2] == ["4", "trials,"]
     answer = alray("study", study, "repeats=1", "--dry-run", "--json").json
     assert [trial["label"] for trial in answer["trials"]] == ["pipeline.stages=1, seed=0", "pipeline.stages=3, seed=0"]
@@ -67,22 +68,23 @@ def test_a_dry_run_lists_points_and_predicts(alray: Callable[..., Any], study: P
 def test_wrong_requests_are_refused(alray: Callable[..., Any], study: Path, spec: Path) -> None:
     assert alray("study").code == 2
     assert alray("study", study, "--resume", "there").code == 2
-    assert alray("study", spec).err == "x.yaml: this is the spec of one run, not a study; run it with `alray run`\n"
-    assert alray("run", study).err.endswith(
+    assert alray("study", spec).errors == "x.yaml: this is the spec of one run, not a study; run it with `alray run`\n"
+    assert alray("run", study).errors.endswith(
         "study.yaml:1: study: this is a study, not the spec of one run; run it with `alray study`\n"
     )
-    assert alray("study", study, "repeats=none").err.startswith("command line: repeats: expected an integer")
-    assert alray("study", "--resume", ".").err.startswith(".: this is not a study folder: ")
+    assert alray("study", study, "repeats=none").errors.startswith("command line: repeats: expected an integer")
+    assert alray("study", "--resume", ".").errors.startswith(".: this is not a study folder: ")
     for asked in ((study, "--study-dir"), ("--resume",)):
-        assert "a study needs a folder on a disk" in alray("study", *asked, "s3://bucket/x").err
+        assert "a study needs a folder on a disk" in alray("study", *asked, "s3://bucket/x").errors
     Path("full").mkdir()
     shutil.copy(spec, "full")
     assert alray("study", study, "--study-dir", "full", "--dry-run").code == 0
 
 
 def test_trials_are_results_whether_they_succeed_or_fail(
-    alray: Callable[..., Any], study: Path, one_thread: None
+    alray: Callable[..., Any], study: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     loaded = load_study(study)
     folder = StudyFolder.make(loaded, Path("out"))
     in_this_process(folder, study, 0, 1, 2)

@@ -49,7 +49,7 @@ def test_predict(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None
     assert [line.split(": ")[0] for line in said.out.splitlines()] == [str(picture)] * 2
     assert said.err == "weights after 18 mini-batches (the last checkpoint)\n"
     missing = alray("predict", ended, tmp_path / "b.png")
-    assert (missing.code, missing.err.split(":")[0]) == (2, str(tmp_path / "b.png"))
+    assert (missing.code, missing.errors.split(":")[0]) == (2, str(tmp_path / "b.png"))
 
 
 def test_the_weights_that_were_asked_for(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ NO_END = shutil.ignore_patterns("checkpoints", "tensorboard", "summary.json", "r
 def test_a_run_that_has_ended_is_told(alray: Callable[..., Any], ended: Path) -> None:
     said = alray("watch", ended)
     assert (said.code, said.err) == (0, "")
-    assert said.out == f"The run has finished. Its report is {ended / 'report.html'}.\n"
+    assert said.out == f"The run has finished.\nreport  {ended / 'report.html'}\n"
     told = alray("watch", ended, "--json").json
     assert told == {"run_dir": str(ended), "state": "finished", "report": str(ended / "report.html")}
 
@@ -51,9 +51,10 @@ def test_a_run_is_watched_to_its_end(
     follow = watching._follow
     monkeypatch.setattr(watching, "_follow", end)
     said = alray("watch", going_on)
-    first, last = said.out.splitlines()
-    assert said.code == 0 and first.startswith(f"watching {going_on} at http://127.0.0.1:")
-    assert last == f"The run has finished. Its report is {going_on / 'report.html'}."
+    run, page, end, report = said.out.splitlines()
+    assert said.code == 0 and run.split() == ["watching", str(going_on)]
+    assert page.split()[0] == "page" and page.split()[1].startswith("http://127.0.0.1:")
+    assert (end, report.split()) == ("The run has finished.", ["report", str(going_on / "report.html")])
 
 
 def test_ctrl_c_leaves_the_run_alone(
@@ -69,13 +70,13 @@ def test_ctrl_c_leaves_the_run_alone(
 
 def test_wrong_requests(alray: Callable[..., Any], going_on: Path, tmp_path: Path) -> None:
     said = alray("watch", tmp_path)
-    assert said.code == 2 and "this is not a run folder: it has no spec.yaml" in said.err
+    assert said.code == 2 and "this is not a run folder: it has no spec.yaml" in said.errors
     with listen(0) as taken:
         port = taken.getsockname()[1]
         said = alray("watch", going_on, "--port", str(port))
-    assert said.code == 2 and f"--port: port {port} cannot be used: another program has it" in said.err
+    assert said.code == 2 and f"--port: port {port} cannot be used: another program has it" in said.errors
     said = alray("watch", going_on, "--port", "65536")
-    assert said.code == 2 and "--port: 65536 is no port; choose one from 1024 to 65535" in said.err
+    assert said.code == 2 and "--port: 65536 is no port; choose one from 1024 to 65535" in said.errors
 
 
 def test_it_imports_neither_torch_nor_ray(python: Callable[[str], Any], ended: Path) -> None:

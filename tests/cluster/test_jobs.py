@@ -24,6 +24,7 @@ import psutil
 import pytest
 
 from ..engine.conftest import OWN_BLOCKS, TINY
+from ..told import in_lines
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -169,7 +170,7 @@ def test_a_wrong_token_and_a_wrong_address(cluster: Cluster, tmp_path: Path) -> 
         assert message in stranger.submit("tiny.yaml", *words, code=2).stderr
         assert time.monotonic() - began_s < 10
     attached = stranger.alray("run", "tiny.yaml", "--address", f"127.0.0.1:{cluster.port}", code=2)
-    assert "refuses this token; set RAY_AUTH_MODE=token" in attached.stderr
+    assert "refuses this token; set RAY_AUTH_MODE=token" in in_lines(attached.stderr)
 
 
 def test_ctrl_c_detaches_and_a_stop_ends_with_a_checkpoint(cluster: Cluster) -> None:

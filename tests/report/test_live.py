@@ -18,7 +18,7 @@ import pytest
 
 from alray.errors import CheckpointError, RequestError
 from alray.plan.plan import Plan
-from alray.records import Record, Writer
+from alray.records import Record, Writer, replace_file
 from alray.report.folder import read_run
 from alray.report.live import watch as watching
 from alray.report.live.board import Board
@@ -55,8 +55,8 @@ class Going:
         self.records += [self._given.event("finished", 40, 2.0)]
         self.write(len(self.records))
         summary = summary_of(self.plan, self.records, duration_s=2.1, report=str(self.folder / "report.html"))
-        (self.folder / "summary.json").write_text(summary.model_dump_json())
-        (self.folder / "report.html").write_text(RunReport(read_run(self.folder)).page())
+        replace_file(self.folder / "summary.json", summary.model_dump_json())
+        replace_file(self.folder / "report.html", RunReport(read_run(self.folder)).page())
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def test_a_run_that_was_killed(going: Going) -> None:
 def test_a_resumed_run_is_not_ended_by_its_earlier_summary(going: Going, given: ModuleType) -> None:
     going.write(15, given.event("interrupted", 10, 1.1))
     earlier = summary_of(going.plan, going.records, status="interrupted", duration_s=1.2)
-    (going.folder / "summary.json").write_text(earlier.model_dump_json())
+    replace_file(going.folder / "summary.json", earlier.model_dump_json())
     following = Following(going.folder)
     following.read()
     assert following.state == "interrupted"
@@ -216,7 +216,7 @@ def test_a_resumed_run_is_not_ended_by_its_earlier_summary(going: Going, given: 
     going.write(len(going.records), given.event("finished", 40, 2.0))
     following.read()
     assert following.state == "running"  # its own summary is still to come
-    (going.folder / "summary.json").write_text(summary_of(going.plan, going.records, duration_s=2.1).model_dump_json())
+    replace_file(going.folder / "summary.json", summary_of(going.plan, going.records, duration_s=2.1).model_dump_json())
     following.read()
     assert following.state == "finished"
 
@@ -272,7 +272,7 @@ def test_a_run_that_failed_says_why(going: Going, given: ModuleType) -> None:
         failed = given.event("failed", 10, 1.1, HOSTILE)
         going.write(15, failed)
         summary = summary_of(going.plan, [*going.records[:15], failed], status="failed", duration_s=1.2)
-        (going.folder / "summary.json").write_text(summary.model_dump_json())
+        replace_file(going.folder / "summary.json", summary.model_dump_json())
         events.until("failed")
         name, end = events.next()
         assert (name, end["said"], end["report"]) == ("end", f"The run failed: {HOSTILE}", None)

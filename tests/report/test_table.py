@@ -1,11 +1,11 @@
-"""Tables as CSV, Markdown and LaTeX, and how they are cut for a terminal."""
+"""Tables as CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
 import csv
 import io
 
-from alray.report.table import Table, blocks, csv_text
+from alray.report.table import Table, csv_text
 
 TABLE = Table(("run", "a_b | 5 %"), (("al, <fast>", "0.5 ± 0.1"), (r"x*y\z", "–")))
 
@@ -35,14 +35,3 @@ def test_latex_shows_every_sign() -> None:
         r"\bottomrule",
         r"\end{tabular}",
     ]
-
-
-def test_tables_are_cut_between_columns() -> None:
-    table = Table(("run", "validation", "test"), (("1", "0.5", "0.25"), ("2", "0.75", "0.5")))
-    assert blocks(table, 80) == [table]
-    assert blocks(table, len("run validation test")) == [table]
-    assert [block.head for block in blocks(table, len("run validation test") - 1)] == [
-        ("run", "validation"),
-        ("run", "test"),
-    ]
-    assert blocks(table, 1)[1].rows == (("1", "0.25"), ("2", "0.5"))

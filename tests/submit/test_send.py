@@ -16,6 +16,8 @@ from alray.submit.dashboard import Dashboard, Job
 from alray.submit.places import PACKAGE
 from alray.submit.send import send, send_resume
 
+from ..told import in_lines
+
 SPEC = """\
 name: mine
 data: {source: digits, batch_size: 64}
@@ -140,4 +142,4 @@ def test_what_cannot_go_on_is_refused(specs: Path) -> None:
 )
 def test_what_the_command_refuses(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["submit", *words, "--address", "nowhere.invalid"]) == 2
-    assert said in capsys.readouterr().err
+    assert said in in_lines(capsys.readouterr().err)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from alray.errors import Problem, SpecError
@@ -104,10 +104,11 @@ def dump_study(study: Study) -> str:
 
 @dataclass
 class _Found:
-    """A problem of a spec, the setting that it is about, and the points that have it."""
+    """A problem of a spec, the setting that it is about, whether its key is wrong, and the points that have it."""
 
     problem: Problem
     setting: Setting | None
+    at_key: bool
     points: list[Point] = field(default_factory=list)
 
 
@@ -153,32 +154,33 @@ class _Loader:
         return loaded.spec
 
     def _find(self, said: Problem, point: Point, settings: Sequence[Setting]) -> None:
-        setting = _nearest(said, settings) if said.file == COMMAND_LINE else None
-        found = self._found.setdefault((said, setting and _group(setting)), _Found(said, setting))
+        setting, at_key = None, said.column == 1
+        if said.file == COMMAND_LINE:  # the same may be wrong with the values of several points
+            setting = _nearest(said, settings)
+            said = replace(said, text=None, column=None, end_column=None)
+        found = self._found.setdefault((said, setting and _group(setting)), _Found(said, setting, at_key))
         if point not in found.points:
             found.points.append(point)
 
     def _told(self, found: _Found) -> Problem:
         """The problem with its place in the study, and with a point unless the place says which points have it."""
         said, setting = found.problem, found.setting
-        key, file, line = said.key, said.file, said.line
-        source: Path | None = ("base",) if file == COMMAND_LINE and setting is None else None
+        source: Path | None = ("base",) if said.file == COMMAND_LINE and setting is None else None
         everywhere = len(found.points) == len(self.points)
         if setting is not None:
             alike = [point for point in self.points if _group(setting) in map(_group, point.settings)]
             same = [point for point in self.points if setting.source in [one.source for one in point.settings]]
             everywhere = everywhere or found.points in (alike, same)
             source = _group(setting) if found.points == alike else setting.source
-        message = said.message
         if source is not None:
-            if key is not None and (setting is None or parts_of(key) != setting.path):
-                message = f"{key}: {message}"
-            place = self._places.of(source)
-            key, file, line = key_text(source), place.file, place.line
+            message = said.message
+            if said.key is not None and (setting is None or parts_of(said.key) != setting.path):
+                message = f"{said.key}: {message}"
+            said = self._places.of(source).problem(message, said.mend, key_text(source), at_key=found.at_key)
         if not everywhere:
             others = f", the first of {counted(len(found.points), 'point')}" if len(found.points) > 1 else ""
-            message += f" (at {found.points[0].label}{others})"
-        return Problem(message, said.mend, file, line, key)
+            said = replace(said, message=f"{said.message} (at {found.points[0].label}{others})")
+        return said
 
     def _equal_points(self) -> Iterable[Problem]:
         seen: dict[tuple[str, str], Point] = {}

@@ -1,0 +1,267 @@
+"""How commands lay out what they print. All of them use these rules:
+
+- A heading, in bold on a terminal, says what follows.
+- Names with values are aligned. What does not fit of a value goes on below its beginning.
+- Tables have two spaces between columns, figures to the right, texts to the left. A heading may take several lines. A
+  table that is still too wide is cut between columns, and each part begins with the first column.
+- Sentences, such as notes and errors, follow after the tables.
+- The last lines say where the results are, or which command goes on.
+
+Lines break at spaces only. Paths, hashes, keys and commands stay whole: a line that is too long is better than a path
+that cannot be copied.
+
+In a pipe or a file each sentence and each value is one line, so that `grep` finds it, and tables are laid out for 80
+columns. A variable COLUMNS in the environment gives another width. Colour is for terminals;
+NO_COLOR leaves it out, and FORCE_COLOR has it in a pipe too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+from alray.report.table import Table
+from alray.report.text import NOT_MEASURED
+
+RED, GREEN, YELLOW, BLUE, BOLD = "31;1", "32", "33", "34", "1"
+"""Styles, as terminals know them (ECMA-48, SGR)."""
+
+_WIDTH = 80
+_NARROWEST = 20
+_NARROW_TEXT = 11
+"""Texts in a table are not wrapped to fewer columns, unless a terminal has no room."""
+_LONG_NAME = 30
+"""The value of a name that is longer begins on the next line."""
+_SHORT_NAME = 24
+"""Names of rows up to this length are repeated where a table is cut; longer ones are numbered."""
+_KEPT = "\x1f"
+"""Stands for a space at which no line may break."""
+_SPACES = {_KEPT: _KEPT, "\n": " ", "\t": "    "}
+_ACTING = ("Cc", "Cs", "Zl", "Zp")
+"""Unicode's categories of what acts on a terminal or cannot be written: controls, surrogates, ends of lines."""
+_TURNING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+"""Unicode's classes of marks that turn the direction of text, and so could show another text than there is."""
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµ]?s|[kMGT]?B|min|h)(?!\w))")
+_MARKED = {"error:": RED, "warning:": YELLOW, "note:": BLUE}
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a stream shows. width: columns of its tables. wraps: whether sentences wrap at that width too."""
+
+    width: int
+    wraps: bool = True
+    colour: bool = False
+
+    @classmethod
+    def of(cls, stream: TextIO) -> Page:
+        """The page of a stream, as wide as its terminal is now."""
+        given = os.environ.get("COLUMNS", "")
+        is_terminal, forced = stream.isatty(), bool(os.environ.get("FORCE_COLOR"))
+        width = int(given) if given.isdecimal() else _terminal_width(stream) if is_terminal else 0
+        able = is_terminal and os.environ.get("TERM", "dumb") != "dumb"
+        colour = (able or forced) and not os.environ.get("NO_COLOR")
+        return cls(max(width, _NARROWEST) if width else _WIDTH, wraps=bool(width), colour=colour)
+
+    def styled(self, text: str, style: str) -> str:
+        return f"\x1b[{style}m{text}\x1b[0m" if self.colour and text else text
+
+    def heading(self, text: str) -> str:
+        return "\n".join(self.styled(line, BOLD) for line in self._lines(text, "", ""))
+
+    def sentence(self, text: str, *, first: str = "", hang: str = "  ") -> str:
+        """A sentence, or several lines of them. first: what the first line begins with; hang: what the others do."""
+        lines: list[str] = []
+        for line in text.split("\n"):
+            indent = line[: len(line) - len(line.lstrip(" "))]
+            lines += self._lines(line.lstrip(" "), first + indent, hang + indent)
+            first = hang if first else ""
+        word = lines[0].partition(" ")[0]
+        if word in _MARKED:
+            lines[0] = self.styled(word, _MARKED[word]) + lines[0][len(word) :]
+        return "\n".join(lines)
+
+    def fields(self, rows: Iterable[tuple[str, str]], *, indent: str = "") -> str:
+        """A line for each name and value. The values are aligned. Without a name, a value belongs to the one above."""
+        rows = list(rows)
+        most = min(_LONG_NAME, self.width // 2)
+        width = max((columns(name) for name, _ in rows if columns(name) <= most), default=0)
+        lines: list[str] = []
+        for name, value in rows:
+            first, hang = f"{indent}{_padded(name, width)}  ", indent + " " * (width + 2)
+            if self.wraps and columns(name) > width:
+                lines.append(indent + name)
+                first = hang
+            lines += self._lines(value, first, hang)
+        return "\n".join(lines)
+
+    def table(self, table: Table) -> str:
+        """A table whose first column names the rows."""
+        return self.tables([("", table)])
+
+    def tables(self, titled: Sequence[tuple[str, Table]]) -> str:
+        """Tables of the same things, each below its title, if it has one. The first column names the things.
+
+        If a table does not fit with their names, the names are numbered above, and the tables hold the numbers.
+        """
+        tables = [_cleaned(table) for _, table in titled]
+        names = list(dict.fromkeys(row[0] for table in tables for row in table.rows))
+        parts = []
+        fit = all(_widths(table, self.width) is not None for table in tables)
+        name_rows = all(len({row[0] for row in table.rows}) == len(table.rows) for table in tables)
+        numbered = not fit and name_rows and max(map(columns, names), default=0) > min(_SHORT_NAME, self.width // 3)
+        if numbered:
+            numbers = {name: str(number) for number, name in enumerate(names, start=1)}
+            parts.append(self.fields((number, name) for name, number in numbers.items()))
+            tables = [Table(table.head, tuple((numbers[row[0]], *row[1:]) for row in table.rows)) for table in tables]
+        for (title, _), table in zip(titled, tables, strict=True):
+            blocks = _blocks(table, self.width)
+            drawn = "\n\n".join("\n".join(self._drawn(block, numbered=numbered)) for block in blocks)
+            parts.append(f"{self.heading(title)}\n{drawn}" if title else drawn)
+        return "\n\n".join(parts)
+
+    def _drawn(self, table: Table, *, numbered: bool) -> Iterator[str]:
+        found = _widths(table, self.width)
+        widths, gap = found if found is not None else (_least(table), 1)
+        figures = [_is_figures(cells) for _, cells in _by_column(table)]
+        figures[0] &= not numbered
+        for number, row in enumerate((table.head, *table.rows)):
+            cells = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
+            height = max(map(len, cells))
+            for line in range(height):
+                texts = []
+                for cell, width, right in zip(cells, widths, figures, strict=True):
+                    place = line - (height - len(cell)) if number == 0 else line  # headings stand on their column
+                    text = cell[place] if 0 <= place < len(cell) else ""
+                    texts.append(_padded(text, width, right=right))
+                shown = (" " * gap).join(texts).rstrip()
+                yield self.styled(shown, BOLD) if number == 0 else shown
+
+    def _lines(self, text: str, first: str, hang: str) -> list[str]:
+        """The text, behind `first`, in lines; all but the first begin with `hang`."""
+        text = _UNIT.sub(_KEPT, cleaned(text))
+        if not self.wraps:
+            return [(first + text).replace(_KEPT, " ").rstrip()]
+        lines = _wrapped(text, self.width - columns(hang), self.width - columns(first))
+        return [(before + line).rstrip() for before, line in zip([first, *[hang] * len(lines)], lines, strict=False)]
+
+
+def kept(text: str) -> str:
+    """A text, such as a command, in which no line is to break."""
+    return text.replace(" ", _KEPT)
+
+
+def cleaned(text: str) -> str:
+    """A text from anywhere, as it can be shown: a control character becomes its escape."""
+    return "".join(_shown(character) for character in text) if not text.isprintable() else text
+
+
+def columns(text: str) -> int:
+    """The columns that a terminal needs for a text: two for a wide character, none for an accent of its own."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0
+        if unicodedata.category(character) in ("Mn", "Me", "Cf")
+        else 1 + (unicodedata.east_asian_width(character) in "WF")
+        for character in text
+    )
+
+
+def _shown(character: str) -> str:
+    if character in _SPACES:
+        return _SPACES[character]
+    acts = unicodedata.category(character) in _ACTING or unicodedata.bidirectional(character) in _TURNING
+    return ascii(character)[1:-1] if acts else character
+
+
+def _terminal_width(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _WIDTH
+    except OSError:  # a stand-in for a terminal; `io.UnsupportedOperation` is one
+        return _WIDTH
+
+
+def _padded(text: str, width: int, *, right: bool = False) -> str:
+    space = " " * (width - columns(text))
+    return space + text if right else text + space
+
+
+def _wrapped(text: str, width: int, first: int | None = None) -> list[str]:
+    """The text in lines of so many columns, broken at spaces; a word that is longer has a line of its own.
+
+    first: the columns of the first line, if they differ.
+    """
+    lines, room = [""], width if first is None else first
+    for word in re.findall(r" *[^ ]+", text):
+        if lines[-1] and columns(lines[-1]) + columns(word) > room:
+            lines.append(word.lstrip(" "))
+            room = width
+        else:
+            lines[-1] += word
+    return [line.replace(_KEPT, " ") for line in lines]
+
+
+def _cleaned(table: Table) -> Table:
+    return Table(table.head, tuple(tuple(_UNIT.sub(_KEPT, cleaned(cell)) for cell in row) for row in table.rows))
+
+
+def _is_figures(column: Sequence[str]) -> bool:
+    return all(cell[:1].isdigit() or cell in (NOT_MEASURED, "") for cell in column) and any(column)
+
+
+def _by_column(table: Table) -> Iterator[tuple[str, list[str]]]:
+    for heading, *column in zip(table.head, *table.rows, strict=True):
+        yield heading, list(column)
+
+
+def _longest_word(text: str) -> int:
+    """The columns of the longest word; spaces at the beginning belong to the first one."""
+    return max((columns(word) for word in re.findall(r"^ *[^ ]+|[^ ]+", text)), default=0)
+
+
+def _unwrapped(table: Table) -> list[int]:
+    """The widths with cells in one line, and headings in several."""
+    return [max(_longest_word(heading), *map(columns, cells), 0) for heading, cells in _by_column(table)]
+
+
+def _least(table: Table) -> list[int]:
+    """The widths with long cells in several lines too."""
+    return [
+        max(_longest_word(heading), *(min(columns(cell), max(_longest_word(cell), _NARROW_TEXT)) for cell in cells), 0)
+        for heading, cells in _by_column(table)
+    ]
+
+
+def _widths(table: Table, width: int) -> tuple[list[int], int] | None:
+    """The widths of the columns and the gap between them with which a table fits; None if it does not."""
+    whole = [max(columns(heading), *map(columns, cells), 0) for heading, cells in _by_column(table)]
+    unwrapped, least = _unwrapped(table), _least(table)
+    for widths, gap in ((whole, 2), (unwrapped, 2), (unwrapped, 1), (least, 2), (least, 1)):
+        left = width - sum(widths) - gap * (len(widths) - 1)
+        if left >= 0:
+            wanted = whole if widths is unwrapped else unwrapped
+            grown = []
+            for own, most in zip(widths, wanted, strict=True):
+                more = min(left, most - own) if most > own else 0
+                grown.append(own + more)
+                left -= more
+            return grown, gap
+    return None
+
+
+def _blocks(table: Table, width: int) -> list[Table]:
+    """The table cut between columns into tables that fit. Each begins with the first column.
+
+    A column that is too wide by itself has a table of its own.
+    """
+    cuts: list[list[int]] = []
+    for column in range(1, len(table.head)):
+        if not cuts or _widths(table.only((0, *cuts[-1], column)), width) is None:
+            cuts.append([])
+        cuts[-1].append(column)
+    return [table.only((0, *cut)) for cut in cuts] or [table]

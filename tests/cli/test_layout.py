@@ -1,0 +1,552 @@
+"""What every command prints at 80 columns, in `tests/golden/terminal`, and the rules of its layout.
+
+After a change of the output, read the difference that this command makes:
+`UPDATE_GOLDEN=1 pytest tests/cli/test_layout.py`
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from alray.cli import checks, cluster_checks
+from alray.cli.check_result import CheckResult
+from alray.cli.display import PlainLines, accuracies_text, summary_rows
+from alray.cli.fit import fitting_text
+from alray.cli.interrupts import Interrupts
+from alray.cli.jobs import status_rows
+from alray.cli.layout import Page, columns, kept
+from alray.cli.live import frame
+from alray.cli.main import execute
+from alray.cli.plan_text import comparison_text, plan_text
+from alray.cli.reproduce import reproduction_rows
+from alray.cli.study import progress_line
+from alray.cli.terminal import Terminal
+from alray.errors import RequestError
+from alray.fitting import Fitting
+from alray.plan.compare import compare_plans
+from alray.plan.fit import Fit
+from alray.records import Accuracy, Best, DepthAccuracy, Failure
+from alray.report.lanes import whole
+from alray.report.progress import Progress
+from alray.report.table import Table
+from alray.report.timeline import predicted_lanes
+from alray.reproduction import Parting, Reproduction
+from alray.spec.yaml_text import write_yaml
+from alray.study import forecast
+from alray.study import study as studies
+from alray.submit.dashboard import Job
+from alray.trained import requests
+from alray.trained.export import Exported
+from alray.trained.prediction import ClassPrediction
+from alray.trained.requests import Evaluated
+from alray.trained.route_costs import RouteCost
+from alray.trained.weights import Weights
+
+from ..report import conftest as made
+from ..study import conftest as made_study
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "terminal"
+NARROW, WIDE = 80, 400
+HASH = "3644a1f9f1736d1d3bac40a28c5d1e723993d918e7ae10793625680b7f91f301"
+
+Alray = Callable[..., Any]
+Show = Callable[[int], str]
+"""Gives the text of one golden file at so many columns."""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def said(alray: Alray, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """`said(width, *words)`: a command line and what it prints, without the seconds that have passed."""
+
+    def run(width: int, *words: str) -> str:
+        monkeypatch.setenv("COLUMNS", str(width))
+        answer = alray(*words)
+        lines = [line for line in (answer.out + answer.err).splitlines() if not re.match(r"\d+\.\d s: ", line)]
+        return "\n".join([f"$ alray {' '.join(words)}", *lines, ""])
+
+    return run
+
+
+def joined(*parts: str) -> str:
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+@pytest.fixture
+def help_(said: Callable[..., str]) -> Show:
+    listed = "run plan fit study validate schema init resume reproduce evaluate predict export report compare doctor"
+    names = [*listed.split(), "submit", "list", "watch"]
+    several = [[], *([name] for name in names), ["jobs"], *(["jobs", name] for name in ("status", "logs", "fetch"))]
+    return lambda width: joined(*(said(width, *words, "--help") for words in several))
+
+
+BAD = """\
+name: tiny
+data: {source: synthetic, shape: [1, 4, 4], classes: 3, samples: 100, batch_size: 10}
+model:
+  components:
+    - {block: vgg, chanels: [2]}
+    - block: vgg
+      channels: 2
+    - {channels: [4]}
+method:
+  kind: associated_learning
+  label_dim: "abc"
+optimizer: {kind: adam, lr: -1}
+run: {epochs: none, evaluate_every: {every: 1}}
+"""
+GOOD = (
+    BAD.replace("chanels", "channels")
+    .replace("channels: 2", "channels: [2]")
+    .replace("{channels", "{block: vgg, channels")
+)
+GOOD = GOOD.replace('"abc"', "4").replace("lr: -1", "lr: 1e-3").replace("none, evaluate_every: {every: 1}", "2")
+STUDY = "study: tiny\nbase: good.yaml\naxes:\n  optimizer.lr: [1e-3, -1]\n  pipeline.stages: [1, 9]\n"
+HOSTILE = 'name: "\\e[2J"\nrun: {steps: 1, \u202epohce: 1}\n'
+LONG = f"name: a\nrun: {{steps: 1, {' ' * 200} wrong: 1, test: always, {'x' * 90}: 2}}\n"
+
+
+@pytest.fixture
+def errors(said: Callable[..., str]) -> Show:
+    files = {
+        "bad": BAD,
+        "good": GOOD,
+        "study": STUDY,
+        "hostile": HOSTILE,
+        "long": LONG,
+        "torn": "name: [a, b\nrun: 1\n",
+    }
+    for name, text in files.items():
+        Path(f"{name}.yaml").write_text(text, encoding="utf-8")
+    Path("tabs.yaml").write_text('name:\ta\nrun: {漢字: "é", epochs: 1}\n', encoding="utf-8")
+    Path("binary.yaml").write_bytes(b"\x00\xff\xfe")
+    lines = (
+        *(["validate", f"{name}.yaml"] for name in ("bad", "study", "hostile", "long", "torn", "tabs", "binary")),
+        ["plan", "good.yaml", "optimizer.lr=abc", "optimiser.lr=3", "run.epochs", "run.epochs.x=2"],
+        ["run", "nothing.yaml"],
+        ["report", "nowhere"],
+        ["fit", "good.yaml", "--devices", "four"],
+        ["study"],
+        ["fly"],
+        ["run"],
+    )
+    return lambda width: joined(*(said(width, *words) for words in lines))
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch) -> Show:
+    plan = made.example_plan((3, 2, 2, 1))
+    view = whole(predicted_lanes(plan, 6))
+
+    def show(width: int) -> str:
+        page = Page(width)
+        rows = [
+            alternative
+            for method, local_losses in (("associated_learning", True), ("backpropagation", False))
+            for alternative in compare_plans(
+                method=method, local_losses=local_losses, costs=plan.costs, stages=(1, 2, 4, 8), in_flight=4, cores=2
+            )
+        ]
+        refused = replace(rows[-1], partition=None, refused="a micro-batch of 1 sample is too small for vgg [32]")
+        return joined(
+            "$ alray plan",
+            plan_text(plan, view, name="example", page=page),
+            "$ alray plan --compare",
+            comparison_text(plan, [*rows, refused], name="example", page=page),
+        )
+
+    return show
+
+
+@pytest.fixture
+def fit() -> Show:
+    costs = made.example_plan().costs
+    rows = (
+        Fit("1f1b", 4, 16, 1, (2, 2, 2, 2), (10**9,) * 4, (21 * 10**9, 22 * 10**9, 5 * 10**8, 10**9), 0.0123, 0.158),
+        Fit("interleaved_1f1b", 4, 16, 2, (1,) * 8, (10**9,) * 4, (-(10**9), 10**9, 0, 0), 0.0119, None),
+    )
+    refused = ("zero_bubble on 8 stages cannot run: there are only 4 devices; use fewer stages, or more devices",)
+    found = Fitting("example", "backpropagation", 1, (24 * 10**9,) * 4, costs, rows, refused)
+
+    def show(width: int) -> str:
+        page, none = Page(width), replace(found, rows=rows[1:])
+        texts = (fitting_text(each, spec="specs/example.yaml", page=page) for each in (found, none))
+        return joined("$ alray fit", *texts)
+
+    return show
+
+
+def comparable(name: str, validation: float, *, method: str = "associated_learning", **spec: Any) -> Path:
+    """A made run."""
+    plan = made.example_plan((1, 1), method=method)
+    folder = made.write_run(Path("runs", name), plan, made.example_records(plan, 2))
+    document: dict[str, Any] = {
+        "name": "vgg_digits",
+        "seed": 0,
+        "data": {"source": "docstrings"},
+        "model": {"components": [{"block": "embedding"}, {"block": "transformer"}]},
+        "method": {"kind": method},
+        "pipeline": {"schedule": "streamed", "micro_batches": 4},
+        "replicas": {"count": 1},
+        "optimizer": {"kind": "adam", "lr": 0.001},
+    }
+    document |= spec
+    (folder / "spec.yaml").write_text(write_yaml(document), encoding="utf-8")
+    (folder / "environment.json").write_text(json.dumps({"date": "2026-11-21T12:00:00+00:00", "gpus": []}))
+    (folder / "summary.json").write_text(ended(name, validation, method).model_dump_json(), encoding="utf-8")
+    return folder
+
+
+def ended(name: str, validation: float = 0.9812, method: str = "associated_learning") -> Any:
+    depths = [DepthAccuracy(depth=depth, validation=0.9, test=0.88, train=0.95) for depth in range(1, 9)]
+    return made_study.summary(validation, 0.0123).model_copy(
+        update={
+            "run_dir": f"runs/{name}",
+            "name": name,
+            "method": method,
+            "schedule": "streamed",
+            "stages": 2,
+            "duration_s": 3723.0,
+            "accuracy": Accuracy(train=0.999, validation=validation, test=0.9725),
+            "accuracy_per_depth": depths,
+            "best": Best(step=8, validation=validation, test=0.97, checkpoint="checkpoints/step-8"),
+            "bubble": 0.0312,
+            "predicted_bubble": 0.0287,
+            "weights_sha256": HASH,
+        }
+    )
+
+
+@pytest.fixture
+def compare(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
+    from alray.report.compare_page import ComparisonReport
+
+    monkeypatch.setattr(ComparisonReport, "page", lambda self: "")  # figures take their time, and are not the point
+    monkeypatch.setattr(ComparisonReport, "exhibits", ())
+    comparable("al", 0.981)
+    comparable("replicated", 0.97, replicas={"count": 2})
+    comparable("bp", 0.9688, method="backpropagation", optimizer={"kind": "sgd", "lr": 0.05})
+    return lambda width: said(width, "compare", "runs/al", "runs/replicated", "runs/bp")
+
+
+@pytest.fixture
+def report(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
+    from alray.report import make
+
+    folder = comparable("al", 0.981)
+    monkeypatch.setattr(make, "make_report", lambda location, files: Path(folder, "report.html"))
+    return lambda width: said(width, "report", "runs/al")
+
+
+@pytest.fixture
+def list_(said: Callable[..., str]) -> Show:
+    comparable("al", 0.981)
+    comparable("bp_of_a_long_name-20261121-120000", 0.9688, method="backpropagation")
+    for number, folder in enumerate(Path("runs").iterdir()):
+        assert (folder / "records.jsonl").is_file() and number < 2
+        os.utime(folder / "records.jsonl", (1, 1))
+    Path("runs/damaged").mkdir()
+    Path("runs/damaged/summary.json").write_text("{", encoding="utf-8")
+    return lambda width: joined(said(width, "list"), said(width, "list", "state=finished", "name=al"))
+
+
+@pytest.fixture
+def run() -> Show:
+    plan = made.example_plan((2, 1))
+    progress = Progress(plan)
+    for record in made.example_records(plan, 2):
+        progress.take(record)
+    evaluation = made.evaluated(20, 1.0, 0.9812, 0.9725)
+    failure = Failure(step=12, stage=1, message="stage 1 died")
+
+    def show(width: int) -> str:
+        page, summary = Page(width), ended("quickstart-20261121-120000")
+        live = Console(file=io.StringIO(), width=width)
+        live.print(frame(progress, width))
+        plain = io.StringIO()
+        lines = PlainLines(plain, Interrupts())
+        lines.planned(plan)
+        lines._progress = progress
+        lines._changed(progress, evaluation)
+        failed = summary.model_copy(update={"status": "failed", "failures": [failure], "bubble": None})
+        assert isinstance(live.file, io.StringIO)
+        return joined(
+            "$ alray run, on a terminal",
+            "\n".join(line.rstrip() for line in live.file.getvalue().splitlines()),
+            page.sentence(accuracies_text(evaluation)),
+            "$ alray run, in a pipe",
+            page.sentence(plain.getvalue().rstrip()),
+            "$ alray run, at its end",
+            page.fields(summary_rows(summary)),
+            "$ alray run, after a failure",
+            page.fields(summary_rows(failed)),
+        )
+
+    return show
+
+
+@pytest.fixture
+def study(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
+    from alray.study import report
+
+    trials = [
+        made_study.trial(n, {"pipeline.stages": 1 + n % 4, "variant": f"variant_{n % 3}"}, steps=10 * n or None)
+        for n in range(12)
+    ]
+    made_study.study_folder(
+        made_study.results(trials, target={"metric": "validation_error", "below": 0.05}), Path("out")
+    )
+    monkeypatch.setattr(report, "exhibits_of", lambda results: ())  # figures take their time, and are not the point
+    Path("good.yaml").write_text(GOOD, encoding="utf-8")
+    Path("study.yaml").write_text(STUDY.replace("-1", "3e-4").replace("9", "2"), encoding="utf-8")
+    points = [
+        forecast.Forecast(f"optimizer.lr={lr}, pipeline.stages={n}", 3, n, 1, {"CPU": n}, None, "no costs")
+        for lr in (0.001, 0.0003)
+        for n in (1, 2)
+    ]
+    points[0] = replace(points[0], trial_s=12.0, source="estimated")
+    monkeypatch.setattr(forecast, "forecasts", lambda loaded, allow_code: points)
+    progress = studies.Progress(trials[3], "pipeline.stages=4, variant=variant_0, seed=0", 4, 12, 3000.0)
+    return lambda width: joined(
+        said(width, "study", "study.yaml", "--dry-run"),
+        "$ alray study study.yaml, while it goes on",
+        Page(width).sentence(progress_line(progress)),
+        said(width, "report", "out"),
+    )
+
+
+@pytest.fixture
+def doctor(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
+    here = [
+        CheckResult("python", "ok", "3.11.7"),
+        CheckResult(
+            "clock",
+            "warning",
+            "nothing keeps it right, so the times of several nodes may not agree",
+            "run chrony or systemd-timesyncd on every node; a virtual machine may have the clock of its host",
+        ),
+        CheckResult("ray", "fault", "not installed", "install ray 2.60 or newer"),
+    ]
+    there = [
+        CheckResult("node head", "ok", "2 CPU, 1 GPU; python 3.11.7, alray 0.1.0, ray 2.60.0, torch 2.13.0"),
+        CheckResult("link from head up to worker-0.cluster.example", "ok", "940 MB/s, 0.2 ms a message"),
+    ]
+    monkeypatch.setattr(checks, "findings", lambda: iter(here))
+    monkeypatch.setattr(cluster_checks, "cluster_findings", lambda address: iter(there))
+    return lambda width: joined(said(width, "doctor"), said(width, "doctor", "--network"))
+
+
+@pytest.fixture
+def trained(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
+    weights = Weights(1234, "best")
+    costs = [RouteCost(depth, 12_345 * depth, 0.000123 * depth, 64) for depth in (1, 2, 3)]
+    depths = [DepthAccuracy(depth=depth, validation=0.9, test=0.89) for depth in (1, 2)]
+    predictions = [ClassPrediction(each, "seven", 7, 0.9876, 2) for each in ("images/digit.png", "the apple " * 12)]
+    written = Exported("runs/al/export/route-3.safetensors", "safetensors", 3, 1234, 5678, {"s": ["N", 1, 28, 28]})
+    monkeypatch.setattr(requests, "evaluate_run", lambda *given, **options: Evaluated(weights, depths, costs))
+    monkeypatch.setattr(requests, "predict_run", lambda *given, **options: (predictions, weights))
+    monkeypatch.setattr(requests, "export_run", lambda *given, **options: (written, weights))
+    return lambda width: joined(
+        said(width, "evaluate", "runs/al"),
+        said(width, "predict", "runs/al", "images/digit.png", "..."),
+        said(width, "export", "runs/al", "--format", "safetensors"),
+    )
+
+
+@pytest.fixture
+def specs(said: Callable[..., str]) -> Show:
+    Path("good.yaml").write_text(GOOD, encoding="utf-8")
+
+    def show(width: int) -> str:
+        for file in Path().glob("*.json"):
+            file.unlink()
+        Path("quickstart.yaml").unlink(missing_ok=True)
+        return joined(said(width, "validate", "good.yaml"), said(width, "init"))
+
+    return show
+
+
+@pytest.fixture
+def reproduce() -> Show:
+    parted = Parting(40, 2.0, {"validation": (0.9812, 0.9799), "test": (0.9725, 0.9701)})
+    same = Reproduction("runs/al", "runs/al-20261121-120000", 400, (HASH, HASH), 20, None, None, {})
+    other = replace(
+        same,
+        weights_sha256=(HASH, HASH[::-1]),
+        parted=parted,
+        parted_losses=21,
+        environment={"torch": ("2.13.0", "2.15.0")},
+    )
+    return lambda width: joined(
+        "$ alray reproduce runs/al",
+        Page(width).fields(reproduction_rows(same)),
+        "$ alray reproduce runs/al, on another machine",
+        Page(width).fields(reproduction_rows(other)),
+    )
+
+
+@pytest.fixture
+def jobs(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
+    from alray.submit.dashboard import Dashboard
+
+    names = ("quickstart-20261121-120000-abcdef", "methods-20261121-130000-012345")
+    found = [
+        Job(name, status, "", {"alray": "run", "result": f"/shared/alray-jobs/{name}/result"}, 0.0, ended_s, code, None)
+        for name, status, ended_s, code in zip(names, ("FAILED", "SUCCEEDED"), (3723.0, 12.0), (1, 0), strict=True)
+    ]
+
+    class Stub:
+        url = "http://head:8265"
+
+        def jobs(self) -> list[Job]:
+            return found
+
+    monkeypatch.setattr(Dashboard, "open", lambda address: Stub())
+    return lambda width: joined(
+        said(width, "jobs", "status", "--address", "http://head:8265"),
+        "$ alray jobs status ID",
+        Page(width).fields(status_rows(found[0])),
+    )
+
+
+TEXTS = (
+    *("help_", "errors", "plan", "fit", "compare", "report", "list_", "run", "study", "doctor", "trained", "specs"),
+    *("reproduce", "jobs"),
+)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_output_at_80_columns(name: str, request: pytest.FixtureRequest) -> None:
+    show: Show = request.getfixturevalue(name)
+    text, wide = show(NARROW), show(WIDE)
+    for line in text.splitlines():
+        assert columns(line) <= NARROW or is_one_word(line), line
+    words = set(wide.split())
+    broken = [word for line in text.splitlines() if not is_drawn(line) for word in line.split() if word not in words]
+    assert [word for word in broken if not word.isdecimal()] == [], "numbers may stand for the names of rows"
+    golden = GOLDEN / f"{name.rstrip('_')}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(text, encoding="utf-8")
+    assert golden.read_text(encoding="utf-8") == text
+
+
+def is_one_word(line: str) -> bool:
+    """Whether a line can be no shorter: it holds one word, or one command, beside its name or its margin."""
+    return line.startswith("$ ") or " " not in re.split(r" {2,}", line)[-1] or line.lstrip().startswith("alray ")
+
+
+def is_drawn(line: str) -> bool:
+    """Whether a line is a part of a chart or of its legend, or a line of a file as an error shows it."""
+    return re.match(r"stage \d+  [.\w]|\s*\d* \||━| {9}\S", line) is not None
+
+
+@pytest.mark.parametrize("width", [1, 7, 20, 33])
+@pytest.mark.parametrize("name", ["help_", "errors", "plan", "compare", "report", "doctor"])
+def test_narrow_terminals(name: str, width: int, request: pytest.FixtureRequest) -> None:
+    assert request.getfixturevalue(name)(width)
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colour_is_for_terminals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    assert Page.of(Tty()) == Page(80, wraps=True, colour=True)
+    assert Page.of(io.StringIO()) == Page(80, wraps=False, colour=False)
+    assert Page.of(Tty()).heading("a") == "\x1b[1ma\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not Page.of(Tty()).colour
+    monkeypatch.setenv("COLUMNS", "3")
+    assert Page.of(io.StringIO()) == Page(20, wraps=True, colour=False)
+
+
+def test_an_error_is_coloured_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    err = Tty()
+    monkeypatch.setattr("sys.stderr", err)
+    Path("bad.yaml").write_text(BAD, encoding="utf-8")
+    assert execute(["validate", "bad.yaml"]) == 2
+    shown = err.getvalue()
+    assert "\x1b[31;1merror:\x1b[0m bad.yaml:5:20: model.components[0].chanels: unknown key" in shown
+    assert "\x1b[31;1m^^^^^^^\x1b[0m" in shown
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = Tty()
+    monkeypatch.setattr("sys.stderr", plain)
+    execute(["validate", "bad.yaml"])
+    assert plain.getvalue() == re.sub(r"\x1b\[[\d;]*m", "", shown)
+
+
+def test_in_a_pipe_a_sentence_is_one_line(alray: Alray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    long = "a word " * 30
+    page = Page.of(io.StringIO())
+    assert page.sentence(long) == long.rstrip() and page.fields([("name", long)]) == f"name  {long}".rstrip()
+    table = Table(("run", "a", "b"), (("x" * 40, "y" * 30, "z" * 30),))
+    assert max(map(len, page.table(table).splitlines())) <= 80
+
+
+def test_lines_break_at_spaces_and_commands_stay_whole() -> None:
+    path = "/a/very/long/path/" + "x" * 30
+    page = Page(20)
+    assert page.sentence(f"see {path} there") == f"see\n  {path}\n  there"
+    assert (
+        page.sentence(f"go on with  {kept('alray resume runs/quickstart')}")
+        == "go on with\n  alray resume runs/quickstart"
+    )
+    assert page.sentence("it took 12 min 7 s or 97.5 % of it") == "it took 12 min 7 s\n  or 97.5 % of it"
+    assert Page(10).sentence("漢字漢字 漢字") == "漢字漢字\n  漢字"
+
+
+def test_a_table_is_cut_between_columns() -> None:
+    table = Table(("run", "validation", "test"), (("first", "0.5", "0.25"), ("second", "0.75", "–")))
+    assert Page(80).table(table) == "run     validation  test\nfirst          0.5  0.25\nsecond        0.75     –"
+    assert Page(20).table(table) == (
+        "run     validation\nfirst          0.5\nsecond        0.75\n\nrun     test\nfirst   0.25\nsecond     –"
+    )
+    named = Table(table.head, (("a run of a long name", "0.5", "0.25"),))
+    assert Page(20).table(named) == "1  a run of a long\n   name\n\nrun validation test\n1          0.5 0.25"
+
+
+def test_values_from_elsewhere_cannot_act_on_the_terminal(alray: Alray) -> None:
+    Path("hostile.yaml").write_text(HOSTILE, encoding="utf-8")
+    err = alray("validate", "hostile.yaml").err
+    assert "\x1b" not in err and "\u202e" not in err and "\\u202epohce" in err
+
+
+def test_the_json_of_an_error_has_its_columns(alray: Alray) -> None:
+    Path("bad.yaml").write_text(BAD, encoding="utf-8")
+    first, *_ = alray("validate", "bad.yaml", "--json").json["errors"]
+    assert (first["line"], first["column"], first["end_column"]) == (5, 20, 27)
+    assert first["text"][first["column"] - 1 : first["end_column"] - 1] == "chanels"
+
+
+def test_events_are_not_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr("sys.stdout", out)
+    streams = Terminal(as_json=False, as_events=True)
+    streams.say("word " * 40)
+    streams.fields([("weights_sha256", HASH)])
+    said, fields = map(json.loads, out.getvalue().splitlines())
+    assert said == {"alray": "say", "text": "word " * 40}
+    assert fields == {"alray": "fields", "rows": [["weights_sha256", HASH]]}
+    streams.explain(RequestError("a", mend="b").problems)
