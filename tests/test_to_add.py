@@ -1,7 +1,7 @@
 """The table "to add X, touch these files" of `alray/README.md`: docs/extending.md has a whole example of each line.
 
-All examples are made in one copy of the package, each in the files that its line names. Then runs use what was added: all
-of them in one process, which takes a few seconds to begin.
+All examples are made in one copy of the package, each in the files that its line names. Then runs use what was added:
+all of them in one process, which takes a few seconds to begin.
 """
 
 from __future__ import annotations
