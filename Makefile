@@ -7,14 +7,18 @@ INSTALLED := $(VENV)/.installed
 export RAY_USAGE_STATS_ENABLED := 0
 export RAY_AUTH_MODE := disabled
 
-.PHONY: quickstart test test-all page-test screenshots cluster-test install lint types floors unit unit-all gpu bench schedules all-reduce replicas accuracy studies clean
+.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all gpu bench schedules all-reduce replicas accuracy studies clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
 
-test: lint types floors unit
+test: checks unit
 
-test-all: lint types floors unit-all
+test-all: checks unit-all
+
+# At once: mypy takes as long as all others.
+checks: $(INSTALLED)
+	@$(MAKE) --no-print-directory --jobs --output-sync=target lint types floors
 
 install: $(INSTALLED)
 
@@ -57,6 +61,21 @@ page-test: $(INSTALLED)
 # The pictures of pages in docs/pages.
 screenshots: $(INSTALLED)
 	$(BIN)/python -m benchmarks.screenshots
+
+# The pictures of docs/local_learning.md and docs/timeline.md.
+pictures: $(INSTALLED)
+	$(BIN)/python -m benchmarks.pictures
+
+# The site of the docs. It is one folder, which needs no network; the files that its pages link to are beside it.
+docs: $(INSTALLED)
+	rm -rf build/site
+	$(BIN)/python -m zensical build --strict
+	cp -r specs examples build/site/
+	@echo "build/site/docs/index.html; with a search: $(BIN)/python -m http.server -d build/site"
+
+# docs/keys.md, from the grammar.
+keys: $(INSTALLED)
+	$(BIN)/python -m benchmarks.keys_page
 
 # On real clusters, which the tests start: Ray's jobs, three hosts, Slurm, `ray up` over ssh. About ten minutes. As root it
 # installs what is missing of Debian's packages; a test that lacks something says what, and is skipped.

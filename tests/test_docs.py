@@ -1,7 +1,9 @@
-"""What the pages say is so: their examples run, and they name every key there is."""
+"""What the pages say is so: their examples run, and what they name is there."""
 
 from __future__ import annotations
 
+import ast
+import csv
 import json
 import os
 import re
@@ -24,12 +26,11 @@ from alray.records import (
     Summary,
 )
 from alray.report.definitions import definition
-from alray.spec import models
-from alray.spec.loading import load_spec
-from alray.spec.section import Section
+from alray.spec.schema import json_schema
 from alray.spec.study.loading import load_study
-from alray.spec.study.section import Asha, EarlyExit, Search, Study, Target
-from alray.spec.study.space import Distribution
+from benchmarks import keys_page
+
+from .pages import PAGES, write_files
 
 DOCS = Path(__file__).parents[1] / "docs"
 RECORDS = (StepsRecord, StageRecord, EvaluationRecord, CheckpointRecord, EventRecord, PlanRecord)
@@ -48,10 +49,7 @@ def named(text: str) -> set[str]:
 def test_the_example_of_a_spec_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:
-    blocks = re.findall(r"`(stripes\.\w+)`:\n\n```\w+\n(.*?)```", page("writing_a_spec.md"), re.DOTALL)
-    assert [name for name, _ in blocks] == ["stripes.py", "stripes.yaml"]
-    for name, text in blocks:
-        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert write_files("docs/writing_a_spec.md", tmp_path) == ["one_hot.py", "stripes.py", "stripes.yaml"]
     monkeypatch.chdir(tmp_path)
     assert execute(["run", "stripes.yaml", "--inline", "--json", "--run-dir", "out"]) == 0
     summary = json.loads(capsys.readouterr().out)
@@ -76,18 +74,11 @@ def test_the_tracker_of_ones_own_is_one(tmp_path: Path, monkeypatch: pytest.Monk
     assert [row.partition(",")[0] for row in rows] == [str(4 * epoch) for epoch in range(1, 21)]
 
 
-def test_every_key_of_a_spec_is_named() -> None:
-    sections = [kind for kind in vars(models).values() if isinstance(kind, type) and issubclass(kind, Section)]
-    keys = {key for section in sections for key in section.model_fields}
-    assert {"schedule", "epochs"} <= keys
-    costs = set(models.Cost.model_fields)  # of `pipeline.costs`, which the schema tells
-    assert keys - costs - named(page("writing_a_spec.md")) == set()
-
-
-def test_every_key_of_a_study_is_named() -> None:
-    sections = (Study, Search, Target, EarlyExit, Asha, Distribution)
-    keys = {key for section in sections for key in section.model_fields}
-    assert keys - named(page("studies.md")) == set()
+def test_the_page_of_keys_is_current() -> None:
+    """It has every key of the grammar, because it is made of it: `make keys`."""
+    assert page("keys.md") == keys_page.page()
+    keys = {key for section in json_schema()["$defs"].values() for key in section.get("properties", ())}
+    assert keys - {"kind", "source", "block"} <= set(re.findall(r"^\| `(\w+)` \|", page("keys.md"), re.M))
 
 
 def test_the_example_of_a_study_is_one(tmp_path: Path) -> None:
@@ -102,14 +93,6 @@ def test_the_example_of_a_study_is_one(tmp_path: Path) -> None:
     text = re.sub(r"set:.*", sgd, textwrap.dedent(study)) + textwrap.dedent(search)
     (folder / "x.yaml").write_text(text, encoding="utf-8")
     assert len(load_study(folder / "x.yaml").trials) == 12 * 20
-
-
-@pytest.mark.parametrize(
-    "override", re.findall(r"^    alray run (\S+) (.+?)(?: +#.*)?$", page("writing_a_spec.md"), re.M)
-)
-def test_the_overrides_that_are_shown_are_taken(override: tuple[str, str]) -> None:
-    spec, values = override
-    load_spec(DOCS.parent / spec, values.split())
 
 
 @pytest.mark.parametrize("kind", [Summary, *RECORDS])
@@ -167,3 +150,46 @@ def test_a_figure_has_one_definition(kind: type[BaseModel], heading: str) -> Non
         (DOCS / "run_folder.md").write_text(table.sub(lambda _: rows, page("run_folder.md")), encoding="utf-8")
     found = table.search(page("run_folder.md"))
     assert found is not None and found[0] == rows, "UPDATE_GOLDEN=1 pytest tests/test_docs.py writes the tables"
+
+
+def test_alray_says_the_messages_of_the_page_on_trouble() -> None:
+    """In one text of its code, or as a whole in the golden file."""
+    messages = re.findall(r"^\| `([^`]+)` \|", page("troubleshooting.md"), re.M)
+    assert len(messages) > 20
+    golden = (DOCS.parent / "tests/golden/messages.txt").read_text(encoding="utf-8")
+    texts = [
+        node.value
+        for file in (DOCS.parent / "alray").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    assert [said for said in messages if said not in golden and not any(said in text for text in texts)] == []
+
+
+PLACES = ("alray", "benchmarks", "cluster", "docs", "examples", "specs", "tests")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_file_that_a_page_names_is_there(name: str) -> None:
+    text = (DOCS.parent / name).read_text(encoding="utf-8")
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    named = re.findall(rf"(?<![\w/.-])(?:{'|'.join(PLACES)})/[\w/.*-]*[\w*]", prose)
+    linked = re.findall(r"\]\((?!https?:)([^)#]+)", prose)
+    assert [each for each in named if not list(DOCS.parent.glob(each.replace("NAME", "*")))] == []
+    assert [each for each in linked if not ((DOCS.parent / name).parent / each).exists()] == []
+
+
+def test_the_figures_of_local_learning_are_measured_ones() -> None:
+    text = " ".join(page("local_learning.md").split())
+    points = (DOCS / "studies/strong_scaling/tables/points.csv").read_text(encoding="utf-8")
+    rows = {(row["pipeline.stages"], row["variant"]): row for row in csv.DictReader(points.splitlines())}
+    times_ms = [float(rows["1", variant]["step_time_s"]) * 1e3 for variant in ("al_streamed", "bp_naive")]
+    faster = [float(rows["2", variant]["speed_up"]) for variant in ("al_streamed", "bp_naive")]
+    assert "{:.1f} ms beside {:.1f} ms".format(*times_ms) in text
+    assert "stream {:.2f} times as fast on two stages and naive backpropagation reaches {:.2f}".format(*faster) in text
+    fastest = min(
+        (row for (stages, _), row in rows.items() if stages == "2"), key=lambda row: float(row["step_time_s"])
+    )
+    assert fastest["variant"] == "bp_gpipe" and "by GPipe is still the fastest on two stages" in text
+    ahead = [float(each) for each in re.findall(r"\| ([+-][\d.]+) ± [\d.]+ \| \w+ \|$", page("accuracy.md"), re.M)]
+    assert f"between {-min(ahead):.1f} points behind and {max(ahead):.1f} points ahead" in text

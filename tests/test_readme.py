@@ -1,11 +1,10 @@
-"""The README is true: its commands run, its spec trains, its error is what alray says, its figures were measured."""
+"""The README is true: its spec trains, its error is what alray says, its figures were measured."""
 
 from __future__ import annotations
 
 import csv
 import json
 import re
-import shlex
 from pathlib import Path
 from statistics import median
 from textwrap import dedent
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torchvision.utils import save_image
 
 from alray.cli.main import execute
@@ -22,74 +20,10 @@ from benchmarks.runs import RESULTS
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COST = "{forward_s: 0.001, backward_s: 0.001, update_s: 0.001}"
-SHORT = [f"pipeline.costs=[{', '.join([COST] * 4)}]", "data.train_fraction=0.2", "--inline"]
-"""Makes a run of the quickstart short, of four mini-batches an epoch, and keeps it in this process."""
 
 
 def section(title: str) -> str:
     return README.split(f"## {title}\n")[1].split("\n## ")[0]
-
-
-def commands(title: str) -> list[list[str]]:
-    """The words of each `alray` command in a section, without its comment."""
-    return [shlex.split(line, comments=True)[1:] for line in re.findall(r"^    (alray .*)$", section(title), re.M)]
-
-
-@pytest.fixture
-def beside_the_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder in which `specs/` is there."""
-    (tmp_path / "specs").symlink_to(ROOT / "specs")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def test_every_command_runs(
-    beside_the_specs: Path, capsys: pytest.CaptureFixture[str], one_thread: None, counted_once: None
-) -> None:
-    shown = [*commands("Use"), *commands("Replicas")]
-    assert {words[0] for words in shown} >= {"plan", "run", "report", "evaluate", "compare", "export", "predict"}
-    assert execute(["run", "specs/quickstart.yaml", *SHORT, "run.epochs=1", "--run-dir", "RUN"]) == 0
-    save_image(picture(load_digits().images[0]), "digit.png")
-    for number, words in enumerate(shown):
-        words = [f"run-{first(shown, 'run')}" if word == "RUN..." else word for word in words]
-        if words[0] == "run":
-            epochs = 11 if "--profile" in words else 1  # it shows the 40th mini-batch
-            words += [
-                *[word for word in SHORT if word not in words],
-                f"run.epochs={epochs}",
-                "--run-dir",
-                f"run-{number}",
-            ]
-        if words[0] == "resume":
-            words = [re.sub(r"^(run\.epochs=).*", r"\g<1>2", word) for word in words]
-        capsys.readouterr()
-        assert execute(words) == 0, (words, capsys.readouterr().err)
-
-
-STUDY = """\
-study: tiny
-base: specs/quickstart.yaml
-set: {run: {steps: 2, evaluate_every: null, checkpoint: null}, data.batch_size: 32, pipeline.stages: 1}
-axes: {optimizer.lr: [1.0e-3]}
-"""
-
-
-def test_the_commands_of_studies(beside_the_specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("STUDY").write_text(STUDY, encoding="utf-8")
-    shown = commands("Studies")
-    assert [words[:2] for words in shown] == [
-        ["study", "STUDY"],
-        ["study", "STUDY"],
-        ["study", "--resume"],
-        ["report", "FOLDER"],
-    ]
-    for words in shown:
-        runs = words[:2] == ["study", "STUDY"] and "--dry-run" not in words
-        assert execute([*words, *(["--study-dir", "FOLDER"] if runs else [])]) == 0, capsys.readouterr().err
-
-
-def first(shown: list[list[str]], name: str) -> int:
-    return [words[0] for words in shown].index(name)
 
 
 def picture(values: Any) -> torch.Tensor:
@@ -97,8 +31,9 @@ def picture(values: Any) -> torch.Tensor:
 
 
 def test_the_spec_trains_and_the_error_is_the_one_shown(
-    beside_the_specs: Path, capsys: pytest.CaptureFixture[str], one_thread: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     text = section("Write a spec")
     spec = "\n".join(line[4:] for line in re.search(r"((?:^    .*\n)+)", text, re.M)[1].splitlines())  # type: ignore[index]
     Path("mine.yaml").write_text(spec, encoding="utf-8")

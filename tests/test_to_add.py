@@ -1,6 +1,7 @@
-"""The table "to add X, touch these files" of `alray/README.md`: each line is followed in a copy of the package.
+"""The table "to add X, touch these files" of `alray/README.md`: docs/extending.md has a whole example of each line.
 
-The copy may be changed only in the files that the line names. Then a run uses what was added.
+All examples are made in one copy of the package, each in the files that its line names. Then runs use what was added:
+all of them in one process, which takes a few seconds to begin.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pytest
 import alray
 
 PACKAGE = Path(alray.__file__).parent
+PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
 SPEC = """\
 name: added
 data: {source: synthetic, shape: [1, 4, 4], classes: 3, samples: 60, batch_size: 10}
@@ -39,65 +41,81 @@ def table() -> dict[str, list[str]]:
 
 
 TABLE = table()
+CHANGE = re.compile(
+    r"^`([^`]+)` is new:\n\n```python\n(.*?)```$"
+    r"|^In `([^`]+)`, before `([^`]+)`:\n\n```python\n(.*?)```$"
+    r"|^In `([^`]+)`, `([^`]+)` becomes `([^`]+)`\.$",
+    re.DOTALL | re.MULTILINE,
+)
+"""What the page says of a file, in one of three forms."""
 
 
-@dataclass
-class Copy:
-    """A copy of the package in which only the files of one line may change."""
-
-    folder: Path
-    files: list[str]
-
-    def write(self, file: str, text: str) -> None:
-        """A new file."""
-        path = self._allowed(file)
-        assert not path.exists()
-        path.write_text(text, encoding="utf-8")
-
-    def replace(self, file: str, old: str, new: str) -> None:
-        """Change one place of a file."""
-        path = self._allowed(file)
-        text = path.read_text(encoding="utf-8")
-        assert text.count(old) == 1, f"{file} has {old!r} {text.count(old)} times"
-        path.write_text(text.replace(old, new), encoding="utf-8")
-
-    def run(self, *overrides: str) -> dict[str, Any]:
-        """The summary of a run by the copy."""
-        return self.run_each(overrides)[0]
-
-    def run_each(self, *runs: tuple[str, ...]) -> list[dict[str, Any]]:
-        """The summaries of runs by the copy with these overrides, in a process of their own."""
-        (self.folder / "x.yaml").write_text(SPEC, encoding="utf-8")
-        commands = [
-            ["run", "x.yaml", *overrides, "--inline", "--run-dir", f"run-{number}"]
-            for number, overrides in enumerate(runs)
-        ]
-        program = (
-            f"from alray.cli.main import execute; assert [execute(each) for each in {commands}] == [0] * {len(runs)}"
-        )
-        command = [sys.executable, "-c", program]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        files = [self.folder / f"run-{number}" / "summary.json" for number in range(len(runs))]
-        summaries: list[dict[str, Any]] = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-        assert {summary["status"] for summary in summaries} == {"finished"}
-        return summaries
-
-    def _allowed(self, file: str) -> Path:
-        assert any(fnmatch(file, named.replace("<name>", "*")) for named in self.files), f"{file} is not in the table"
-        return self.folder / "alray" / file
+def examples() -> dict[str, str]:
+    """The sections of the page, by what is added."""
+    sections = PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
+    return {re.match(r"An? (.*)\n", text)[1].replace("figure", "chart"): text for text in sections}  # type: ignore[index]
 
 
-@pytest.fixture
-def copy(tmp_path: Path, request: pytest.FixtureRequest) -> Copy:
-    """For the line that a test is about: `test_a_block` is about the line "a block"."""
-    added = request.function.__name__.removeprefix("test_a_").removeprefix("test_an_").replace("_", "-")
-    shutil.copytree(PACKAGE, tmp_path / "alray")  # compiled files too: those of a changed file are made again
-    return Copy(tmp_path, TABLE[added])
+REGRESSION = "method={kind: regression}"
+RUNS: dict[str, list[tuple[str, ...]]] = {
+    "block": [("model.components.0={block: sine, width: 7}", "method=backpropagation")],
+    "source": [("data={source: stripes, samples: 100, batch_size: 10}", "method=backpropagation", "run.epochs=9")],
+    "method": [(REGRESSION,), (REGRESSION, "pipeline.stages=2", "pipeline.schedule=overlapped")],
+    "schedule": [(), ("pipeline.schedule=paired", "pipeline.stages=2")],
+    "all-reduce": [("replicas={count: 2, all_reduce: everyone}",)],
+    "chart": [()],
+    "tracker": [("run.trackers=[{kind: tally, file: tally.txt}]",)],
+}
+"""The overrides of runs that use what was added."""
+
+Found = dict[str, list[dict[str, Any]]]
+"""The summaries of these runs."""
+
+
+def follow(example: str, folder: Path, allowed: Sequence[str]) -> None:
+    """Make the changes that a section of the page shows. allowed: the files that may change."""
+    changes = list(CHANGE.finditer(example))
+    assert example.count("```python") + example.count("` becomes `") == len(changes) > 1
+    for change in changes:
+        new, block, inserted, anchor, code, changed, old, by = change.groups()
+        file = new or inserted or changed
+        assert any(fnmatch(file, named.replace("<name>", "*")) for named in allowed), f"{file} is not in the table"
+        path = folder / "alray" / file
+        if new:
+            assert not path.exists()
+            path.write_text(block, encoding="utf-8")
+        else:
+            text = path.read_text(encoding="utf-8")
+            places = re.findall(re.escape(anchor or old).replace("\\ ", r"\s+"), text)
+            assert len(places) == 1, f"{path} has `{anchor or old}` {len(places)} times"
+            path.write_text(text.replace(places[0], by or f"{code}\n\n{places[0]}"), encoding="utf-8")
+
+
+def summaries(folder: Path, runs: Sequence[tuple[str, ...]]) -> list[dict[str, Any]]:
+    """What runs by the copy come to, in one process."""
+    (folder / "x.yaml").write_text(SPEC, encoding="utf-8")
+    commands = [["run", "x.yaml", *own, "--inline", "--run-dir", f"run-{place}"] for place, own in enumerate(runs)]
+    program = f"from alray.cli.main import execute\nfor command in {commands}: assert execute(command) == 0, command"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=150, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    files = [folder / f"run-{place}" / "summary.json" for place in range(len(runs))]
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    folder = tmp_path_factory.mktemp("copy")
+    shutil.copytree(PACKAGE, folder / "alray")  # compiled files too: those of a changed file are made again
+    for added, example in examples().items():
+        follow(example, folder, TABLE[added])
+    left = iter(summaries(folder, [run for runs in RUNS.values() for run in runs]))
+    return {added: [next(left) for _ in runs] for added, runs in RUNS.items()}
 
 
 def test_the_table_has_these_lines() -> None:
-    assert list(TABLE) == ["block", "source", "method", "schedule", "all-reduce", "chart", "tracker"]
+    assert list(TABLE) == list(examples()) == list(RUNS)
 
 
 @pytest.mark.parametrize("added", TABLE)
@@ -107,327 +125,44 @@ def test_the_files_of_a_line_are_there(added: str) -> None:
         assert path.parent.is_dir() if "<name>" in file else path.is_file(), file
 
 
-def test_a_block(copy: Copy) -> None:
-    copy.write(
-        "nn/blocks/sine.py",
-        '''\
-"""A linear layer and a sine."""
-
-import torch
-from torch import nn
-
-from alray.nn.blocks.registry import register
-from alray.nn.shape import Shape
+def test_every_run_ends(found: Found) -> None:
+    assert {summary["status"] for summaries in found.values() for summary in summaries} == {"finished"}
 
 
-@register("sine")
-class Sine(nn.Module):
-    """`[N, ...] -> [N, width]`."""
-
-    def __init__(self, input: Shape, *, width: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(input.elements, width)
-
-    def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        return torch.sin(self.linear(s.flatten(1)))
-''',
-    )
-    copy.replace("nn/blocks/__init__.py", "residual, stem,", "residual, sine, stem,")
-    copy.replace(
-        "spec/blocks.py",
-        "class OwnBlock(",
-        '''class Sine(BlockSection):
-    """A linear layer and a sine."""
-
-    block: Literal["sine"]
-    """`sine`."""
-    width: Width
-    """Output width."""
-
-
-class OwnBlock(''',
-    )
-    copy.replace(
-        "spec/blocks.py",
-        '    Annotated[Vgg, Tag("vgg")]',
-        '    Annotated[Sine, Tag("sine")]\n    | Annotated[Vgg, Tag("vgg")]',
-    )
-    summary = copy.run("model.components.0={block: sine, width: 7}", "method=backpropagation")
+def test_a_block(found: Found) -> None:
+    (summary,) = found["block"]
     assert summary["parameters"] == (16 * 7 + 7) + (7 * 5 + 5) + (5 * 3 + 3)
 
 
-def test_a_source(copy: Copy) -> None:
-    copy.write(
-        "data/stripes.py",
-        '''\
-"""Pictures of horizontal and vertical stripes."""
-
-import torch
-
-from alray.data.source import Source, SplitName, TensorSet
-
-
-class Stripes(Source):
-    """Pictures 1 x 4 x 4 of two classes."""
-
-    def __init__(self, *, samples: int) -> None:
-        self._samples = samples
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return ("horizontal", "vertical")
-
-    def open(self, split: SplitName) -> TensorSet:
-        labels = torch.arange(self._samples) % 2
-        rows = torch.tensor([1.0, -1.0, 1.0, -1.0]).expand(1, 4, 4)
-        pictures = [rows if label else rows.mT for label in labels]
-        return TensorSet(torch.stack(pictures), labels)
-''',
-    )
-    copy.replace(
-        "data/registry.py",
-        "def _own(",
-        """def _stripes(data_spec: spec.Stripes) -> Source:
-    from alray.data.stripes import Stripes
-
-    return Stripes(samples=data_spec.samples)
-
-
-def _own(""",
-    )
-    copy.replace(
-        "data/registry.py", '    "synthetic": _synthetic,', '    "stripes": _stripes,\n    "synthetic": _synthetic,'
-    )
-    copy.replace(
-        "spec/data.py",
-        "class OwnData(",
-        '''class Stripes(DataSection):
-    """Pictures of horizontal and vertical stripes."""
-
-    source: Literal["stripes"]
-    """`stripes`."""
-    samples: PositiveInt
-    """Number of training samples, and of test samples."""
-
-
-class OwnData(''',
-    )
-    copy.replace(
-        "spec/data.py",
-        '    Annotated[Digits, Tag("digits")]',
-        '    Annotated[Stripes, Tag("stripes")]\n    | Annotated[Digits, Tag("digits")]',
-    )
-    summary = copy.run("data={source: stripes, samples: 100, batch_size: 10}", "method=backpropagation", "run.epochs=9")
+def test_a_source(found: Found) -> None:
+    (summary,) = found["source"]
     assert summary["accuracy"]["test"] == 1.0
 
 
-def test_a_method(copy: Copy) -> None:
-    copy.write(
-        "nn/methods/regression.py",
-        '''\
-"""A linear classifier behind every component, trained by squared errors."""
-
-from torch import nn
-from torch.nn import functional
-
-from alray.nn.component import LocalComponent
-from alray.nn.methods.method import Method
-
-
-class Regression(Method):
-    """Every depth is a route."""
-
-    def component(self, index, f, facts, make):
-        head = make("head", lambda: Flat(facts.output.elements, self.task.classes))
-        return RegressionComponent(index, f, head, self.task)
-
-    def ends_route(self, index):
-        return True
-
-
-class Flat(nn.Linear):
-    def forward(self, s, mask=None):
-        return super().forward(s.flatten(1))
-
-
-class RegressionComponent(LocalComponent):
-    def __init__(self, index, f, head, task):
-        super().__init__(index, f)
-        self.head, self.classes = head, task.classes
-        self.train_with(task.optimizer, encoder=(f, head))
-
-    @property
-    def turn(self):
-        return self.head
-
-    def local_losses(self, encoded, incoming):
-        goal = functional.one_hot(incoming["labels"], self.classes).to(encoded["s"].dtype)
-        return {"squared": functional.mse_loss(self.head(encoded["s"]), goal)}, {"labels": incoming["labels"]}
-''',
-    )
-    copy.replace(
-        "spec/method.py",
-        "class OwnMethod(",
-        '''class Regression(MethodSection):
-    """A linear classifier behind every component, trained by squared errors."""
-
-    implementation = "alray.nn.methods.regression:Regression"
-
-    kind: Literal["regression"]
-    """`regression`."""
-
-
-class OwnMethod(''',
-    )
-    copy.replace(
-        "spec/method.py",
-        '    | Annotated[Backpropagation, Tag("backpropagation")]',
-        '    | Annotated[Backpropagation, Tag("backpropagation")]\n    | Annotated[Regression, Tag("regression")]',
-    )
-    regression = "method={kind: regression}"
-    one, two = copy.run_each((regression,), (regression, "pipeline.stages=2", "pipeline.schedule=overlapped"))
+def test_a_method(found: Found) -> None:
+    one, two = found["method"]
     assert (one["method"], len(one["accuracy_per_depth"])) == ("regression", 2)
     assert two["weights_sha256"] == one["weights_sha256"]
 
 
-def test_a_schedule(copy: Copy) -> None:
-    copy.write(
-        "schedules/paired.py",
-        '''\
-"""paired: as streamed, with a barrier before the update."""
-
-from alray.schedules.durations import Durations
-from alray.schedules.local import in_order
-from alray.schedules.schedule import Schedule
-
-
-def bound(durations: Durations, stages: int, micro_batches: int) -> float:
-    """The slowest stage."""
-    return max(f + b for f, b in zip(durations.forward_s, durations.after_forward_s, strict=True))
-
-
-SCHEDULE = Schedule(
-    name="paired",
-    methods="local losses",
-    actions=in_order("R F S R.1 L S.1 B W U"),
-    bound=bound,
-    formula="max(F+B)",
-    limited_by="{slowest}",
-)
-''',
-    )
-    copy.replace("schedules/table.py", "    parallel_backward,\n", "    paired,\n    parallel_backward,\n")
-    copy.replace("schedules/table.py", "    overlapped.SCHEDULE,", "    overlapped.SCHEDULE,\n    paired.SCHEDULE,")
-    streamed, paired = copy.run_each((), ("pipeline.schedule=paired", "pipeline.stages=2"))
+def test_a_schedule(found: Found) -> None:
+    streamed, paired = found["schedule"]
     assert paired["schedule"] == "paired" and paired["predicted_step_time_s"] > 0
     assert paired["weights_sha256"] == streamed["weights_sha256"]
 
 
-def test_an_all_reduce(copy: Copy) -> None:
-    copy.write(
-        "channel/all_reduce/everyone.py",
-        '''\
-"""Everyone sends all it has to everyone, and adds up in rank order."""
-
-import torch
-
-from alray.channel.all_reduce.algorithm import AllReduce
-
-
-class Everyone(AllReduce):
-    """a + (n-1) m b."""
-
-    name = "everyone"
-
-    def _sum(self, tensor: torch.Tensor) -> None:
-        rows = tensor.new_empty((self.size, tensor.numel()))
-        rows[self.rank].copy_(tensor)
-        self._gather(rows)
-        tensor.zero_()
-        for row in rows:
-            tensor += row
-
-    def _gather(self, rows: torch.Tensor) -> None:
-        peers = [peer for peer in range(self.size) if peer != self.rank]
-        self._exchange(
-            receive=[(rows[peer], peer) for peer in peers], send=[(rows[self.rank], peer) for peer in peers]
-        )
-''',
-    )
-    copy.replace(
-        "channel/all_reduce/registry.py",
-        "from alray.channel.all_reduce.halving",
-        "from alray.channel.all_reduce.everyone import Everyone\nfrom alray.channel.all_reduce.halving",
-    )
-    copy.replace("channel/all_reduce/registry.py", "(Backend, Ring,", "(Backend, Everyone, Ring,")
-    copy.replace("spec/replicas.py", 'Literal["backend", ', 'Literal["backend", "everyone", ')
-    summary = copy.run("replicas={count: 2, all_reduce: everyone}")
+def test_an_all_reduce(found: Found) -> None:
+    (summary,) = found["all-reduce"]
     assert summary["all_reduce_bytes"] == 2 * summary["steps"] * 4 * summary["parameters"]
 
 
-def test_a_chart(copy: Copy) -> None:
-    copy.replace(
-        "report/run_figures.py",
-        "FIGURES: tuple[",
-        '''def learning_rate(run: RunFolder) -> Exhibit:
-    """The learning rate of the encoders. Source: records.jsonl."""
-    steps = [record for record in run.kept if isinstance(record, StepRecord)]
-    rows = [{"series": "encoders", "kind": MEASURED, "step": each.step, "rate": each.lr} for each in steps]
-    curves = Curves(_STEPS, Scale("rate", "learning rate"), colours_of(["encoders"]))
-    return Exhibit("Learning rate", (curves.figure("rate", "Learning rate", "Rate of the encoders.", rows),))
-
-
-FIGURES: tuple[''',
-    )
-    copy.replace("report/run_figures.py", "= (network, losses,", "= (network, losses, learning_rate,")
-    page = Path(copy.run()["report"]).read_text(encoding="utf-8")
+def test_a_chart(found: Found) -> None:
+    (summary,) = found["chart"]
+    page = Path(summary["report"]).read_text(encoding="utf-8")
     assert '"rate":' in page.partition('<h2 id="accuracy">')[0].partition('<h2 id="learning-rate">')[2]
 
 
-def test_a_tracker(copy: Copy) -> None:
-    copy.write(
-        "report/trackers/tally.py",
-        '''\
-"""Counts the points of a run."""
-
-from pathlib import Path
-
-from alray.report.trackers.tracker import Tracker
-
-
-class Tally(Tracker):
-    """Writes their number to a file at the end."""
-
-    def __init__(self, file: str) -> None:
-        self._file, self._count = Path(file), 0
-
-    def write(self, points) -> None:
-        self._count += sum("lr" in point.scalars for point in points)
-
-    def end(self, status) -> None:
-        self._file.write_text(f"{status} {self._count}")
-''',
-    )
-    copy.replace(
-        "spec/trackers.py",
-        "class OwnTracker(",
-        '''class Tally(TrackerSection):
-    """Counts points."""
-
-    implementation = "alray.report.trackers.tally:Tally"
-
-    kind: Literal["tally"]
-    """`tally`."""
-    file: str
-    """Where it writes."""
-
-
-class OwnTracker(''',
-    )
-    copy.replace(
-        "spec/trackers.py",
-        'Annotated[Mlflow, Tag("mlflow")]',
-        'Annotated[Tally, Tag("tally")] | Annotated[Mlflow, Tag("mlflow")]',
-    )
-    steps = copy.run("run.trackers=[{kind: tally, file: tally.txt}]")["steps"]
-    assert (copy.folder / "tally.txt").read_text(encoding="utf-8") == f"finished {steps}"
+def test_a_tracker(found: Found) -> None:
+    (summary,) = found["tracker"]
+    tally = Path(summary["run_dir"]).parent / "tally.txt"
+    assert tally.read_text(encoding="utf-8") == f"finished {summary['steps']}"

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from alray.cli.layout import kept
 from alray.cli.terminal import INTERRUPTED, Json, RunDir, shown, terminal
 from alray.storage.location import location_of
 
@@ -49,6 +50,6 @@ def watch(
             streams.answer({"run_dir": str(following.path), "state": following.state, "report": path})
         streams.say(ending(following))
         if written:
-            streams.fields([("report", shown(report))])
+            streams.fields([("report", kept(shown(report)))])
         if following.state in ("failed", "killed"):
             raise typer.Exit(1)

@@ -63,17 +63,6 @@ def test_a_users_source_with_its_fields(own_module: Callable[[str], None]) -> No
     assert data.read_image(Path("any.png")).shape == (1, 3, 3)
 
 
-def test_loader_workers_import_its_module(own_module: Callable[[str], None]) -> None:
-    own_module(SQUARES)
-    data = opened("Squares", count=12, image_size=2)
-
-    def first(workers: int) -> torch.Tensor:
-        with TrainBatches(data, seed=0, start_step=0, end_step=1, workers=workers) as batches:
-            return next(batches).samples
-
-    assert torch.equal(first(0), first(1))
-
-
 def test_a_source_that_cannot_read_pictures(own_module: Callable[[str], None]) -> None:
     own_module(SQUARES.replace("def read_image", "def unused"))
     with pytest.raises(DataError) as caught:

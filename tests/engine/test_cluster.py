@@ -31,7 +31,6 @@ def test_attached(workshop, reference, cluster) -> None:
         "resources.per_stage: 3 stages of 2 CPU each can never be placed: the cluster has 4 CPU on 1 node, room for 2; "
         "lower pipeline.stages or resources.per_stage, or attach to a larger cluster"
     )
-    same(attached(workshop, cluster.address, "pipeline.partition=[4]", name="again"), reference)
 
 
 def test_no_cluster_there(workshop) -> None:

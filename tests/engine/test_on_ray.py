@@ -207,7 +207,7 @@ def test_by_ray_train(replicated, local_ray, monkeypatch) -> None:
     assert not (folder / STORAGE).exists()
 
 
-def test_a_stage_that_finds_no_memory_ends_the_run(hungry: Workshop, own_ray: None) -> None:
+def test_a_stage_that_finds_no_memory_ends_the_run(hungry: Workshop, local_ray: None) -> None:
     finished = hungry.run(components(at=3), COSTS, "pipeline.partition=[1, 1]", inline=False)
     ended_without_memory(finished, hungry)
 
