@@ -255,7 +255,7 @@ class Planner:
     ) -> Plan:
         spec, found = self.workload.spec, found or StageDevices()
         costs = recomputing(costs, spec.pipeline.activation_checkpointing, stages)
-        costs = self._averaged(costs, replicas, found.replica_link)
+        costs = _averaged(costs, spec, replicas, found.replica_link)
         plan = make_plan(
             method=spec.method.kind,
             schedule=spec.schedule,
@@ -280,21 +280,6 @@ class Planner:
         # The first mini-batch and the first evaluation compile what they use.
         return replace(plan, deadline_s=plan.deadline_s + _COMPILING_S) if spec.run.compile else plan
 
-    def _averaged(self, costs: Costs, replicas: int, link: Link | None) -> Costs:
-        """The costs with averages of gradients over the network between replicas, where it is known what is sent."""
-        spec = self.workload.spec
-        sent_share = spec.replicas.compression.sent_share
-        if link is None or replicas == 1 or sent_share is None:
-            return costs
-        return averaged_over(
-            costs,
-            Wire(link.latency_s, max(link.up_s_per_byte, link.down_s_per_byte)),
-            ranks=replicas,
-            all_reduce=spec.replicas.all_reduce,
-            sent_share=sent_share,
-            interval=spec.replicas.average_interval(spec.optimizer.accumulate),
-        )
-
     def _shares(self, replicas: int) -> tuple[int, ...]:
         """Samples of the first mini-batch for each replica."""
         spec = self.workload.spec
@@ -306,6 +291,21 @@ class Planner:
         if one_process:
             return self.workload.spec.resources.threads
         return len(os.sched_getaffinity(0)) if self.workload.spec.resources.resolved_device == "cpu" else None
+
+
+def _averaged(costs: Costs, spec: Spec, replicas: int, link: Link | None) -> Costs:
+    """The costs with averages of gradients over the network between replicas, where it is known what is sent."""
+    sent_share = spec.replicas.compression.sent_share
+    if link is None or replicas == 1 or sent_share is None:
+        return costs
+    return averaged_over(
+        costs,
+        Wire(link.latency_s, max(link.up_s_per_byte, link.down_s_per_byte)),
+        ranks=replicas,
+        all_reduce=spec.replicas.all_reduce,
+        sent_share=sent_share,
+        interval=spec.replicas.average_interval(spec.optimizer.accumulate),
+    )
 
 
 def _speeds(spec: Spec, stages: int, found: StageDevices) -> tuple[float, ...]:
