@@ -16,7 +16,6 @@ from alray.report.folder import read_run
 from alray.report.lanes import View, steady
 from alray.report.schedule_figure import schedule_figure
 from alray.report.timeline import measured_last
-from alray.stage.clock import WARM_UP_STEPS
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "two_stages.svg"
@@ -26,8 +25,8 @@ RUNS = {
     "BP 1F1B": ("method=backpropagation", "pipeline.schedule=1f1b"),
     "BP naive": ("method=backpropagation", "pipeline.schedule=naive"),
 }
-SHOWN = 4
-"""Mini-batches of the first run."""
+FIRST, SHOWN = 40, 4
+"""The first mini-batch, and how many of the first run: long after its start, when the processors keep their pace."""
 
 
 def main() -> None:
@@ -38,7 +37,7 @@ def main() -> None:
             if code := execute(["run", str(SPEC), *overrides, "--run-dir", str(run_dir)]):
                 raise SystemExit(code)
             run = read_run(run_dir)
-            view, _ = steady(measured_last(run.kept, run.plan), WARM_UP_STEPS, SHOWN)
+            view, _ = steady(measured_last(run.kept, run.plan), FIRST, SHOWN)
             shown_s = next((view.end_s - view.start_s for view in views.values()), view.end_s - view.start_s)
             views[name] = view._replace(end_s=view.start_s + shown_s)
     figure = replace(
