@@ -128,28 +128,13 @@ class Encoder(nn.Module):
             self.in_backward = True
             seed_all(device, self.seed, "draw", self.index, *purpose, "backward")
 
-        ends = {name: _Same.apply(end) for name, end in outgoing.items() if getattr(end, "requires_grad", False)}
+        ends = {name: _alias(end) for name, end in outgoing.items() if getattr(end, "requires_grad", False)}
         if ends:
             register_multi_grad_hook(tuple(ends.values()), begin_backward, mode="any")
         return {**outgoing, **ends}
 
     def _end_backward(self, _: torch.Tensor) -> None:
         self.in_backward = False
-
-
-class _Same(torch.autograd.Function):
-    """The same values in the same memory, with a place of its own in the gradient graph, and not a view.
-
-    torch's split backward pass detaches the output of a stage in place, which views do not allow.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.detach()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient
 
 
 def _alias(tensor: torch.Tensor) -> torch.Tensor:

@@ -130,13 +130,10 @@ def test_a_micro_batch_is_timed_and_leaves_no_gradient(make_workload):
         assert all(parameter.grad is None for parameter in component.parameters())
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["built in", "a user's block"])
-def test_a_split_backward_gives_the_gradients_of_a_whole_one(make_workload, own):
-    entry = "{block: vgg, channels: [2]}"
-    workload = make_workload(*BACKPROPAGATION, f"model.components=[{entry}, {entry}, {entry}]")
+def test_a_split_backward_gives_the_gradients_of_a_whole_one(make_workload):
+    workload = make_workload(*BACKPROPAGATION)
     batch = incoming(workload, 1, 4)
     whole, split = (workload.network.component(1, "cpu") for _ in range(2))
-    whole.f.own = split.f.own = own
     one, two = exercise_of(whole, batch), exercise_of(split, batch)
     halves = SplitBackward(two)
     one.forward()
