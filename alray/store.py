@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from alray.errors import CheckpointError, RequestError, RunError
@@ -40,6 +41,24 @@ def checkpoint_folder(run_dir: Location, step: int) -> Location:
     return run_dir / "checkpoints" / step_folder(step)
 
 
+def require_new(run_dir: Location | None) -> None:
+    """Raise RequestError if no run can begin in this folder. None stands for one in `runs`.
+
+    This is asked before anything slow. `make_run_dir` asks again, for another run may have begun there meanwhile.
+    """
+    if isinstance(run_dir, ObjectPath):
+        if run_dir.is_dir():
+            raise _not_empty(run_dir)
+        return
+    folder = run_dir or Path("runs")
+    with _making(folder):
+        if run_dir is not None and _taken(run_dir):
+            raise _not_empty(run_dir)
+        there = next(each for each in (folder, *folder.parents) if each.exists())
+        with TemporaryDirectory(dir=there):  # only trying tells: root may write anywhere but in some file systems
+            pass
+
+
 def make_run_dir(name: str, run_dir: Location | None) -> Location:
     """Make the folder `run_dir`, or `runs/<name>-<time>` for None; return its absolute path.
 
@@ -56,15 +75,25 @@ def make_run_dir(name: str, run_dir: Location | None) -> Location:
         while run_dir.exists():
             number += 1
             run_dir = run_dir.with_name(f"{run_dir.name.rsplit('_', 1)[0]}_{number}")
-    elif run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
+    elif _taken(run_dir):
         raise _not_empty(run_dir)
-    try:
+    with _making(run_dir):
         run_dir.mkdir(parents=True, exist_ok=True)
+    return run_dir.resolve()
+
+
+def _taken(run_dir: Path) -> bool:
+    return run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir()))
+
+
+@contextmanager
+def _making(run_dir: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise RequestError(
             f"the run folder cannot be made: {error.strerror}", file=str(run_dir), mend="choose another --run-dir"
         ) from error
-    return run_dir.resolve()
 
 
 def run_name(run_dir: Location, study: Path | None) -> str:

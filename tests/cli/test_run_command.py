@@ -204,6 +204,44 @@ def test_resume_goes_on_for_more_epochs(alray: Callable[..., Any], ended: Path, 
     assert given["name"] == "tiny" and "resources" not in given, "of the defaults only what the resume changed"
 
 
+@pytest.mark.parametrize(
+    ("shorter", "made"), [("run.epochs=1", "run.epochs=1 makes 9"), ("run.steps=5", "run.steps=5 makes 5")]
+)
+def test_a_resume_makes_no_run_shorter(
+    alray: Callable[..., Any], ended: Path, monkeypatch: pytest.MonkeyPatch, shorter: str, made: str
+) -> None:
+    """And says so before anything is started."""
+    monkeypatch.setattr("alray.orchestrate.engine", None)
+    before = (ended / "summary.json").read_text(encoding="utf-8")
+    answer = alray("resume", ended, shorter, *(["run.epochs=null"] if "steps" in shorter else []))
+    assert answer.code == 2
+    assert f"the run has done 18 mini-batches, and {made}; give more, or leave it out" in answer.errors
+    assert (ended / "summary.json").read_text(encoding="utf-8") == before
+
+
+def test_a_resume_for_fewer_samples_is_refused_once_the_data_are_open(alray: Callable[..., Any], ended: Path) -> None:
+    answer = alray("resume", ended, "run.epochs=null", "run.samples=25", "--inline")
+    assert answer.code == 2 and "the run has done 18 mini-batches, and run.samples=25 makes 3; give" in answer.errors
+
+
+@pytest.mark.parametrize(
+    ("taken", "message"),
+    [
+        ("used", "used: the run folder is not empty"),
+        ("x.yaml/below", "x.yaml/below: the run folder cannot be made: Not a directory"),
+        ("/proc/nowhere", "/proc/nowhere: the run folder cannot be made: No such file or directory"),
+    ],
+)
+def test_the_run_folder_is_checked_before_anything_is_started(
+    alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch, taken: str, message: str
+) -> None:
+    monkeypatch.setattr("alray.orchestrate.engine", None)
+    Path("used/mine").mkdir(parents=True)
+    answer = alray("run", spec, "--run-dir", taken)
+    assert answer.code == 2 and message in answer.errors
+    assert sorted(path.name for path in Path().iterdir()) == ["used", "x.yaml"]
+
+
 def test_resume_refuses_another_run(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
     said = alray("resume", ended, "seed=1", "--inline", "--json")
     assert said.code == 2
