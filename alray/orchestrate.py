@@ -49,8 +49,8 @@ def run_spec(
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
         trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
-        planner.workload.code.copy_used(run_dir / "code")
         with writing_to(run_dir), page_beside(run_dir, options.watch, observer.note):
+            planner.workload.code.copy_used(run_dir / "code")
             return _run(planner, trackers, run_dir, None, made, options, observer, interrupts)
 
 

@@ -15,11 +15,15 @@ from typing import Any
 
 from alray.errors import CheckpointError, RequestError, RunError
 from alray.records import Standing, replace_file, write_json
+from alray.storage.appended import was_appended
 from alray.storage.location import Location, remove_folder
 from alray.storage.objects import ObjectPath
 
 MANIFEST = "manifest.json"
 _MARK = ".run"
+_NEVER_BEGAN = "ended before its first record"
+_BEFORE_RECORDS = (_MARK, "spec.yaml", "environment.json", "plan.json", "records.jsonl", "code", "logs", "tensorboard")
+"""What a run writes until then."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,9 @@ def require_new(run_dir: Location | None) -> None:
 def make_run_dir(name: str, run_dir: Location | None) -> Location:
     """Make the folder `run_dir`, or `runs/<name>-<time>` for None; return its absolute path.
 
-    Raises RequestError if `run_dir` exists and is not empty, or if the folder cannot be made.
+    What a run left there that ended before its first record is deleted. On object storage the folder stays taken: two
+    runs that begin at once could not agree whose it is. Raises RequestError if anything else is in `run_dir`, or if the
+    folder cannot be made.
     """
     if isinstance(run_dir, ObjectPath):
         # Of several runs that begin there at once, the one that writes the mark has the folder.
@@ -79,11 +85,29 @@ def make_run_dir(name: str, run_dir: Location | None) -> Location:
         raise _not_empty(run_dir)
     with _making(run_dir):
         run_dir.mkdir(parents=True, exist_ok=True)
+        for left in run_dir.iterdir():
+            if left.is_dir():
+                remove_folder(left)
+            else:
+                left.unlink()
     return run_dir.resolve()
 
 
 def _taken(run_dir: Path) -> bool:
-    return run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir()))
+    if not run_dir.is_dir():
+        return run_dir.exists()
+    names = {path.name for path in run_dir.iterdir()}
+    return bool(names) and not (names <= set(_BEFORE_RECORDS) and never_began(run_dir))
+
+
+def never_began(run_dir: Location) -> bool:
+    """Whether the last run in this folder ended before its first record, so that there is nothing to go on with."""
+    return is_marked(run_dir, _NEVER_BEGAN) and not _has_records(run_dir)
+
+
+def _has_records(run_dir: Location) -> bool:
+    file = run_dir / "records.jsonl"
+    return was_appended(file) and not (isinstance(file, Path) and file.stat().st_size == 0)
 
 
 @contextmanager
@@ -117,9 +141,16 @@ def new_token() -> str:
 
 @contextmanager
 def writing_to(run_dir: Location) -> Iterator[None]:
-    """Raise a RunError where the block fails because the run folder was deleted or can no longer be written."""
+    """Raise a RunError where the block fails because the run folder was deleted or can no longer be written.
+
+    A folder that has no record when the block ends is marked (`never_began`).
+    """
     try:
-        yield
+        try:
+            yield
+        finally:
+            if not _has_records(run_dir):
+                mark(run_dir, _NEVER_BEGAN)
     except OSError as error:
         require_kept(run_dir)
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

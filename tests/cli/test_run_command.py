@@ -16,6 +16,8 @@ import pytest
 
 from alray.records import Summary
 
+from .conftest import COUNTED
+
 BACKWARD = """\
 import torch
 
@@ -190,6 +192,26 @@ def test_a_backward_pass_that_raises_is_one_error_as_json(alray: Callable[..., A
     )
     assert problem["traceback"].endswith("mine.Trouble: not today\n")
     assert said.err.count("Traceback") == 0, "it is in the JSON"
+
+
+def test_a_run_that_never_began_leaves_its_folder_to_another(alray: Callable[..., Any], spec: Path) -> None:
+    """Unless somebody put a file of his own there."""
+    sound = spec.read_text()
+    Path("mine.py").write_text(BACKWARD)
+    spec.write_text(sound.replace("{block: vgg, channels: [2]}", "{block: 'python:mine.Block'}", 1))
+    assert "not today" in alray("run", spec, "--inline", "--run-dir", "runs/out", COUNTED).err
+    assert not Path("runs/out/records.jsonl").exists(), "it failed while components were measured"
+    (row,) = alray("list", "runs", "--json").json["runs"]
+    assert row["state"] == "failed"
+    spec.write_text(sound)
+    Path("runs/out/notes").touch()
+    assert "the run folder is not empty" in alray("run", spec, "--inline", "--run-dir", "runs/out").err
+    Path("runs/out/notes").rename("runs/out/code/mine_too.py")
+    assert alray("run", spec, "--inline", "--run-dir", "runs/out").code == 0
+    assert not Path("runs/out/code/mine_too.py").exists(), "nothing is left of the other run"
+    given = json.loads(Path("runs/out/environment.json").read_text(encoding="utf-8"))["given"]
+    assert "costs" in given["pipeline"] and given["pipeline"]["costs"] is not None
+    assert "the run folder is not empty" in alray("run", spec, "--inline", "--run-dir", "runs/out").err
 
 
 def test_resume_goes_on_for_more_epochs(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
