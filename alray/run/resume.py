@@ -13,6 +13,7 @@ from alray.errors import CheckpointError, SpecError
 from alray.plan.plan import Plan
 from alray.records import Summary, read
 from alray.run.micro_batches import as_kept
+from alray.run.provenance import require_own_spec
 from alray.schedules.table import SCHEDULES
 from alray.spec.data import OwnData, TextSection
 from alray.spec.loading import load_spec
@@ -60,9 +61,11 @@ class Resumed:
 
     @classmethod
     def open(cls, run_dir: Location, overrides: list[str], *, allow_change: bool) -> Resumed:
-        """Raises CheckpointError if this is no run folder, and SpecError if an override changes the mathematics of the
-        run and `allow_change` is not set."""
+        """Raises CheckpointError if this is no run folder. Raises SpecError if `spec.yaml` was changed by hand, or if
+        an override changes the mathematics of the run, unless `allow_change` is set."""
         run_dir = require_run_dir(run_dir)
+        if not allow_change:
+            require_own_spec(run_dir)
         file = run_dir / "spec.yaml"
         before = as_kept(load_spec(file).spec)
         after = _with_overrides(file, overrides, before)

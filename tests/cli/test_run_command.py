@@ -271,6 +271,29 @@ def test_resume_refuses_another_run(alray: Callable[..., Any], ended: Path, tmp_
     assert alray("resume", tmp_path, "--inline").code == 2
 
 
+def test_a_spec_changed_by_hand_is_not_resumed(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    shutil.copytree(ended, run_dir)
+    file = run_dir / "spec.yaml"
+    honest = file.read_text(encoding="utf-8")
+    file.write_text(honest.replace("lr: 0.001", "lr: 0.01"), encoding="utf-8")
+    for command in ("resume", "reproduce"):
+        said = alray(command, run_dir, "--inline")
+        assert said.code == 2 and "spec.yaml was changed since alray wrote it; restore it, and give" in said.errors
+    assert alray("resume", run_dir, "--inline", "--allow-change").code == 0
+    file.write_text(honest, encoding="utf-8")
+    assert alray("resume", run_dir, "run.epochs=3", "--inline").code == 0
+    assert "epochs: 3" in file.read_text(encoding="utf-8")
+    for written in (file.read_text(encoding="utf-8"), honest):  # the second: as if a crash had come before it
+        file.write_text(written, encoding="utf-8")
+        assert "nothing is left to do" in alray("resume", run_dir, "run.epochs=3", "--inline").err
+    environment = json.loads((run_dir / "environment.json").read_text(encoding="utf-8"))
+    del environment["spec_sha256"]  # an older version wrote none
+    (run_dir / "environment.json").write_text(json.dumps(environment), encoding="utf-8")
+    file.write_text(honest + "# mine\n", encoding="utf-8")
+    assert alray("resume", run_dir, "run.epochs=3", "--inline").code == 0
+
+
 def test_report_is_made_again(
     alray: Callable[..., Any], ended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
