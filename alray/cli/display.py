@@ -122,7 +122,8 @@ class PlainLines(Display):
     def _changed(self, progress: Progress, record: Record) -> None:
         if isinstance(record, EvaluationRecord):
             self.note(accuracies_text(record))
-            self._show(progress)
+            if progress.step != self._shown_step:
+                self._show(progress)
 
     def _refresh(self, progress: Progress) -> None:
         if time.monotonic() - self._last_s >= _EVERY_S and progress.step > self._shown_step:
