@@ -197,7 +197,7 @@ def _plan(path: Path, overrides: list[str], streams: Terminal, allow_code: bool)
     from alray.orchestrate import plan_spec
 
     observer = PlainLines(streams.err, Interrupts())
-    workload, _ = plan_spec(path, overrides, probe=False, allow_code=allow_code, observer=observer)
+    workload, _ = plan_spec(path, overrides, probe=False, allow_code=allow_code, observer=observer, every_picture=True)
     return workload.data.num_train
 
 
