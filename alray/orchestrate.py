@@ -31,18 +31,10 @@ if TYPE_CHECKING:
 
 
 def plan_spec(
-    source: Source,
-    overrides: list[str],
-    *,
-    probe: bool,
-    allow_code: bool,
-    observer: Observer,
-    every_picture: bool = False,
+    source: Source, overrides: list[str], *, probe: bool, options: Options, observer: Observer
 ) -> tuple[Workload, Plan]:
-    """Plan a spec without running it. probe: measure the components instead of estimating them. every_picture: also
-    open the header of every picture file."""
-    loaded = load_spec(source, overrides)
-    planner = open_planner(loaded, Options(allow_code=allow_code), observer, every_picture=every_picture)
+    """Plan a spec without running it. probe: measure the components instead of estimating them."""
+    planner = open_planner(load_spec(source, overrides), options, observer)
     return planner.workload, planner.plan(planner.costs(probe=probe))
 
 
@@ -87,20 +79,16 @@ def resume_run(
             return _run(planner, trackers, resumed.run_dir, resumed, made, options, observer, interrupts)
 
 
-def open_planner(loaded: LoadedSpec, options: Options, observer: Observer, *, every_picture: bool = False) -> Planner:
-    """The planner of a spec, with its data opened. every_picture: see `plan_spec`."""
+def open_planner(loaded: LoadedSpec, options: Options, observer: Observer) -> Planner:
+    """The planner of a spec, with its data opened."""
     for note in loaded.notes:
         observer.note(note)
     observer.doing("loading torch")
     from alray.run.planning import Planner
 
     observer.doing("opening the data")
-    code = UserCode(options.code or loaded.folder, allow_elsewhere=options.allow_code)
-    if every_picture:
-        from alray.data.dataset import check_pictures
-
-        check_pictures(loaded.spec.data, code)
-    return Planner.open(loaded.spec, code, note=observer.note, study=options.study, here=options.inline)
+    spec, code = loaded.spec, UserCode(options.code or loaded.folder, allow_elsewhere=options.allow_code)
+    return Planner.open(spec, code, note=observer.note, study=options.study, here=options.inline, deep=options.deep)
 
 
 def _run(
