@@ -68,8 +68,7 @@ class Planner:
         """Open the workload of a spec (see `Workload.open`) and decide `pipeline.micro_batches: auto`.
 
         study: the folder of a study, which keeps what is known of encoders for other runs of equal ones. here: whether
-        the stages run in this process, which then needs their device. deep: whether the header of every picture
-        file is opened first.
+        stages run in this process, which needs their device. deep: whether to open the header of every picture first.
         Raises DataError, SpecError or PlanError for everything that can be found wrong without running.
         """
         if here:
