@@ -18,7 +18,7 @@ from alray.run.options import Finished, Options
 from alray.spec.loading import LoadedSpec, Source, load_spec
 from alray.spec.step_ranges import require_steps
 from alray.storage.location import Location, local_copy
-from alray.store import make_run_dir, writing_to
+from alray.store import make_run_dir, require_new, writing_to
 from alray.user_code import UserCode
 
 if TYPE_CHECKING:
@@ -43,13 +43,14 @@ def run_spec(
 ) -> Finished:
     """Run a spec from its beginning, in a new run folder."""
     loaded = load_spec(source, overrides)
+    require_new(options.run_dir)
     with closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made:
         planner = open_planner(loaded, options, observer)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
         trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
-        planner.workload.code.copy_used(run_dir / "code")
         with writing_to(run_dir), page_beside(run_dir, options.watch, observer.note):
+            planner.workload.code.copy_used(run_dir / "code")
             return _run(planner, trackers, run_dir, None, made, options, observer, interrupts)
 
 
@@ -67,10 +68,12 @@ def resume_run(
     from alray.run.resume import Resumed
 
     resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
+    resumed.require_longer()
     with closing(engine(resumed.spec, options.inline, options.address, observer.note)) as made:
         observer.doing("opening the data")
         code = UserCode(local_copy(resumed.run_dir / "code"), allow_elsewhere=options.allow_code)
         planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.trained, here=options.inline)
+        resumed.require_longer(planner.workload.total_steps)
         require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
         if summary := resumed.finished(planner.workload.total_steps, observer.note):
             return Finished(summary, None)

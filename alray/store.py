@@ -10,15 +10,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from alray.errors import CheckpointError, RequestError, RunError
 from alray.records import Standing, replace_file, write_json
+from alray.storage.appended import was_appended
 from alray.storage.location import Location, remove_folder
 from alray.storage.objects import ObjectPath
 
 MANIFEST = "manifest.json"
 _MARK = ".run"
+_NEVER_BEGAN = "ended before its first record"
+_BEFORE_RECORDS = (_MARK, "spec.yaml", "environment.json", "plan.json", "records.jsonl", "code", "logs", "tensorboard")
+"""What a run writes until then."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +45,30 @@ def checkpoint_folder(run_dir: Location, step: int) -> Location:
     return run_dir / "checkpoints" / step_folder(step)
 
 
+def require_new(run_dir: Location | None) -> None:
+    """Raise RequestError if no run can begin in this folder. None stands for one in `runs`.
+
+    This is asked before anything slow. `make_run_dir` asks again, for another run may have begun there meanwhile.
+    """
+    if isinstance(run_dir, ObjectPath):
+        if run_dir.is_dir():
+            raise _not_empty(run_dir)
+        return
+    folder = run_dir or Path("runs")
+    with _making(folder):
+        if run_dir is not None and _taken(run_dir):
+            raise _not_empty(run_dir)
+        there = next(each for each in (folder, *folder.parents) if each.exists())
+        with TemporaryDirectory(dir=there):  # only trying tells: root may write anywhere but in some file systems
+            pass
+
+
 def make_run_dir(name: str, run_dir: Location | None) -> Location:
     """Make the folder `run_dir`, or `runs/<name>-<time>` for None; return its absolute path.
 
-    Raises RequestError if `run_dir` exists and is not empty, or if the folder cannot be made.
+    What a run left there that ended before its first record is deleted. On object storage the folder stays taken: two
+    runs that begin at once could not agree whose it is. Raises RequestError if anything else is in `run_dir`, or if the
+    folder cannot be made.
     """
     if isinstance(run_dir, ObjectPath):
         # Of several runs that begin there at once, the one that writes the mark has the folder.
@@ -56,15 +81,43 @@ def make_run_dir(name: str, run_dir: Location | None) -> Location:
         while run_dir.exists():
             number += 1
             run_dir = run_dir.with_name(f"{run_dir.name.rsplit('_', 1)[0]}_{number}")
-    elif run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
+    elif _taken(run_dir):
         raise _not_empty(run_dir)
-    try:
+    with _making(run_dir):
         run_dir.mkdir(parents=True, exist_ok=True)
+        for left in run_dir.iterdir():
+            if left.is_dir():
+                remove_folder(left)
+            else:
+                left.unlink()
+    return run_dir.resolve()
+
+
+def _taken(run_dir: Path) -> bool:
+    if not run_dir.is_dir():
+        return run_dir.exists()
+    names = {path.name for path in run_dir.iterdir()}
+    return bool(names) and not (names <= set(_BEFORE_RECORDS) and never_began(run_dir))
+
+
+def never_began(run_dir: Location) -> bool:
+    """Whether the last run in this folder ended before its first record, so that there is nothing to go on with."""
+    return is_marked(run_dir, _NEVER_BEGAN) and not _has_records(run_dir)
+
+
+def _has_records(run_dir: Location) -> bool:
+    file = run_dir / "records.jsonl"
+    return was_appended(file) and not (isinstance(file, Path) and file.stat().st_size == 0)
+
+
+@contextmanager
+def _making(run_dir: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise RequestError(
             f"the run folder cannot be made: {error.strerror}", file=str(run_dir), mend="choose another --run-dir"
         ) from error
-    return run_dir.resolve()
 
 
 def run_name(run_dir: Location, study: Path | None) -> str:
@@ -88,9 +141,16 @@ def new_token() -> str:
 
 @contextmanager
 def writing_to(run_dir: Location) -> Iterator[None]:
-    """Raise a RunError where the block fails because the run folder was deleted or can no longer be written."""
+    """Raise a RunError where the block fails because the run folder was deleted or can no longer be written.
+
+    A folder that has no record when the block ends is marked (`never_began`).
+    """
     try:
-        yield
+        try:
+            yield
+        finally:
+            if not _has_records(run_dir):
+                mark(run_dir, _NEVER_BEGAN)
     except OSError as error:
         require_kept(run_dir)
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

@@ -7,16 +7,16 @@ import alray
 
 SPEC = {
     "name": "vgg",
-    "data": {"source": "digits", "batch_size": 64, "validation_fraction": 0.2},
+    "data": {"source": "digits", "batch_size": 32, "validation_fraction": 0.2},
     "model": {"components": [{"block": "vgg", "channels": [8]}, {"block": "vgg", "channels": [8], "pool": True}]},
-    "method": {"kind": "associated_learning", "label_dim": 16},
+    "method": {"kind": "associated_learning", "label_dim": 32},
     "optimizer": {"lr": 1e-2},
     "run": {"epochs": 2},
 }
 
-alray.run(SPEC, run_dir="runs/vgg", inline=True)
+folder = alray.run(SPEC, inline=True).folder  # a new one in runs/
 
-run = alray.load_run("runs/vgg")  # in another program, on another day
+run = alray.load_run(folder)  # in another program, on another day
 for accuracy in run.evaluate().accuracies:
     print(f"depth {accuracy.depth}: test accuracy {accuracy.test:.4f}")
 print(f"weights for `alray predict`: {run.export('safetensors').file}")

@@ -7,13 +7,13 @@ import alray
 
 SPEC = {
     "name": "mlp",
-    "data": {"source": "digits", "batch_size": 64, "validation_fraction": 0.2},
+    "data": {"source": "digits", "batch_size": 32, "validation_fraction": 0.2},
     "model": {"components": [{"block": "mlp", "widths": [32], "repeat": 2}]},
-    "method": {"kind": "associated_learning", "label_dim": 16},
-    "run": {"epochs": 2},
+    "method": {"kind": "associated_learning", "label_dim": 32},
+    "run": {"epochs": 5},
 }
 
-runs = [alray.run(SPEC, {"optimizer.lr": lr}, inline=True) for lr in (1e-2, 1e-3, 1e-4)]
+runs = [alray.run(SPEC, {"optimizer.lr": lr}, inline=True) for lr in (1e-2, 3e-3, 1e-3)]
 found = alray.compare(runs)
 print(found.table()[["label", "validation.mean", "test.mean"]].to_string(index=False))
 best = max(runs, key=lambda run: run.summary.accuracy.validation)

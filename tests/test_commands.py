@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -242,4 +243,5 @@ def test_the_tutorial_as_it_stands(tmp_path: Path) -> None:
             )
             assert done.returncode == 0, (words, done.stdout + done.stderr)
             said[" ".join(words)] = done.stdout
+    assert json.loads((tmp_path / "runs/mine/summary.json").read_text())["accuracy"]["test"] > 0.9
     assert weights(said["alray run mine/mine.yaml --run-dir runs/mine"]) == weights(said[TWO_STAGES])

@@ -122,7 +122,8 @@ class PlainLines(Display):
     def _changed(self, progress: Progress, record: Record) -> None:
         if isinstance(record, EvaluationRecord):
             self.note(accuracies_text(record))
-            self._show(progress)
+            if progress.step != self._shown_step:
+                self._show(progress)
 
     def _refresh(self, progress: Progress) -> None:
         if time.monotonic() - self._last_s >= _EVERY_S and progress.step > self._shown_step:
@@ -186,7 +187,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         rows.append(("step time", step if summary.bubble is None else f"{step}; {bubble}"))
         if summary.bubble is None:
             rows.append(("bubble", NO_BUBBLE))
-        rows.append(("throughput", f"{whole(summary.samples_per_s)} samples/s"))
+        rows.append(("throughput", f"{whole(summary.samples_per_s)} samples/s at this step time"))
     if summary.weights_sha256 is not None:
         rows.append(("weights_sha256", summary.weights_sha256))
     rows.append(("run folder", shown(summary.run_dir)))

@@ -61,6 +61,8 @@ class SplitBackward:
 
         start, end = self._exercise.input, self._exercise.output
         assert start is not None and end is not None, "B before F"
+        if end._is_view():  # torch detaches it in place, which it refuses for a view; a stage copies it too
+            end = end.clone()
         _, self._groups = stage_backward_input(
             (end,), [torch.ones_like(end)], [start], self._exercise.component.parameters()
         )

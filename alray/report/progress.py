@@ -113,8 +113,9 @@ def progress_text(progress: Progress, *, pace: bool = True) -> str:
     plan = progress.plan
     parts = [f"epoch {progress.epoch:.2f}", f"mini-batch {progress.step:,}"]
     if plan.total_steps is not None and progress.num_epochs is not None:
+        digits = 0 if progress.num_epochs.is_integer() else 2
         parts = [
-            f"epoch {progress.epoch:.2f} of {progress.num_epochs:g}",
+            f"epoch {progress.epoch:.2f} of {progress.num_epochs:.{digits}f}",
             f"mini-batch {progress.step:,} of {plan.total_steps:,}",
         ]
     if not pace:

@@ -58,7 +58,11 @@ class RunReport:
         """What is shown beside the exhibits."""
         run = self.run
         evaluations = [record for record in run.kept if isinstance(record, EvaluationRecord)]
-        environment = None if run.environment is None else {**run.environment}
+        environment = (
+            None
+            if run.environment is None
+            else {key: value for key, value in run.environment.items() if key != "spec_sha256"}
+        )
         given = None if environment is None else environment.pop("given", None)
         return {
             "run": run,

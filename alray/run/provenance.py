@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import re
@@ -13,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from alray.errors import printable
+from alray.errors import CheckpointError, SpecError, printable
 from alray.records import replace_file, write_json
 from alray.run.micro_batches import as_kept
 from alray.spec.loading import dump_spec, read_document
@@ -27,7 +28,8 @@ _GIT_S = 5.0  # in a large repository git may take longer
 def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, Any], command: Sequence[str]) -> None:
     """Write `spec.yaml` and `environment.json`. surroundings: the machine and the engine. command: what was typed."""
     given = _given(run_dir, workload.spec)
-    replace_file(run_dir / "spec.yaml", dump_spec(as_kept(workload.spec)))
+    file, text = run_dir / "spec.yaml", dump_spec(as_kept(workload.spec))
+    before = [_sha256(file.read_bytes())] if file.is_file() else []
     origin = {
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "host": platform.node(),
@@ -35,8 +37,39 @@ def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, 
         "git": git_state(workload.code.root),
         "packages": _packages(),
         "given": given,
+        "spec_sha256": [*before, _sha256(text.encode())],
     }
+    # Both hashes are there before the file changes: a crash between the two writes spoils no resume.
     write_json(run_dir / "environment.json", {**surroundings, **origin})
+    replace_file(file, text)
+
+
+def require_own_spec(run_dir: Location) -> None:
+    """Raise SpecError if `spec.yaml` is not what alray wrote. Of a folder of an older version this is not known."""
+    file, known = run_dir / "spec.yaml", _origin(run_dir).get("spec_sha256")
+    if known is not None and _sha256(file.read_bytes()) not in known:
+        raise SpecError(
+            "spec.yaml was changed since alray wrote it",
+            file=str(file),
+            mend="restore it, and give changes as overrides",
+        )
+
+
+def _origin(run_dir: Location) -> dict[str, Any]:
+    """What `environment.json` holds; {} if there is none. Raises CheckpointError if it is damaged."""
+    file = run_dir / "environment.json"
+    if not file.is_file():
+        return {}
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise CheckpointError(
+            "environment.json is not what alray wrote", file=str(file), mend="restore it, or delete it"
+        ) from error
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _given(run_dir: Location, spec: Spec) -> dict[str, Any] | None:
@@ -44,7 +77,7 @@ def _given(run_dir: Location, spec: Spec) -> dict[str, Any] | None:
     what the resume changed. None where a run of an older version is resumed, which did not keep it."""
     if not (run_dir / "environment.json").is_file():
         return spec.model_dump(mode="json", exclude_unset=True)
-    before = json.loads((run_dir / "environment.json").read_text(encoding="utf-8")).get("given")
+    before = _origin(run_dir).get("given")
     kept = read_document(run_dir / "spec.yaml").value
     return None if before is None else _written(spec.model_dump(mode="json"), kept, before)
 

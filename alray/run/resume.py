@@ -13,6 +13,7 @@ from alray.errors import CheckpointError, SpecError
 from alray.plan.plan import Plan
 from alray.records import Summary, read
 from alray.run.micro_batches import as_kept
+from alray.run.provenance import require_own_spec
 from alray.schedules.table import SCHEDULES
 from alray.spec.data import OwnData, TextSection
 from alray.spec.loading import load_spec
@@ -60,9 +61,11 @@ class Resumed:
 
     @classmethod
     def open(cls, run_dir: Location, overrides: list[str], *, allow_change: bool) -> Resumed:
-        """Raises CheckpointError if this is no run folder, and SpecError if an override changes the mathematics of the
-        run and `allow_change` is not set."""
+        """Raises CheckpointError if this is no run folder. Raises SpecError if `spec.yaml` was changed by hand, or if
+        an override changes the mathematics of the run, unless `allow_change` is set."""
         run_dir = require_run_dir(run_dir)
+        if not allow_change:
+            require_own_spec(run_dir)
         file = run_dir / "spec.yaml"
         before = as_kept(load_spec(file).spec)
         after = _with_overrides(file, overrides, before)
@@ -96,6 +99,28 @@ class Resumed:
         """How long the run took so far."""
         return max((record.time_s for record in read(self.run_dir / "records.jsonl")), default=0.0)
 
+    def require_longer(self, total_steps: int | None = None) -> None:
+        """Raise SpecError if the resume asks for fewer mini-batches than the run has done.
+
+        total_steps: length of the run in mini-batches, as it is asked for now; None: the data are not open yet, and
+        the checkpoint tells what it can.
+        """
+        length = _length(self.spec)
+        if self.manifest is None or length == _length(self.before):
+            return
+        key, number = length
+        if total_steps is None and key == "run.steps":
+            total_steps = number
+        elif total_steps is None and key == "run.epochs" and self.spec.data == self.before.data:
+            total_steps = number * round(self.manifest["step"] / self.manifest["epoch"])
+        done = self.manifest["step"]
+        if total_steps is not None and total_steps < done:
+            raise SpecError(
+                f"the run has done {done:,} mini-batches, and {key}={number} makes {total_steps:,}",
+                file=str(self.run_dir),
+                mend="give more, or leave it out",
+            )
+
     def finished(self, total_steps: int, note: Callable[[str], None]) -> Summary | None:
         """The summary of a run that is finished and has nothing left to do, which is noted; otherwise None.
 
@@ -116,8 +141,7 @@ class Resumed:
         over = step >= total_steps or (stop_at is not None and standing.step == step and stop_at.reached(standing))
         if not over or summary.status != "finished" or summary.steps != step:
             return None
-        length = next(key for key in _LENGTH if getattr(self.spec.run, key.removeprefix("run.")) is not None)
-        more = f"raise {length}" if step >= total_steps else "change run.stop_at"
+        more = f"raise {_length(self.spec)[0]}" if step >= total_steps else "change run.stop_at"
         note(f"nothing is left to do: the run has finished after {step:,} mini-batches; {more} to train on")
         return summary
 
@@ -153,6 +177,12 @@ class Resumed:
                 f"only: backpropagation ran on {layout}, and goes on with {new_layout}"
             )
         return notes
+
+
+def _length(spec: Spec) -> tuple[str, int]:
+    """The key that gives the length of a run, and its value."""
+    given = ((key, getattr(spec.run, key.removeprefix("run."))) for key in _LENGTH)
+    return next((key, value) for key, value in given if value is not None)
 
 
 def _layout(spec: Spec, partition: Sequence[int]) -> str:

@@ -18,6 +18,7 @@ from alray.report.text import accuracy, counted, seconds
 from alray.spec.loading import read_document
 from alray.spec.method import METHODS
 from alray.storage.location import Location
+from alray.store import never_began
 from alray.study.folder import STUDY, TRIALS, StudyFolder
 
 L = TypeVar("L", bound=Location)
@@ -200,6 +201,8 @@ def _run(folder: Location) -> Listed:
 
 def _state(folder: Location, ended: State | None) -> State:
     """ended: the status of the summary. A run that was resumed has one of its earlier end."""
+    if ended is None and never_began(folder):
+        return "failed"
     records = folder / "records.jsonl"
     if not isinstance(folder, Path) or not isinstance(records, Path) or not records.is_file():
         return ended or "unfinished"

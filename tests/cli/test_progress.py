@@ -88,6 +88,8 @@ def test_pace_and_time_left(plan: Plan) -> None:
     assert progress.left_s == pytest.approx(7.5)
     assert progress.losses[1] == {"associated": 3.0, "autoencoder": 6.0}
     assert progress_text(progress) == "epoch 0.50 of 2, mini-batch 5 of 20, 20 samples/s, 7.50 s left"
+    part = Progress(replace(plan, steps_per_epoch=17, total_steps=79))
+    assert progress_text(part) == "epoch 0.00 of 4.65, mini-batch 0 of 79"
 
 
 def test_what_was_lost_does_not_count(plan: Plan) -> None:
@@ -130,6 +132,8 @@ def test_plain_lines_at_evaluations_and_every_five_seconds(plan: Plan, monkeypat
             if number == 8:
                 display.record(evaluation(8))
             display.statuses([])
+            if number == 5:
+                display.record(evaluation(5))  # its progress was just told
         display.record(EventRecord(**place(12, 12.0), event="warning", message="mind the gap"))
     said = stream.getvalue().splitlines()
     shown = [line for line in said if line.startswith("  epoch")]

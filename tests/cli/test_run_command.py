@@ -16,6 +16,8 @@ import pytest
 
 from alray.records import Summary
 
+from .conftest import COUNTED
+
 BACKWARD = """\
 import torch
 
@@ -192,6 +194,26 @@ def test_a_backward_pass_that_raises_is_one_error_as_json(alray: Callable[..., A
     assert said.err.count("Traceback") == 0, "it is in the JSON"
 
 
+def test_a_run_that_never_began_leaves_its_folder_to_another(alray: Callable[..., Any], spec: Path) -> None:
+    """Unless somebody put a file of his own there."""
+    sound = spec.read_text()
+    Path("mine.py").write_text(BACKWARD)
+    spec.write_text(sound.replace("{block: vgg, channels: [2]}", "{block: 'python:mine.Block'}", 1))
+    assert "not today" in alray("run", spec, "--inline", "--run-dir", "runs/out", COUNTED).err
+    assert not Path("runs/out/records.jsonl").exists(), "it failed while components were measured"
+    (row,) = alray("list", "runs", "--json").json["runs"]
+    assert row["state"] == "failed"
+    spec.write_text(sound)
+    Path("runs/out/notes").touch()
+    assert "the run folder is not empty" in alray("run", spec, "--inline", "--run-dir", "runs/out").err
+    Path("runs/out/notes").rename("runs/out/code/mine_too.py")
+    assert alray("run", spec, "--inline", "--run-dir", "runs/out").code == 0
+    assert not Path("runs/out/code/mine_too.py").exists(), "nothing is left of the other run"
+    given = json.loads(Path("runs/out/environment.json").read_text(encoding="utf-8"))["given"]
+    assert "costs" in given["pipeline"] and given["pipeline"]["costs"] is not None
+    assert "the run folder is not empty" in alray("run", spec, "--inline", "--run-dir", "runs/out").err
+
+
 def test_resume_goes_on_for_more_epochs(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     shutil.copytree(ended, run_dir)
@@ -204,11 +226,72 @@ def test_resume_goes_on_for_more_epochs(alray: Callable[..., Any], ended: Path, 
     assert given["name"] == "tiny" and "resources" not in given, "of the defaults only what the resume changed"
 
 
+@pytest.mark.parametrize(
+    ("shorter", "made"), [("run.epochs=1", "run.epochs=1 makes 9"), ("run.steps=5", "run.steps=5 makes 5")]
+)
+def test_a_resume_makes_no_run_shorter(
+    alray: Callable[..., Any], ended: Path, monkeypatch: pytest.MonkeyPatch, shorter: str, made: str
+) -> None:
+    """And says so before anything is started."""
+    monkeypatch.setattr("alray.orchestrate.engine", None)
+    before = (ended / "summary.json").read_text(encoding="utf-8")
+    answer = alray("resume", ended, shorter, *(["run.epochs=null"] if "steps" in shorter else []))
+    assert answer.code == 2
+    assert f"the run has done 18 mini-batches, and {made}; give more, or leave it out" in answer.errors
+    assert (ended / "summary.json").read_text(encoding="utf-8") == before
+
+
+def test_a_resume_for_fewer_samples_is_refused_once_the_data_are_open(alray: Callable[..., Any], ended: Path) -> None:
+    answer = alray("resume", ended, "run.epochs=null", "run.samples=25", "--inline")
+    assert answer.code == 2 and "the run has done 18 mini-batches, and run.samples=25 makes 3; give" in answer.errors
+
+
+@pytest.mark.parametrize(
+    ("taken", "message"),
+    [
+        ("used", "used: the run folder is not empty"),
+        ("x.yaml/below", "x.yaml/below: the run folder cannot be made: Not a directory"),
+        ("/proc/nowhere", "/proc/nowhere: the run folder cannot be made: No such file or directory"),
+    ],
+)
+def test_the_run_folder_is_checked_before_anything_is_started(
+    alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch, taken: str, message: str
+) -> None:
+    monkeypatch.setattr("alray.orchestrate.engine", None)
+    Path("used/mine").mkdir(parents=True)
+    answer = alray("run", spec, "--run-dir", taken)
+    assert answer.code == 2 and message in answer.errors
+    assert sorted(path.name for path in Path().iterdir()) == ["used", "x.yaml"]
+
+
 def test_resume_refuses_another_run(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
     said = alray("resume", ended, "seed=1", "--inline", "--json")
     assert said.code == 2
     assert "--allow-change" in said.json["errors"][0]["mend"]
     assert alray("resume", tmp_path, "--inline").code == 2
+
+
+def test_a_spec_changed_by_hand_is_not_resumed(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    shutil.copytree(ended, run_dir)
+    file = run_dir / "spec.yaml"
+    honest = file.read_text(encoding="utf-8")
+    file.write_text(honest.replace("lr: 0.001", "lr: 0.01"), encoding="utf-8")
+    for command in ("resume", "reproduce"):
+        said = alray(command, run_dir, "--inline")
+        assert said.code == 2 and "spec.yaml was changed since alray wrote it; restore it, and give" in said.errors
+    assert alray("resume", run_dir, "--inline", "--allow-change").code == 0
+    file.write_text(honest, encoding="utf-8")
+    assert alray("resume", run_dir, "run.epochs=3", "--inline").code == 0
+    assert "epochs: 3" in file.read_text(encoding="utf-8")
+    for written in (file.read_text(encoding="utf-8"), honest):  # the second: as if a crash had come before it
+        file.write_text(written, encoding="utf-8")
+        assert "nothing is left to do" in alray("resume", run_dir, "run.epochs=3", "--inline").err
+    environment = json.loads((run_dir / "environment.json").read_text(encoding="utf-8"))
+    del environment["spec_sha256"]  # an older version wrote none
+    (run_dir / "environment.json").write_text(json.dumps(environment), encoding="utf-8")
+    file.write_text(honest + "# mine\n", encoding="utf-8")
+    assert alray("resume", run_dir, "run.epochs=3", "--inline").code == 0
 
 
 def test_report_is_made_again(

@@ -119,6 +119,31 @@ def test_only_pipelines_are_measured_as_such(make_workload, method):
     assert (costs.split_backward, costs.input_gradient_share, costs.contention) == (1.0, 0.5, 1.0)
 
 
+def test_the_output_of_a_micro_batch_may_be_a_view(make_workload):
+    """As that of `functional.glu` behind some convolutions is; torch detaches what a stage gives in place."""
+    text = """\
+name: views
+data: {source: synthetic, shape: [2, 8, 8], classes: 4, samples: 60, batch_size: 8}
+model: {components: [{block: "python:own_blocks.View", repeat: 3}]}
+run: {epochs: 1}
+"""
+    code = """\
+from torch import nn
+
+class View(nn.Conv2d):
+    def __init__(self, input):
+        super().__init__(input[0], input[0], 1)
+
+    def forward(self, s):
+        return super().forward(s)[:]
+"""
+    workload = make_workload("method=backpropagation", text=text, code=code)
+    exercise = exercise_of(workload.network.component(1, "cpu"), incoming(workload, 1, samples=4))
+    exercise.forward()
+    assert exercise.output is not None and exercise.output._is_view()
+    assert time_micro_batch(exercise, Timing()).weight_gradients_s > 0
+
+
 def test_a_micro_batch_is_timed_and_leaves_no_gradient(make_workload):
     workload = make_workload(*BACKPROPAGATION)
     for index in range(2):
