@@ -208,7 +208,7 @@ def test_doctor_measures_the_links(workplace: Workplace) -> None:
 def going_on(workplace: Workplace, *words: str, run_dir: str) -> Iterator[subprocess.Popen[str]]:
     """A run that has written its first checkpoint and is far from its end."""
     process = workplace.begin("tiny.yaml", *words, *LONG, run_dir=run_dir)
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + 150
     while not list(workplace.folder.glob(f"{run_dir}/checkpoints/step-*/manifest.json")):
         assert process.poll() is None and time.monotonic() < end_s
         time.sleep(0.1)
