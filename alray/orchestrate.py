@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 def plan_spec(
-    source: Source, overrides: list[str], *, probe: bool, allow_code: bool, observer: Observer
+    source: Source, overrides: list[str], *, probe: bool, options: Options, observer: Observer
 ) -> tuple[Workload, Plan]:
     """Plan a spec without running it. probe: measure the components instead of estimating them."""
-    planner = open_planner(load_spec(source, overrides), Options(allow_code=allow_code), observer)
+    planner = open_planner(load_spec(source, overrides), options, observer)
     return planner.workload, planner.plan(planner.costs(probe=probe))
 
 
@@ -90,8 +90,8 @@ def open_planner(loaded: LoadedSpec, options: Options, observer: Observer) -> Pl
     from alray.run.planning import Planner
 
     observer.doing("opening the data")
-    code = UserCode(options.code or loaded.folder, allow_elsewhere=options.allow_code)
-    return Planner.open(loaded.spec, code, note=observer.note, study=options.study, here=options.inline)
+    spec, code = loaded.spec, UserCode(options.code or loaded.folder, allow_elsewhere=options.allow_code)
+    return Planner.open(spec, code, note=observer.note, study=options.study, here=options.inline, deep=options.deep)
 
 
 def _run(

@@ -284,6 +284,8 @@ def prune(run_dir: Location, keep: int) -> None:
 
 def require_run_dir(run_dir: Location) -> Location:
     """The folder's absolute path. Raises CheckpointError if no run made this folder."""
+    if not run_dir.is_dir():
+        raise no_such_run_folder(run_dir)
     if not (run_dir / "spec.yaml").is_file():
         raise CheckpointError(
             "this is not a run folder: it has no spec.yaml",
@@ -291,3 +293,12 @@ def require_run_dir(run_dir: Location) -> Location:
             mend="name a folder that `alray run` made, such as runs/<name>-<time>",
         )
     return run_dir.resolve()
+
+
+def no_such_run_folder(run_dir: Location) -> CheckpointError:
+    """The error for a run folder that does not exist."""
+    return CheckpointError(
+        "no such run folder",
+        file=str(run_dir),
+        mend="name a folder that `alray run` made; `alray list` shows those below this folder",
+    )

@@ -128,18 +128,28 @@ def named(what: str, doing: str, *, key: str) -> Iterator[None]:
 def named_error(fault: Exception, what: str, doing: str, *, key: str) -> UserCodeError:
     """The error that names a user's code: file and line where it raised `fault`, and its own traceback.
 
-    The traceback begins in the user's code. Where it has no part in the traceback, the whole of it is kept.
+    Where it has no part in the traceback, the whole of it is kept.
+    """
+    text = str(fault).strip() or "no message"
+    message = f"{what} raised {type(fault).__name__} in {doing}: {text}"
+    problem = own_problem(fault, message, key=key)
+    if problem is None:
+        problem = Problem(message, key=key, traceback="".join(traceback.format_exception(fault)))
+    return UserCodeError.of((problem,))
+
+
+def own_problem(fault: Exception, message: str, *, key: str, mend: str | None = None) -> Problem | None:
+    """A problem at file and line where a user's code raised `fault`, with the traceback from where that code begins.
+
+    None where a user's code has no part in the traceback.
     """
     told = traceback.TracebackException.from_exception(fault)
     own = [place for place, frame in enumerate(told.stack) if _is_own(frame.filename)]
-    file = line = None
-    if own:
-        file, line = told.stack[own[-1]].filename, told.stack[own[-1]].lineno
-        told.stack = traceback.StackSummary.from_list(told.stack[own[0] :])
-    text = str(fault).strip() or "no message"
-    message = f"{what} raised {type(fault).__name__} in {doing}: {text}"
-    problem = Problem(message, file=file, line=line, key=key, traceback="".join(told.format()))
-    return UserCodeError.of((problem,))
+    if not own:
+        return None
+    last = told.stack[own[-1]]
+    told.stack = traceback.StackSummary.from_list(told.stack[own[0] :])
+    return Problem(message, mend, last.filename, last.lineno, key, traceback="".join(told.format()))
 
 
 def _is_own(place: str) -> bool:

@@ -272,6 +272,11 @@ def test_a_checkpoint_with_a_flipped_byte(
 
 
 def test_what_is_no_run_folder(alray: Callable[..., Said], ended: Path, folder: Path) -> None:
+    assert alray("evaluate", "nosuch") == (
+        2,
+        "",
+        "nosuch: no such run folder; name a folder that `alray run` made; `alray list` shows those below this folder\n",
+    )
     (folder / "empty").mkdir()
     assert alray("evaluate", "empty") == (
         2,

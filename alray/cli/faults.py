@@ -57,4 +57,6 @@ def place_of(key: str, spec: Source, overrides: Sequence[str]) -> Place:
     except SpecError:
         return Place(str(spec), None)  # the file was readable when the command began; the original problem matters more
     apply_overrides(parsed.value, overrides, parsed.places)
-    return parsed.places.of(tuple(int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", key)))
+    return parsed.places.of_entry(
+        tuple(int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", key))
+    )

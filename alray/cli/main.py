@@ -115,6 +115,9 @@ def execute(arguments: Sequence[str]) -> int:
             streams.err.write(f"{said}\n")
             return error.exit_code
         mend = "`alray --help` lists the commands, `alray COMMAND --help` the options of a command"
+        if said.startswith("No such option"):
+            override = _override_meant(error, arguments)
+            mend = mend if override is None else f"did you mean `{override}`? That is how a value of the spec is given"
         streams.refuse([Problem(f"{said[:1].lower()}{said[1:].rstrip('.')}", mend)])
         return error.exit_code
     except AlrayError as error:  # of a URL: a command takes it apart before it opens its streams
@@ -123,6 +126,31 @@ def execute(arguments: Sequence[str]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return code if isinstance(code, int) else 0
+
+
+def _override_meant(error: typer.TyperException, arguments: Sequence[str]) -> str | None:
+    """The override that was meant by an option that a command does not have: `run.epochs=3` for `--epochs 3`.
+
+    None if the command takes no overrides, or if no key of a spec has that name.
+    """
+    from alray.spec.models import Spec
+    from alray.spec.study.section import Study
+    from alray.spec.usual_names import key_elsewhere
+
+    option, context = str(getattr(error, "option_name", "")), getattr(error, "ctx", None)
+    if context is None or not any("key=value" in str(each.metavar) for each in context.command.params):
+        return None
+    name = option.lstrip("-").replace("-", "_")
+    key = key_elsewhere(name, Study if context.info_name == "study" else Spec)
+    if key is None:
+        return None
+    for number, given in enumerate(arguments):
+        if given == option:
+            value = next((each for each in arguments[number + 1 :][:1] if not each.startswith("-")), "...")
+            return f"{key}={value}"
+        if given.startswith(f"{option}="):
+            return f"{key}={given.partition('=')[2]}"
+    return f"{key}=..."
 
 
 def _leave(code: int) -> None:

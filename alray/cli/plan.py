@@ -51,8 +51,10 @@ def plan(
         with display_on(streams, Interrupts()) as display:
             display.doing(f"reading {spec}")
             from alray.orchestrate import plan_spec
+            from alray.run.options import Options
 
-            workload, planned = plan_spec(spec, given, probe=probe, allow_code=allow_code, observer=display)
+            options = Options(allow_code=allow_code)
+            workload, planned = plan_spec(spec, given, probe=probe, options=options, observer=display)
         from alray.cli.plan_text import NUM_DRAWN, plan_text
         from alray.report.lanes import whole
         from alray.report.timeline import predicted_lanes

@@ -195,9 +195,11 @@ def _plan(path: Path, overrides: list[str], streams: Terminal, allow_code: bool)
     from alray.cli.display import PlainLines
     from alray.cli.interrupts import Interrupts
     from alray.orchestrate import plan_spec
+    from alray.run.options import Options
 
     observer = PlainLines(streams.err, Interrupts())
-    workload, _ = plan_spec(path, overrides, probe=False, allow_code=allow_code, observer=observer)
+    options = Options(allow_code=allow_code, deep=True)
+    workload, _ = plan_spec(path, overrides, probe=False, options=options, observer=observer)
     return workload.data.num_train
 
 

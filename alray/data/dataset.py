@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from alray.data.kept import once
+from alray.data.picture import require_pictures
 from alray.data.registry import make_source
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet, TextSet, TextSource, generator
 from alray.data.split import SampleSplit, Split, require_tensor
@@ -131,6 +132,18 @@ def open_data(
     with put_back():  # a user's code may draw where it makes or opens a set
         seed_all(torch.device("cpu"), seed, "source")
         return _opened_data(data_spec, seed, load, fixed_length)
+
+
+def check_pictures(data_spec: spec.DataSection, load: Callable[[str], Any]) -> None:
+    """Open the header of every picture file that training would read. Raises one DataError for all broken ones.
+
+    A user's source is not asked: only it knows its files.
+    """
+    if isinstance(data_spec, OwnCode):
+        return
+    source = make_source(data_spec, load)
+    if isinstance(source, Source):
+        require_pictures([*source.files("train"), *source.files("test")])
 
 
 def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], fixed_length: bool) -> Data:

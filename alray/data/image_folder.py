@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +61,10 @@ class ImageFolder(Source):
             paths.extend(pictures)
             labels.extend([label] * len(pictures))
         return PictureSet(tuple(paths), tuple(labels), self._size)
+
+    def files(self, split: SplitName) -> Sequence[Path]:
+        found = self.open(split)
+        return () if found is None else found.paths
 
 
 def _subfolders(folder: Path, key: str) -> list[Path]:

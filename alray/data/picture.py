@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional
 
-from alray.errors import DataError
+from alray.errors import DataError, Problem
 
 
 def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
@@ -30,6 +32,8 @@ def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
 
 # The errors that Pillow's decoders raise for damaged files, besides UnidentifiedImageError.
 _DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
+_MOST_NAMED = 10
+"""Broken pictures that one error names."""
 _MODES = {1: "L", 3: "RGB"}
 
 
@@ -45,11 +49,42 @@ def read_image(path: Path, shape: tuple[int, ...]) -> Tensor:
             file=str(path),
             mend="use a source whose samples have 1 or 3 channels, a height and a width",
         )
+    with _opened(path) as image:
+        upright = ImageOps.exif_transpose(_eight_bit(image)).convert(_MODES[shape[0]])
+    pixels = torch.from_numpy(numpy.array(upright, dtype=numpy.uint8))
+    channels_first = pixels.unsqueeze(0) if pixels.dim() == 2 else pixels.permute(2, 0, 1)
+    return resize(channels_first.clone(memory_format=torch.contiguous_format), (shape[1], shape[2]))
+
+
+def require_pictures(paths: Iterable[Path]) -> None:
+    """Open the header of every picture file, and decode none. Raises one DataError that names the broken ones."""
+    broken: list[Problem] = []
+    others = 0
+    for path in paths:
+        try:
+            with _opened(path):
+                pass
+        except DataError as error:
+            if len(broken) < _MOST_NAMED:
+                broken += error.problems
+            else:
+                others += 1
+    if others:
+        broken.append(Problem(f"{others} more of the pictures cannot be opened", "mend these first, and check again"))
+    if broken:
+        raise DataError.of(tuple(broken))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    """The picture in a file. Raises DataError if there is none, or if it turns out to be damaged inside."""
+    if path.is_dir():
+        raise DataError("this is a folder, not a picture", file=str(path), mend="give the paths of its picture files")
     if not path.is_file():
         raise DataError("picture not found", file=str(path), mend="give the path of a picture file")
     try:
         with Image.open(path) as image:
-            upright = ImageOps.exif_transpose(_eight_bit(image)).convert(_MODES[shape[0]])
+            yield image
     except UnidentifiedImageError as error:
         raise DataError(
             "this is not a picture in a known format",
@@ -64,9 +99,6 @@ def read_image(path: Path, shape: tuple[int, ...]) -> Tensor:
             file=str(path),
             mend="remove the file, or replace it by a complete picture",
         ) from error
-    pixels = torch.from_numpy(numpy.array(upright, dtype=numpy.uint8))
-    channels_first = pixels.unsqueeze(0) if pixels.dim() == 2 else pixels.permute(2, 0, 1)
-    return resize(channels_first.clone(memory_format=torch.contiguous_format), (shape[1], shape[2]))
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:

@@ -97,6 +97,10 @@ class Source(ABC):
     def open(self, split: SplitName) -> SampleSet | None:
         """Return the set of a split, or None if there is no test set. Raises DataError if data is missing."""
 
+    def files(self, split: SplitName) -> Sequence[Path]:
+        """The picture files of a split, if each is read when it is its turn. Raises DataError if data is missing."""
+        return ()
+
     def read_image(self, path: Path) -> Tensor:
         """Read a picture file as one sample [channels, height, width], before normalisation.
 

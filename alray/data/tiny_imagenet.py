@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from alray.data.class_folders import require_files
@@ -43,6 +44,9 @@ class TinyImagenet(Source):
     def open(self, split: SplitName) -> PictureSet:
         paths, labels = self._train() if split == "train" else self._validation()
         return PictureSet(tuple(paths), tuple(labels), self._size)
+
+    def files(self, split: SplitName) -> Sequence[Path]:
+        return self.open(split).paths
 
     def _train(self) -> tuple[list[Path], list[int]]:
         paths: list[Path] = []

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from alray.draws import put_back, seed_all
-from alray.errors import SpecError
+from alray.errors import Problem, SpecError
 from alray.nn.blocks import builder
 from alray.nn.compiled import compile_part
 from alray.nn.component import Component
@@ -21,10 +21,16 @@ from alray.nn.precision import LOWERED, lower
 from alray.nn.shape import Shape
 from alray.spec.models import Spec
 from alray.spec.own_code import OwnCode
-from alray.user_code import FAULTS_OF_USER_CODE
+from alray.user_code import FAULTS_OF_USER_CODE, own_problem
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bf16": torch.float32}
 """Of weights, and of what crosses the boundary between components, by `run.precision`."""
+
+_FITS_ITS_INPUT = (
+    "one sample has this shape, and the constructor gets it as `input`: build the layers for it; `forward` must also "
+    "run on torch's meta device, where shapes are found"
+)
+"""What a forward pass must do so that the shape of its output can be found."""
 
 
 class Network:
@@ -215,11 +221,10 @@ class Network:
                 problem = error.problems[0]
                 raise SpecError(problem.message, key=key, mend=problem.mend) from error
             except FAULTS_OF_USER_CODE as error:
-                raise SpecError(
-                    f"block `{entry.block}` does not take an input of {tuple(input)}: {error}",
-                    key=key,
-                    mend="its forward pass must also run on the meta device, where shapes are found",
-                ) from error
+                message = f"block `{entry.block}` does not take an input of {tuple(input)}: {error}"
+                own_place = own_problem(error, message, key=key, mend=_FITS_ITS_INPUT)
+                problem = own_place or Problem(message, _FITS_ITS_INPUT, key=key)
+                raise SpecError.of((problem,)) from error
         output = outgoing["s"]
         if not isinstance(output, torch.Tensor) or output.ndim < 2 or output.shape[0] != 2:
             got = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__

@@ -27,10 +27,11 @@ def plan(
     estimating their costs.
     """
     from alray.orchestrate import plan_spec
+    from alray.run.options import Options
 
     given = override_texts(overrides)
     with asked(spec, given), watched(progress) as (display, _):
-        _, planned = plan_spec(spec, given, probe=probe, allow_code=allow_code, observer=display)
+        _, planned = plan_spec(spec, given, probe=probe, options=Options(allow_code=allow_code), observer=display)
         return planned
 
 

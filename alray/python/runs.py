@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from alray.errors import CheckpointError
@@ -21,8 +22,6 @@ from alray.storage.location import Location, location_of
 from alray.store import require_run_dir
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pandas import DataFrame
 
     from alray.cli.display import Display
@@ -166,19 +165,19 @@ class Run:
 
     def predict(
         self,
-        inputs: Sequence[str | Path],
+        inputs: str | Path | Sequence[str | Path],
         *,
         depth: int | None = None,
         best: bool = False,
         step: int | None = None,
         allow_code: bool = False,
     ) -> list[ClassPrediction]:
-        """Classify pictures (files), or texts (files, or the texts themselves). depth, best, step: as for `evaluate`;
-        without a depth, the deepest route."""
+        """Classify pictures (files), or texts (files, or the texts themselves): one of them, or several. depth, best,
+        step: as for `evaluate`; without a depth, the deepest route."""
         from alray.trained.requests import predict_run
         from alray.trained.weights import Asked
 
-        texts = [str(each) for each in inputs]
+        texts = [str(each) for each in ([inputs] if isinstance(inputs, str | Path) else inputs)]
         with asked(self.folder / "spec.yaml"):
             return predict_run(self.folder, texts, depth=depth, allow_code=allow_code, asked=Asked(best, step))[0]
 

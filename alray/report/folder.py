@@ -14,6 +14,7 @@ from alray.plan.plan import Plan
 from alray.records import Record, Summary, effective, read
 from alray.storage.appended import was_appended
 from alray.storage.location import Location
+from alray.store import no_such_run_folder
 
 T = TypeVar("T")
 
@@ -45,9 +46,7 @@ class RunFolder:
 def read_run(run_dir: Location) -> RunFolder:
     """Read a run folder. Raises CheckpointError if it is not one, or if one of its files is missing or damaged."""
     if not run_dir.is_dir():
-        raise CheckpointError(
-            "no such run folder", file=str(run_dir), mend="give a folder that a run wrote, runs/<name>-<time>"
-        )
+        raise no_such_run_folder(run_dir)
     records_file = run_dir / "records.jsonl"
     if not was_appended(records_file):
         raise _missing(records_file)

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from alray.data.batches import EvaluationBatches, TrainBatches
-from alray.data.dataset import Data
+from alray.data.dataset import Data, check_pictures
 from alray.device import devices
 from alray.errors import PlanError, RunError
 from alray.nn.network import Network
@@ -63,15 +63,18 @@ class Planner:
         trained: bool = False,
         study: Path | None = None,
         here: bool = False,
+        deep: bool = False,
     ) -> Planner:
         """Open the workload of a spec (see `Workload.open`) and decide `pipeline.micro_batches: auto`.
 
         study: the folder of a study, which keeps what is known of encoders for other runs of equal ones. here: whether
-        the stages run in this process, which then needs their device.
+        stages run in this process, which needs their device. deep: whether to open the header of every picture first.
         Raises DataError, SpecError or PlanError for everything that can be found wrong without running.
         """
         if here:
             devices.pick(spec.resources.resolved_device)
+        if deep:
+            check_pictures(spec.data, code)
         workload = Workload.open(spec, code, trained=trained) if study is None else _open_trial(spec, code, study)
         num_components = len(workload.network)
         if spec.pipeline.stages > num_components:

@@ -203,6 +203,13 @@ def section_of(annotation: Any) -> type[Section] | None:
     return core if isinstance(core, type) and issubclass(core, Section) else None
 
 
+def sections_of(annotation: Any) -> list[type[Section]]:
+    """Return the sections that an annotation stands for: one, one for each kind, or none."""
+    arms = _arms(annotation)
+    found = [section_of(each) for each in (arms.values() if arms is not None else [annotation])]
+    return [section for section in found if section is not None]
+
+
 def item_of(annotation: Any) -> Any:
     """Return the annotation of the items of a list or the values of a mapping."""
     core, _ = bare(annotation)

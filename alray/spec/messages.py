@@ -13,6 +13,7 @@ from alray.spec.models import Spec
 from alray.spec.own_code import FORM
 from alray.spec.places import COMMAND_LINE, Path, Places, key_text
 from alray.spec.section import PLAIN, Section, describe, nearest
+from alray.spec.usual_names import key_elsewhere, key_here
 from alray.spec.value_messages import Words, value_message
 
 WRONG_KIND = ("union_tag_invalid", "union_tag_not_found")
@@ -45,9 +46,18 @@ def meant_kind(word: Any, here: Spot) -> str | None:
     return short.get(word.lower()) or nearest(word, here.known)
 
 
-def unknown_key(word: str, known: list[str]) -> Words:
-    """Return message and mend for a key that is not one of the `known` keys."""
-    meant = nearest(word, known)
+def unknown_key(path: Path, known: list[str], places: Places, root: type[Section] = Spec) -> Words:
+    """Return message and mend for a key that is not one of the `known` keys of its section.
+
+    If only another section has it, the command line gets the whole override to write.
+    """
+    word = str(path[-1])
+    meant = key_here(word, known)
+    if meant is None:
+        meant = key_elsewhere(word, root, path[:-1])
+        place = places.of(path)
+        if meant is not None and place.file == COMMAND_LINE and place.text is not None:
+            meant += "".join(place.text.partition("=")[1:])
     if meant is not None:
         return "unknown key", f"did you mean `{meant}`?"
     return "unknown key", f"known: {', '.join(known)}" if known else "remove it"
@@ -69,7 +79,7 @@ def _problem(error: ErrorDetails, places: Places, root: type[Section]) -> Proble
     path = here.path
     kind = error["type"]
     if kind == "extra_forbidden":
-        words = unknown_key(str(path[-1]), spot(location[:-1], root).keys)
+        words = unknown_key(path, spot(location[:-1], root).keys, places, root)
     elif kind in WRONG_KIND:
         path, words = _wrong_kind(error, here)
     elif kind == "missing" and isinstance(path[-1], int):

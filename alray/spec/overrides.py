@@ -151,7 +151,7 @@ def _holder(
         if isinstance(holder, dict) and holder.get(str(part)) is None:
             here = spot_of(document, around, root)
             if here.section is not None and not here.takes(str(part)):
-                applied.refuse(text, *unknown_key(str(part), here.keys), (*around, part))
+                applied.refuse(text, *unknown_key((*around, part), here.keys, places, root), (*around, part))
                 return None
             holder[str(part)] = {}
             places.override((*around, part), text)

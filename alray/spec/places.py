@@ -87,6 +87,23 @@ class Places:
                 return place if around == path else replace(place, value=place.key or place.value)
         return Place(self.file, None)
 
+    def of_entry(self, path: Path) -> Place:
+        """Return the place to show for a problem with the whole of `path`.
+
+        Of an entry of a list of which the command line sets keys, the file has an older value: the overrides are shown.
+        """
+        if not path or not isinstance(path[-1], int) or self.is_override(path):
+            return self.of(path)
+        texts = dict.fromkeys(
+            place.text or ""
+            for other, place in self._places.items()
+            if place.file == COMMAND_LINE and other[: len(path)] == path
+        )
+        if not texts:
+            return self.of(path)
+        place = override_place(" ".join(texts))
+        return place if len(texts) == 1 else replace(place, value=(1, len(place.text or "") + 1))
+
 
 def override_place(text: str) -> Place:
     """The place of a value in an override, `key.sub=value`."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from alray.errors import AlrayError
 from alray.orchestrate import plan_spec
 from alray.run.engines import stage_bundles
+from alray.run.options import Options
 from alray.spec.study.loading import LoadedStudy
 from alray.study.trial import Unwatched
 
@@ -36,7 +37,8 @@ def forecasts(loaded: LoadedStudy, *, allow_code: bool) -> list[Forecast]:
         }
         overrides = list(trials[0].overrides)
         try:
-            _, plan = plan_spec(loaded.study.base, overrides, probe=False, allow_code=allow_code, observer=Unwatched())
+            options = Options(allow_code=allow_code)
+            _, plan = plan_spec(loaded.study.base, overrides, probe=False, options=options, observer=Unwatched())
         except AlrayError as error:
             trial_s, source = None, str(error)
         else:

@@ -128,6 +128,22 @@ def test_a_wrong_command_line_exits_2(alray: Callable[..., Any], arguments: list
     assert set(as_json.json["errors"][0]) == {"file", "line", "key", "message", "mend"}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "override"),
+    [
+        ("run x.yaml --epochs 3", "run.epochs=3"),
+        ("run x.yaml --batch-size=8 --inline", "data.batch_size=8"),
+        ("validate x.yaml --learning-rate 1e-2", "optimizer.lr=1e-2"),
+        ("run x.yaml --epochs --inline", "run.epochs=..."),
+    ],
+)
+def test_an_option_that_is_a_key_of_the_spec(alray: Callable[..., Any], arguments: str, override: str) -> None:
+    said = alray(*arguments.split())
+    assert said.code == 2
+    assert f"; did you mean `{override}`? That is how a value of the spec is given\n" in said.errors
+    assert "did you mean" not in alray("doctor", "--epochs", "3").errors
+
+
 def test_the_console_script_exits_with_the_code(spec: Path, command: list[str]) -> None:
     done = subprocess.run([*command, "validate", "nothing.yaml"], capture_output=True, text=True, check=False)
     assert done.returncode == 2

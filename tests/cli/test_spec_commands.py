@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 from alray.records import json_schema
 from alray.spec.loading import load_spec
@@ -96,6 +99,48 @@ def test_validate_deep_opens_the_data_and_builds_the_network(alray: Callable[...
     block, _, folder = said.errors.splitlines()[-5:-2]
     assert block.startswith("y.yaml:5: model.components[0]: block `python:own_deep.Scale` cannot be built")
     assert folder.startswith(f"{Path.cwd() / 'folder'}: data.train: the folder has no subfolders; ")
+
+
+def test_validate_deep_shows_the_override_that_a_block_refuses(alray: Callable[..., Any], spec: Path) -> None:
+    text = spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:own_many.Scale', by: 2}", 1)
+    Path("own_many.py").write_text(OWN.format(run=1))
+    Path("y.yaml").write_text(text)
+    said = alray("validate", "y.yaml", "--deep", "model.components[0].by=much", "run.epochs=1", "--json")
+    (error,) = said.json["errors"]
+    assert (error["file"], error["text"]) == ("command line", "model.components[0].by=much")
+    assert error["text"][error["column"] - 1 : error["end_column"] - 1] == "much"
+    two = ("model.components[0].by=2", "model.components[0].of=3")
+    (error,) = alray("validate", "y.yaml", "--deep", *two, "--json").json["errors"]
+    assert error["text"] == " ".join(two)
+    (error,) = alray(
+        "validate", "y.yaml", "--deep", "model.components[2].channels=[3]", "data.shape=[4]", "--json"
+    ).json["errors"]
+    assert (error["file"], error["line"]) == ("y.yaml", 6)
+
+
+def test_validate_deep_tells_all_broken_pictures_at_once(alray: Callable[..., Any], spec: Path) -> None:
+    for split, name in itertools.product(("train", "test"), ("cat", "dog")):
+        folder = Path("pictures", split, name)
+        folder.mkdir(parents=True)
+        for number in range(40):
+            Image.new("RGB", (4, 4), number).save(folder / f"{number:02}.png")
+    text = spec.read_text()
+    data = "data: {source: image_folder, train: pictures/train, test: pictures/test, image_size: 4, batch_size: 10}"
+    Path("y.yaml").write_text(text.replace(text.splitlines()[1], data))
+    assert alray("validate", "y.yaml", "--deep").code == 0
+    for broken in ("train/cat/00.png", "train/dog/39.png", "test/dog/07.png"):
+        Path("pictures", broken).write_text("not a picture")
+    said = alray("validate", "y.yaml", "--deep", "--json")
+    assert said.code == 2
+    assert [Path(error["file"]).relative_to(Path.cwd() / "pictures") for error in said.json["errors"]] == [
+        Path("train/cat/00.png"), Path("train/dog/39.png"), Path("test/dog/07.png")
+    ]  # fmt: skip
+    assert {error["message"] for error in said.json["errors"]} == {"this is not a picture in a known format"}
+    for file in Path("pictures/train/cat").iterdir():
+        file.write_bytes(b"")
+    errors = alray("validate", "y.yaml", "--deep", "--json").json["errors"]
+    assert len(errors) == 11
+    assert errors[-1]["message"] == "32 more of the pictures cannot be opened"
 
 
 def test_schema(alray: Callable[..., Any]) -> None:

@@ -50,6 +50,9 @@ def test_predict(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None
     assert said.err == "weights after 18 mini-batches (the last checkpoint)\n"
     missing = alray("predict", ended, tmp_path / "b.png")
     assert (missing.code, missing.errors.split(":")[0]) == (2, str(tmp_path / "b.png"))
+    folder = alray("predict", ended, tmp_path)
+    assert folder.code == 2
+    assert folder.errors == f"{tmp_path}: this is a folder, not a picture; give the paths of its picture files\n"
 
 
 def test_the_weights_that_were_asked_for(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:

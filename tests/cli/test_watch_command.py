@@ -71,6 +71,8 @@ def test_ctrl_c_leaves_the_run_alone(
 def test_wrong_requests(alray: Callable[..., Any], going_on: Path, tmp_path: Path) -> None:
     said = alray("watch", tmp_path)
     assert said.code == 2 and "this is not a run folder: it has no spec.yaml" in said.errors
+    said = alray("watch", tmp_path / "nosuch")
+    assert said.code == 2 and f"{tmp_path / 'nosuch'}: no such run folder" in said.errors
     with listen(0) as taken:
         port = taken.getsockname()[1]
         said = alray("watch", going_on, "--port", str(port))

@@ -224,7 +224,7 @@ def test_a_job_that_was_killed_goes_on(cluster: Cluster, longer: str) -> None:
     over = json.loads(cluster.alray("submit", "--resume", answer["job"]["result"], "--json").stdout)
     assert over["summary"]["weights_sha256"] == longer
     refused = cluster.alray("submit", "--resume", "/nowhere", code=2)
-    assert "/nowhere: this is not a run folder" in refused.stderr
+    assert "/nowhere: no such run folder" in refused.stderr
 
 
 def test_a_run_on_object_storage_goes_on_and_comes_back(cluster: Cluster, bucket: str, longer: str) -> None:

@@ -175,7 +175,7 @@ def test_a_slower_node_is_measured_and_given_less(workshop, cluster, local_ray) 
 def test_speeds_that_are_given(workshop, processes) -> None:
     """A slower device gets fewer components, in the plan alone and in the run."""
     overrides = ["pipeline.stages=2", "resources.stage_speed=[1, 0.25]"]
-    _, plan = plan_spec(workshop.spec, overrides, probe=False, allow_code=False, observer=Watching())
+    _, plan = plan_spec(workshop.spec, overrides, probe=False, options=Options(), observer=Watching())
     assert (plan.partition, plan.stage_speed) == ((3, 1), (1.0, 0.25))
     assert workshop.run(*overrides, inline=False).summary.partition == [3, 1]
 

@@ -37,7 +37,7 @@ print(status.step, [name for name in heavy if name in sys.modules], file=sys.__s
 def test_a_stage_of_local_losses_does_not_load_torchs_compiler(workshop) -> None:
     """It would take every stage more than a second."""
     overrides = ["run.steps=9", "data={source: digits, batch_size: 16}"]
-    workload, plan = plan_spec(workshop.spec, overrides, probe=False, allow_code=False, observer=Watching())
+    workload, plan = plan_spec(workshop.spec, overrides, probe=False, options=Options(), observer=Watching())
     folder: Path = workshop.folder / "run"
     folder.mkdir()
     mark(folder, "token")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -74,6 +76,8 @@ class Wrong(nn.Module):
             return s.flatten(0, 1)
         if self.how == "scalar":
             return s.sum()
+        if self.how == "channels":
+            return nn.Conv2d(3, 5, 1)(s)
         if self.how == "matrix":
             return s @ torch.zeros(3, 3)
         assert self.how == "right", f"{self.how} is not right"
@@ -166,11 +170,6 @@ def test_vgg_refuses_what_it_cannot_take(make_network):
         ("batch", "gave (4, 8, 8) for a batch of 2; forward must give one tensor [N, ...] for N samples"),
         ("scalar", "gave () for a batch of 2; forward must give one tensor [N, ...] for N samples"),
         (
-            "wrong",
-            "does not take an input of (2, 8, 8): wrong is not right; "
-            "its forward pass must also run on the meta device, where shapes are found",
-        ),
-        (
             "assertion in build",
             "cannot be built on an input of (2, 8, 8): three channels wanted; "
             "a block is `build(input, **fields)` and takes the fields given beside it",
@@ -182,14 +181,24 @@ def test_what_is_wrong_with_a_block_is_said(make_network, how, message):
     assert complaint(make_network, own("Wrong", how=how)) == expected
 
 
-def test_what_torch_says_of_a_forward_pass_is_passed_on(make_network):
-    message = complaint(make_network, own("Wrong", how="matrix"))
-    assert message.startswith(
-        "model.components[0]: block `python:own_blocks.Wrong` does not take an input of (2, 8, 8): "
-    )
-    assert "[3, 3]" in message and message.endswith(
-        "; its forward pass must also run on the meta device, where shapes are found"
-    )
+@pytest.mark.parametrize(
+    ("how", "said", "code"),
+    [
+        ("wrong", "wrong is not right", "assert self.how"),
+        ("channels", "channel", "nn.Conv2d(3, 5, 1)(s)"),
+        ("matrix", "[3, 3]", "torch.zeros(3, 3)"),
+    ],
+)
+def test_a_forward_pass_that_does_not_take_its_input_is_named_by_its_line(make_network, how, said, code):
+    with pytest.raises(SpecError) as caught:
+        make_network(own("Wrong", how=how), code=WRONG)
+    (problem,) = caught.value.problems
+    start = "block `python:own_blocks.Wrong` does not take an input of (2, 8, 8): "
+    assert problem.message.startswith(start) and said in problem.message
+    assert problem.mend.startswith("one sample has this shape, and the constructor gets it as `input`: ")
+    assert problem.mend.endswith("; `forward` must also run on torch's meta device, where shapes are found")
+    assert (Path(problem.file).name, problem.key) == ("own_blocks.py", "model.components[0]")
+    assert code in WRONG.splitlines()[problem.line - 1] and code in problem.traceback
 
 
 def test_fields_that_the_block_does_not_take(make_network):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 import alray
 from alray.cli.display import PlainLines
@@ -170,6 +171,14 @@ def test_a_run_without_an_end_has_records_and_no_summary(tiny: dict[str, Any], e
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="this is not a run folder"):
         alray.load_run(tmp_path)
+
+
+def test_one_picture_or_several_are_classified(ended: alray.Run, tmp_path: Path) -> None:
+    picture = tmp_path / "a.png"
+    Image.new("L", (4, 4), 128).save(picture)
+    several = ended.predict([picture, str(picture)])
+    assert len(several) == 2
+    assert ended.predict(picture) == ended.predict(str(picture)) == several[:1]
 
 
 def test_evaluations_are_records(ended: alray.Run) -> None:

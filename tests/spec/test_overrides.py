@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from alray.errors import SpecError
 from alray.schedules.table import SCHEDULES
 from alray.spec.loading import LoadedSpec, load_spec
 from alray.spec.models import Backpropagation, Cosine, Head, OwnBlock, Sgd, Synthetic
@@ -133,3 +134,24 @@ def test_an_alias_changes_in_one_place(load: Load, small: str) -> None:
     text = text.replace("{block: vgg, channels: [8], pool: true}", "*a")
     components = load("model.components.0.channels.0=5", text=text).spec.model.components
     assert [entry.fields["channels"] for entry in components] == [(5,), (4,)]
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("epochs=3", "run.epochs=3"),
+        ("learning_rate=0.1", "optimizer.lr=0.1"),
+        ("optimizer.learning_rate=0.1", "lr"),
+        ("run.batch_size=8", "data.batch_size=8"),
+    ],
+)
+def test_a_key_by_another_name_or_in_another_section(load: Load, override: str, meant: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load(override)
+    (problem,) = caught.value.problems
+    assert (problem.message, problem.mend) == ("unknown key", f"did you mean `{meant}`?")
+
+
+def test_a_key_of_another_kind_of_the_same_section_is_no_suggestion(load: Load) -> None:
+    with pytest.raises(SpecError, match=r"optimizer\.momentum: unknown key; known: "):
+        load("optimizer.momentum=0.9")

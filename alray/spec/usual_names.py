@@ -1,0 +1,79 @@
+"""Finds the key that is meant by a name that the field uses for it, or that was written in another section."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from alray.spec.grammar import hints, sections_of
+from alray.spec.models import Spec
+from alray.spec.places import Path, key_text
+from alray.spec.section import Section, nearest
+
+_USUAL = {
+    "learning_rate": "lr",
+    "base_lr": "lr",
+    "l2": "weight_decay",
+    "wd": "weight_decay",
+    "grad_clip": "clip_norm",
+    "gradient_clip_val": "clip_norm",
+    "max_grad_norm": "clip_norm",
+    "grad_accum": "accumulate",
+    "gradient_accumulation_steps": "accumulate",
+    "scheduler": "lr_schedule",
+    "bs": "batch_size",
+    "val_split": "validation_fraction",
+    "validation_split": "validation_fraction",
+    "num_epochs": "epochs",
+    "max_epochs": "epochs",
+    "max_steps": "steps",
+    "iterations": "steps",
+    "early_stopping": "stop_at",
+    "mixed_precision": "precision",
+    "net": "model",
+    "network": "model",
+    "layers": "components",
+    "random_seed": "seed",
+}
+"""Names that other libraries use, and the keys of a spec."""
+
+
+def key_here(word: str, known: Iterable[str]) -> str | None:
+    """The one of the `known` keys of a section that was probably meant."""
+    known = list(known)
+    usual = _usual(word)
+    return usual if usual in known else nearest(word, known)
+
+
+def key_elsewhere(word: str, root: type[Section] = Spec, around: Path = ()) -> str | None:
+    """The key of this name in the grammar, such as `run.epochs`: the only one, or the only one that is not deeper.
+
+    None if there is no such key, or if it lies in the section `around` itself, where another kind has it. Entries of
+    lists are not looked at.
+    """
+    for name in (word, _usual(word)):
+        found = _by_name(root).get(name or "", ())
+        highest = [path for path in found if len(path) == min(map(len, found))]
+        if len(highest) == 1 and highest[0][:-1] != around:
+            return key_text(highest[0])
+    return None
+
+
+def _usual(word: str) -> str | None:
+    return _USUAL.get(word.lower().replace("-", "_"))
+
+
+@cache
+def _by_name(root: type[Section]) -> dict[str, tuple[Path, ...]]:
+    found: dict[str, tuple[Path, ...]] = {}
+    for path in dict.fromkeys(_paths(root, ())):
+        name = str(path[-1])
+        found[name] = (*found.get(name, ()), path)
+    return found
+
+
+def _paths(section: type[Section], around: Path) -> Iterator[Path]:
+    for name, hint in hints(section).items():
+        yield (*around, name)
+        for inner in sections_of(hint):
+            yield from _paths(inner, (*around, name))
