@@ -73,7 +73,6 @@ def resume_run(
         observer.doing("opening the data")
         code = UserCode(local_copy(resumed.run_dir / "code"), allow_elsewhere=options.allow_code)
         planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.trained, here=options.inline)
-        resumed.require_longer(planner.workload.total_steps)
         require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
         if summary := resumed.finished(planner.workload.total_steps, observer.note):
             return Finished(summary, None)

@@ -124,8 +124,9 @@ class Resumed:
     def finished(self, total_steps: int, note: Callable[[str], None]) -> Summary | None:
         """The summary of a run that is finished and has nothing left to do, which is noted; otherwise None.
 
-        total_steps: length of the run in mini-batches, as it is asked for now.
+        total_steps: length of the run in mini-batches, as it is asked for now. Raises SpecError as `require_longer`.
         """
+        self.require_longer(total_steps)
         file = self.run_dir / "summary.json"
         if self.manifest is None or not file.is_file():
             return None
