@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from alray.plan.costs import Costs
     from alray.run.planning import Planner
     from alray.stage.workload import Workload
+
+# pytest loads readline, which sets these for the workers of xdist; alray would lay out what it prints for them.
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
 
 SMALL = """\
 name: small
