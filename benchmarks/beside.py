@@ -13,7 +13,7 @@ from pathlib import Path
 
 from alray.cli.main import execute
 from alray.report.folder import read_run
-from alray.report.lanes import View, steady
+from alray.report.lanes import View
 from alray.report.schedule_figure import schedule_figure
 from alray.report.timeline import measured_last
 
@@ -25,8 +25,8 @@ RUNS = {
     "BP 1F1B": ("method=backpropagation", "pipeline.schedule=1f1b"),
     "BP naive": ("method=backpropagation", "pipeline.schedule=naive"),
 }
-FIRST, SHOWN = 40, 4
-"""The first mini-batch, and how many of the first run: long after its start, when the processors keep their pace."""
+SHOWN = 4
+"""Mini-batches that stage 0 of the first run does in the time that is drawn, from the start of each run."""
 
 
 def main() -> None:
@@ -37,9 +37,10 @@ def main() -> None:
             if code := execute(["run", str(SPEC), *overrides, "--run-dir", str(run_dir)]):
                 raise SystemExit(code)
             run = read_run(run_dir)
-            view, _ = steady(measured_last(run.kept, run.plan), FIRST, SHOWN)
-            shown_s = next((view.end_s - view.start_s for view in views.values()), view.end_s - view.start_s)
-            views[name] = view._replace(end_s=view.start_s + shown_s)
+            lanes = measured_last(run.kept, run.plan)
+            begins = lanes[0].begins()
+            shown_s = next((view.end_s - view.start_s for view in views.values()), begins[SHOWN] - begins[0])
+            views[name] = View(lanes, begins[0], begins[0] + shown_s)
     figure = replace(
         schedule_figure(views, run.plan),
         title="Two stages in the same time, as measured",
