@@ -112,7 +112,8 @@ def _run(
 
     inline, workload, spec = options.inline, planner.workload, planner.workload.spec
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
-    surroundings = {**environment(workload.device), "engine": (name := engine_name(spec, inline=inline))}
+    name = engine_name(spec, inline=inline)
+    surroundings = {**environment(workload.device), "engine": name}
     describe_run(run_dir, workload, surroundings, options.command)
     made.mark_run_dir(run_dir)
     observer.doing("measuring the components")

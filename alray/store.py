@@ -23,7 +23,7 @@ MANIFEST = "manifest.json"
 _MARK = ".run"
 _NEVER_BEGAN = "ended before its first record"
 _BEFORE_RECORDS = (_MARK, "spec.yaml", "environment.json", "plan.json", "records.jsonl", "code", "logs", "tensorboard")
-"""What a run writes until then."""
+"""What a run writes before its first record."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ RUNS = {
     "BP naive": ("method=backpropagation", "pipeline.schedule=naive"),
 }
 SHOWN = 4
-"""Mini-batches that stage 0 of the first run does in the time that is drawn, from the start of each run."""
+"""Number of mini-batches of the first run in the time that is drawn. All rows begin with their run."""
 
 
 def main() -> None:

@@ -65,7 +65,7 @@ class Timed:
 def time_parts(parts: Mapping[str, Callable[[], None]], timing: Timing) -> Timed:
     """Run all parts in order, repeatedly, until the median of a round is steady; at most for `timing.seconds`.
 
-    Medians leave out the first `WARM_UPS` rounds. After `LEAST_REPEATS` more, what only evaluations do is left out too.
+    Medians leave out the first `WARM_UPS` rounds. After `LEAST_REPEATS` more, the parts of evaluations run no more.
     """
     samples: dict[str, list[float]] = {name: [] for name in parts}
     others = torch.zeros(0 if timing.on_cuda else min(timing.other_bytes, _CACHE_BYTES), dtype=torch.uint8)

@@ -45,7 +45,7 @@ def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, 
 
 
 def require_own_spec(run_dir: Location) -> None:
-    """Raise SpecError if `spec.yaml` is not what alray wrote. Of a folder of an older version this is not known."""
+    """Raise SpecError if `spec.yaml` is not what alray wrote. Folders of older versions do not tell."""
     file, known = run_dir / "spec.yaml", _origin(run_dir).get("spec_sha256")
     if known is not None and _sha256(file.read_bytes()) not in known:
         raise SpecError(

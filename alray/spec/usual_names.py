@@ -1,4 +1,4 @@
-"""Finds the key that is meant by a name that the field uses for it, or that was written in another section."""
+"""Suggests a key for an unknown one: by the name that other libraries use, or in the section where it belongs."""
 
 from __future__ import annotations
 

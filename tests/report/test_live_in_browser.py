@@ -18,7 +18,7 @@ from alray.report.live.following import Following
 from alray.report.live.server import address_of, listen
 from alray.report.live.watch import watch
 
-from .test_in_browser import STANDARDS, WIDTHS, domain, rows
+from .test_in_browser import domain, require_readable, rows
 from .test_live import HOSTILE, Going
 
 if TYPE_CHECKING:
@@ -114,8 +114,6 @@ def test_it_changes_with_the_run_and_ends_with_it(opened: Page, going: Going) ->
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_everybody_can_read_it(opened: Page, going: Going, scheme: str) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
     page = opened
     page.emulate_media(color_scheme=scheme)
     for until in (0, 28, len(going.records)):
@@ -125,13 +123,7 @@ def test_everybody_can_read_it(opened: Page, going: Going, scheme: str) -> None:
         elif until:
             going.write(until)
             drawn(page, "loss_associated", 20)
-        for width in WIDTHS:
-            page.set_viewport_size({"width": width, "height": 900})
-            page.wait_for_timeout(200)
-            found = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
-            assert found[0] <= found[1] == width
-            of_axe = Axe().run(page, options={"runOnly": {"type": "tag", "values": STANDARDS}})
-            assert of_axe.response["passes"] and of_axe.violations_count == 0, of_axe.generate_report()
+        require_readable(page)
 
 
 def test_what_a_user_wrote_is_shown_and_not_run(given: ModuleType, opened: Page, going: Going) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from alray.records import Summary
@@ -31,11 +32,10 @@ _ENDINGS: dict[State, str] = {
 def watch(following: Following, listening: socket.socket, board: Board) -> None:
     """Show a run on a page until it has ended. The last figures are those of its summary."""
     with serving(listening, frame(following.path), board):
-        try:
+        with ExitStack() as leaving:  # whatever ends this before the run ends, such as Ctrl-C
+            leaving.callback(board.end, _LAST_S, said="Nobody watches this run any longer: `alray watch` has ended.")
             _follow(following, board)
-        except BaseException:
-            board.end(_LAST_S, said="Nobody watches this run any longer: `alray watch` has ended.")
-            raise
+            leaving.pop_all()
         report = _report(following)
         if following.run is not None:
             board.show(pieces_of(following))
