@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 # pytest loads readline, which sets these for the workers of xdist; alray would lay out what it prints for them.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
+
+# A script's shell begins what it runs in the background with SIGINT ignored, and every child would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SMALL = """\
 name: small

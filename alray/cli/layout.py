@@ -11,8 +11,9 @@ Lines break at spaces only. Paths, hashes, keys and commands stay whole: a line 
 that cannot be copied.
 
 In a pipe or a file each sentence and each value is one line, so that `grep` finds it, and tables are laid out for 80
-columns. A variable COLUMNS in the environment gives another width. Colour is for terminals;
-NO_COLOR leaves it out, and FORCE_COLOR has it in a pipe too.
+columns. A variable COLUMNS in the environment gives another width of tables, and of a terminal. Sentences in a pipe do
+not follow it: programs that use readline, such as the shell of Python, set it for all that they start. Colour is for
+terminals; NO_COLOR leaves it out, and FORCE_COLOR has it in a pipe too.
 """
 
 from __future__ import annotations
@@ -62,10 +63,10 @@ class Page:
         """The page of a stream, as wide as its terminal is now."""
         given = os.environ.get("COLUMNS", "")
         is_terminal, forced = stream.isatty(), bool(os.environ.get("FORCE_COLOR"))
-        width = int(given) if given.isdecimal() else _terminal_width(stream) if is_terminal else 0
+        width = int(given) if given.isdecimal() else _terminal_width(stream) if is_terminal else _WIDTH
         able = is_terminal and os.environ.get("TERM", "dumb") != "dumb"
         colour = (able or forced) and not os.environ.get("NO_COLOR")
-        return cls(max(width, _NARROWEST) if width else _WIDTH, wraps=bool(width), colour=colour)
+        return cls(max(width, _NARROWEST), wraps=is_terminal, colour=colour)
 
     def styled(self, text: str, style: str) -> str:
         return f"\x1b[{style}m{text}\x1b[0m" if self.colour and text else text

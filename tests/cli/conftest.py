@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from alray.cli.layout import Page
 from alray.cli.main import execute
 
 from ..told import in_lines
@@ -80,6 +81,12 @@ def alray(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
         return Answer(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """`terminal(width)`: what is printed is laid out as on a terminal of so many columns, without colour."""
+    return lambda width: monkeypatch.setattr(Page, "of", lambda stream: Page(max(width, 20)))
 
 
 @pytest.fixture

@@ -51,8 +51,8 @@ def test_smaller_devices_need_more_stages_or_micro_batches(alray: Callable[..., 
     assert not by_schedule["single"]["fits"] and by_schedule["single"]["left_bytes"][0] < 0
 
 
-def test_the_table_and_its_end(alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+def test_the_table_and_its_end(alray: Callable[..., Any], spec: Path, terminal: Callable[[int], None]) -> None:
+    terminal(80)
     said = alray("fit", spec, COUNTED, "--devices", "2x24GB")
     assert said.out.startswith("tiny: associated_learning, on 2 x 24.0 GB\ntimes estimated by counting")
     assert "\nfits  streamed" in said.out

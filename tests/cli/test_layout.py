@@ -70,11 +70,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def said(alray: Alray, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def said(alray: Alray, terminal: Callable[[int], None]) -> Callable[..., str]:
     """`said(width, *words)`: a command line and what it prints, without the seconds that have passed."""
 
     def run(width: int, *words: str) -> str:
-        monkeypatch.setenv("COLUMNS", str(width))
+        terminal(width)
         answer = alray(*words)
         lines = [line for line in (answer.out + answer.err).splitlines() if not re.match(r"\d+\.\d s: ", line)]
         return "\n".join([f"$ alray {' '.join(words)}", *lines, ""])
@@ -476,7 +476,8 @@ def test_colour_is_for_terminals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     assert not Page.of(Tty()).colour
     monkeypatch.setenv("COLUMNS", "3")
-    assert Page.of(io.StringIO()) == Page(20, wraps=True, colour=False)
+    assert Page.of(Tty()) == Page(20, wraps=True, colour=False)
+    assert Page.of(io.StringIO()) == Page(20, wraps=False, colour=False)
 
 
 def test_an_error_is_coloured_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

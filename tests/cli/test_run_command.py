@@ -295,7 +295,7 @@ def test_a_spec_changed_by_hand_is_not_resumed(alray: Callable[..., Any], ended:
 
 
 def test_report_is_made_again(
-    alray: Callable[..., Any], ended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    alray: Callable[..., Any], ended: Path, tmp_path: Path, terminal: Callable[[int], None]
 ) -> None:
     run_dir = tmp_path / "run"
     shutil.copytree(ended, run_dir)
@@ -305,7 +305,7 @@ def test_report_is_made_again(
     assert [row["stage"] for row in answer["single_step"]["rows"]] == [0, 1, None]
     assert (run_dir / "report.html").is_file()
     assert (run_dir / "figures/schedule.svg").is_file() and (run_dir / "tables/single_step.md").is_file()
-    monkeypatch.setenv("COLUMNS", "80")
+    terminal(80)
     shown = [line.rstrip() for line in alray("report", run_dir).out.splitlines()]
     table, _, meanings = "\n".join(shown).partition("\n\n")
     assert [line for line in table.splitlines() if line.startswith("st")] == ["stage 0", "stage 1", "step"]
