@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from ray._private.state import available_resources_per_node
-from ray.exceptions import GetTimeoutError, NodeDiedError, RayTaskError, WorkerCrashedError
+from ray.exceptions import RayError
 from ray.util.placement_group import (
     PlacementGroup,
     get_current_placement_group,
@@ -22,7 +22,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from alray.errors import StageError
 from alray.graph.arrange import arrange
-from alray.graph.cluster import Bundle, living_nodes, not_shared, wait_for_room
+from alray.graph.cluster import Bundle, living_nodes, not_shared, reason_of, wait_for_room
 from alray.graph.links import on_node
 from alray.storage.location import Location
 from alray.store import is_marked
@@ -127,8 +127,8 @@ class Placement:
             host = hosts.get(node, node)
             try:
                 sees = ray.get(reference, timeout=_SEEING_S)
-            except (GetTimeoutError, NodeDiedError, RayTaskError, WorkerCrashedError) as error:
-                raise StageError(f"{host} does not answer: {str(error).strip().splitlines()[-1]}") from error
+            except RayError as error:
+                raise StageError(f"{host} does not answer: {reason_of(error)}") from error
             if not sees:
                 raise not_shared(f"stage {first[node] % stages}", host, run_dir)
 
@@ -167,10 +167,11 @@ class Placement:
                 seconds[kind] = None
                 try:
                     seconds[kind] = ray.get(reference, timeout=_TRIAL_S)
-                except (GetTimeoutError, NodeDiedError, RayTaskError, WorkerCrashedError) as error:
-                    reason = str(error).strip().splitlines()[-1]
-                    stage = first[kind] % stages
-                    note(f"the speed of stage {stage}'s device could not be measured, and counts as 1: {reason}")
+                except RayError as error:
+                    note(
+                        f"the speed of stage {first[kind] % stages}'s device could not be measured, and counts as 1: "
+                        f"{reason_of(error)}"
+                    )
         return [seconds.get(self._kind(place)) for place in range(len(self.bundles))]
 
     def _begin(self, place: int, trial: SpeedTrial, stage: int) -> Any:
