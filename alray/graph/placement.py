@@ -166,7 +166,7 @@ class Placement:
             for kind, reference in running.items():
                 seconds[kind] = None
                 try:
-                    seconds[kind] = ray.get(reference, timeout=_TRIAL_S)
+                    seconds[kind] = self._result(reference)
                 except RayError as error:
                     note(
                         f"the speed of stage {first[kind] % stages}'s device could not be measured, and counts as 1: "
@@ -178,6 +178,14 @@ class Placement:
         """Start the trial for a stage in bundle `place`; return Ray's reference to its result."""
         remote = ray.remote(_train_seconds).options(max_retries=0, **self.options(place))
         return remote.remote(replace(trial, stage=stage))
+
+    def _result(self, reference: Any) -> float:
+        """Wait for the result of a trial, but not after a node has gone: Ray would look for another node for ever."""
+        end_s = time.monotonic() + _TRIAL_S
+        while not ray.wait([reference], timeout=_LOOKING_S)[0] and self.is_whole and time.monotonic() < end_s:
+            pass
+        result: float = ray.get(reference, timeout=0)
+        return result
 
     def _kind(self, place: int) -> _Kind:
         return self.nodes[place], tuple(sorted(set(self.bundles[place]) - {"CPU", "memory"}))

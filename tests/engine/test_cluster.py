@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import platform
 import time
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import psutil
 import pytest
 import ray
 from ray.exceptions import OutOfMemoryError
-from ray.util.placement_group import PlacementGroup
+from ray.util.placement_group import placement_group
 
 from alray.errors import DataError, PlanError, RequestError, StageError
 from alray.graph import links
@@ -145,12 +146,22 @@ def test_a_node_that_goes(workshop, longer_reference, cluster, local_ray) -> Non
     assert len(run.summary.failures) == 1
 
 
+@dataclass(frozen=True)
+class Trial:
+    """Goes to a process that never begins."""
+
+    stage: int = 0
+
+
 def test_a_node_that_goes_before_it_is_asked(cluster, local_ray, monkeypatch, tmp_path) -> None:
     """Between the list of the nodes and the question, in whatever asks nodes."""
     other = cluster.add_node(num_cpus=1)
     here = ray.get_runtime_context().get_node_id()
     nodes = living_nodes()
     (gone,) = (node.id for node in nodes if node.id != here)
+    selector = {"ray.io/node-id": gone}
+    group = placement_group([{"CPU": 1}], bundle_label_selector=[selector])
+    assert group.wait(10)
     cluster.remove_node(other)
     found = dict(zip([node.id for node in nodes], survey(nodes), strict=True))
     assert isinstance(found[here], NodeFacts) and "not schedulable" in str(found[gone])
@@ -160,9 +171,15 @@ def test_a_node_that_goes_before_it_is_asked(cluster, local_ray, monkeypatch, tm
     assert links.measure_links([(here, gone)], notes.append) == {}
     assert len(notes) == 1 and "could not be measured" in notes[0]
 
-    placement = Placement(({"CPU": 1},), PlacementGroup.empty(), (gone,))
+    placement = Placement(({"CPU": 1},), group, (gone,))
     with pytest.raises(StageError, match="does not answer: The task is not schedulable"):
         placement.require_run_dir(tmp_path, "token", 1)
+    notes.clear()
+    began_s = time.monotonic()
+    assert placement.train_seconds(Trial(), 1, "cpu", notes.append) == [None]
+    assert len(notes) == 1 and notes[0].startswith("the speed of stage 0's device could not be measured")
+    assert time.monotonic() - began_s < 20
+    placement.release()
 
     graph = RayGraph(lambda: None, run_token="")
     with pytest.raises(StageError, match="the stages could not be started: The actor is not schedulable"):
