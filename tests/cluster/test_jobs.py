@@ -153,7 +153,7 @@ def test_a_study_is_a_job_too(cluster: Cluster) -> None:
 
 
 def test_a_study_that_is_stopped_reports_what_has_ended(cluster: Cluster) -> None:
-    slow = ("set.run.epochs=200", "axes.model.components.2.sleep_s=[0,0.02]", "axes.pipeline.stages=[1]")
+    slow = ("axes.model.components.2.sleep_s=[0,1]", "axes.pipeline.stages=[1]")
     process = cluster.start("submit", "study.yaml", *slow, "--folder", str(cluster.folder / "jobs"))
     assert process.stderr is not None
     job = process.stderr.readline().split()[1].rstrip(":")
