@@ -117,7 +117,6 @@ class Dashboard:
         runtime_env: as Ray takes it. node: where the command must run; None: on the head.
         Raises RequestError if the cluster refuses it, and ConnectionLost if the connection breaks.
         """
-        logging.getLogger("ray.dashboard.modules.dashboard_sdk").setLevel(logging.WARNING)  # it tells of each upload
         try:
             with _preferred(self.url):
                 client = _client(self.url, self._headers)
@@ -281,6 +280,8 @@ class Dashboard:
 def _client(url: str, headers: Mapping[str, str]) -> Any:
     """Ray's client, with time limits."""
     from ray.job_submission import JobSubmissionClient
+
+    logging.getLogger("ray.dashboard.modules.dashboard_sdk").setLevel(logging.WARNING)  # it tells of each upload
 
     class Limited(JobSubmissionClient):
         def _do_request(self, *arguments: Any, **options: Any) -> Any:

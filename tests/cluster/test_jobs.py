@@ -161,7 +161,7 @@ def test_a_study_that_is_stopped_reports_what_has_ended(cluster: Cluster) -> Non
         if line.startswith("[1/2]"):
             break
     assert cluster.answer("jobs", "stop", job)["status"] == "STOPPED"
-    _, said = process.communicate(timeout=20)
+    process.communicate(timeout=20)
     assert process.returncode == 130
     folder = cluster.folder / "jobs" / job
     assert json.loads((folder / "study.json").read_text())["status"] == "interrupted"

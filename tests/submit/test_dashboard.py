@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import logging
 import socket
 import threading
 import time
@@ -172,13 +173,17 @@ def test_a_log_that_breaks_is_a_lost_connection(serve: Callable[..., str]) -> No
 
 @pytest.mark.parametrize("slow_s", [0.0, 2.0], ids=["the connection breaks", "nothing is answered"])
 def test_an_upload_that_fails_is_one_error(
-    slow_s: float, serve: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    slow_s: float,
+    serve: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(dashboard_module, "_TAKEN_S", 0.5)
     (tmp_path / "package.zip").write_bytes(b"PK\5\6" + bytes(18))
     dashboard = Dashboard.open(serve(type("Slow", (Answers,), {"slow_s": slow_s})))
     with pytest.raises(ConnectionLost, match="broke while the job was being sent; `alray jobs status` shows whether"):
         dashboard.submit("j", "true", {}, runtime_env={"working_dir": str(tmp_path / "package.zip")}, node=None)
+    assert not logging.getLogger("ray.dashboard.modules.dashboard_sdk").isEnabledFor(logging.INFO), "Ray says nothing"
 
 
 def test_each_lost_connection_has_five_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
