@@ -17,7 +17,7 @@ from alray.run.engines import Engine, engine, engine_name
 from alray.run.options import Finished, Options
 from alray.spec.loading import LoadedSpec, Source, load_spec
 from alray.spec.step_ranges import require_steps
-from alray.storage.location import Location, local_copy
+from alray.storage.location import Location
 from alray.store import make_run_dir, require_new, writing_to
 from alray.user_code import UserCode
 
@@ -71,7 +71,7 @@ def resume_run(
     resumed.require_longer()
     with closing(engine(resumed.spec, options.inline, options.address, observer.note)) as made:
         observer.doing("opening the data")
-        code = UserCode(local_copy(resumed.run_dir / "code"), allow_elsewhere=options.allow_code)
+        code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
         planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.trained, here=options.inline)
         require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
         if summary := resumed.finished(planner.workload.total_steps, observer.note):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from alray.nn.encoder import EncoderFacts
@@ -49,8 +48,7 @@ class Assignment:
     stage: int
     replica: int
     run_dir: Location
-    code_root: Path
-    allow_code: bool
+    code: UserCode
     started_wall_s: float
     start: Start
     encoders: tuple[EncoderFacts, ...]
@@ -83,10 +81,6 @@ class Assignment:
         """The file for the traces of `profile`. The stages of one process share that of the first."""
         stage = f"stage-{self.stage}.json"
         return self.run_dir / "profile" / (f"replica-{self.replica}-{stage}" if self.replica else stage)
-
-    @property
-    def user_code(self) -> UserCode:
-        return UserCode(self.code_root, allow_elsewhere=self.allow_code)
 
     @property
     def device_kind(self) -> Literal["cpu", "cuda"]:

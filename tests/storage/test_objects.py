@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import pickle
+import shutil
 import socket
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +21,7 @@ from alray.storage.location import location_of
 from alray.storage.objects import ObjectPath
 from alray.store import make_run_dir
 from alray.study.listing import listed
+from alray.user_code import UserCode
 
 
 def test_of_several_runs_that_begin_at_once_one_has_the_folder(bucket: str) -> None:
@@ -65,6 +69,19 @@ def test_a_log_holds_what_any_process_prints(bucket: str) -> None:
         subprocess.run(["printf", "caf\\303\\251\\n"], stdout=descriptor, check=True)
         os.write(descriptor, b"more\n")
     assert Appended(file).lines() == ["café".encode(), b"more"]
+
+
+def test_own_code_comes_from_there_on_every_machine(bucket: str) -> None:
+    """At a resume its folder is a copy that the machine of the driver has for a while."""
+    kept = location_of(f"{bucket}/run/code")
+    (kept / "stored_blocks.py").write_bytes(b"word = 1")
+    code = UserCode(kept)
+    sent = pickle.dumps(code)
+    shutil.rmtree(code.root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", list(sys.path))
+        assert pickle.loads(sent)("python:stored_blocks.word") == 1
+    del sys.modules["stored_blocks"]
 
 
 @pytest.mark.parametrize(
