@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from statistics import median
-from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
 
 from alray import __version__
 from alray.errors import printable
@@ -33,7 +33,7 @@ from alray.records import (
 from alray.report.attempts import Attempt, split_attempts, timed_plan, timed_records
 from alray.stage.weights_hash import weights_sha256
 from alray.storage.location import Location
-from alray.store import checkpoint_folder, has_checkpoint, latest_manifest
+from alray.store import checkpoint_folder, has_checkpoint
 
 if TYPE_CHECKING:
     from alray.stage.workload import Workload
@@ -99,15 +99,16 @@ def write_summary(
     plan: Plan,
     status: Status,
     engine: EngineName,
+    manifest: dict[str, Any] | None,
     *,
     duration_s: float,
     page: Location | None,
 ) -> Summary:
     """Write `summary.json` of a run that ended, and return it.
 
-    plan: the one it last ran with; page: `report.html`, None where no page is made.
+    plan: the one it last ran with; manifest: of its last checkpoint, None if it has none;
+    page: `report.html`, None where no page is made.
     """
-    manifest = latest_manifest(run_dir)
     sha256 = None
     if status != "failed" and manifest is not None:
         sha256 = weights_sha256(checkpoint_folder(run_dir, manifest["step"]), len(plan.costs.components))

@@ -19,7 +19,7 @@ from alray.stage.telemetry import StageStatus
 from alray.stage.workload import Workload
 from alray.storage.appended import appending
 from alray.storage.location import Location
-from alray.store import latest_manifest, require_kept
+from alray.store import require_kept
 
 POLL_S = 0.4
 """Seconds between two polls of the stages."""
@@ -91,15 +91,13 @@ class Driver:
         while True:
             verdict, step = self._attempt(start)
             if verdict.kind == "finished":
-                manifest = latest_manifest(self.run_dir)
-                reached = manifest["step"] if manifest is not None else 0
+                reached = self._checkpoint
                 if reached < self.total_steps and (self.interrupts.count or reached == self.stop_after):
                     self.recorder.event("interrupted", "stopped on request, after a checkpoint", step=reached)
                     return Outcome("interrupted", reached)
                 self.recorder.event("finished", "every mini-batch is done", step=reached)
                 return Outcome("finished", reached)
-            manifest = latest_manifest(self.run_dir)
-            checkpoint = manifest["step"] if manifest is not None else 0
+            checkpoint = self._checkpoint
             if verdict.kind == "go_on":  # the second interrupt
                 self.recorder.event("interrupted", "stopped at once, on request", step=step)
                 return Outcome("interrupted", checkpoint)
@@ -119,6 +117,7 @@ class Driver:
             if self.interrupts.count:
                 self.recorder.event("interrupted", "stopped on request, after a failure", step=checkpoint)
                 return Outcome("interrupted", checkpoint)
+            manifest = self.recorder.manifest
             start = start_from(self.run_dir, manifest) if manifest is not None else Start()
             self.observer.note(f"{error}; going on from mini-batch {start.step}")
             try:
@@ -127,6 +126,11 @@ class Driver:
                 self.recorder.event("failed", str(nowhere), step=step)
                 return Outcome("failed", checkpoint, nowhere)
             self.recorder.event("resumed", f"going on from mini-batch {start.step}", step=start.step)
+
+    @property
+    def _checkpoint(self) -> int:
+        """How many mini-batches the last checkpoint has seen; 0 if there is none."""
+        return self.recorder.manifest["step"] if self.recorder.manifest is not None else 0
 
     def _attempt(self, start: Start) -> tuple[Verdict, int]:
         """Run one graph from its start to its end; return the verdict and the last step.

@@ -24,7 +24,7 @@ from alray.records import (
 from alray.stage.telemetry import CheckpointPart, Losses, Telemetry
 from alray.stage.workload import DataFacts, Workload
 from alray.storage.location import Location
-from alray.store import prune, write_manifest
+from alray.store import prune, require_own, step_folder, write_manifest
 
 
 @contextmanager
@@ -34,6 +34,8 @@ def recording(
     environment: dict[str, Any],
     started_wall_s: float,
     observers: Sequence[Callable[[Record], None]],
+    token: str,
+    manifest: dict[str, Any] | None,
 ) -> Iterator[Recorder]:
     """The recorder of a run. It is closed with the block. Arguments as for `Recorder`."""
     spec = workload.spec
@@ -45,6 +47,8 @@ def recording(
         environment=environment,
         started_wall_s=started_wall_s,
         observers=observers,
+        token=token,
+        manifest=manifest,
     )
     try:
         yield recorder
@@ -65,17 +69,24 @@ class Recorder:
         environment: dict[str, Any],
         started_wall_s: float,
         observers: Sequence[Callable[[Record], None]],
+        token: str,
+        manifest: dict[str, Any] | None = None,
     ) -> None:
         """keep: number of checkpoints to keep. environment: goes into every manifest; with the `engine`.
 
         started_wall_s: `time.time()` when the run began, less the time it stood still. observers: are called with
-        every record as it comes.
+        every record as it comes. token: with which the run folder is marked (`alray.store.mark`).
+        manifest: of the last checkpoint of a run that goes on.
         """
         self.run_dir = run_dir
         self._writer = Writer(run_dir / "records.jsonl")
         self._facts, self._batch_size, self._keep = facts, batch_size, keep
         self._environment, self._started_wall_s = environment, started_wall_s
         self._observers = observers
+        self._token = token
+        self.manifest = manifest
+        """Of the last checkpoint; None if there is none yet. A list of the folder may be old: a client of NFS keeps one
+        for up to a minute."""
         self._plan: Plan | None = None
         self._losses: dict[int, list[tuple[int, Losses]]] = {}  # by mini-batch, each with its replica
         self._parts: dict[int, list[CheckpointPart]] = {}
@@ -145,7 +156,7 @@ class Recorder:
     def _take_part(self, report: CheckpointPart) -> None:
         """Complete a checkpoint once every stage of every replica has written its part.
 
-        Raises RunError if the replicas do not hold the same parameters.
+        Raises RunError if the replicas do not hold the same parameters, or if another process goes on with this run.
         """
         assert self._plan is not None
         parts = self._parts.setdefault(report.step, [])
@@ -156,8 +167,9 @@ class Recorder:
         _require_same_parameters(parts, report.step)
         files = [file for part in parts for file in part.files]
         place = self._place(report.step)
+        require_own(self.run_dir, self._token)
         self._writer.flush()  # no record is missing from before a checkpoint
-        folder = write_manifest(
+        self.manifest = write_manifest(
             self.run_dir,
             step=report.step,
             epoch=place["epoch"],
@@ -172,7 +184,7 @@ class Recorder:
         self.write(
             CheckpointRecord(
                 **place,
-                path=f"{folder.parent.name}/{folder.name}",
+                path=f"checkpoints/{step_folder(report.step)}",
                 bytes=sum(entry.bytes for entry in files),
                 duration_s=max(part.duration_s for part in parts),
             )

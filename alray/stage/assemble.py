@@ -56,9 +56,7 @@ class ReplicaPeers:
 def network_for(assignment: Assignment) -> Network:
     """The network of the run, without its weights."""
     trained = assignment.start.folder is not None
-    return network_of(
-        assignment.spec, assignment.data, assignment.code, trained=trained, encoders=assignment.encoders
-    )
+    return network_of(assignment.spec, assignment.data, assignment.code, trained=trained, encoders=assignment.encoders)
 
 
 def load_code(assignment: Assignment) -> None:

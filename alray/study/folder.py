@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,18 +78,6 @@ class StudyFolder:
                 file=str(loaded.study.base),
                 mend="restore this file, or begin a new study",
             )
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Raises RequestError if another process runs this study. The lock ends with the process that holds it."""
-        with (self.path / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise RequestError(
-                    "another process runs this study", file=str(self.path), mend="wait until it has ended"
-                ) from error
-            yield
 
     def trial_dir(self, number: int) -> Path:
         """The run folder of a trial."""

@@ -16,6 +16,7 @@ from alray.spec.models import Spec
 from alray.spec.study.loading import LoadedStudy, load_study
 from alray.spec.study.section import Asha
 from alray.spec.study.trials import Trial
+from alray.storage.lock import held
 from alray.study.folder import STUDY, StudyFolder, require_on_disk
 from alray.study.records import TrialRecord
 from alray.study.report import StudyReport, write_report
@@ -88,7 +89,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
                     mend="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
                 )
         folder = begun or StudyFolder.make(loaded, options.study_dir)
-        with folder.held():
+        with held(folder.path, "study", watcher.note):
             _run_trials(loaded, specs, folder, options, watcher)
     return write_report(folder)
 
