@@ -155,6 +155,27 @@ def test_a_folder_of_one_host_is_refused(workplace: Workplace) -> None:
     assert "measuring the components" in near["said"]
 
 
+def test_a_study_in_a_folder_of_one_host_is_refused(workplace: Workplace) -> None:
+    """Every host may get a trial. No folder is left: the same command may be given again."""
+    (workplace.folder / "study.yaml").write_text("study: two\nbase: tiny.yaml\nset: {run.epochs: 1}\nrepeats: 4\n")
+    where = ("--address", f"{workplace.hosts.address(1)}:{HEAD_PORT}", "--study-dir")
+    refused = workplace.end(workplace.hosts.start(1, "study", "study.yaml", *where, "/dev/shm/study", "--json"), 2)
+    (error,) = refused["errors"]
+    assert error["message"] == "a trial may come to n2, which does not see the study folder /dev/shm/study"
+    assert error["mend"].startswith("give a --study-dir on storage that all nodes share")
+    assert subprocess.run(workplace.hosts.on(1, "test", "-e", "/dev/shm/study")).returncode == 1
+    done = workplace.end(workplace.hosts.start(1, "study", "study.yaml", *where, "study", "--json"))
+    assert done["statuses"] == {"finished": 4}
+
+
+def test_a_study_of_a_spec_of_one_host_is_refused(workplace: Workplace, alone: str) -> None:
+    (workplace.folder / "alone.yaml").write_text(f"study: two\nbase: {alone}\nset: {{run.epochs: 1}}\nrepeats: 2\n")
+    where = ("--address", f"{workplace.hosts.address(1)}:{HEAD_PORT}", "--study-dir", "alone")
+    refused = workplace.end(workplace.hosts.start(1, "study", "alone.yaml", *where, "--json"), 2)
+    (error,) = refused["errors"]
+    assert error["message"] == f"a trial may come to n2, which does not see the spec {alone}"
+
+
 @pytest.fixture
 def alone(workplace: Workplace) -> str:
     """A spec with blocks of its own in a folder that only the first host has."""
