@@ -19,7 +19,8 @@ from typing import Any
 from alray.errors import AlrayError, Problem, SpecError, UserCodeError
 from alray.spec.find_class import is_reserved, name_is_taken, no_module
 from alray.spec.own_code import parse_python_reference
-from alray.storage.location import Location, kept_at, local_copy
+from alray.storage.appended import local_copy
+from alray.storage.location import Location, kept_at
 
 FAULTS_OF_USER_CODE = Exception
 """What a user's code may raise: any error, because it may have classes of its own for them."""

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from threading import Event, Lock, Thread
@@ -27,6 +27,8 @@ _COPY_S = 5.0
 _BLOCK = 1 << 20
 _READERS = 16
 _DIGITS = 6  # of the number of a part
+
+_copies = ExitStack()  # never closed: Python deletes temporary folders when it ends
 
 
 def appending(file: Location) -> io.TextIOBase:
@@ -88,6 +90,11 @@ def on_a_disk(folder: Location) -> Iterator[Path]:
             with file.open("ab") as copy:
                 copy.write((folder / name).read_bytes())
         yield Path(scratch)
+
+
+def local_copy(folder: Location) -> Path:
+    """As `on_a_disk`, until this process ends."""
+    return _copies.enter_context(on_a_disk(folder))
 
 
 @contextmanager
