@@ -50,11 +50,7 @@ def run_spec(
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
         trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
-        with (
-            held(run_dir, "run", observer.note),
-            writing_to(run_dir),
-            page_beside(run_dir, options.watch, observer.note),
-        ):
+        with held(run_dir, observer.note), writing_to(run_dir), page_beside(run_dir, options.watch, observer.note):
             planner.workload.code.copy_used(run_dir / "code")
             return _run(planner, trackers, run_dir, None, made, options, observer, interrupts)
 
@@ -72,20 +68,19 @@ def resume_run(
     from alray.run.planning import Planner
     from alray.run.resume import Resumed
 
-    run_dir = require_run_dir(run_dir)
-    with held(run_dir, "run", observer.note):
+    with held(require_run_dir(run_dir), observer.note):
         resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
         resumed.require_longer()
         with closing(engine(resumed.spec, options.inline, options.address, observer.note)) as made:
             observer.doing("opening the data")
-            code = UserCode(run_dir / "code", allow_elsewhere=options.allow_code)
+            code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
             planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.trained, here=options.inline)
             require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
             if summary := resumed.finished(planner.workload.total_steps, observer.note):
                 return Finished(summary, None)
             trackers = make_trackers(resumed.spec, code)
-            with writing_to(run_dir), page_beside(run_dir, options.watch, observer.note):
-                return _run(planner, trackers, run_dir, resumed, made, options, observer, interrupts)
+            with writing_to(resumed.run_dir), page_beside(resumed.run_dir, options.watch, observer.note):
+                return _run(planner, trackers, resumed.run_dir, resumed, made, options, observer, interrupts)
 
 
 def open_planner(loaded: LoadedSpec, options: Options, observer: Observer) -> Planner:
@@ -130,22 +125,14 @@ def _run(
     begun_s = time.time() - spent_s
     with (
         watched(run_dir, spec, trackers, pages=options.pages, study=options.study, note=observer.note) as watch,
-        recording(
-            run_dir,
-            workload,
-            surroundings,
-            begun_s,
-            [observer.record, made.record, watch],
-            token=made.run_token,
-            manifest=resumed.manifest if resumed else None,
-        ) as recorder,
+        recording(run_dir, workload, surroundings, begun_s, made, [observer.record, watch]) as recorder,
     ):
         plan = planner.fitted(plan, costs, made, observer.note)
         observer.planned(plan)
         observer.doing("starting the stages")
         for note in resumed.notes(plan, surroundings, on_cpu=workload.device.type == "cpu") if resumed else ():
             observer.note(note)
-        recorder.began(plan, start.step, again=start.step > 0 or spent_s > 0)
+        recorder.began(plan, start, again=start.step > 0 or spent_s > 0)
         driver = Driver(
             run_dir,
             plan,
@@ -163,8 +150,6 @@ def _run(
     made.close()
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
-    duration_s, status = time.time() - begun_s, outcome.status
-    summary = conclude(
-        run_dir, workload, driver.plan, status, name, recorder.manifest, duration_s=duration_s, pages=options.pages
-    )
+    duration_s, status, step = time.time() - begun_s, outcome.status, outcome.step
+    summary = conclude(run_dir, workload, driver.plan, name, status, step, duration_s=duration_s, pages=options.pages)
     return Finished(summary, outcome.error)

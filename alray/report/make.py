@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from alray.plan.plan import Plan
 from alray.records import EngineName, Status, Summary, replace_file
@@ -20,19 +20,19 @@ def conclude(
     run_dir: Location,
     workload: Workload,
     plan: Plan,
-    status: Status,
     engine: EngineName,
-    manifest: dict[str, Any] | None,
+    status: Status,
+    step: int,
     *,
     duration_s: float,
     pages: bool,
 ) -> Summary:
     """Write `summary.json` of a run that ended, and its report if `pages`; return the summary.
 
-    plan: the one it last ran with; engine: what executed it; manifest: of its last checkpoint, None if it has none.
+    plan: the one it last ran with; engine: what executed it; step: of its last checkpoint, 0 if it has none.
     """
     page = run_dir / PAGE if pages else None
-    summary = write_summary(run_dir, workload, plan, status, engine, manifest, duration_s=duration_s, page=page)
+    summary = write_summary(run_dir, workload, plan, engine, status, step, duration_s=duration_s, page=page)
     if pages:
         make_report(run_dir)
     return summary

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from statistics import median
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
+from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack
 
 from alray import __version__
 from alray.errors import printable
@@ -97,21 +97,21 @@ def write_summary(
     run_dir: Location,
     workload: Workload,
     plan: Plan,
-    status: Status,
     engine: EngineName,
-    manifest: dict[str, Any] | None,
+    status: Status,
+    step: int,
     *,
     duration_s: float,
     page: Location | None,
 ) -> Summary:
     """Write `summary.json` of a run that ended, and return it.
 
-    plan: the one it last ran with; manifest: of its last checkpoint, None if it has none;
-    page: `report.html`, None where no page is made.
+    plan: the one it last ran with; step: of its last checkpoint, 0 if it has none; page: `report.html`, None
+    where no page is made.
     """
     sha256 = None
-    if status != "failed" and manifest is not None:
-        sha256 = weights_sha256(checkpoint_folder(run_dir, manifest["step"]), len(plan.costs.components))
+    if status != "failed" and step > 0:
+        sha256 = weights_sha256(checkpoint_folder(run_dir, step), len(plan.costs.components))
     summary = summarise(
         list(read(run_dir / "records.jsonl")),
         plan,

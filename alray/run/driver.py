@@ -14,7 +14,7 @@ from alray.records import Record, Status, write_json
 from alray.run.options import Options
 from alray.run.policy import Verdict, judge
 from alray.run.recorder import Recorder
-from alray.stage.assignment import Assignment, Start, start_from
+from alray.stage.assignment import Assignment, Start
 from alray.stage.telemetry import StageStatus
 from alray.stage.workload import Workload
 from alray.storage.appended import appending
@@ -91,13 +91,13 @@ class Driver:
         while True:
             verdict, step = self._attempt(start)
             if verdict.kind == "finished":
-                reached = self._checkpoint
+                reached = self.recorder.last.step
                 if reached < self.total_steps and (self.interrupts.count or reached == self.stop_after):
                     self.recorder.event("interrupted", "stopped on request, after a checkpoint", step=reached)
                     return Outcome("interrupted", reached)
                 self.recorder.event("finished", "every mini-batch is done", step=reached)
                 return Outcome("finished", reached)
-            checkpoint = self._checkpoint
+            checkpoint = self.recorder.last.step
             if verdict.kind == "go_on":  # the second interrupt
                 self.recorder.event("interrupted", "stopped at once, on request", step=step)
                 return Outcome("interrupted", checkpoint)
@@ -117,8 +117,7 @@ class Driver:
             if self.interrupts.count:
                 self.recorder.event("interrupted", "stopped on request, after a failure", step=checkpoint)
                 return Outcome("interrupted", checkpoint)
-            manifest = self.recorder.manifest
-            start = start_from(self.run_dir, manifest) if manifest is not None else Start()
+            start = self.recorder.last
             self.observer.note(f"{error}; going on from mini-batch {start.step}")
             try:
                 self.plan = self.replan(self.plan)
@@ -126,11 +125,6 @@ class Driver:
                 self.recorder.event("failed", str(nowhere), step=step)
                 return Outcome("failed", checkpoint, nowhere)
             self.recorder.event("resumed", f"going on from mini-batch {start.step}", step=start.step)
-
-    @property
-    def _checkpoint(self) -> int:
-        """How many mini-batches the last checkpoint has seen; 0 if there is none."""
-        return self.recorder.manifest["step"] if self.recorder.manifest is not None else 0
 
     def _attempt(self, start: Start) -> tuple[Verdict, int]:
         """Run one graph from its start to its end; return the verdict and the last step.

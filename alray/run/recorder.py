@@ -21,6 +21,8 @@ from alray.records import (
     StepRecord,
     Writer,
 )
+from alray.run.engines import Engine
+from alray.stage.assignment import Start, start_from
 from alray.stage.telemetry import CheckpointPart, Losses, Telemetry
 from alray.stage.workload import DataFacts, Workload
 from alray.storage.location import Location
@@ -33,11 +35,13 @@ def recording(
     workload: Workload,
     environment: dict[str, Any],
     started_wall_s: float,
+    engine: Engine,
     observers: Sequence[Callable[[Record], None]],
-    token: str,
-    manifest: dict[str, Any] | None,
 ) -> Iterator[Recorder]:
-    """The recorder of a run. It is closed with the block. Arguments as for `Recorder`."""
+    """The recorder of a run. It is closed with the block.
+
+    engine: has marked the run folder, and hears every record. The other arguments are those of `Recorder`.
+    """
     spec = workload.spec
     recorder = Recorder(
         run_dir,
@@ -46,9 +50,8 @@ def recording(
         keep=spec.run.checkpoint.keep if spec.run.checkpoint else 1,
         environment=environment,
         started_wall_s=started_wall_s,
-        observers=observers,
-        token=token,
-        manifest=manifest,
+        observers=[engine.record, *observers],
+        token=engine.run_token,
     )
     try:
         yield recorder
@@ -70,13 +73,11 @@ class Recorder:
         started_wall_s: float,
         observers: Sequence[Callable[[Record], None]],
         token: str,
-        manifest: dict[str, Any] | None = None,
     ) -> None:
         """keep: number of checkpoints to keep. environment: goes into every manifest; with the `engine`.
 
         started_wall_s: `time.time()` when the run began, less the time it stood still. observers: are called with
         every record as it comes. token: with which the run folder is marked (`alray.store.mark`).
-        manifest: of the last checkpoint of a run that goes on.
         """
         self.run_dir = run_dir
         self._writer = Writer(run_dir / "records.jsonl")
@@ -84,19 +85,19 @@ class Recorder:
         self._environment, self._started_wall_s = environment, started_wall_s
         self._observers = observers
         self._token = token
-        self.manifest = manifest
-        """Of the last checkpoint; None if there is none yet. A list of the folder may be old: a client of NFS keeps one
-        for up to a minute."""
+        self.last = Start()
+        """The last checkpoint. The folder is not asked for it: a client of NFS may have a list that is a minute old."""
         self._plan: Plan | None = None
         self._losses: dict[int, list[tuple[int, Losses]]] = {}  # by mini-batch, each with its replica
         self._parts: dict[int, list[CheckpointPart]] = {}
 
-    def began(self, plan: Plan, step: int, *, again: bool) -> None:
-        """Record that the run starts with this plan, or goes on `again` after `step` mini-batches."""
+    def began(self, plan: Plan, start: Start, *, again: bool) -> None:
+        """Record that the run starts with this plan, or goes on `again` from a checkpoint."""
+        self.last = start
         if again:
-            self.event("resumed", f"going on from mini-batch {step}", step=step)
+            self.event("resumed", f"going on from mini-batch {start.step}", step=start.step)
         else:
-            self.event("started", f"{plan.method}, {plan.schedule}, partition {list(plan.partition)}", step=step)
+            self.event("started", f"{plan.method}, {plan.schedule}, partition {list(plan.partition)}", step=start.step)
 
     def begin(self, plan: Plan, step: int) -> None:
         """Begin an attempt with this plan after `step` mini-batches. Incomplete parts of earlier ones are dropped."""
@@ -169,7 +170,7 @@ class Recorder:
         place = self._place(report.step)
         require_own(self.run_dir, self._token)
         self._writer.flush()  # no record is missing from before a checkpoint
-        self.manifest = write_manifest(
+        manifest = write_manifest(
             self.run_dir,
             step=report.step,
             epoch=place["epoch"],
@@ -180,6 +181,7 @@ class Recorder:
             shares=report.shares,
             standing=next((part.standing for part in parts if part.standing is not None), None),
         )
+        self.last = start_from(self.run_dir, manifest)
         prune(self.run_dir, self._keep)
         self.write(
             CheckpointRecord(

@@ -87,7 +87,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
     largest = max(bundles, key=lambda each: sum(bundle.get("CPU", 0.0) for bundle in each))
     with ExitStack() as stack:
         if begun is not None:
-            stack.enter_context(held(begun.path, "study", watcher.note))
+            stack.enter_context(held(begun.path, watcher.note, "study"))
         connection = stack.enter_context(connect(options.address, largest))
         for warning in connection.warnings:
             watcher.note(warning)
@@ -100,7 +100,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
                 )
         folder = begun or StudyFolder.make(loaded, options.study_dir)
         if begun is None:
-            stack.enter_context(held(folder.path, "study", watcher.note))
+            stack.enter_context(held(folder.path, watcher.note, "study"))
         try:
             _require_shared(folder, loaded.study.base, specs)
         except PlanError:

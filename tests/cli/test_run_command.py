@@ -216,7 +216,7 @@ def test_a_run_that_never_began_leaves_its_folder_to_another(alray: Callable[...
 
 
 def test_a_run_that_goes_on_is_read_and_not_resumed(alray: Callable[..., Any], ended: Path) -> None:
-    with held(ended, "run", print):
+    with held(ended, print):
         said = alray("resume", ended, "--inline", "run.epochs=2")
         for command in ("report", "list", "evaluate"):
             assert alray(command, ended).code == 0

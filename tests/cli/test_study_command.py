@@ -146,7 +146,7 @@ def test_a_target_ends_a_trial_and_divergence_is_a_result(study: Path, one_threa
 
 def test_one_process_at_a_time_runs_a_study(study: Path, alray) -> None:
     folder = StudyFolder.make(load_study(study), Path("out"))
-    with held(folder.path, "study", print):
+    with held(folder.path, print, "study"):
         said = alray("study", "--resume", "out")
     assert (said.code, said.out) == (2, "")
     assert "out: another process works on this study: process " in said.err

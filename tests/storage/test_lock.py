@@ -20,7 +20,7 @@ import subprocess, sys, time
 from pathlib import Path
 from alray.storage.lock import held
 
-with held(Path(sys.argv[1]), "run", print):
+with held(Path(sys.argv[1]), print):
     child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL)
     print(child.pid, flush=True)
     time.sleep(60)
@@ -33,7 +33,7 @@ def test_a_lock_ends_with_its_process_and_not_with_what_that_started(tmp_path: P
         assert holder.stdout is not None
         child = int(holder.stdout.readline())
         try:
-            with pytest.raises(RequestError) as refused, held(tmp_path, "run", print):
+            with pytest.raises(RequestError) as refused, held(tmp_path, print):
                 pass
             who = f"process {holder.pid} on {os.uname().nodename}"
             assert str(refused.value) == (
@@ -41,7 +41,7 @@ def test_a_lock_ends_with_its_process_and_not_with_what_that_started(tmp_path: P
             )
             holder.kill()
             holder.wait()
-            with held(tmp_path, "run", print):
+            with held(tmp_path, print):
                 assert (tmp_path / ".lock").read_text() == f"process {os.getpid()} on {os.uname().nodename}"
         finally:
             os.kill(child, signal.SIGKILL)
@@ -53,5 +53,5 @@ def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(fcntl, "flock", none)
     notes: list[str] = []
-    with held(tmp_path, "run", notes.append):
+    with held(tmp_path, notes.append):
         assert "is on a file system without locks" in notes[0]

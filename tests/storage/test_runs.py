@@ -93,7 +93,7 @@ def test_a_run_as_on_a_disk(alray, bucket: str) -> None:
     here, there = Path("disk"), location_of(url)
     files = {path.relative_to(here).as_posix() for path in here.rglob("*") if path.is_file()}
     events = {name for name in files if name.startswith("tensorboard/")}
-    parts = {"records.jsonl", "logs/stage-0.log", ".lock"}
+    parts = {"records.jsonl", "logs/stage-0.log"}
     names = set(there.below())
     assert files - events - parts <= names
     assert {"records/000001.jsonl", "logs/stage-0/000001.log"} <= names
@@ -101,7 +101,7 @@ def test_a_run_as_on_a_disk(alray, bucket: str) -> None:
     assert [record.step for record in read(there / "records.jsonl") if record.kind == "step"] == STEPS
     with on_a_disk(there) as copy:
         copied = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
-        assert copied - {name for name in copied if name.startswith("tensorboard/")} == files - events - {".lock"}
+        assert copied - {name for name in copied if name.startswith("tensorboard/")} == files - events
         assert list(read(copy / "records.jsonl")) == list(read(there / "records.jsonl"))
         assert alray("report", str(copy))["report"] == str(copy / "report.html")
     (there / "report.html").unlink(missing_ok=True)
