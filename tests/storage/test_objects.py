@@ -24,7 +24,7 @@ from alray.storage import objects
 from alray.storage.appended import Appended, appending, on_a_disk, opened_log, was_appended
 from alray.storage.location import location_of
 from alray.storage.objects import ObjectPath
-from alray.store import make_run_dir
+from alray.store import make_run_dir, mark, require_own
 from alray.study.listing import listed
 from alray.user_code import UserCode
 
@@ -41,6 +41,17 @@ def test_of_several_runs_that_begin_at_once_one_has_the_folder(bucket: str) -> N
         refused = [message for message in runs.map(claim, range(4)) if message is not None]
     assert len(refused) == 3
     assert all("the run folder is not empty" in message for message in refused)
+
+
+def test_a_run_sees_that_another_process_goes_on_with_it(bucket: str) -> None:
+    run = location_of(f"{bucket}/run")
+    mark(run, "ours")
+    require_own(run, "ours")
+    mark(run, "theirs")
+    with pytest.raises(RunError, match="another process has begun to go on with this run"):
+        require_own(run, "ours")
+    (run / ".run").unlink(missing_ok=True)
+    require_own(run, "ours")  # where the folder is deleted, the run goes on
 
 
 def test_several_writers_append_to_one_file(bucket: str) -> None:
