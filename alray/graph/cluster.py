@@ -268,6 +268,15 @@ def _resources(labels: Mapping[str, str] | None) -> list[Bundle]:
     return [node.resources for node in living_nodes(labels)]
 
 
+def holding_nodes(bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None) -> list[Node]:
+    """The nodes with these labels that could hold one of the bundles if they were empty."""
+    return [node for node in living_nodes(labels) if any(_fits(bundle, node.resources) for bundle in bundles)]
+
+
+def _fits(bundle: Bundle, free: Bundle) -> bool:
+    return all(free.get(name, 0.0) >= amount for name, amount in bundle.items())
+
+
 def not_shared(whose: str, host: str, run_dir: Location) -> PlanError:
     """The error for a stage on a node that does not see the run folder."""
     return PlanError(
@@ -286,7 +295,7 @@ def require_room(
     free = [dict(node) for node in nodes]
     for number, bundle in enumerate(sorted(bundles, key=lambda bundle: sorted(bundle.items()), reverse=True)):
         for node in free:
-            if all(node.get(name, 0.0) >= amount for name, amount in bundle.items()):
+            if _fits(bundle, node):
                 for name, amount in bundle.items():
                     node[name] = node.get(name, 0.0) - amount
                 break

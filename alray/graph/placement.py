@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -118,19 +119,10 @@ class Placement:
 
         stages: of each replica.
         """
-        here = ray.get_runtime_context().get_node_id()
         hosts = {node.id: node.host for node in living_nodes()}
-        first = {node: self.nodes.index(node) for node in dict.fromkeys(self.nodes) if node != here}
-        looks = ray.remote(is_marked)
-        seen = {node: looks.options(max_retries=0, **on_node(node)).remote(run_dir, token) for node in first}
-        for node, reference in seen.items():
-            host = hosts.get(node, node)
-            try:
-                sees = ray.get(reference, timeout=_SEEING_S)
-            except RayError as error:
-                raise StageError(f"{host} does not answer: {reason_of(error)}") from error
-            if not sees:
-                raise not_shared(f"stage {first[node] % stages}", host, run_dir)
+        asked = {node: hosts.get(node, node) for node in self.nodes}
+        for node in nodes_without(partial(is_marked, run_dir, token), asked):
+            raise not_shared(f"stage {self.nodes.index(node) % stages}", asked[node], run_dir)
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -189,6 +181,26 @@ class Placement:
 
     def _kind(self, place: int) -> _Kind:
         return self.nodes[place], tuple(sorted(set(self.bundles[place]) - {"CPU", "memory"}))
+
+
+def nodes_without(sees: Callable[[], bool], hosts: Mapping[str, str]) -> Iterator[str]:
+    """Those of these nodes, beside this one, where `sees` returns false.
+
+    hosts: the names of nodes, by number. Raises StageError if a node does not answer.
+    """
+    here = ray.get_runtime_context().get_node_id()
+    look = ray.remote(_call).options
+    asked = {node: look(max_retries=0, **on_node(node)).remote(sees) for node in hosts if node != here}
+    for node, reference in asked.items():
+        try:
+            if not ray.get(reference, timeout=_SEEING_S):
+                yield node
+        except RayError as error:
+            raise StageError(f"{hosts[node]} does not answer: {reason_of(error)}") from error
+
+
+def _call(sees: Callable[[], bool]) -> bool:
+    return sees()
 
 
 def _nodes_of(group: PlacementGroup, first: int, count: int) -> tuple[str, ...]:
