@@ -19,7 +19,15 @@ from typing import Any
 from alray.errors import RequestError, RunError
 
 SCHEMES = ("s3", "gs", "abfs", "abfss")
-_PATIENCE = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
+_FIRST = {"max_retries": 5, "retry_timeout": timedelta(seconds=10)}
+"""Until a bucket has answered: an address that is wrong is told soon."""
+_PATIENCE = {
+    "max_retries": 10_000,
+    "retry_timeout": timedelta(minutes=5),
+    "backoff": {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=10), "base": 2},
+}
+"""From then on. A process waits meanwhile, and training with it."""
+_answered: set[str] = set()  # buckets
 # Plain HTTP is used only where the environment names an endpoint by `http://`.
 _CLIENT = {
     "connect_timeout": timedelta(seconds=5),
@@ -148,7 +156,8 @@ class ObjectPath:
         """The module `obstore` and the bucket. What obstore raises in the block becomes an error of alray."""
         objects = _obstore(self.url)
         try:
-            yield objects, _bucket(self._root)
+            yield objects, _bucket(self._root, patient=self._root in _answered)
+            _answered.add(self._root)
         except (FileNotFoundError, objects.exceptions.BaseError) as error:
             raise RunError(
                 f"the object storage did not do what it was asked: {_first_line(error)}",
@@ -181,6 +190,6 @@ def _obstore(url: str) -> Any:
 
 
 @cache
-def _bucket(root: str) -> Any:
+def _bucket(root: str, *, patient: bool) -> Any:
     from_url = importlib.import_module("obstore.store").from_url
-    return from_url(root, client_options=_CLIENT, retry_config=_PATIENCE)
+    return from_url(root, client_options=_CLIENT, retry_config=_PATIENCE if patient else _FIRST)
