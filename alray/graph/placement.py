@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from ray._private.state import available_resources_per_node
-from ray.exceptions import GetTimeoutError, NodeDiedError, RayTaskError, WorkerCrashedError
+from ray.exceptions import RayError
 from ray.util.placement_group import (
     PlacementGroup,
     get_current_placement_group,
@@ -23,7 +23,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from alray.errors import StageError
 from alray.graph.arrange import arrange
-from alray.graph.cluster import Bundle, living_nodes, not_shared, wait_for_room
+from alray.graph.cluster import Bundle, living_nodes, not_shared, reason_of, wait_for_room
 from alray.graph.links import on_node
 from alray.storage.location import Location
 from alray.store import is_marked
@@ -158,17 +158,26 @@ class Placement:
             for kind, reference in running.items():
                 seconds[kind] = None
                 try:
-                    seconds[kind] = ray.get(reference, timeout=_TRIAL_S)
-                except (GetTimeoutError, NodeDiedError, RayTaskError, WorkerCrashedError) as error:
-                    reason = str(error).strip().splitlines()[-1]
-                    stage = first[kind] % stages
-                    note(f"the speed of stage {stage}'s device could not be measured, and counts as 1: {reason}")
+                    seconds[kind] = self._result(reference)
+                except RayError as error:
+                    note(
+                        f"the speed of stage {first[kind] % stages}'s device could not be measured, and counts as 1: "
+                        f"{reason_of(error)}"
+                    )
         return [seconds.get(self._kind(place)) for place in range(len(self.bundles))]
 
     def _begin(self, place: int, trial: SpeedTrial, stage: int) -> Any:
         """Start the trial for a stage in bundle `place`; return Ray's reference to its result."""
         remote = ray.remote(_train_seconds).options(max_retries=0, **self.options(place))
         return remote.remote(replace(trial, stage=stage))
+
+    def _result(self, reference: Any) -> float:
+        """Wait for the result of a trial, but not after a node has gone: Ray would look for another node for ever."""
+        end_s = time.monotonic() + _TRIAL_S
+        while not ray.wait([reference], timeout=_LOOKING_S)[0] and self.is_whole and time.monotonic() < end_s:
+            pass
+        result: float = ray.get(reference, timeout=0)
+        return result
 
     def _kind(self, place: int) -> _Kind:
         return self.nodes[place], tuple(sorted(set(self.bundles[place]) - {"CPU", "memory"}))
@@ -186,8 +195,8 @@ def nodes_without(sees: Callable[[], bool], hosts: Mapping[str, str]) -> Iterato
         try:
             if not ray.get(reference, timeout=_SEEING_S):
                 yield node
-        except (GetTimeoutError, NodeDiedError, RayTaskError, WorkerCrashedError) as error:
-            raise StageError(f"{hosts[node]} does not answer: {str(error).strip().splitlines()[-1]}") from error
+        except RayError as error:
+            raise StageError(f"{hosts[node]} does not answer: {reason_of(error)}") from error
 
 
 def _call(sees: Callable[[], bool]) -> bool:
