@@ -35,7 +35,7 @@ def plan_spec(
 ) -> tuple[Workload, Plan]:
     """Plan a spec without running it. probe: measure the components instead of estimating them."""
     planner = open_planner(load_spec(source, overrides), options, observer)
-    return planner.workload, planner.plan(planner.costs(probe=probe))
+    return planner.workload, planner.plan(planner.costs(probe=probe), note=observer.note)
 
 
 def run_spec(

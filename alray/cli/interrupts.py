@@ -62,7 +62,7 @@ class Interrupts:
 
 
 def leave_closed_terminal() -> None:
-    """Lead every file descriptor of a terminal that is gone to nowhere: writing to it would raise an OSError."""
+    """Lead every file descriptor of a closed terminal to /dev/null: writing to the terminal would raise an OSError."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for entry in Path("/proc/self/fd").iterdir():
         number = int(entry.name)

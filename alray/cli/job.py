@@ -1,10 +1,10 @@
 """What `alray submit` runs on the cluster, as `python -m alray.cli.job` and one of
 
-    run|study FOLDER RESULT SPEC [key=value ...]
+    run|study PACKAGE RESULT SPEC [key=value ...]
     resume RESULT [key=value ...]
 
-FOLDER is that of the job, RESULT its run folder or study folder. The current folder is Ray's copy of the package. Ray
-deletes it when nothing of the job uses the cluster any more, so the package is copied into the job's own folder first.
+RESULT is the run folder or study folder. The current folder is Ray's copy of the package. Ray deletes it when nothing
+of the job uses the cluster any more, so it is first copied to PACKAGE.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from alray.cli.main import execute
 from alray.cli.terminal import Terminal
 from alray.errors import Problem, RequestError
 from alray.study.folder import STUDY
-from alray.submit.places import PACKAGE, on_this_node
+from alray.submit.places import on_this_node
 
 
 def main(arguments: list[str]) -> int:
@@ -34,18 +34,26 @@ def main(arguments: list[str]) -> int:
         result, *given = rest
         result = on_this_node(result)
         words = ["study", "--resume"] if (Path(result) / STUDY).is_file() else ["resume"]
-        return execute([*words, result, *given, "--events"])
-    folder, result, spec, *given = rest
-    job = Path(on_this_node(folder))
+        return _execute([*words, result, *given])
+    place, result, spec, *given = rest
+    package = on_this_node(place)
     try:
-        shutil.copytree(".", job / PACKAGE)
+        shutil.copytree(".", package)
     except OSError as error:
-        mend = "give another --folder, one that can be written there"
-        streams.refuse([Problem(f"the job's folder cannot be made: {error.strerror}", mend, str(job), key="--folder")])
+        # Of several files that could not be copied, shutil tells from where, to where and why.
+        reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
+        mend = "give another --folder: one on a disk that has room, where the job may write"
+        streams.refuse([Problem(f"the package cannot be copied here: {reason}", mend, package, key="--folder")])
         return RequestError.exit_code
-    os.chdir(job / PACKAGE)
+    os.chdir(package)
     where = {"run": "--run-dir", "study": "--study-dir"}[command]
-    return execute([command, spec, *given, where, on_this_node(result), "--events"])
+    return _execute([command, spec, *given, where, on_this_node(result)])
+
+
+def _execute(words: list[str]) -> int:
+    """Run a command of alray with `--events`. A run keeps `sys.argv` as the command that made it."""
+    sys.argv = ["alray", *words]
+    return execute([*words, "--events"])
 
 
 if __name__ == "__main__":

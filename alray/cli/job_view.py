@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import closing
-from typing import Any
+from typing import Any, TypeVar
 
 from alray import __version__
 from alray.cli.display import Display, terminal_display
@@ -18,8 +19,12 @@ from alray.submit.dashboard import Dashboard, Job
 from alray.submit.follow import Log, follow
 
 STOP, DETACH = "stop", "detach"
+GOES_ON, STOPPING = "the job goes on", "the job is being stopped"
 _RAYS_OWN = "Running entrypoint for job"
 """Ray's line in the log of every job. It may come after what the command printed."""
+
+
+_Read = TypeVar("_Read")
 
 
 class JobView:
@@ -30,6 +35,8 @@ class JobView:
         self._display = display
         self._before: list[str] = []
         self._begun = False
+        self._there = __version__
+        self._told_differences = False
         self.answer: Any = None
         self.problems: tuple[Problem, ...] = ()
 
@@ -47,11 +54,18 @@ class JobView:
         """Draw again. Called several times a second."""
         self._display.statuses([])
 
+    def unshown(self, job: Job) -> list[str]:
+        """What is known of a job of which alray has said nothing: the lines of its log, else Ray's message."""
+        if self._begun:
+            return []
+        said = [line for line in self._before if line.strip() and _RAYS_OWN not in line]
+        return said or job.message.splitlines()
+
     def require_begun(self, job: Job) -> None:
         """Raise RequestError if alray never spoke: it is not there, or Ray could not start the job."""
         if self._begun or job.status == "STOPPED":
             return
-        said = [line for line in self._before or job.message.splitlines() if line.strip() and _RAYS_OWN not in line]
+        said = self.unshown(job)
         last = said[-1].strip() if said else "nothing was printed"
         if "No module named" in last or job.exit_code == 127:
             raise RequestError(
@@ -63,18 +77,20 @@ class JobView:
     def _show(self, kind: str, content: dict[str, Any]) -> None:
         self._begun = True
         if kind == "versions":
-            there = content["packages"]["alray"]
-            self._display.note(f"alray {there} with Ray {content['packages']['ray']} on {content['host']}")
-            if there != __version__:
-                self._display.note(f"this is alray {__version__}: the spec means what it means to alray {there}")
+            self._there = content["packages"]["alray"]
+            self._display.note(f"alray {self._there} with Ray {content['packages']['ray']} on {content['host']}")
+            if self._there != __version__:
+                self._display.note(f"the cluster's alray {self._there} reads the spec, not this alray {__version__}")
         elif kind == "doing":
             self._display.doing(content["what"])
         elif kind in ("note", "tell"):
             self._display.note(content.get("message", content.get("text", "")))
         elif kind == "plan":
-            self._display.planned(Plan.from_json(content["plan"]))
+            if (plan := self._known(Plan.from_json, content["plan"])) is not None:
+                self._display.planned(plan)
         elif kind == "record":
-            self._display.record(record_of(content["record"]))
+            if (record := self._known(record_of, content["record"])) is not None:
+                self._display.record(record)
         elif kind == "say":
             self._display.close()
             self._streams.say(content["text"])
@@ -87,15 +103,27 @@ class JobView:
             # The files of the cluster are not those of this machine: a line that did not come along is not looked up.
             self.problems = tuple(Problem.from_json({"text": "", **error}) for error in content["errors"])
 
+    def _known(self, read: Callable[[Any], _Read], value: Any) -> _Read | None:
+        """What this alray reads in a value; None if another version wrote it in another form."""
+        try:
+            return read(value)
+        except (KeyError, TypeError, ValueError):
+            if self._there == __version__:
+                raise
+            if not self._told_differences:
+                self._told_differences = True
+                self._display.note(f"some of what alray {self._there} reports cannot be shown by alray {__version__}")
+            return None
 
-def watch(streams: Terminal, dashboard: Dashboard, job_id: str, *, asks: bool) -> tuple[Job, JobView] | None:
-    """Show a job until it has ended; None if the user went away from it.
+
+def watch(streams: Terminal, dashboard: Dashboard, job_id: str, *, asks: bool) -> tuple[Job, JobView] | str:
+    """Show a job until it has ended; GOES_ON or STOPPING if the user went away from it.
 
     asks: whether Ctrl-C asks what to do. Otherwise it leaves the job alone.
     """
     with closing(terminal_display(streams.err, Interrupts(), streams.began_s)) as display:
         view = JobView(streams, display)
-        log = Log(view.line)
+        log, left = Log(view.line), GOES_ON
         display.doing(f"waiting for the cluster to start {job_id}")
         while True:
             try:
@@ -104,10 +132,10 @@ def watch(streams: Terminal, dashboard: Dashboard, job_id: str, *, asks: bool) -
             except KeyboardInterrupt:
                 display.close()
                 if not asks or _wish(streams) == DETACH:
-                    return None
+                    return left
                 dashboard.stop(job_id)
-                display.note("stopping: the run finishes its mini-batch and writes a checkpoint")
-                asks = False
+                display.note("stopping: a run finishes its mini-batch and writes a checkpoint; a study ends its trials")
+                asks, left = False, STOPPING
         view.require_begun(job)
     return job, view
 

@@ -41,7 +41,7 @@ def status(
             else:
                 streams.fields(status_rows(job))
             return
-        jobs = [job for job in dashboard.jobs() if job.metadata.get("alray") in ("run", "study")]
+        jobs = [job for job in dashboard.jobs() if job.metadata.get("alray") in ("run", "study", "resume")]
         if json:
             streams.answer({"jobs": [described(job) for job in jobs]})
             return
@@ -67,8 +67,8 @@ def logs(
         from alray.submit.dashboard import Dashboard
 
         dashboard = Dashboard.open(address)
+        job = dashboard.job(job_id)
         if follow:
-            dashboard.job(job_id)
             end(streams, dashboard, job_id, asks=False)
             return
         from alray.cli.display import PlainLines
@@ -82,12 +82,18 @@ def logs(
         view = JobView(streams, PlainLines(streams.out, Interrupts(), streams.began_s))
         for line in text.splitlines():
             view.line(line)
+        for line in view.unshown(job):
+            streams.put(line)
         if view.problems:
             streams.explain(view.problems)
 
 
 def stop(job_id: JobId, *, address: DashboardAddress, json: Json = False) -> None:
-    """Stop a job. A run finishes its mini-batch and writes a checkpoint."""
+    """Stop a job.
+
+    A run finishes its mini-batch and writes a checkpoint. A study ends the trials that are running, and reports those
+    that have ended.
+    """
     with terminal(as_json=json) as streams:
         from alray.submit.dashboard import Dashboard
         from alray.submit.follow import wait_until_ended

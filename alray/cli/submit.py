@@ -97,27 +97,30 @@ def _require_one(spec: Path | None, resume: str | None, *, also: bool) -> None:
 
 def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, asks: bool) -> None:
     """Follow a job to its end, show its results, and set the exit code to that of its command."""
-    from alray.cli.job_view import watch
+    from alray.cli.job_view import GOES_ON, watch
 
     seen = watch(streams, dashboard, job_id, asks=asks)
-    if seen is None:
+    if isinstance(seen, str):
         where = f"{job_id} --address {dashboard.url}"
-        streams.tell(f"the job goes on; follow it with  {kept(f'alray jobs logs --follow {where}')}")
-        streams.tell(f"stop it with  {kept(f'alray jobs stop {where}')}")
+        streams.tell(f"{seen}; follow it with  {kept(f'alray jobs logs --follow {where}')}")
+        if seen == GOES_ON:
+            streams.tell(f"stop it with  {kept(f'alray jobs stop {where}')}")
+        if streams.as_json:
+            streams.answer({"job": described(dashboard.job(job_id)), "summary": None})
         raise typer.Exit(INTERRUPTED)
     job, view = seen
     code = exit_code(job)
     if view.problems:
         streams.refuse(view.problems)
         raise typer.Exit(code or AlrayError.exit_code)
-    if streams.as_json:
-        streams.answer({"job": described(job), "summary": view.answer})
     if job.status == "FAILED" and view.answer is None:
         raise RunError(
             f"the job `{job.id}` failed: {(job.message.splitlines() or ['no reason is known'])[0]}",
             mend=f"`alray jobs logs {job.id}` has what it printed; if it had begun to train, `alray submit --resume "
             f"{job.id}` goes on from its last checkpoint",
         )
+    if streams.as_json:
+        streams.answer({"job": described(job), "summary": view.answer})
     if view.answer is not None:
         streams.tell(f"fetch its folder with  {kept(f'alray jobs fetch {job_id} --address {dashboard.url}')}")
     if code and view.answer is not None:
@@ -140,7 +143,6 @@ def described(job: Job) -> dict[str, Any]:
         "status": job.status,
         "exit_code": job.exit_code,
         "command": job.metadata.get("alray"),
-        "folder": job.metadata.get("folder"),
         "result": job.metadata.get("result"),
         "begun_s": job.begun_s,
         "ended_s": job.ended_s,

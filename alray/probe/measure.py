@@ -24,6 +24,7 @@ from alray.probe.all_reduce import time_reduction
 from alray.probe.contention import companions, measure_contention
 from alray.probe.estimate import estimate_costs
 from alray.probe.micro_batch import MicroBatchTimes, time_micro_batch
+from alray.probe.other_programs import OtherPrograms
 from alray.probe.timing import Timed, Timing, time_parts
 from alray.user_code import FAULTS_OF_USER_CODE
 
@@ -63,6 +64,7 @@ def probe_costs(
         counted = estimate_costs(network, batch_size=len(batch.labels), device=device, threads=threads)
         beside.wait_until_ready()
         wait_until_quiet()
+        other_programs = OtherPrograms()
         with devices.settled(threads, surroundings.deterministic, device):
             require_precision(network.spec.run.precision, device)
             for index, name in enumerate(names):
@@ -77,6 +79,7 @@ def probe_costs(
                         work = exercise
                     kinds[name] = kind
                 incoming = kinds[name].passed_on | labels
+            other_processors = other_programs.processors()
             assert work is not None, "a network has a component"
             contention = measure_contention(work, beside) if surroundings.others else 1.0
             edge_latency_s, edge_s_per_byte = _time_edge(
@@ -94,6 +97,7 @@ def probe_costs(
         edge_latency_s=edge_latency_s,
         edge_s_per_byte=edge_s_per_byte,
         contention=contention,
+        other_processors=other_processors,
     )
     return _with_pipeline(costs, measured, surroundings) if surroundings.pipeline else costs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ _DATA_REPEATS = 10
 _DATA_S = 1.0
 _COMPILING_S = 300.0
 _FIRST_ON_GPU_S = 60.0
+_BUSY = 0.25  # of a processor: what other programs may use before alray tells of them
 
 Note = Callable[[str], None]
 """Shows one line to the user."""
@@ -136,12 +137,9 @@ class Planner:
     def plan(self, costs: Costs, *, one_process: bool = False, note: Note = lambda line: None) -> Plan:
         """The plan that the spec asks for."""
         spec = self.workload.spec
+        for line in _plan_notes(spec, costs, one_process=one_process):
+            note(line)
         if one_process and SCHEDULES[spec.schedule].is_pipeline:
-            if spec.pipeline.stages > 1:
-                note(
-                    f"in one process `{spec.schedule}` is no pipeline: the gradients of its {spec.micro_batches} "
-                    f"micro-batches are added up one after another, on one stage instead of {spec.pipeline.stages}"
-                )
             return self._plan(costs, 1, "auto", spec.replicas.count, one_process=True)
         return self._plan(
             costs, spec.pipeline.stages, spec.pipeline.partition, spec.replicas.count, one_process=one_process
@@ -304,6 +302,22 @@ def _first_time_s(spec: Spec) -> float:
     """
     on_gpu_s = _FIRST_ON_GPU_S if spec.resources.resolved_device == "cuda" else 0.0
     return on_gpu_s + (_COMPILING_S if spec.run.compile else 0.0)
+
+
+def _plan_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]:
+    """What the user should know before the plan of a spec."""
+    processors, threads = len(os.sched_getaffinity(0)), spec.resources.threads
+    spare = processors - threads * (1 if one_process else spec.pipeline.stages * spec.replicas.count)
+    if spec.resources.resolved_device == "cpu" and costs.other_processors > max(0, spare) + _BUSY:
+        yield (
+            f"other programs kept {costs.other_processors:.1f} of {processors} processors busy while the components "
+            "were measured: steps may take longer than predicted, or shorter"
+        )
+    if one_process and SCHEDULES[spec.schedule].is_pipeline and spec.pipeline.stages > 1:
+        yield (
+            f"in one process `{spec.schedule}` is no pipeline: the gradients of its {spec.micro_batches} "
+            f"micro-batches are added up one after another, on one stage instead of {spec.pipeline.stages}"
+        )
 
 
 def _averaged(costs: Costs, spec: Spec, replicas: int, link: Link | None) -> Costs:

@@ -13,6 +13,9 @@ from alray.errors import SpecError
 SCHEMA_FILE = "alray.schema.json"
 """The name of the schema file beside the starter specs; their second comment tells editors to use it."""
 _SUFFIX = ".yaml"
+_NAME = re.compile(r"^(name|study): \S+", re.MULTILINE)
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+"""Names of files that need no quotes as the name of a run or a study."""
 _BASE = re.compile(r"^base: (\S+)", re.MULTILINE)
 
 
@@ -65,6 +68,8 @@ def _base(name: str) -> str | None:
 
 
 def _adapted(name: str, file: Path) -> str:
-    """The text for a file: its own name in the command, and the schema beside it."""
+    """The text for a file: its own name in the command and as that of the run, and the schema beside it."""
     text = _text(name).replace(f"specs/{name}{_SUFFIX}", shlex.quote(str(file)))
+    if _PLAIN.fullmatch(file.stem):
+        text = _NAME.sub(rf"\g<1>: {file.stem}", text, count=1)
     return re.sub(r"(\$schema=)\S+", rf"\g<1>{SCHEMA_FILE}", text, count=1)

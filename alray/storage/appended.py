@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from threading import Event, Lock, Thread
@@ -83,9 +83,13 @@ def on_a_disk(folder: Location) -> Iterator[Path]:
             number, _, suffix = last.partition(".")
             is_part = len(number) == _DIGITS and number.isdecimal()
             file = Path(scratch, f"{whole}.{suffix}" if is_part else name)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("ab") as copy:
-                copy.write((folder / name).read_bytes())
+            # A run that goes on may have deleted a checkpoint meanwhile. It deletes the manifest first, which is copied
+            # last: no manifest is copied without the files that it names.
+            with suppress(FileNotFoundError):
+                content = (folder / name).read_bytes()
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with file.open("ab") as copy:
+                    copy.write(content)
         yield Path(scratch)
 
 

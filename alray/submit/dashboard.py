@@ -1,6 +1,6 @@
 """The dashboard of a Ray cluster, over HTTP: its jobs, their logs, and files below the folder of the logs.
 
-Requests have time limits of their own, which `JobSubmissionClient` has not: it waits for minutes where nothing answers.
+Each request has a time limit. Ray's own `JobSubmissionClient` sets none and may wait for ever.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import socket
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,10 @@ from alray.errors import ConnectionLost, RequestError
 PORT = 8265
 """The dashboard's port, unless Ray was told another."""
 _ANSWER_S, _OPEN_S = 30.0, 5.0
+_UPLOAD_S, _TAKEN_S = 3600.0, 120.0
+"""To send a request of `JobSubmissionClient` with a package, and to wait for its answer."""
+_DOWNLOAD_S = 24 * 3600
+"""A whole download. Ray ends it after 30 s if it is not told another limit."""
 _TICK_S = 0.2
 _ENDED = ("STOPPED", "SUCCEEDED", "FAILED")
 _TOKEN_MEND = "set RAY_AUTH_TOKEN_PATH to the file with the token of this cluster (on its head: `ray get-auth-token`)"
@@ -65,6 +70,14 @@ class Job:
         return self.metadata["result"]
 
 
+@dataclass(frozen=True)
+class Node:
+    """A node of the cluster. resources: all that it has, as Ray names them."""
+
+    labels: Mapping[str, str]
+    resources: dict[str, float]
+
+
 class Dashboard:
     """The dashboard at one address. `open` checks that it is there and takes the token."""
 
@@ -102,14 +115,11 @@ class Dashboard:
         """Submit a job through Ray Jobs.
 
         runtime_env: as Ray takes it. node: where the command must run; None: on the head.
-        Raises RequestError if the cluster refuses it.
+        Raises RequestError if the cluster refuses it, and ConnectionLost if the connection breaks.
         """
-        from ray.job_submission import JobSubmissionClient
-
-        logging.getLogger("ray.dashboard.modules.dashboard_sdk").setLevel(logging.WARNING)  # it tells of each upload
         try:
             with _preferred(self.url):
-                client = JobSubmissionClient(self.url, headers=dict(self._headers))
+                client = _client(self.url, self._headers)
             client.submit_job(
                 submission_id=job_id,
                 entrypoint=command,
@@ -117,7 +127,13 @@ class Dashboard:
                 runtime_env=runtime_env,
                 entrypoint_label_selector={"ray.io/node-id": node} if node is not None else None,
             )
-        except (RuntimeError, ConnectionError) as error:
+        except OSError as error:  # what `requests` raises is one, too
+            raise ConnectionLost(
+                f"the connection to {self.url} broke while the job was being sent",
+                key="--address",
+                mend="`alray jobs status` shows whether the job is there; if it is not, submit it again",
+            ) from error
+        except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1].rstrip(".")
             raise RequestError(
                 f"the cluster at {self.url} refused the job: {reason}",
@@ -134,17 +150,14 @@ class Dashboard:
         """Raises RequestError if there is no such job, and ConnectionLost, as all that follows."""
         return _job(self._of(job_id, "GET", ""))
 
-    def nodes(self, labels: Mapping[str, str]) -> list[dict[str, float]]:
-        """The resources of the nodes that are alive and have these labels."""
+    def nodes(self) -> list[Node]:
+        """The nodes that are alive."""
         answer = self._json("GET", f"/api/v0/nodes?detail=true&limit={_MOST_NODES}")
-        return [
-            node["resources_total"]
-            for node in answer["data"]["result"]["result"]
-            if node["state"] == "ALIVE" and all(node["labels"].get(key) == value for key, value in labels.items())
-        ]
+        found = answer["data"]["result"]["result"]
+        return [Node(node["labels"], node["resources_total"]) for node in found if node["state"] == "ALIVE"]
 
     def stop(self, job_id: str) -> None:
-        """Ask a job to stop: its command gets SIGTERM."""
+        """Ask a job to stop: its command gets a signal."""
         self._of(job_id, "POST", "/stop")
 
     def delete(self, job_id: str) -> None:
@@ -157,7 +170,7 @@ class Dashboard:
 
     def file(self, node: str, name: str) -> Iterator[bytes]:
         """The bytes of a file in the folder of a node's logs, piece by piece."""
-        query = urlencode({"node_id": node, "filename": name, "lines": -1})
+        query = urlencode({"node_id": node, "filename": name, "lines": -1, "timeout": _DOWNLOAD_S})
         with self._connected(), self._ask("GET", f"/api/v0/logs/file?{query}", timeout_s=_ANSWER_S) as answer:
             pieces = iter(lambda: answer.read(_CHUNK), b"")
             while piece := next(pieces, b""):
@@ -187,6 +200,8 @@ class Dashboard:
                 ticks = asyncio.create_task(ticking())
                 try:
                     async for message in log:
+                        if message.type is aiohttp.WSMsgType.ERROR:
+                            raise self._lost() from message.data
                         take(message.data)
                 finally:
                     ticks.cancel()
@@ -260,6 +275,19 @@ class Dashboard:
             mend="correct the address, start the cluster with its dashboard, or forward its port: "
             f"`ssh -L {PORT}:localhost:{PORT} HEAD`",
         )
+
+
+def _client(url: str, headers: Mapping[str, str]) -> Any:
+    """Ray's client, with time limits."""
+    from ray.job_submission import JobSubmissionClient
+
+    logging.getLogger("ray.dashboard.modules.dashboard_sdk").setLevel(logging.WARNING)  # it tells of each upload
+
+    class Limited(JobSubmissionClient):
+        def _do_request(self, *arguments: Any, **options: Any) -> Any:
+            return super()._do_request(*arguments, timeout=(_UPLOAD_S, _TAKEN_S), **options)
+
+    return Limited(url, headers=dict(headers))
 
 
 @contextmanager
@@ -340,7 +368,11 @@ def _keep_alive(connection: Any) -> None:
 
     A log may be silent for hours. Without this a laptop that slept would listen to nobody for ever.
     """
+    if sys.platform == "darwin":
+        idle = socket.TCP_KEEPALIVE
+    else:
+        idle = socket.TCP_KEEPIDLE
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 20)
+    connection.setsockopt(socket.IPPROTO_TCP, idle, 20)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)

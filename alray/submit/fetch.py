@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import secrets
 import shlex
 import tarfile
@@ -14,12 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from alray.errors import RequestError, RunError
+from alray.errors import Problem, RequestError, RunError
+from alray.report.text import size
 from alray.submit.dashboard import Dashboard, Job
 from alray.submit.follow import wait_until_ended
 
 _BEGIN_S = 120.0
+"""At most so long until the job that packs the folder begins. Packing has no limit."""
 _END_S = 20.0
+_PAUSE_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -33,14 +37,15 @@ class Fetched:
 def fetch(dashboard: Dashboard, job: Job, target: Path, doing: Callable[[str], None]) -> Fetched:
     """Bring the run folder or study folder of a job to `target`, which is new or empty.
 
-    Raises RequestError if there is nothing to fetch, and RunError if what arrives is not what was sent.
+    Raises RequestError if the job has not begun or `target` is not empty, and RunError if its folder is not there,
+    cannot be packed, or arrives damaged.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise RequestError("the folder is not empty", file=str(target), key="--to", mend="choose another --to")
     target.parent.mkdir(parents=True, exist_ok=True)
     archive = target.with_name(f".{target.name}.tar")
     with _offer(dashboard, job, doing) as (node, offer):
-        doing(f"fetching {offer['bytes'] / 1e6:.1f} MB")
+        doing(f"fetching {size(offer['bytes'])}")
         found, sha256 = 0, hashlib.sha256()
         try:
             with archive.open("wb") as file:
@@ -64,40 +69,35 @@ def _offer(dashboard: Dashboard, job: Job, doing: Callable[[str], None]) -> Iter
     if job.node is None:
         raise RequestError(f"the job `{job.id}` has not begun", key="ID", mend="fetch its folder later")
     name = f"alray-fetch-{secrets.token_hex(6)}"
-    doing("packing the folder on the cluster")
     command = shlex.join(["python", "-m", "alray.submit.offer", name, folder])
     dashboard.submit(name, command, {"alray": "fetch", "of": job.id}, runtime_env={}, node=job.node)
     try:
-        offer = _answer(dashboard, name)
-        if "missing" in offer:
-            raise RequestError(
-                f"the job `{job.id}` has no folder `{offer['missing']}`",
-                key="ID",
-                mend="it ended before it made one: `alray jobs logs` says why",
-            )
-        if "failed" in offer:
-            raise RunError(f"the folder could not be packed on the cluster: {offer['failed']}", mend="make room there")
-        yield job.node, offer
+        _said(dashboard, name, "begun", _BEGIN_S)
+        doing("packing the folder on the cluster")
+        yield job.node, _said(dashboard, name, "file", math.inf)
     finally:
         dashboard.stop(name)
         if wait_until_ended(dashboard, name, _END_S).ended:
             dashboard.delete(name)
 
 
-def _answer(dashboard: Dashboard, name: str) -> dict[str, Any]:
-    """What the job says about the folder."""
-    until_s = time.monotonic() + _BEGIN_S
+def _said(dashboard: Dashboard, name: str, key: str, timeout_s: float) -> dict[str, Any]:
+    """The line of the job that has this key. Raises RunError if the job fails, or ends or takes too long without it."""
+    until_s = time.monotonic() + timeout_s
     while True:
         ended = dashboard.job(name).ended
         log = dashboard.log(name)
         for line in log.splitlines():
             if line.startswith('{"alray": "offer"'):
-                offer: dict[str, Any] = json.loads(line)
-                return offer
+                said: dict[str, Any] = json.loads(line)
+                if "failed" in said:
+                    raise RunError.of((Problem.from_json(said["failed"]),))
+                if key in said:
+                    return said
         if ended or time.monotonic() > until_s:
-            said = log.strip().splitlines()
+            last = log.strip().splitlines()[-1:] or ["the job did not begin"]
             raise RunError(
-                f"the folder could not be packed on the cluster: {said[-1] if said else 'the job did not begin'}",
+                f"the folder could not be packed on the cluster: {last[0]}",
                 mend="look at the cluster: `ray status` says what is free",
             )
-        time.sleep(0.3)
+        time.sleep(_PAUSE_S)

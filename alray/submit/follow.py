@@ -48,10 +48,16 @@ def follow(
     cluster does not answer for 5 minutes.
     """
     lost_s: float | None = None
+
+    def take(text: str) -> None:
+        nonlocal lost_s
+        lost_s = None
+        log.take(text)
+
     while True:
         try:
             log.begin()
-            dashboard.tail(job_id, log.take, tick)
+            dashboard.tail(job_id, take, tick)
             job = dashboard.job(job_id)
             if job.ended:
                 log.end()

@@ -3,25 +3,34 @@
 It packs the folder into one file beside the logs of its node, for Ray's dashboard serves what lies there, and deletes
 the file when it is asked to stop. So no storage has to be shared with the cluster. A folder on object storage is copied
 to the node first.
+
+It prints a line of JSON when it has begun, and one when the file is there. A line with `failed` is a problem.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import platform
+import shutil
 import signal
 import sys
 import tarfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from alray.errors import AlrayError
+from alray.errors import AlrayError, Problem, RequestError, RunError
+from alray.report.text import size
 from alray.storage.appended import on_a_disk
 from alray.storage.location import Location, location_of
 from alray.submit.places import on_this_node
 
 _OFFERED_S = 3600.0
+_HEADER_BYTES = 1024
+"""At most so much a tar file takes for a file besides its content, and once more at its end."""
 
 
 class _Summed:
@@ -42,29 +51,59 @@ class _Summed:
         return self._sum.hexdigest()
 
 
-def main(name: str, folder: Location) -> int:
-    """Pack the folder, print where it lies, and keep it until the job is stopped, for an hour at most."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-    # Ray leads standard output to a file in the folder of the logs.
-    archive = Path("/proc/self/fd/1").readlink().with_name(f"{name}.tar")
+def main(archive: Path, folder: Location) -> int:
+    """Pack the folder into `archive`, and keep that until the job is stopped, for an hour at most."""
+    _say(begun=True)
     try:
         if not folder.is_dir():
-            _say(missing=str(folder))
-            return 1
-        with archive.open("wb") as file, on_a_disk(folder) as here:
-            summed = _Summed(file)
-            _pack(here, summed)
+            raise RequestError(
+                f"there is no folder `{folder}` on {platform.node()}",
+                key="ID",
+                mend="if the job ended before it made one, `alray jobs logs` says why",
+            )
+        with on_a_disk(folder) as here:
+            _require_space(here, archive.parent)
+            with archive.open("wb") as file:
+                summed = _Summed(file)
+                _pack(here, summed)
         _say(file=archive.name, bytes=summed.bytes, sha256=summed.sha256)
         time.sleep(_OFFERED_S)
-    except OSError as error:
-        _say(failed=f"{error.strerror}: {error.filename}")
-        return 1
     except AlrayError as error:
-        _say(failed=str(error))
-        return 1
+        return _failed(error.problems[0])
+    except OSError as error:
+        return _failed(_problem(error))
     finally:
         archive.unlink(missing_ok=True)
     return 0
+
+
+def _require_space(folder: Path, disk: Path) -> None:
+    """Raise RunError if a disk has no room for the packed folder."""
+    needed = _HEADER_BYTES
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # a run that goes on has deleted it
+            needed += path.lstat().st_size + _HEADER_BYTES
+    free = shutil.disk_usage(disk).free
+    if needed > free:
+        raise RunError(
+            f"the packed folder needs {size(needed)} beside Ray's logs on {platform.node()}, and {size(free)} are free",
+            mend=f"make room on the disk of {disk}",
+        )
+
+
+def _problem(error: OSError) -> Problem:
+    """tarfile raises some without an errno, and without a file."""
+    of_file = f": {error.filename}" if error.filename else ""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return Problem(
+        f"the folder could not be packed on {platform.node()}: {error.strerror or error}{of_file}",
+        "make room there" if full else "mend the cause there, and fetch again",
+    )
+
+
+def _failed(problem: Problem) -> int:
+    _say(failed=problem.as_json())
+    return 1
 
 
 def _pack(folder: Path, target: Any) -> None:
@@ -82,4 +121,7 @@ def _say(**content: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], location_of(on_this_node(sys.argv[2]))))
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    # Ray leads standard output to a file in the folder of the logs.
+    logs = Path("/proc/self/fd/1").readlink().parent
+    sys.exit(main(logs / f"{sys.argv[1]}.tar", location_of(on_this_node(sys.argv[2]))))

@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 FOLDER = "~/alray-jobs"
-"""Where the folders of jobs are made if nothing else is asked for."""
+"""Where the run folders and study folders of jobs are made if nothing else is asked for. Each has the ID of its job."""
 
-PACKAGE = "package"
-"""In the folder of a job: what was sent along."""
-
-RESULT = "result"
-"""In the folder of a job: the run folder or study folder."""
+PACKAGES = "packages"
+"""The folder beside them with what was sent along, in a folder for each job."""
 
 
 def is_place(text: str) -> bool:

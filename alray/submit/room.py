@@ -12,7 +12,8 @@ from alray.submit.dashboard import Dashboard
 
 def require_room_for(specs: Iterable[Spec], dashboard: Dashboard) -> None:
     """Raise PlanError if the nodes could not hold the stages of one of these specs, each alone on the cluster."""
+    nodes = dashboard.nodes()
     for spec in specs:
         labels = spec.resources.labels
-        bundles = stage_bundles(spec, spec.pipeline.stages, spec.replicas.count)
-        require_room(bundles, dashboard.nodes(labels), labels)
+        found = [node.resources for node in nodes if labels.items() <= node.labels.items()]
+        require_room(stage_bundles(spec, spec.pipeline.stages, spec.replicas.count), found, labels)

@@ -15,11 +15,14 @@ from alray import __version__
 from alray.errors import RequestError
 from alray.submit.dashboard import Dashboard
 from alray.submit.package import package
-from alray.submit.places import FOLDER, RESULT, is_place, is_url
+from alray.submit.places import FOLDER, PACKAGES, is_place, is_url
 from alray.submit.room import require_room_for
 
-_STOP_S = 60
-"""Seconds from SIGTERM to SIGKILL when a job is stopped: time for a checkpoint. Ray's own value is 3."""
+_HOW_TO_STOP = {"RAY_JOB_STOP_SIGNAL": "SIGINT", "RAY_JOB_STOP_WAIT_TIME_S": "60"}
+"""How Ray stops a job: it sends this signal, and SIGKILL after so many seconds. Its own values are SIGTERM and 3.
+
+Ray handles SIGTERM in the process of a study, which would end without a report. A checkpoint may take longer than 3 s.
+"""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ def send(
     include: Sequence[Path],
     allow_code: bool,
 ) -> Sent:
-    """Submit a spec or a study. folder: where the run folder is made, in a folder with the name of the job.
+    """Submit a spec or a study. folder: where the run folder is made. It has the ID of the job as its name.
 
     Raises SpecError if the spec is wrong, RequestError if it cannot be sent, and PlanError if the cluster is too small.
     """
@@ -53,35 +56,35 @@ def send(
         )
     require_room_for(packed.specs, dashboard)
     job_id = _new_id(packed.name)
+    result = f"{parent}/{job_id}"
     # What is sent has to lie on a disk.
-    place = f"{FOLDER if is_url(parent) else parent}/{job_id}"
-    result = f"{parent}/{job_id}" if is_url(parent) else f"{place}/{RESULT}"
+    place = f"{FOLDER if is_url(parent) else parent}/{PACKAGES}/{job_id}"
     words = [packed.command, place, result, packed.inside(packed.spec), *overrides]
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "package.zip"
         packed.write(archive)
-        about = {"alray": packed.command, "folder": place, "result": result}
-        _submit(dashboard, job_id, words, about, allow_code, working_dir=str(archive))
+        _submit(dashboard, job_id, words, packed.command, result, allow_code, working_dir=str(archive))
     return Sent(job_id, result)
 
 
 def send_resume(dashboard: Dashboard, run: str, overrides: Sequence[str], *, allow_code: bool) -> Sent:
     """Submit a job that goes on with a run or a study. run: the id of its last job, or its folder.
 
-    Raises RequestError if that job is still going on, or is none of alray's.
+    Raises RequestError if a job still writes to that folder, or if the job is none of alray's.
     """
-    command, result = "run", run
-    if not is_place(run):
-        job = dashboard.job(run)
-        command, result = job.metadata.get("alray", ""), job.require_result()
+    result = run.rstrip("/") if is_place(run) else dashboard.job(run).require_result()
+    known = [job for job in dashboard.jobs() if job.metadata.get("result") == result]
+    for job in known:
         if not job.ended:
             raise RequestError(
-                f"the job `{run}` is not over",
+                f"the job `{job.id}` has not ended, and writes to {result}",
                 key="--resume",
-                mend=f"wait for its end, or stop it: `alray jobs stop {run}`",
+                mend=f"wait for its end, or stop it: `alray jobs stop {job.id}`",
             )
+    # Whether the folder of another cluster's job is that of a run or of a study is known only there.
+    command = known[0].metadata["alray"] if known else "resume"
     job_id = _new_id("resume")
-    _submit(dashboard, job_id, ["resume", result, *overrides], {"alray": command, "result": result}, allow_code)
+    _submit(dashboard, job_id, ["resume", result, *overrides], command, result, allow_code)
     return Sent(job_id, result)
 
 
@@ -90,13 +93,19 @@ def _new_id(name: str) -> str:
 
 
 def _submit(
-    dashboard: Dashboard, job_id: str, words: list[str], about: dict[str, str], allow_code: bool, **runtime_env: Any
+    dashboard: Dashboard,
+    job_id: str,
+    words: list[str],
+    command: str,
+    result: str,
+    allow_code: bool,
+    **runtime_env: Any,
 ) -> None:
-    """words: the arguments of `alray.cli.job`."""
+    """words: the arguments of `alray.cli.job`. command: run, study or resume."""
     dashboard.submit(
         job_id,
         shlex.join(["python", "-m", "alray.cli.job", *words, *(["--allow-code"] if allow_code else [])]),
-        {**about, "version": __version__},
-        runtime_env={**runtime_env, "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_S)}},
+        {"alray": command, "result": result, "version": __version__},
+        runtime_env={**runtime_env, "env_vars": _HOW_TO_STOP},
         node=None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,25 @@ def test_a_cluster_without_alray_is_told(alray: Callable[..., Any]) -> None:
     view, _ = viewed("")
     with pytest.raises(RequestError, match="the job did not begin: no room"):
         view.require_begun(job(message="no room", exit_code=None))
+
+
+def test_another_version_may_write_what_is_unknown_here(alray: Callable[..., Any], spec: Path) -> None:
+    lines = alray("run", spec, "--inline", "--events", "--run-dir", "one").out.splitlines()
+    changed = []
+    for line in lines:
+        event = json.loads(line)
+        if "plan" in event:
+            event["plan"]["news"] = 1
+        if "record" in event:
+            event["record"]["kind"] = "news"
+        changed.append(json.dumps(event))
+    versions = {"alray": "versions", "packages": {"alray": "99.0", "ray": "3"}, "host": "head"}
+    view, text = viewed("\n".join([json.dumps(versions), *changed]))
+    assert text.count("some of what alray 99.0 reports cannot be shown by alray") == 1
+    assert "the cluster's alray 99.0 reads the spec" in text
+    assert view.answer["status"] == "finished"
+    with pytest.raises(TypeError):
+        viewed("\n".join(changed))
 
 
 def test_lines_of_others_are_shown_as_they_are() -> None:

@@ -405,7 +405,7 @@ def jobs(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
 
     names = ("quickstart-20261121-120000-abcdef", "methods-20261121-130000-012345")
     found = [
-        Job(name, status, "", {"alray": "run", "result": f"/shared/alray-jobs/{name}/result"}, 0.0, ended_s, code, None)
+        Job(name, status, "", {"alray": "run", "result": f"/shared/alray-jobs/{name}"}, 0.0, ended_s, code, None)
         for name, status, ended_s, code in zip(names, ("FAILED", "SUCCEEDED"), (3723.0, 12.0), (1, 0), strict=True)
     ]
 

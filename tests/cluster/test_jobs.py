@@ -118,7 +118,9 @@ def test_a_job_ends_in_the_bits_of_one_process_and_its_folder_comes_back(cluster
     job = answer["job"]["id"]
     assert answer["job"]["status"] == "SUCCEEDED"
     fetched = cluster.answer("jobs", "fetch", job, "--to", "fetched")
-    there = cluster.folder / "jobs" / job / "result"
+    there = cluster.folder / "jobs" / job
+    origin = json.loads((there / "environment.json").read_text())
+    assert origin["command"] == ["alray", "run", "tiny.yaml", "pipeline.partition=[2,2]", "--run-dir", str(there)]
     names = sorted(str(path.relative_to(there)) for path in there.rglob("*") if path.is_file())
     assert "summary.json" in names and any(name.endswith(".safetensors") for name in names)
     assert filecmp.cmpfiles(there, str(fetched["folder"]), names, shallow=False) == (names, [], [])
@@ -148,6 +150,22 @@ def test_a_study_is_a_job_too(cluster: Cluster) -> None:
     assert (answer["job"]["command"], answer["summary"]["status"]) == ("study", "finished")
     cluster.alray("jobs", "fetch", answer["job"]["id"])
     assert (cluster.folder / "studies" / answer["job"]["id"] / "trials" / "0001" / "summary.json").is_file()
+
+
+def test_a_study_that_is_stopped_reports_what_has_ended(cluster: Cluster) -> None:
+    slow = ("axes.model.components.2.sleep_s=[0,1]", "axes.pipeline.stages=[1]")
+    process = cluster.start("submit", "study.yaml", *slow, "--folder", str(cluster.folder / "jobs"))
+    assert process.stderr is not None
+    job = process.stderr.readline().split()[1].rstrip(":")
+    for line in process.stderr:
+        if line.startswith("[1/2]"):
+            break
+    assert cluster.answer("jobs", "stop", job)["status"] == "STOPPED"
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    folder = cluster.folder / "jobs" / job
+    assert json.loads((folder / "study.json").read_text())["status"] == "interrupted"
+    assert (folder / "report.html").is_file()
 
 
 def test_too_few_devices(cluster: Cluster) -> None:
@@ -220,7 +238,7 @@ def test_a_job_that_was_killed_goes_on(cluster: Cluster, longer: str) -> None:
     answer = cluster.answer("submit", "--resume", job)
     assert (answer["summary"]["weights_sha256"], answer["summary"]["status"]) == (longer, "finished")
     assert len(answer["summary"]["attempts"]) == 2
-    assert answer["job"]["result"] == str(cluster.folder / "jobs" / job / "result")
+    assert answer["job"]["result"] == str(cluster.folder / "jobs" / job)
     over = json.loads(cluster.alray("submit", "--resume", answer["job"]["result"], "--json").stdout)
     assert over["summary"]["weights_sha256"] == longer
     refused = cluster.alray("submit", "--resume", "/nowhere", code=2)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +23,7 @@ from alray.probe.contention import Companions, companions, measure_contention
 from alray.probe.estimate import estimate_costs
 from alray.probe.measure import Surroundings, probe_costs
 from alray.probe.micro_batch import SplitBackward, time_micro_batch
+from alray.probe.other_programs import OtherPrograms
 from alray.probe.timing import MOST_REPEATS, WARM_UPS, Timed, Timing, time_parts
 from alray.run.planning import Planner
 
@@ -269,3 +274,31 @@ def test_stages_share_the_processors_of_the_machine(make_planner, monkeypatch):
     assert others("pipeline.stages=6") == 3
     assert others("pipeline.stages=6", "resources.threads=2") == 1
     assert others("pipeline.stages=3", one_process=True) == 0
+
+
+def test_a_program_that_keeps_a_processor_busy_is_seen():
+    quiet = OtherPrograms()
+    begin = "import time; print(flush=True); end = time.monotonic() + 10\nwhile time.monotonic() < end: pass"
+    with subprocess.Popen([sys.executable, "-c", begin], stdout=subprocess.PIPE) as busy:
+        assert busy.stdout is not None and busy.stdout.readline()
+        watched = OtherPrograms()
+        time.sleep(0.5)
+        found = watched.processors()
+        busy.kill()
+    assert found > 0.3  # beside other tests it gets less than one processor
+    assert quiet.processors() > 0
+
+
+def test_a_plan_made_on_a_busy_machine_says_so(make_planner, monkeypatch):
+    monkeypatch.setattr("alray.run.planning.os.sched_getaffinity", lambda _: set(range(4)))
+    planner = make_planner("pipeline.stages=3", f"model.components=[{', '.join(['{block: vgg, channels: [2]}'] * 3)}]")
+    costs = planner.costs(probe=False)
+
+    def told(other_processors: float, *, one_process: bool = False) -> list[str]:
+        lines: list[str] = []
+        planner.plan(replace(costs, other_processors=other_processors), one_process=one_process, note=lines.append)
+        return lines
+
+    assert told(1.1) == []
+    assert told(1.4)[0].startswith("other programs kept 1.4 of 4 processors busy while the components were measured")
+    assert told(1.4, one_process=True) == []

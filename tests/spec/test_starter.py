@@ -40,12 +40,20 @@ def test_a_study_comes_with_its_base(tmp_path: Path) -> None:
         file.write_text(text, encoding="utf-8")
     study, base = texts
     assert (study.name, base.name) == ("x.yaml", "equal_components.yaml")
-    assert load_study(study).study.base == base
+    assert load_study(study).study.base == base and load_study(study).study.study == "x"
     assert load_spec(base).spec.name == "equal_components"
 
 
+@pytest.mark.parametrize(("file", "name"), [("mine.yaml", "mine"), ("my spec.yaml", "quickstart"), ("on.yaml", "on")])
+def test_a_run_is_named_for_its_file(file: str, name: str, tmp_path: Path) -> None:
+    (text,) = starter("quickstart", tmp_path / file).values()
+    (tmp_path / file).write_text(text, encoding="utf-8")
+    assert load_spec(tmp_path / file).spec.name == name
+
+
 @pytest.mark.parametrize(
-    ("name", "meant"), [("quickstart", "quickstart"), ("quick", "quickstart"), ("al/vgg_c", "al/vgg_cifar10")]
+    ("name", "meant"),
+    [("quickstart", "quickstart"), ("quick", "quickstart"), ("al/vgg_c", "al/vgg_cifar10")],
 )
 def test_the_beginning_of_a_name(name: str, meant: str) -> None:
     assert starter_named(name) == meant

@@ -13,7 +13,7 @@ import pytest
 
 from alray.cli.main import execute
 from alray.errors import RequestError, RunError
-from alray.storage.appended import Appended, appending, opened_log, was_appended
+from alray.storage.appended import Appended, appending, on_a_disk, opened_log, was_appended
 from alray.storage.location import location_of
 from alray.storage.objects import ObjectPath
 from alray.store import make_run_dir
@@ -128,3 +128,29 @@ def test_runs_on_object_storage_are_listed(bucket: str) -> None:
     assert (rows["one"].name, rows["one"].method, rows["one"].state) == ("one", "backpropagation", "unfinished")
     assert rows["two"].state == "damaged"
     assert set(rows) == {"one", "two"}
+
+
+def test_a_checkpoint_that_is_deleted_while_it_is_copied(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = ObjectPath(f"{bucket}/run")
+    old, new = (folder / "checkpoints" / f"step-0000000{step}" for step in (1, 2))
+    for name in ("component-00.safetensors", "component-01.safetensors", "manifest.json"):
+        for checkpoint in (old, new):
+            (checkpoint / name).write_bytes(b"content")
+    read = ObjectPath.read_bytes
+
+    def deleting(file: ObjectPath) -> bytes:
+        content = read(file)
+        (old / "manifest.json").unlink(missing_ok=True)  # in the order of `prune`
+        old.remove()
+        return content
+
+    monkeypatch.setattr(ObjectPath, "read_bytes", deleting)
+    with on_a_disk(folder) as copy:
+        copied = sorted(path.relative_to(copy / "checkpoints").as_posix() for path in copy.rglob("*.*"))
+    assert copied == [
+        "step-00000001/component-00.safetensors",  # it had been read before; without a manifest it is no checkpoint
+        *(
+            f"step-00000002/{name}"
+            for name in ("component-00.safetensors", "component-01.safetensors", "manifest.json")
+        ),
+    ]

@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import logging
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from alray.errors import ConnectionLost, RequestError
-from alray.submit.dashboard import Dashboard, url_of
-from alray.submit.follow import Log
+from alray.submit import dashboard as dashboard_module
+from alray.submit import follow as follow_module
+from alray.submit.dashboard import Dashboard, Job, url_of
+from alray.submit.follow import Log, follow
 
 TOKEN = "the-token"
+OF_WEBSOCKETS = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
+FRAME_OF_NO_KIND = b"\x83\x00"
 
 
 class Answers(BaseHTTPRequestHandler):
     """A dashboard that knows no job and wants a token, or something else with `is_other`."""
 
+    protocol_version = "HTTP/1.1"
     is_other = False
+    asked: ClassVar[dict[str, list[str]]]  # the query of the last download
+    slow_s = 0.0  # until an upload is answered; 0: the connection breaks instead
+
+    def do_PUT(self) -> None:
+        time.sleep(self.slow_s)
+        self.close_connection = True
 
     def do_GET(self) -> None:
         given = self.headers.get("Authorization")
@@ -34,6 +51,12 @@ class Answers(BaseHTTPRequestHandler):
             self._answer(403, b"")
         elif self.path == "/api/jobs/behind-a-proxy":
             self._answer(503, b"")
+        elif self.path.endswith("/logs/tail"):
+            self._begin_websocket()
+            self.wfile.write(FRAME_OF_NO_KIND)
+        elif self.path.startswith("/api/v0/logs/file"):
+            Answers.asked = parse_qs(urlsplit(self.path).query)
+            self._answer(200, b"content")
         elif self.path == "/api/version":
             self._answer(200, json.dumps({"ray_version": "2.60.0"}).encode())
         else:
@@ -45,6 +68,14 @@ class Answers(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def _begin_websocket(self) -> None:
+        key = self.headers["Sec-WebSocket-Key"].encode()
+        self.send_response(101)
+        self.send_header("Upgrade", "websocket")
+        self.send_header("Connection", "Upgrade")
+        self.send_header("Sec-WebSocket-Accept", base64.b64encode(hashlib.sha1(key + OF_WEBSOCKETS).digest()).decode())
+        self.end_headers()
+
     def log_message(self, *arguments: object) -> None:
         """Say nothing."""
 
@@ -54,8 +85,8 @@ def serve() -> Iterator[Callable[..., str]]:
     """Serves a stand-in for a dashboard; returns its address."""
     servers = []
 
-    def begin(*, is_other: bool = False) -> str:
-        kind = type("Kind", (Answers,), {"is_other": is_other})
+    def begin(kind: type[Answers] = Answers, *, is_other: bool = False) -> str:
+        kind = type("Kind", (kind,), {"is_other": is_other})
         servers.append(ThreadingHTTPServer(("127.0.0.1", 0), kind))
         threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
         return f"127.0.0.1:{servers[-1].server_port}"
@@ -127,6 +158,64 @@ def test_a_dashboard_that_goes_is_an_error_of_its_own(serve: Callable[..., str])
         dashboard.job("x")
     with pytest.raises(ConnectionLost):
         dashboard.tail("x", print, lambda: None)
+
+
+def test_a_download_may_take_a_day(serve: Callable[..., str]) -> None:
+    assert b"".join(Dashboard.open(serve()).file("n", "f.tar")) == b"content"
+    assert Answers.asked["timeout"] == ["86400"], "Ray's own limit is 30 s"
+
+
+def test_a_log_that_breaks_is_a_lost_connection(serve: Callable[..., str]) -> None:
+    log = Log(print)
+    with pytest.raises(ConnectionLost, match="no longer answers"):
+        Dashboard.open(serve()).tail("x", log.take, lambda: None)
+
+
+@pytest.mark.parametrize("slow_s", [0.0, 2.0], ids=["the connection breaks", "nothing is answered"])
+def test_an_upload_that_fails_is_one_error(
+    slow_s: float,
+    serve: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(dashboard_module, "_TAKEN_S", 0.5)
+    (tmp_path / "package.zip").write_bytes(b"PK\5\6" + bytes(18))
+    dashboard = Dashboard.open(serve(type("Slow", (Answers,), {"slow_s": slow_s})))
+    with pytest.raises(ConnectionLost, match="broke while the job was being sent; `alray jobs status` shows whether"):
+        dashboard.submit("j", "true", {}, runtime_env={"working_dir": str(tmp_path / "package.zip")}, node=None)
+    assert not logging.getLogger("ray.dashboard.modules.dashboard_sdk").isEnabledFor(logging.INFO), "Ray says nothing"
+
+
+def test_each_lost_connection_has_five_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_s = 0.0
+
+    def pass_time(seconds: float) -> None:
+        nonlocal clock_s
+        clock_s += seconds
+
+    monkeypatch.setattr(follow_module, "time", SimpleNamespace(monotonic=lambda: clock_s, sleep=pass_time))
+
+    class Breaking:
+        """Its connection breaks every three minutes, and at last nothing answers."""
+
+        url = "http://head"
+        left = 5
+
+        def tail(self, job_id: str, take: Callable[[str], None], tick: Callable[[], None]) -> None:
+            if self.left:
+                self.left -= 1
+                take("line\n")
+                pass_time(180)
+            raise ConnectionLost("gone")
+
+        def job(self, job_id: str) -> Job:
+            raise AssertionError
+
+    notes: list[str] = []
+    with pytest.raises(ConnectionLost):
+        follow(Breaking(), "j", Log(lambda line: None), tick=lambda: None, note=notes.append)  # type: ignore[arg-type]
+    assert len(notes) == 5
+    assert 5 * 180 + 300 < clock_s < 5 * 180 + 320
 
 
 def test_a_log_that_is_sent_again_is_given_once() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,11 @@ import pytest
 
 from alray.cli import job as on_cluster
 from alray.cli.main import execute
-from alray.errors import RequestError
-from alray.submit.dashboard import Dashboard, Job
-from alray.submit.places import PACKAGE
+from alray.errors import PlanError, RequestError
+from alray.spec.loading import load_spec
+from alray.submit.dashboard import Dashboard, Job, Node
+from alray.submit.places import PACKAGES
+from alray.submit.room import require_room_for
 from alray.submit.send import send, send_resume
 
 from ..told import in_lines
@@ -34,18 +38,23 @@ class Cluster(Dashboard):
         super().__init__("http://nowhere")
         self.status = status
         self.sent: dict[str, tuple[str, Mapping[str, str]]] = {}
+        self.asked = 0
 
     def submit(
         self, job_id: str, command: str, metadata: Mapping[str, str], *, runtime_env: dict[str, Any], node: str | None
     ) -> None:
-        assert runtime_env["env_vars"] == {"RAY_JOB_STOP_WAIT_TIME_S": "60"}
+        assert runtime_env["env_vars"] == {"RAY_JOB_STOP_SIGNAL": "SIGINT", "RAY_JOB_STOP_WAIT_TIME_S": "60"}
         self.sent[job_id] = command, metadata
 
     def job(self, job_id: str) -> Job:
         return Job(job_id, self.status, "", self.sent[job_id][1], None, None, None, None)
 
-    def nodes(self, labels: Mapping[str, str]) -> list[dict[str, float]]:
-        return [{"CPU": 4.0}]
+    def jobs(self) -> list[Job]:
+        return [self.job(job_id) for job_id in reversed(self.sent)]
+
+    def nodes(self) -> list[Node]:
+        self.asked += 1
+        return [Node({}, {"CPU": 4.0}), Node({"zone": "b"}, {"CPU": 1.0})]
 
 
 @pytest.fixture
@@ -67,6 +76,7 @@ def submitted(cluster: Cluster, spec: str, folder: str | None = None) -> Any:
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands of alray that a job ran."""
     commands: list[list[str]] = []
+    monkeypatch.setattr(sys, "argv", sys.argv)
     monkeypatch.setattr(on_cluster, "execute", lambda words: commands.append(words) or 0)
     return commands
 
@@ -83,10 +93,11 @@ def run_there(command: str) -> None:
 def test_a_run_and_its_resume_use_one_folder(specs: Path, executed: list[list[str]]) -> None:
     cluster = Cluster()
     first = submitted(cluster, "mine.yaml", str(specs / "jobs"))
-    assert first.result == str(specs / "jobs" / first.id / "result")
+    assert first.result == str(specs / "jobs" / first.id), "the run has the name of its job"
     run_there(cluster.sent[first.id][0])
-    assert Path.cwd() == specs / "jobs" / first.id / PACKAGE
+    assert Path.cwd() == specs / "jobs" / PACKAGES / first.id
     assert executed == [["run", "mine.yaml", "run.epochs=2", "--run-dir", first.result, "--events"]]
+    assert sys.argv == ["alray", "run", "mine.yaml", "run.epochs=2", "--run-dir", first.result], "as a user types it"
     for given in (first.id, first.result):
         executed.clear()
         again = send_resume(cluster, given, ["pipeline.stages=1"], allow_code=False)
@@ -101,8 +112,11 @@ def test_a_study_goes_on_as_a_study(specs: Path, executed: list[list[str]]) -> N
     first = submitted(cluster, "study.yaml", str(specs / "jobs"))
     Path(first.result).mkdir(parents=True)
     (Path(first.result) / "study.yaml").touch()
-    again = send_resume(cluster, first.id, [], allow_code=False)
-    assert cluster.job(again.id).metadata["alray"] == "study"
+    for given in (first.result + "/", first.id):
+        again = send_resume(cluster, given, [], allow_code=False)
+        assert cluster.job(again.id).metadata["alray"] == "study"
+    elsewhere = send_resume(cluster, "/of/another/cluster", [], allow_code=False)
+    assert cluster.job(elsewhere.id).metadata["alray"] == "resume"
     run_there(cluster.sent[again.id][0])
     assert executed == [["study", "--resume", first.result, "--events"]]
 
@@ -113,7 +127,7 @@ def test_a_folder_on_object_storage(specs: Path, executed: list[list[str]], monk
     first = submitted(cluster, "mine.yaml", "s3://bucket/jobs/")
     assert first.result == f"s3://bucket/jobs/{first.id}"
     run_there(cluster.sent[first.id][0])
-    assert Path.cwd() == specs / "home" / "alray-jobs" / first.id / PACKAGE
+    assert Path.cwd() == specs / "home" / "alray-jobs" / PACKAGES / first.id
     run_there(cluster.sent[send_resume(cluster, first.result, [], allow_code=False).id][0])
     assert [words[-2] for words in executed] == [first.result] * 2
     monkeypatch.chdir(specs)
@@ -124,13 +138,34 @@ def test_a_folder_on_object_storage(specs: Path, executed: list[list[str]], monk
 def test_what_cannot_go_on_is_refused(specs: Path) -> None:
     cluster = Cluster(status="RUNNING")
     first = submitted(cluster, "mine.yaml")
-    with pytest.raises(RequestError, match=f"--resume: the job `{first.id}` is not over; wait for its end, or stop it"):
-        send_resume(cluster, first.id, [], allow_code=False)
+    for given in (first.id, first.result):
+        with pytest.raises(RequestError, match=f"--resume: the job `{first.id}` has not ended, and writes to .*; wait"):
+            send_resume(cluster, given, [], allow_code=False)
     cluster.sent["another"] = "sleep 1", {}
     with pytest.raises(RequestError, match="`another` is no job of `alray submit`"):
         send_resume(cluster, "another", [], allow_code=False)
     with pytest.raises(RequestError, match="--folder: the folder on the cluster is not absolute"):
         submitted(cluster, "mine.yaml", "jobs")
+
+
+def test_the_nodes_are_asked_for_once(specs: Path) -> None:
+    cluster = Cluster()
+    trial = load_spec(Path("mine.yaml"), []).spec
+    labelled = load_spec(Path("mine.yaml"), ["resources.labels.zone=b", "pipeline.stages=1"]).spec
+    require_room_for([trial, labelled, trial], cluster)
+    assert cluster.asked == 1
+    wide = labelled.model_copy(update={"resources": labelled.resources.model_copy(update={"labels": {"zone": "c"}})})
+    with pytest.raises(PlanError, match="can never be placed"):
+        require_room_for([trial, wide], cluster)
+
+
+def test_a_full_disk_is_told(specs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(source: str, target: str) -> None:
+        raise shutil.Error([("./mine.yaml", f"{target}/mine.yaml", "[Errno 28] No space left on device")])
+
+    monkeypatch.setattr(shutil, "copytree", full)
+    assert on_cluster.main(["run", "/jobs/packages/a", "/jobs/a", "mine.yaml"]) == 2
+    assert "the package cannot be copied here: [Errno 28] No space left on device" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,97 @@
+"""`alray jobs` on a cluster that is a stand-in: each command prints one object, and shows all that is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from alray.cli import job_view
+from alray.cli.job_view import STOP
+from alray.submit.dashboard import Dashboard, Job
+
+from ..told import in_lines
+
+BEGUN = '{"alray": "doing", "what": "opening the data"}\n'
+ANSWER = '{"alray": "answer", "answer": {"status": "interrupted"}}\n'
+NOT_BEGUN = "Running entrypoint for job j: python -m alray.cli.job\nTraceback:\n  here\nImportError: no wheel\n"
+
+
+class Cluster:
+    """A cluster with one job. interrupts: how often the user types Ctrl-C while its log is read."""
+
+    url = "http://head:8265"
+
+    def __init__(self, status: str, log: str, interrupts: int = 0) -> None:
+        self.status, self._log, self._interrupts = status, log, interrupts
+        self.stopped = 0
+
+    def job(self, job_id: str) -> Job:
+        return Job(job_id, self.status, "exit code 137", {"alray": "run", "result": "/jobs/j"}, 0.0, 1.0, 137, "node")
+
+    def log(self, job_id: str) -> str:
+        return self._log
+
+    def tail(self, job_id: str, take: Callable[[str], None], tick: Callable[[], None]) -> None:
+        if self._interrupts:
+            self._interrupts -= 1
+            raise KeyboardInterrupt
+        take(self._log)
+
+    def stop(self, job_id: str) -> None:
+        self.stopped += 1
+
+
+@pytest.fixture
+def make_cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
+    def make(*given: Any) -> Cluster:
+        made = Cluster(*given)
+        monkeypatch.setattr(Dashboard, "open", lambda address: made)
+        return made
+
+    return make
+
+
+def jobs(alray: Callable[..., Any], *words: str) -> Any:
+    return alray("jobs", *words, "--address", "head")
+
+
+def test_a_job_that_was_killed_is_one_object(alray: Callable[..., Any], make_cluster: Callable[..., Cluster]) -> None:
+    make_cluster("FAILED", BEGUN)
+    done = jobs(alray, "logs", "j", "--follow", "--json")
+    assert done.code == 1
+    answer = json.loads(done.out)
+    assert answer["ok"] is False and "the job `j` failed: exit code 137" in answer["errors"][0]["message"]
+
+
+def test_the_log_of_a_job_that_never_began_is_shown(
+    alray: Callable[..., Any], make_cluster: Callable[..., Cluster]
+) -> None:
+    make_cluster("FAILED", NOT_BEGUN)
+    followed = jobs(alray, "logs", "j", "--follow")
+    assert followed.code == 2
+    assert "the job did not begin: ImportError: no wheel; `alray jobs logs j` has the rest" in in_lines(followed.err)
+    assert jobs(alray, "logs", "j").out == "Traceback:\n  here\nImportError: no wheel\n"
+    make_cluster("FAILED", "")
+    assert jobs(alray, "logs", "j").out == "exit code 137\n"
+    make_cluster("FAILED", f"a warning\n{BEGUN}")
+    assert "warning" not in jobs(alray, "logs", "j").out
+
+
+def test_ctrl_c_after_a_stop_does_not_say_that_the_job_goes_on(
+    alray: Callable[..., Any], make_cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in = make_cluster("RUNNING", BEGUN, 2)
+    monkeypatch.setattr(
+        "alray.submit.send.send", lambda *given, **options: type("Sent", (), {"id": "j", "result": "r"})
+    )
+    monkeypatch.setattr(job_view, "_wish", lambda streams: STOP)
+    done = alray("submit", "spec.yaml", "--address", "head", "--json")
+    assert (done.code, stand_in.stopped) == (130, 1)
+    assert "a study ends its trials" in in_lines(done.err)
+    assert "the job is being stopped; follow it with" in in_lines(done.err)
+    assert "goes on" not in done.err and "stop it with" not in done.err
+    answer = json.loads(done.out)
+    assert (answer["job"]["id"], answer["summary"]) == ("j", None)
