@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence
 
 from alray.errors import PlanError
 
@@ -68,12 +69,12 @@ def _lowered(whole: type[nn.Module], dtype: torch.dtype) -> type[nn.Module]:
 def _recurrent(whole: type[nn.RNNBase]) -> type[nn.RNNBase]:
     """The same class of recurrent layers, which stay in float32 within a part in mixed precision."""
 
-    def forward(self: Any, input: Any, state: Any = None) -> Any:
+    def forward(self: Any, *arguments: Any, **named: Any) -> Any:
         device = self.all_weights[0][0].device.type
         if device == "meta":
-            return whole.forward(self, input, state)
+            return whole.forward(self, *arguments, **named)
         with torch.autocast(device, enabled=False):
-            return whole.forward(self, input.float(), _in_full(state))  # input: a tensor, or packed rows
+            return whole.forward(self, *_in_full(arguments), **{name: _in_full(each) for name, each in named.items()})
 
     return _with_forward(whole, forward)
 
@@ -82,9 +83,11 @@ def _with_forward(whole: type[nn.Module], forward: Any) -> type[Any]:
     return type(whole.__name__, (whole,), {"forward": forward, "alray_whole": whole, "__module__": whole.__module__})
 
 
-def _in_full(output: Any) -> Any:
-    """What a block gave, in float32: a tensor, or tensors in tuples as `hands_on_state` gives them."""
-    if isinstance(output, tuple):
-        return tuple(_in_full(each) for each in output)
-    narrow = isinstance(output, torch.Tensor) and output.is_floating_point() and output.element_size() < _FULL_BYTES
-    return output.float() if narrow else output
+def _in_full(value: Any) -> Any:
+    """The value in float32: a tensor, packed rows, or tensors in tuples as `hands_on_state` gives them."""
+    if isinstance(value, PackedSequence):
+        return value.float()
+    if isinstance(value, tuple):
+        return tuple(_in_full(each) for each in value)
+    narrow = isinstance(value, torch.Tensor) and value.is_floating_point() and value.element_size() < _FULL_BYTES
+    return value.float() if narrow else value
