@@ -17,8 +17,9 @@ from alray.run.engines import Engine, engine, engine_name
 from alray.run.options import Finished, Options
 from alray.spec.loading import LoadedSpec, Source, load_spec
 from alray.spec.step_ranges import require_steps
-from alray.storage.location import Location, local_copy
-from alray.store import make_run_dir, require_new, writing_to
+from alray.storage.location import Location
+from alray.storage.lock import held
+from alray.store import make_run_dir, require_new, require_run_dir, writing_to
 from alray.user_code import UserCode
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def run_spec(
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
         trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
-        with writing_to(run_dir), page_beside(run_dir, options.watch, observer.note):
+        with held(run_dir, observer.note), writing_to(run_dir), page_beside(run_dir, options.watch, observer.note):
             planner.workload.code.copy_used(run_dir / "code")
             return _run(planner, trackers, run_dir, None, made, options, observer, interrupts)
 
@@ -67,18 +68,19 @@ def resume_run(
     from alray.run.planning import Planner
     from alray.run.resume import Resumed
 
-    resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
-    resumed.require_longer()
-    with closing(engine(resumed.spec, options.inline, options.address, observer.note)) as made:
-        observer.doing("opening the data")
-        code = UserCode(local_copy(resumed.run_dir / "code"), allow_elsewhere=options.allow_code)
-        planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.trained, here=options.inline)
-        require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
-        if summary := resumed.finished(planner.workload.total_steps, observer.note):
-            return Finished(summary, None)
-        trackers = make_trackers(resumed.spec, code)
-        with writing_to(resumed.run_dir), page_beside(resumed.run_dir, options.watch, observer.note):
-            return _run(planner, trackers, resumed.run_dir, resumed, made, options, observer, interrupts)
+    with held(require_run_dir(run_dir), observer.note):
+        resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
+        resumed.require_longer()
+        with closing(engine(resumed.spec, options.inline, options.address, observer.note)) as made:
+            observer.doing("opening the data")
+            code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
+            planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.trained, here=options.inline)
+            require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
+            if summary := resumed.finished(planner.workload.total_steps, observer.note):
+                return Finished(summary, None)
+            trackers = make_trackers(resumed.spec, code)
+            with writing_to(resumed.run_dir), page_beside(resumed.run_dir, options.watch, observer.note):
+                return _run(planner, trackers, resumed.run_dir, resumed, made, options, observer, interrupts)
 
 
 def open_planner(loaded: LoadedSpec, options: Options, observer: Observer) -> Planner:
@@ -123,14 +125,14 @@ def _run(
     begun_s = time.time() - spent_s
     with (
         watched(run_dir, spec, trackers, pages=options.pages, study=options.study, note=observer.note) as watch,
-        recording(run_dir, workload, surroundings, begun_s, [observer.record, made.record, watch]) as recorder,
+        recording(run_dir, workload, surroundings, begun_s, made, [observer.record, watch]) as recorder,
     ):
         plan = planner.fitted(plan, costs, made, observer.note)
         observer.planned(plan)
         observer.doing("starting the stages")
         for note in resumed.notes(plan, surroundings, on_cpu=workload.device.type == "cpu") if resumed else ():
             observer.note(note)
-        recorder.began(plan, start.step, again=start.step > 0 or spent_s > 0)
+        recorder.began(plan, start, again=start.step > 0 or spent_s > 0)
         driver = Driver(
             run_dir,
             plan,
@@ -148,6 +150,6 @@ def _run(
     made.close()
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
-    duration_s, status = time.time() - begun_s, outcome.status
-    summary = conclude(run_dir, workload, driver.plan, status, name, duration_s=duration_s, pages=options.pages)
+    duration_s, status, step = time.time() - begun_s, outcome.status, outcome.step
+    summary = conclude(run_dir, workload, driver.plan, name, status, step, duration_s=duration_s, pages=options.pages)
     return Finished(summary, outcome.error)

@@ -15,7 +15,7 @@ from alray.run.driver import Interrupts, Observer
 from alray.run.options import Finished, Options
 from alray.run.resume import Resumed
 from alray.stage.weights_hash import weights_sha256
-from alray.storage.location import Location, local_copy, location_of
+from alray.storage.location import Location, location_of
 from alray.store import checkpoint_folder
 
 
@@ -85,7 +85,7 @@ def reproduce_run(
         address=options.address,
         run_dir=options.run_dir,
         allow_code=options.allow_code,
-        code=local_copy(again.run_dir / "code"),
+        code=again.run_dir / "code",
         stop_after=None if before.finished else before.steps,
     )
     finished = run_spec(again.spec, [], made, observer, interrupts)

@@ -17,12 +17,15 @@ from alray.errors import CheckpointError, RequestError, RunError
 from alray.records import Standing, replace_file, write_json
 from alray.storage.appended import was_appended
 from alray.storage.location import Location, remove_folder
+from alray.storage.lock import LOCK
 from alray.storage.objects import ObjectPath
 
 MANIFEST = "manifest.json"
 _MARK = ".run"
 _NEVER_BEGAN = "ended before its first record"
-_BEFORE_RECORDS = (_MARK, "spec.yaml", "environment.json", "plan.json", "records.jsonl", "code", "logs", "tensorboard")
+_BEFORE_RECORDS = (
+    *(_MARK, LOCK, "spec.yaml", "environment.json", "plan.json", "records.jsonl", "code", "logs", "tensorboard"),
+)
 """What a run writes before its first record."""
 
 
@@ -88,7 +91,7 @@ def make_run_dir(name: str, run_dir: Location | None) -> Location:
         for left in run_dir.iterdir():
             if left.is_dir():
                 remove_folder(left)
-            else:
+            elif left.name != LOCK:  # another run may have it
                 left.unlink()
     return run_dir.resolve()
 
@@ -181,6 +184,23 @@ def is_marked(run_dir: Location, token: str) -> bool:
     return file.is_file() and file.read_text(encoding="utf-8") == token
 
 
+def require_own(run_dir: Location, token: str) -> None:
+    """Raise RunError if another process has marked the run folder since: it goes on with this run.
+
+    On a disk the lock keeps others out. Object storage has none, nor have some file systems.
+    """
+    try:
+        found = (run_dir / _MARK).read_text(encoding="utf-8")
+    except FileNotFoundError:  # the folder was deleted
+        return
+    if found != token:
+        raise RunError(
+            "another process has begun to go on with this run, from its last checkpoint; this one ends",
+            file=str(run_dir),
+            mend="let the other one go on, or stop it and `alray resume` the run",
+        )
+
+
 def write_manifest(
     run_dir: Location,
     *,
@@ -192,31 +212,28 @@ def write_manifest(
     environment: dict[str, Any],
     shares: Sequence[int] = (),
     standing: Standing | None = None,
-) -> Location:
-    """Write the manifest of the checkpoint after `step` mini-batches, which completes it; return its folder.
+) -> dict[str, Any]:
+    """Write the manifest of the checkpoint after `step` mini-batches, which completes it; return it.
 
     shares: samples of the next mini-batch for each replica; empty if the shares do not change during the run.
     standing: of the evaluations until then.
     """
-    folder = checkpoint_folder(run_dir, step)
-    write_json(
-        folder / MANIFEST,
-        {
-            "version": 1,
-            "step": step,
-            "epoch": epoch,
-            "samples": samples,
-            "partition": list(partition),
-            "environment": environment,
-            **({"shares": list(shares)} if shares else {}),
-            "evaluations": (standing or Standing()).model_dump(mode="json", exclude={"best": {"checkpoint"}}),
-            "files": [
-                {"file": entry.file, "sha256": entry.sha256, "bytes": entry.bytes}
-                for entry in sorted(files, key=lambda entry: entry.file)
-            ],
-        },
-    )
-    return folder
+    manifest = {
+        "version": 1,
+        "step": step,
+        "epoch": epoch,
+        "samples": samples,
+        "partition": list(partition),
+        "environment": environment,
+        **({"shares": list(shares)} if shares else {}),
+        "evaluations": (standing or Standing()).model_dump(mode="json", exclude={"best": {"checkpoint"}}),
+        "files": [
+            {"file": entry.file, "sha256": entry.sha256, "bytes": entry.bytes}
+            for entry in sorted(files, key=lambda entry: entry.file)
+        ],
+    }
+    write_json(checkpoint_folder(run_dir, step) / MANIFEST, manifest)
+    return manifest
 
 
 def manifests(run_dir: Location) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from typing import Any
 from alray.errors import AlrayError, Problem, SpecError, UserCodeError
 from alray.spec.find_class import is_reserved, name_is_taken, no_module
 from alray.spec.own_code import parse_python_reference
+from alray.storage.appended import local_copy
 from alray.storage.location import Location, kept_at
 
 FAULTS_OF_USER_CODE = Exception
@@ -32,15 +33,25 @@ _roots: list[Path] = []
 
 
 class UserCode:
-    """Loads the classes that `python:` references name, from one directory or, if allowed, from anywhere."""
+    """Loads the classes that `python:` references name, from one directory or, if allowed, from anywhere.
 
-    def __init__(self, root: Path, *, allow_elsewhere: bool = False) -> None:
+    It can be sent to a process on another machine. Where that machine does not see the directory, it loads from the
+    copy in the run folder.
+    """
+
+    def __init__(self, root: Location, *, allow_elsewhere: bool = False) -> None:
         """root: the directory of the spec, or the copy of the user's code in a run folder.
 
         allow_elsewhere: whether modules may also come from other directories of `sys.path`.
         """
-        self.root = root.resolve()
+        self.root = local_copy(root).resolve()
         self.allow_elsewhere = allow_elsewhere
+        self._kept = root  # where every machine of the run sees the code
+        self._copy: Path | None = None  # of `_kept`, on this machine
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Another machine makes a copy of its own."""
+        return {**self.__dict__, "_copy": None}
 
     def __call__(self, reference: str) -> Any:
         """Return the class that a reference names.
@@ -50,6 +61,8 @@ class UserCode:
         parsed = parse_python_reference(reference)
         top = parsed.module.partition(".")[0]
         importlib.invalidate_caches()
+        if self._find(top) is None:
+            self._turn_to_the_copy(top)
         if self._find(top) is not None:
             self._refuse_a_taken_name(reference, top)
             self._come_first(top)
@@ -71,7 +84,10 @@ class UserCode:
         return getattr(module, parsed.name)
 
     def copy_used(self, target: Location) -> None:
-        """Copy every module that was loaded from `root` to `target`, so that a run folder can be resumed anywhere."""
+        """Copy every module that was loaded from `root` to `target`, so that a run folder can be resumed anywhere.
+
+        Processes on other machines that this object is sent to from now on load from there what they miss.
+        """
         with kept_at(target) as folder:
             for module in list(sys.modules.values()):
                 path = _own_file(module)
@@ -79,6 +95,14 @@ class UserCode:
                     copy = folder / path.relative_to(self.root)
                     copy.parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(path, copy)
+        self._kept = target
+
+    def _turn_to_the_copy(self, top: str) -> None:
+        """Load from the copy in the run folder from now on, if that has a module that `root` lacks on this machine."""
+        if self._copy is None:
+            self._copy = local_copy(self._kept).resolve()
+        if PathFinder.find_spec(top, [str(self._copy)]) is not None:
+            self.root = self._copy
 
     def _find(self, top: str) -> ModuleSpec | None:
         return PathFinder.find_spec(top, [str(self.root)])

@@ -45,18 +45,23 @@ start() {
     # With 0, the ports that are the same for every node are free ones: several nodes run on this machine.
     setsid ray start "$@" --num-cpus="$cpus" --dashboard-agent-listen-port=0 --min-worker-port=0 --max-worker-port=0 \
         --disable-usage-stats --block >"$here/$name.log" 2>&1 </dev/null &
-    echo $! >"$here/$name.pid"
+    echo "$! $(begun $!)" >"$here/$name.pid"
+}
+
+# When a process began: the system's boot, and the clock ticks from then on; without ticks where there is no such process.
+# After a reboot another program may have the number.
+begun() {
+    echo "$(cat /proc/sys/kernel/random/boot_id):$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20)"
 }
 
 wait_for() {
-    local name=$1 asked=$2
+    local name=$1 asked=$2 pid mark
+    read -r pid mark <"$here/$name.pid"
     for _ in {1..240}; do
         if "$asked"; then
             return
         fi
-        if ! kill -0 "$(cat "$here/$name.pid")" 2>/dev/null; then
-            break
-        fi
+        [[ $(begun "$pid") == "$mark" ]] || break
         sleep 0.5
     done
     echo "the $name did not start:" >&2
@@ -75,19 +80,33 @@ both_nodes_are_there() {
 }
 
 down() {
-    local name pid
+    local name pid mark now
     for name in worker head; do
         if [[ -e $here/$name.pid ]]; then
-            pid=$(cat "$here/$name.pid")
-            kill -TERM "$pid" 2>/dev/null || true
-            for _ in {1..40}; do
-                kill -0 "$pid" 2>/dev/null || break
-                sleep 0.25
-            done
-            kill -KILL -- "-$pid" 2>/dev/null || true
+            read -r pid mark <"$here/$name.pid"
+            now=$(begun "$pid")
+            if [[ $now == "$mark" ]]; then
+                end "$pid"
+            elif [[ $now == "${mark%:*}:" ]]; then
+                end_group "$pid" # `ray start` was killed in this boot, and what it started may go on
+            fi
             rm -f "$here/$name.pid"
         fi
     done
+}
+
+# Ask a node to end, and end what is left of it after 10 s.
+end() {
+    kill -TERM "$1" 2>/dev/null || true
+    for _ in {1..40}; do
+        kill -0 "$1" 2>/dev/null || break
+        sleep 0.25
+    done
+    end_group "$1"
+}
+
+end_group() {
+    kill -KILL -- "-$1" 2>/dev/null || true
 }
 
 case ${1:-} in

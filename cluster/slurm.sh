@@ -7,9 +7,13 @@
 #
 # The words after the script are those of `alray`. Submit from a folder that all nodes share: run folders are made in it.
 #
+# The job has its nodes to itself (--exclusive): Ray's symmetric-run does not start on a node where another Ray runs, and at its
+# end it stops every Ray of this user there. Ray counts --cpus-per-task processors on each node.
+#
 # Environment: ALRAY_VENV is the virtual environment with alray, on all nodes. Default: .venv in the folder of sbatch.
 #SBATCH --job-name=alray
 #SBATCH --nodes=2
+#SBATCH --exclusive
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=4
 #SBATCH --time=01:00:00
@@ -19,13 +23,13 @@ set -euo pipefail
 # shellcheck disable=SC1091 # the environment is the user's
 source "${ALRAY_VENV:-.venv}/bin/activate"
 
-# The head is the node that this script runs on, the first one. Ray needs its number: it asks a name server for a name, even
-# where /etc/hosts has it, and some nodes have their own name as 127.0.1.1.
+# The head is the node that this script runs on, the first one. Ray needs its IP address: for a name it would ask a name
+# server, even if /etc/hosts has the name, and on some nodes their own name means 127.0.1.1.
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 known=$(scontrol show node "$first" | sed -n 's/.*NodeAddr=\([^ ]*\).*/\1/p')
-head=$(getent ahostsv4 "$known" | awk '$1 !~ /^127\./ {print $1; exit}')
+head=$( (getent ahostsv4 "$known" || true) | awk '$1 !~ /^127\./ {print $1; exit}')
 head=${head:-$(hostname -I | awk '{print $1}')}
-# Jobs of others may have a Ray on the same node: a port for each.
+# A port for each job: a node that an earlier job left behind must not find this head.
 port=$((20000 + SLURM_JOB_ID % 10000))
 address=$head:$port
 
@@ -35,8 +39,9 @@ export RAY_AUTH_TOKEN RAY_AUTH_MODE=token
 # Ray would run the stages at niceness 15, behind every other process.
 export RAY_USAGE_STATS_ENABLED=0 RAY_worker_niceness=0
 
-# Ray's symmetric-run has two traps. It gives up on a head that is not there yet, so the other nodes wait for its port. And
-# it ends well where it could not start the head, so the command leaves a file to show that it began.
+# Ray's symmetric-run has two traps. It gives up if the head is not there yet, so the other nodes wait for the head's port. And
+# it exits with 0 even if the head did not start. So the command makes a file when it begins, and the script looks for that
+# file.
 began=$(mktemp -u "$PWD/.alray-$SLURM_JOB_ID-XXXXXX")
 trap 'rm -f "$began"' EXIT
 export first head port began RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300

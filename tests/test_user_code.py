@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -147,6 +149,23 @@ def test_copy_used_takes_what_was_loaded_and_nothing_else(tmp_path):
     assert copied == ["helper_i.py", "pack_i/__init__.py", "pack_i/deep.py", "used_i.py"]
     assert UserCode(tmp_path / "copy")("python:used_i.word") == 1
     assert Path(sys.modules["helper_i"].__file__ or "").is_relative_to(tmp_path / "copy")
+
+
+@pytest.mark.parametrize("left", ["nothing", "the folder"])
+def test_a_machine_without_the_specs_folder_loads_from_the_run_folder(tmp_path, left):
+    code = UserCode(write(tmp_path / "spec", **{"pack_k.__init__": "", "pack_k.blocks": "from used_k import word"}))
+    write(tmp_path / "spec", used_k="word = 1")
+    code("python:pack_k.blocks.word")
+    code.copy_used(tmp_path / "run" / "code")
+    sent = pickle.dumps(code)
+    shutil.rmtree(tmp_path / "spec")
+    if left == "the folder":  # as where the spec lies in the home folder
+        (tmp_path / "spec").mkdir()
+    for name in ("pack_k", "pack_k.blocks", "used_k"):
+        del sys.modules[name]
+    there = pickle.loads(sent)
+    assert there("python:pack_k.blocks.word") == 1
+    assert there.root == tmp_path / "run" / "code"
 
 
 def test_running_in_the_specs_own_folder_copies_no_more(tmp_path, monkeypatch):

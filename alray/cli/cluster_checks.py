@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 from alray.cli.check_result import CheckResult
-from alray.report.text import size
+from alray.report.text import counted, size
 
 if TYPE_CHECKING:
     from alray.graph.survey import NodeFacts
@@ -33,13 +33,14 @@ def cluster_findings(address: str | None) -> Iterator[CheckResult]:
         found = living_nodes()
         facts = survey(found)
         known = [each for each in facts if not isinstance(each, str)]
+        alive = {node.id for node in living_nodes()}
         for node, each in zip(found, facts, strict=True):
             if isinstance(each, str):
-                yield CheckResult(
-                    f"node {node.host}", "fault", each, "install alray there, in the environment of `ray start`"
-                )
+                there = "install alray there, in the environment of `ray start`"
+                gone = "the node has gone: start Ray there again"
+                yield CheckResult(f"node {node.host}", "fault", each, there if node.id in alive else gone)
             else:
-                yield of_node(each, known[0])
+                yield from of_node(each, known)
         pairs = list(combinations(found, 2)) if len(found) <= _MOST_PAIRED else list(pairwise(found))
         notes: list[str] = []
         links = measure_links([(first.id, second.id) for first, second in pairs], notes.append)
@@ -53,36 +54,52 @@ def cluster_findings(address: str | None) -> Iterator[CheckResult]:
             )
 
 
-def of_node(node: NodeFacts, first: NodeFacts) -> CheckResult:
-    """What there is to say of a node beside the first one, which all others are compared with."""
-    name = f"node {node.host}"
-    other = [
-        f"{library} {version} instead of {first.versions[library]}"
-        for library, version in node.versions.items()
-        if version != first.versions[library]
-    ]
+def of_node(node: NodeFacts, known: Sequence[NodeFacts]) -> Iterator[CheckResult]:
+    """What there is to say of a node: each problem, or what it has.
+
+    known: all nodes that answered. Each version is compared with that of the first one that has it.
+    """
+    problems = [*_versions_of(node, known), *_lacks_of(node)]
+    yield from problems
+    if not problems:
+        installed = ", ".join(f"{library} {version}" for library, version in node.versions.items() if version)
+        devices = f"{node.cpus:g} CPU" + (f", {node.gpus:g} GPU" if node.gpus else "")
+        yield CheckResult(f"node {node.host}", "ok", f"{devices}; {installed}")
+
+
+def _versions_of(node: NodeFacts, known: Sequence[NodeFacts]) -> Iterator[CheckResult]:
+    """What is installed otherwise than on the other nodes, or does not fit the node's GPUs."""
+    other = []
+    for library, version in node.versions.items():
+        first = next(each for each in known if library in each.versions)
+        if version != first.versions[library]:
+            other.append(f"{library} {version or 'none'} ({first.host} has {first.versions[library] or 'none'})")
     if other:
-        return CheckResult(
-            name, "fault", f"{', '.join(other)} as on {first.host}", "install the same versions on every node"
+        mend = "install the same versions on every node"
+        yield CheckResult(f"node {node.host}", "fault", f"other versions: {', '.join(other)}", mend)
+    lacking = [library.upper() for library in ("cuda", "nccl") if node.versions.get(library, "") is None]
+    if lacking:
+        yield CheckResult(
+            f"node {node.host}",
+            "fault",
+            f"{counted(int(node.gpus), 'GPU')}, and a torch that was built without {' and '.join(lacking)}",
+            "install torch from PyPI there, whose builds for CUDA have it",
         )
+
+
+def _lacks_of(node: NodeFacts) -> Iterator[CheckResult]:
+    """A clock that is wrong, and what there is too little of."""
+    name = f"node {node.host}"
     if abs(node.clock_s) > _MOST_APART_S:
-        return CheckResult(
+        yield CheckResult(
             name,
             "warning",
             f"its clock is {abs(node.clock_s):.1f} s {'ahead' if node.clock_s > 0 else 'behind'}",
             "run chrony or systemd-timesyncd on every node",
         )
-    for what, nbytes, least, mend in (
-        (
-            "of shared memory",
-            node.shared_memory_bytes,
-            _LEAST_SHARED_BYTES,
-            "start its container with a larger --shm-size",
-        ),
-        ("left on the disk of Ray", node.disk_bytes, _LEAST_DISK_BYTES, "free some space, or set RAY_TMPDIR there"),
-    ):
-        if nbytes < least:
-            return CheckResult(name, "warning", f"{size(nbytes)} {what}", mend)
-    versions = ", ".join(f"{library} {version}" for library, version in node.versions.items())
-    devices = f"{node.cpus:g} CPU" + (f", {node.gpus:g} GPU" if node.gpus else "")
-    return CheckResult(name, "ok", f"{devices}; {versions}")
+    if node.shared_memory_bytes < _LEAST_SHARED_BYTES:
+        mend = "start its container with a larger --shm-size"
+        yield CheckResult(name, "warning", f"{size(node.shared_memory_bytes)} of shared memory", mend)
+    if node.disk_bytes < _LEAST_DISK_BYTES:
+        mend = "free some space, or set RAY_TMPDIR there"
+        yield CheckResult(name, "warning", f"{size(node.disk_bytes)} left on the disk of Ray", mend)

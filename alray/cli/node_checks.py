@@ -7,13 +7,14 @@ import os
 import shutil
 import socket
 import stat
-import tempfile
 from pathlib import Path
 
 import psutil
 
 from alray.cli.check_result import CheckResult
+from alray.graph.cluster import rays_folder
 from alray.report.text import share, size
+from alray.submit.dashboard import token_place
 
 _RAYS_PORTS = {6379: "head", 8265: "dashboard"}
 _RAYS_HEAD = "gcs_server"
@@ -88,8 +89,15 @@ def _adjtimex() -> int:
 
 def rays_disk() -> CheckResult:
     """The disk that Ray keeps its session on, and spills to."""
-    folder = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())
-    disk = shutil.disk_usage(folder)
+    folder, holder = rays_folder()
+    if not os.access(holder, os.W_OK | os.X_OK):
+        return CheckResult(
+            "disk of Ray",
+            "fault",
+            f"{holder} cannot be written, and Ray would keep its session in {folder}",
+            "set RAY_TMPDIR to a folder that can be written, with a short name",
+        )
+    disk = shutil.disk_usage(holder)
     full = disk.used / disk.total
     if full > _RAYS_FULLEST:
         return CheckResult(
@@ -102,25 +110,35 @@ def rays_disk() -> CheckResult:
 
 
 def authentication() -> CheckResult:
-    """Whether the token of a cluster is where Ray looks for it, and hidden from other users."""
-    mode = os.environ.get("RAY_AUTH_MODE", "").lower()
-    if mode != "token":
+    """Whether the token of a cluster is where Ray and `alray submit` look for it, and hidden from other users."""
+    place = token_place()
+    if place is None:
         return CheckResult(
             "authentication",
             "ok",
             "no token is sent; a cluster that others reach needs one: "
             "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH, on every node",
         )
-    if os.environ.get("RAY_AUTH_TOKEN"):
-        return CheckResult("authentication", "ok", "the token is in RAY_AUTH_TOKEN")
-    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    if isinstance(place, Path) and (problem := _problem_of_token(place)) is not None:
+        return problem
+    if os.environ.get("RAY_AUTH_MODE", "").lower() != "token":
+        return CheckResult(
+            "authentication",
+            "warning",
+            f"`alray submit` sends the token in {place}, and Ray itself sends none to a cluster",
+            "set RAY_AUTH_MODE=token for `alray run --address` and `ray start --address`",
+        )
+    return CheckResult("authentication", "ok", f"the token is in {place}")
+
+
+def _problem_of_token(file: Path) -> CheckResult | None:
     try:
         mode_bits, token = file.stat().st_mode, file.read_text().strip()
     except OSError as error:
         return CheckResult(
             "authentication",
             "fault",
-            f"RAY_AUTH_MODE=token, and {file} cannot be read: {error.strerror}",
+            f"the token should be in {file}, which cannot be read: {error.strerror}",
             "write the token of the cluster there (on its head: `ray get-auth-token`), or set RAY_AUTH_TOKEN_PATH",
         )
     if not token:
@@ -129,4 +147,4 @@ def authentication() -> CheckResult:
         return CheckResult(
             "authentication", "warning", f"other users of this machine can read {file}", f"chmod 600 {file}"
         )
-    return CheckResult("authentication", "ok", f"the token is in {file}")
+    return None

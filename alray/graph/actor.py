@@ -106,7 +106,8 @@ class StageActor:
 
     def _run(self, meeting: Meeting) -> None:
         assignment = self._assignment
-        with opened_log(assignment.run_dir / "logs" / f"stage-{assignment.stage}.log") as log, _output_to(log):
+        file = assignment.run_dir / "logs" / f"stage-{assignment.stage}.log"
+        with opened_log(file, lambda fault: self._outbox.put(assignment.warning(fault))) as log, _output_to(log):
             self._run_stage(assignment, meeting)
 
     def _run_stage(self, assignment: Assignment, meeting: Meeting) -> None:

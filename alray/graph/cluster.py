@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import signal
 import socket
 import time
@@ -12,10 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from alray.errors import PlanError, RequestError, StageError
 from alray.storage.location import Location
+
+if TYPE_CHECKING:
+    from ray.exceptions import RayError
 
 Bundle = dict[str, float]
 
@@ -41,6 +46,7 @@ class Node:
 _LISTENING_S = 5.0
 _ANSWERING_S = 2.0
 _PLACING_S = 300.0
+_VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 
 
 @contextmanager
@@ -85,7 +91,8 @@ def _init(address: str | None, bundles: Sequence[Bundle]) -> tuple[str, ...]:
         try:
             ray.init(address=address, **quiet)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise _no_cluster(address, str(error).splitlines()[0]) from error
+            ray.shutdown()
+            raise _not_attached(address, str(error)) from error
         return ()
     cores = len(os.sched_getaffinity(0))
     wanted = sum(bundle.get("CPU", 0.0) for bundle in bundles)
@@ -107,6 +114,20 @@ def _not_hung_up() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _not_attached(address: str, message: str) -> RequestError:
+    """The error for a message of Ray, which has the versions of the cluster and of this process where they differ."""
+    versions = _VERSIONS.findall(message)
+    if len(versions) != 2:
+        return _no_cluster(address, message.splitlines()[0])
+    (ray_there, python_there), (ray_here, python_here) = versions
+    return RequestError(
+        f"the cluster at `{address}` runs Ray {ray_there} on Python {python_there}, and this environment has "
+        f"Ray {ray_here} on Python {python_here}",
+        key="--address",
+        mend="run alray in an environment with the versions of the cluster, or send the run there with `alray submit`",
+    )
 
 
 def _no_cluster(address: str, reason: str) -> RequestError:
@@ -226,8 +247,34 @@ def _answers(node: dict[str, Any]) -> bool:
     return True
 
 
+def reason_of(error: RayError | str) -> str:
+    """The line of a message of Ray that says why: the last one, except where a process took too much memory."""
+    from ray.exceptions import OutOfMemoryError
+
+    lines = str(error).strip().splitlines() or ["no message"]
+    return lines[0] if isinstance(error, OutOfMemoryError) else lines[-1]
+
+
+def rays_folder() -> tuple[Path, Path]:
+    """The folder in which Ray keeps its session on this machine, and the nearest one above it that exists.
+
+    Ray makes the folder where it is missing.
+    """
+    folder = Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp").absolute()
+    return folder, next(each for each in (folder, *folder.parents) if each.is_dir())
+
+
 def _resources(labels: Mapping[str, str] | None) -> list[Bundle]:
     return [node.resources for node in living_nodes(labels)]
+
+
+def holding_nodes(bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None) -> list[Node]:
+    """The nodes with these labels that could hold one of the bundles if they were empty."""
+    return [node for node in living_nodes(labels) if any(_fits(bundle, node.resources) for bundle in bundles)]
+
+
+def _fits(bundle: Bundle, free: Bundle) -> bool:
+    return all(free.get(name, 0.0) >= amount for name, amount in bundle.items())
 
 
 def not_shared(whose: str, host: str, run_dir: Location) -> PlanError:
@@ -248,7 +295,7 @@ def require_room(
     free = [dict(node) for node in nodes]
     for number, bundle in enumerate(sorted(bundles, key=lambda bundle: sorted(bundle.items()), reverse=True)):
         for node in free:
-            if all(node.get(name, 0.0) >= amount for name, amount in bundle.items()):
+            if _fits(bundle, node):
                 for name, amount in bundle.items():
                     node[name] = node.get(name, 0.0) - amount
                 break

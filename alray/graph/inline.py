@@ -75,7 +75,8 @@ class InlineGraph(Graph):
         first = self._assignments[0]
         with ExitStack() as stack:
             # What a user's code prints goes to the log, as where each stage is a process.
-            descriptor = stack.enter_context(opened_log(first.run_dir / "logs" / "stage-0.log"))
+            file, outbox = first.run_dir / "logs" / "stage-0.log", self._outboxes[0]
+            descriptor = stack.enter_context(opened_log(file, lambda fault: outbox.put(first.warning(fault))))
             log = os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
             stack.enter_context(log)
             stack.enter_context(redirect_stdout(log))

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError, WorkerCrashedError
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from alray.graph.cluster import Node, living_nodes
+from alray.graph.cluster import Node, living_nodes, reason_of
 from alray.plan.costs import Link
 from alray.probe.link import answer, ask, listen
 
@@ -72,7 +72,7 @@ def _slowest(links: Sequence[tuple[Link, int]]) -> Link | None:
 def measure_links(pairs: Iterable[Ends], note: Callable[[str], None]) -> dict[Ends, Link]:
     """The links between these pairs of nodes. Pairs without a common node are measured at the same time.
 
-    A link that cannot be measured is left out, and gives a line to `note`.
+    A link that cannot be measured is left out, and gives a line to `note`. Links of nodes that have gone are left out.
     """
     known = {node.id: node for node in living_nodes()}
     wanted = sorted({(min(pair), max(pair)) for pair in pairs})
@@ -87,11 +87,10 @@ def measure_links(pairs: Iterable[Ends], note: Callable[[str], None]) -> dict[En
         for (low, high), (listener, asked, answered) in begun:
             try:
                 (latency_s, buffered_s, down), up = ray.get([asked, answered], timeout=_LINK_S)
-            except (GetTimeoutError, RayActorError, RayTaskError, WorkerCrashedError) as error:
-                reason = str(error).strip().splitlines()[-1]
+            except RayError as error:
                 note(
                     f"the link between {known[low].host} and {known[high].host} could not be measured, and the plan "
-                    f"leaves it out: {reason}"
+                    f"leaves it out: {reason_of(error)}"
                 )
             else:
                 held = buffered_s / up  # bytes

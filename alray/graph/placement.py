@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ray
 from ray._private.state import available_resources_per_node
-from ray.exceptions import GetTimeoutError, NodeDiedError, RayTaskError, WorkerCrashedError
+from ray.exceptions import RayError
 from ray.util.placement_group import (
     PlacementGroup,
     get_current_placement_group,
@@ -22,7 +23,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from alray.errors import StageError
 from alray.graph.arrange import arrange
-from alray.graph.cluster import Bundle, living_nodes, not_shared, wait_for_room
+from alray.graph.cluster import Bundle, living_nodes, not_shared, reason_of, wait_for_room
 from alray.graph.links import on_node
 from alray.storage.location import Location
 from alray.store import is_marked
@@ -118,19 +119,10 @@ class Placement:
 
         stages: of each replica.
         """
-        here = ray.get_runtime_context().get_node_id()
         hosts = {node.id: node.host for node in living_nodes()}
-        first = {node: self.nodes.index(node) for node in dict.fromkeys(self.nodes) if node != here}
-        looks = ray.remote(is_marked)
-        seen = {node: looks.options(max_retries=0, **on_node(node)).remote(run_dir, token) for node in first}
-        for node, reference in seen.items():
-            host = hosts.get(node, node)
-            try:
-                sees = ray.get(reference, timeout=_SEEING_S)
-            except (GetTimeoutError, NodeDiedError, RayTaskError, WorkerCrashedError) as error:
-                raise StageError(f"{host} does not answer: {str(error).strip().splitlines()[-1]}") from error
-            if not sees:
-                raise not_shared(f"stage {first[node] % stages}", host, run_dir)
+        asked = {node: hosts.get(node, node) for node in self.nodes}
+        for node in nodes_without(partial(is_marked, run_dir, token), asked):
+            raise not_shared(f"stage {self.nodes.index(node) % stages}", asked[node], run_dir)
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -166,11 +158,12 @@ class Placement:
             for kind, reference in running.items():
                 seconds[kind] = None
                 try:
-                    seconds[kind] = ray.get(reference, timeout=_TRIAL_S)
-                except (GetTimeoutError, NodeDiedError, RayTaskError, WorkerCrashedError) as error:
-                    reason = str(error).strip().splitlines()[-1]
-                    stage = first[kind] % stages
-                    note(f"the speed of stage {stage}'s device could not be measured, and counts as 1: {reason}")
+                    seconds[kind] = self._result(reference)
+                except RayError as error:
+                    note(
+                        f"the speed of stage {first[kind] % stages}'s device could not be measured, and counts as 1: "
+                        f"{reason_of(error)}"
+                    )
         return [seconds.get(self._kind(place)) for place in range(len(self.bundles))]
 
     def _begin(self, place: int, trial: SpeedTrial, stage: int) -> Any:
@@ -180,8 +173,36 @@ class Placement:
         remote = ray.remote(max_calls=1)(_train_seconds).options(max_retries=0, **self.options(place))
         return remote.remote(replace(trial, stage=stage))
 
+    def _result(self, reference: Any) -> float:
+        """Wait for the result of a trial, but not after a node has gone: Ray would look for another node for ever."""
+        end_s = time.monotonic() + _TRIAL_S
+        while not ray.wait([reference], timeout=_LOOKING_S)[0] and self.is_whole and time.monotonic() < end_s:
+            pass
+        result: float = ray.get(reference, timeout=0)
+        return result
+
     def _kind(self, place: int) -> _Kind:
         return self.nodes[place], tuple(sorted(set(self.bundles[place]) - {"CPU", "memory"}))
+
+
+def nodes_without(sees: Callable[[], bool], hosts: Mapping[str, str]) -> Iterator[str]:
+    """Those of these nodes, beside this one, where `sees` returns false.
+
+    hosts: the names of nodes, by number. Raises StageError if a node does not answer.
+    """
+    here = ray.get_runtime_context().get_node_id()
+    look = ray.remote(_call).options
+    asked = {node: look(max_retries=0, **on_node(node)).remote(sees) for node in hosts if node != here}
+    for node, reference in asked.items():
+        try:
+            if not ray.get(reference, timeout=_SEEING_S):
+                yield node
+        except RayError as error:
+            raise StageError(f"{hosts[node]} does not answer: {reason_of(error)}") from error
+
+
+def _call(sees: Callable[[], bool]) -> bool:
+    return sees()
 
 
 def _nodes_of(group: PlacementGroup, first: int, count: int) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import RayError
 
 from alray.channel.edge_kind import Seat
 from alray.graph.placement import Placement
@@ -134,7 +134,7 @@ class StageProcesses:
         """Whether every process still answers."""
         try:
             ray.get([actor.__ray_ready__.remote() for actor in self.actors], timeout=_ENDING_S)
-        except (RayActorError, GetTimeoutError):
+        except RayError:
             return False
         return True
 

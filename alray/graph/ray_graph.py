@@ -10,10 +10,12 @@ from typing import Any
 
 import psutil
 import ray
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryError, RayError
 
+from alray.device.out_of_memory import mend_for
 from alray.errors import StageError
 from alray.graph.actor import require_run_dir
+from alray.graph.cluster import reason_of
 from alray.graph.graph import Graph
 from alray.graph.processes import StageProcesses, Whereabouts, end_processes
 from alray.graph.rendezvous import Meeting, MeetingPoint
@@ -87,9 +89,9 @@ class RayGraph(Graph):
     def _call(self, references: list[Any]) -> list[Any]:
         try:
             answers: list[Any] = ray.get(references, timeout=_STARTING_S)
-        except (RayActorError, RayTaskError, ray.exceptions.GetTimeoutError) as error:
+        except RayError as error:
             raise StageError(
-                f"the stages could not be started: {str(error).strip().splitlines()[-1]}",
+                f"the stages could not be started: {reason_of(error)}",
                 mend="see the logs of Ray on the node",
             ) from error
         return answers
@@ -126,7 +128,7 @@ class RayGraph(Graph):
             status: StageStatus = ray.get(reference)
         except ActorUnavailableError:
             return self._blank(place)  # ask again at the next poll; the driver decides when it has been silent too long
-        except ActorDiedError as error:
+        except (ActorDiedError, OutOfMemoryError) as error:
             self._dead.add(place)
             where = self._places[place]
             return StageStatus(
@@ -138,7 +140,7 @@ class RayGraph(Graph):
                 activity_s=0.0,
                 finished=True,
                 dead=True,
-                error=StageError(f"{assignment.title} died (process {where.pid} on {where.host})"),
+                error=_death(assignment, where, error),
                 detail=str(error),
             )
         return status
@@ -207,3 +209,14 @@ class RayGraph(Graph):
         end_processes(self._places)
         if self._processes is not None:
             self._processes.placement.release()
+
+
+def _death(assignment: Assignment, where: Whereabouts, error: RayError) -> StageError:
+    """The error for a stage whose process is no more."""
+    process = f"process {where.pid} on {where.host}"
+    if isinstance(error, OutOfMemoryError):
+        return StageError(
+            f"{assignment.title} ran out of memory: Ray ended its {process}, where little was left",
+            mend=mend_for(assignment.plan.schedule),
+        )
+    return StageError(f"{assignment.title} died ({process})")

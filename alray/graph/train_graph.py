@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
 from alray.errors import PlanError, StageError
-from alray.graph.cluster import Bundle, wait_for_room
+from alray.graph.cluster import Bundle, reason_of, wait_for_room
 from alray.graph.graph import Graph
 from alray.graph.processes import end_processes
 from alray.graph.trainer import STORAGE, Fate, Heard, TrainerActor
@@ -113,8 +113,8 @@ class TrainGraph(Graph):
         asked, self._asked = self._asked, None
         try:
             self._latest = ray.get(asked)
-        except RayActorError as error:
-            fate = Fate(f"the process of its trainer died: {_last_line(error)}", {})
+        except (RayActorError, OutOfMemoryError) as error:
+            fate = Fate(f"the process of its trainer died: {reason_of(error)}", {})
             self._latest = replace(self._latest, fate=fate, ended=True)
             return
         for replica, status in self._latest.statuses.items():
@@ -125,12 +125,12 @@ class TrainGraph(Graph):
     def _ended(self) -> StageError:
         reason = "no message"
         if self._latest.fate is not None:
-            reason = _last_line(self._latest.fate.message)
+            reason = reason_of(self._latest.fate.message)
         else:
             try:
                 ray.get(self._fitting)
-            except (RayActorError, RayTaskError) as error:
-                reason = _last_line(error)
+            except RayError as error:
+                reason = reason_of(error)
         return StageError(f"Ray Train ended before its workers did: {reason}", mend="see the logs of Ray on the node")
 
     def request_stop(self) -> None:
@@ -149,11 +149,6 @@ class TrainGraph(Graph):
         end_processes(list(self._latest.places.values()))
         self._trainer = None
         shutil.rmtree(self._storage, ignore_errors=True)
-
-
-def _last_line(message: object) -> str:
-    """The last line of a message of Ray, which holds its point."""
-    return (str(message).strip().splitlines() or ["no message"])[-1]
 
 
 def as_waiting(statuses: Sequence[StageStatus]) -> list[StageStatus]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import ray
 import torch
 import torch.distributed as dist
-from ray.exceptions import RayActorError
+from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError, get_context
 from ray.train.torch import TorchConfig, TorchTrainer
 
@@ -196,6 +196,6 @@ def _fate(error: TrainingFailedError) -> Fate:
     if isinstance(error, WorkerGroupError):
         for rank, failure in error.worker_failures.items():
             reason = getattr(failure, "health_check_failure", failure)
-            if isinstance(reason, RayActorError):
+            if isinstance(reason, RayActorError | OutOfMemoryError):
                 dead[rank] = str(reason)
     return Fate(str(error).strip(), dead)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from alray.data.batches import Batch
 from alray.device import devices
@@ -22,8 +21,7 @@ class SpeedTrial:
     spec: Spec
     sample: Shape
     classes: int
-    code_root: Path
-    allow_code: bool
+    code: UserCode
     batch: Batch
     stage: int
 
@@ -32,14 +30,13 @@ class SpeedTrial:
 
         Raises RunError if a component fails, and PlanError if there is no such device.
         """
-        code = UserCode(self.code_root, allow_elsewhere=self.allow_code)
         spec = self.spec
         surroundings = Surroundings(
             device=devices.pick(spec.resources.device_of(self.stage)),
             threads=spec.resources.threads,
             deterministic=spec.run.deterministic,
         )
-        network = Network(spec, sample=self.sample, classes=self.classes, load=code)
+        network = Network(spec, sample=self.sample, classes=self.classes, load=self.code)
         return train_seconds(probe_costs(network, self.batch, surroundings))
 
 

@@ -20,18 +20,19 @@ def conclude(
     run_dir: Location,
     workload: Workload,
     plan: Plan,
-    status: Status,
     engine: EngineName,
+    status: Status,
+    step: int,
     *,
     duration_s: float,
     pages: bool,
 ) -> Summary:
     """Write `summary.json` of a run that ended, and its report if `pages`; return the summary.
 
-    plan: the one it last ran with; engine: what executed it.
+    plan: the one it last ran with; engine: what executed it; step: of its last checkpoint, 0 if it has none.
     """
     page = run_dir / PAGE if pages else None
-    summary = write_summary(run_dir, workload, plan, status, engine, duration_s=duration_s, page=page)
+    summary = write_summary(run_dir, workload, plan, engine, status, step, duration_s=duration_s, page=page)
     if pages:
         make_report(run_dir)
     return summary

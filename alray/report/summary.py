@@ -33,7 +33,7 @@ from alray.records import (
 from alray.report.attempts import Attempt, split_attempts, timed_plan, timed_records
 from alray.stage.weights_hash import weights_sha256
 from alray.storage.location import Location
-from alray.store import checkpoint_folder, has_checkpoint, latest_manifest
+from alray.store import checkpoint_folder, has_checkpoint
 
 if TYPE_CHECKING:
     from alray.stage.workload import Workload
@@ -97,20 +97,21 @@ def write_summary(
     run_dir: Location,
     workload: Workload,
     plan: Plan,
-    status: Status,
     engine: EngineName,
+    status: Status,
+    step: int,
     *,
     duration_s: float,
     page: Location | None,
 ) -> Summary:
     """Write `summary.json` of a run that ended, and return it.
 
-    plan: the one it last ran with; page: `report.html`, None where no page is made.
+    plan: the one it last ran with; step: of its last checkpoint, 0 if it has none; page: `report.html`, None
+    where no page is made.
     """
-    manifest = latest_manifest(run_dir)
     sha256 = None
-    if status != "failed" and manifest is not None:
-        sha256 = weights_sha256(checkpoint_folder(run_dir, manifest["step"]), len(plan.costs.components))
+    if status != "failed" and step > 0:
+        sha256 = weights_sha256(checkpoint_folder(run_dir, step), len(plan.costs.components))
     summary = summarise(
         list(read(run_dir / "records.jsonl")),
         plan,

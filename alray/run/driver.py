@@ -14,12 +14,12 @@ from alray.records import Record, Status, write_json
 from alray.run.options import Options
 from alray.run.policy import Verdict, judge
 from alray.run.recorder import Recorder
-from alray.stage.assignment import Assignment, Start, start_from
+from alray.stage.assignment import Assignment, Start
 from alray.stage.telemetry import StageStatus
 from alray.stage.workload import Workload
 from alray.storage.appended import appending
 from alray.storage.location import Location
-from alray.store import latest_manifest, require_kept
+from alray.store import require_kept
 
 POLL_S = 0.4
 """Seconds between two polls of the stages."""
@@ -91,15 +91,13 @@ class Driver:
         while True:
             verdict, step = self._attempt(start)
             if verdict.kind == "finished":
-                manifest = latest_manifest(self.run_dir)
-                reached = manifest["step"] if manifest is not None else 0
+                reached = self.recorder.last.step
                 if reached < self.total_steps and (self.interrupts.count or reached == self.stop_after):
                     self.recorder.event("interrupted", "stopped on request, after a checkpoint", step=reached)
                     return Outcome("interrupted", reached)
                 self.recorder.event("finished", "every mini-batch is done", step=reached)
                 return Outcome("finished", reached)
-            manifest = latest_manifest(self.run_dir)
-            checkpoint = manifest["step"] if manifest is not None else 0
+            checkpoint = self.recorder.last.step
             if verdict.kind == "go_on":  # the second interrupt
                 self.recorder.event("interrupted", "stopped at once, on request", step=step)
                 return Outcome("interrupted", checkpoint)
@@ -119,7 +117,7 @@ class Driver:
             if self.interrupts.count:
                 self.recorder.event("interrupted", "stopped on request, after a failure", step=checkpoint)
                 return Outcome("interrupted", checkpoint)
-            start = start_from(self.run_dir, manifest) if manifest is not None else Start()
+            start = self.recorder.last
             self.observer.note(f"{error}; going on from mini-batch {start.step}")
             try:
                 self.plan = self.replan(self.plan)
@@ -188,8 +186,7 @@ def assignments(
             stage=stage,
             replica=replica,
             run_dir=run_dir,
-            code_root=workload.code.root,
-            allow_code=workload.code.allow_elsewhere,
+            code=workload.code,
             started_wall_s=started_wall_s,
             start=start,
             encoders=tuple(workload.network.encoders),

@@ -22,7 +22,7 @@ class Options:
     profile: tuple[range, ...] = ()  # mini-batches to trace with torch.profiler, counted from 1
     pages: bool = True  # end with the HTML page, timeline and TensorBoard files; `alray report` makes them later
     deep: bool = False  # first open the header of every picture file
-    code: Path | None = None  # where the user's classes are; None: beside the spec
+    code: Location | None = None  # where the user's classes are; None: beside the spec
     stop_after: int | None = None  # stop after so many mini-batches, as if the user had asked for it then
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))  # what the user typed
     watch: bool = False  # serve a live page of the run beside it

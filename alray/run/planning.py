@@ -239,8 +239,7 @@ class Planner:
             workload.spec,
             workload.facts.sample,
             workload.facts.classes,
-            workload.code.root,
-            workload.code.allow_elsewhere,
+            workload.code,
             batch,
             stage=0,
         )

@@ -21,10 +21,12 @@ from alray.records import (
     StepRecord,
     Writer,
 )
+from alray.run.engines import Engine
+from alray.stage.assignment import Start, start_from
 from alray.stage.telemetry import CheckpointPart, Losses, Telemetry
 from alray.stage.workload import DataFacts, Workload
 from alray.storage.location import Location
-from alray.store import prune, write_manifest
+from alray.store import prune, require_own, step_folder, write_manifest
 
 
 @contextmanager
@@ -33,9 +35,13 @@ def recording(
     workload: Workload,
     environment: dict[str, Any],
     started_wall_s: float,
+    engine: Engine,
     observers: Sequence[Callable[[Record], None]],
 ) -> Iterator[Recorder]:
-    """The recorder of a run. It is closed with the block. Arguments as for `Recorder`."""
+    """The recorder of a run. It is closed with the block.
+
+    engine: has marked the run folder, and hears every record. The other arguments are those of `Recorder`.
+    """
     spec = workload.spec
     recorder = Recorder(
         run_dir,
@@ -44,7 +50,8 @@ def recording(
         keep=spec.run.checkpoint.keep if spec.run.checkpoint else 1,
         environment=environment,
         started_wall_s=started_wall_s,
-        observers=observers,
+        observers=[engine.record, *observers],
+        token=engine.run_token,
     )
     try:
         yield recorder
@@ -65,27 +72,32 @@ class Recorder:
         environment: dict[str, Any],
         started_wall_s: float,
         observers: Sequence[Callable[[Record], None]],
+        token: str,
     ) -> None:
         """keep: number of checkpoints to keep. environment: goes into every manifest; with the `engine`.
 
         started_wall_s: `time.time()` when the run began, less the time it stood still. observers: are called with
-        every record as it comes.
+        every record as it comes. token: with which the run folder is marked (`alray.store.mark`).
         """
         self.run_dir = run_dir
         self._writer = Writer(run_dir / "records.jsonl")
         self._facts, self._batch_size, self._keep = facts, batch_size, keep
         self._environment, self._started_wall_s = environment, started_wall_s
         self._observers = observers
+        self._token = token
+        self.last = Start()
+        """The last checkpoint. The folder is not asked for it: a client of NFS may have a list that is a minute old."""
         self._plan: Plan | None = None
         self._losses: dict[int, list[tuple[int, Losses]]] = {}  # by mini-batch, each with its replica
         self._parts: dict[int, list[CheckpointPart]] = {}
 
-    def began(self, plan: Plan, step: int, *, again: bool) -> None:
-        """Record that the run starts with this plan, or goes on `again` after `step` mini-batches."""
+    def began(self, plan: Plan, start: Start, *, again: bool) -> None:
+        """Record that the run starts with this plan, or goes on `again` from a checkpoint."""
+        self.last = start
         if again:
-            self.event("resumed", f"going on from mini-batch {step}", step=step)
+            self.event("resumed", f"going on from mini-batch {start.step}", step=start.step)
         else:
-            self.event("started", f"{plan.method}, {plan.schedule}, partition {list(plan.partition)}", step=step)
+            self.event("started", f"{plan.method}, {plan.schedule}, partition {list(plan.partition)}", step=start.step)
 
     def begin(self, plan: Plan, step: int) -> None:
         """Begin an attempt with this plan after `step` mini-batches. Incomplete parts of earlier ones are dropped."""
@@ -145,7 +157,7 @@ class Recorder:
     def _take_part(self, report: CheckpointPart) -> None:
         """Complete a checkpoint once every stage of every replica has written its part.
 
-        Raises RunError if the replicas do not hold the same parameters.
+        Raises RunError if the replicas do not hold the same parameters, or if another process goes on with this run.
         """
         assert self._plan is not None
         parts = self._parts.setdefault(report.step, [])
@@ -156,8 +168,9 @@ class Recorder:
         _require_same_parameters(parts, report.step)
         files = [file for part in parts for file in part.files]
         place = self._place(report.step)
+        require_own(self.run_dir, self._token)
         self._writer.flush()  # no record is missing from before a checkpoint
-        folder = write_manifest(
+        manifest = write_manifest(
             self.run_dir,
             step=report.step,
             epoch=place["epoch"],
@@ -168,11 +181,12 @@ class Recorder:
             shares=report.shares,
             standing=next((part.standing for part in parts if part.standing is not None), None),
         )
+        self.last = start_from(self.run_dir, manifest)
         prune(self.run_dir, self._keep)
         self.write(
             CheckpointRecord(
                 **place,
-                path=f"{folder.parent.name}/{folder.name}",
+                path=f"checkpoints/{step_folder(report.step)}",
                 bytes=sum(entry.bytes for entry in files),
                 duration_s=max(part.duration_s for part in parts),
             )

@@ -57,9 +57,7 @@ class ReplicaPeers:
 def network_for(assignment: Assignment) -> Network:
     """The network of the run, without its weights."""
     trained = assignment.start.folder is not None
-    return network_of(
-        assignment.spec, assignment.data, assignment.user_code, trained=trained, encoders=assignment.encoders
-    )
+    return network_of(assignment.spec, assignment.data, assignment.code, trained=trained, encoders=assignment.encoders)
 
 
 def load_code(assignment: Assignment) -> None:
@@ -102,7 +100,7 @@ def assemble_loop(
         return batch.inputs(device, network.dtype)
 
     def open_data() -> Data:
-        return open_training_data(assignment.spec, assignment.user_code)
+        return open_training_data(assignment.spec, assignment.code)
 
     cuts = Cuts(
         assignment,

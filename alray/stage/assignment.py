@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import Any, Literal, TypedDict
 
 from alray.nn.encoder import EncoderFacts
 from alray.plan.plan import Plan
-from alray.records import Standing
+from alray.records import EventRecord, Standing
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 from alray.stage.workload import DataFacts
@@ -49,8 +49,7 @@ class Assignment:
     stage: int
     replica: int
     run_dir: Location
-    code_root: Path
-    allow_code: bool
+    code: UserCode
     started_wall_s: float
     start: Start
     encoders: tuple[EncoderFacts, ...]
@@ -85,10 +84,6 @@ class Assignment:
         return self.run_dir / "profile" / (f"replica-{self.replica}-{stage}" if self.replica else stage)
 
     @property
-    def user_code(self) -> UserCode:
-        return UserCode(self.code_root, allow_elsewhere=self.allow_code)
-
-    @property
     def device_kind(self) -> Literal["cpu", "cuda"]:
         """The kind of device that the stage computes on."""
         return self.spec.resources.device_of(self.stage)
@@ -107,6 +102,19 @@ class Assignment:
     def shares_norms(self) -> bool:
         """Whether batch normalisation takes its statistics over all replicas of the stage."""
         return self.spec.replicas.sync_batch_norm and self.plan.replicas > 1
+
+    def warning(self, message: str) -> EventRecord:
+        """A record of something that the user should know and that does not end the run."""
+        now = datetime.now(UTC)
+        return EventRecord(
+            **self.position(self.start.step),
+            time_s=now.timestamp() - self.started_wall_s,
+            event="warning",
+            message=message,
+            stage=self.stage,
+            replica=self.replica,
+            date=now.isoformat(timespec="milliseconds"),
+        )
 
     def samples(self, step: int) -> int:
         """Samples of mini-batch `step`, counted from 1, over all replicas."""

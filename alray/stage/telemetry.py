@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from alray.errors import AlrayError
-from alray.records import EvaluationRecord, StageRecord, Standing
+from alray.records import EvaluationRecord, EventRecord, StageRecord, Standing
 from alray.store import ComponentFile
 
 
@@ -33,7 +33,7 @@ class CheckpointPart:
     standing: Standing | None = None  # of the run's evaluations, from stage 0 of replica 0
 
 
-Telemetry = Losses | CheckpointPart | StageRecord | EvaluationRecord
+Telemetry = Losses | CheckpointPart | StageRecord | EvaluationRecord | EventRecord
 
 
 @dataclass(frozen=True)

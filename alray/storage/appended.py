@@ -10,13 +10,14 @@ import errno
 import io
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from threading import Event, Lock, Thread
 
+from alray.errors import RunError
 from alray.storage.location import Location
 from alray.storage.objects import ObjectPath
 
@@ -26,6 +27,8 @@ _COPY_S = 5.0
 _BLOCK = 1 << 20
 _READERS = 16
 _DIGITS = 6  # of the number of a part
+
+_copies = ExitStack()  # never closed: Python deletes temporary folders when it ends
 
 
 def appending(file: Location) -> io.TextIOBase:
@@ -93,9 +96,18 @@ def on_a_disk(folder: Location) -> Iterator[Path]:
         yield Path(scratch)
 
 
+def local_copy(folder: Location) -> Path:
+    """As `on_a_disk`, until this process ends."""
+    return _copies.enter_context(on_a_disk(folder))
+
+
 @contextmanager
-def opened_log(file: Location) -> Iterator[int]:
-    """A file descriptor to append to a log with. On object storage what it has received is written every 5 s."""
+def opened_log(file: Location, tell: Callable[[str], None]) -> Iterator[int]:
+    """A file descriptor to append to a log with. On object storage what it has received is written every 5 s.
+
+    tell: is called once, from any thread, if the storage does not take it. It is tried again as long as the block goes
+    on, and raises no error.
+    """
     if isinstance(file, Path):
         file.parent.mkdir(exist_ok=True)  # a run folder that was deleted is not made again
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -105,8 +117,8 @@ def opened_log(file: Location) -> Iterator[int]:
             os.close(descriptor)
         return
     # Not a pipe: whoever writes to a full pipe while it holds Python's lock would wait for its reader for ever.
-    with TemporaryFile(buffering=0) as here, _Parts(file) as parts:
-        copy, ended = _Copy(here.fileno(), parts), Event()
+    with TemporaryFile(buffering=0) as here:
+        copy, ended = _Copy(here.fileno(), file, tell), Event()
         copier = Thread(target=copy.go_on, args=(ended,), name=f"copy-{file.name}", daemon=True)
         copier.start()
         try:
@@ -118,52 +130,67 @@ def opened_log(file: Location) -> Iterator[int]:
 
 
 class _Parts(io.TextIOBase):
-    """Text for object storage, held until it is written as the next part. Several writers may append to one file."""
+    """Text for object storage, held until it is written as the next part."""
 
     def __init__(self, file: ObjectPath) -> None:
-        self._file = file
-        self._number = max((int(part.name.partition(".")[0]) for part in _parts(file)), default=0)
+        self._numbered = _Numbered(file)
         self._held: list[bytes] = []
         self._written_s = time.monotonic()
         self._lock = Lock()
 
     def write(self, text: str, /) -> int:
-        self.add(text.encode("utf-8", "backslashreplace"))
-        return len(text)
-
-    def add(self, content: bytes) -> None:
-        self._held.append(content)
+        self._held.append(text.encode("utf-8", "backslashreplace"))
         if time.monotonic() - self._written_s > _PART_S:
             self.flush()
+        return len(text)
 
     def flush(self) -> None:
         """Write what is held as a part."""
         with self._lock:
             self._written_s = time.monotonic()
             number = len(self._held)
-            content = b"".join(self._held[:number])
-            while content:
-                self._number += 1
-                part = _part(self._file, self._number)
-                # A part of this name is another writer's, or this one, written by a request whose answer was lost.
-                if part.create(content) or part.read_bytes() == content:
-                    break
+            self._numbered.add(b"".join(self._held[:number]))
             del self._held[:number]
+
+
+class _Numbered:
+    """Writes the parts of a file. Several writers may append to one file."""
+
+    def __init__(self, file: ObjectPath) -> None:
+        self._file = file
+        self._number = max((int(part.name.partition(".")[0]) for part in _parts(file)), default=0)
+
+    def add(self, content: bytes) -> None:
+        """Write the next part."""
+        number = self._number
+        while content:
+            number += 1
+            part = _part(self._file, number)
+            # A part of this name is another writer's, or this one, written by a request whose answer was lost.
+            if part.create(content) or part.read_bytes() == content:
+                break
+        self._number = number
 
 
 class _Copy:
     """Copies what a file of this machine receives into parts."""
 
-    def __init__(self, descriptor: int, parts: _Parts) -> None:
-        self._descriptor, self._parts = descriptor, parts
+    def __init__(self, descriptor: int, file: ObjectPath, tell: Callable[[str], None]) -> None:
+        self._descriptor, self._file, self._tell = descriptor, file, tell
+        self._parts = _Numbered(file)
         self._taken = 0
+        self._told = False
 
     def take(self) -> None:
-        """Copy what came since the last time."""
-        while content := os.pread(self._descriptor, _BLOCK, self._taken):
-            self._taken += len(content)
-            self._parts.add(content)
-        self._parts.flush()
+        """Copy what came since the last time; next time, if the storage does not take it."""
+        try:
+            while content := os.pread(self._descriptor, _BLOCK, self._taken):
+                self._parts.add(content)
+                self._taken += len(content)
+        except RunError as error:
+            if not self._told:
+                self._tell(f"the log {self._file} cannot be written, and the run goes on without it: {error}")
+            self._told = True
 
     def go_on(self, ended: Event) -> None:
         while not ended.wait(_COPY_S):

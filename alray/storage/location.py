@@ -21,8 +21,6 @@ from alray.storage.objects import SCHEMES, ObjectPath
 Location: TypeAlias = Path | ObjectPath
 """A file or a folder, on a disk that this machine sees or on object storage."""
 
-_copies: list[TemporaryDirectory[str]] = []  # each is deleted when this process ends
-
 
 def location_of(text: str | Location) -> Location:
     """The location that a path or a URL names: s3://, gs:// and abfs:// are object storage, file:// is a path.
@@ -84,18 +82,6 @@ def kept_at(folder: Location) -> Iterator[Path]:
         yield Path(scratch)
         for file in sorted(path for path in Path(scratch).rglob("*") if path.is_file()):
             (folder / file.relative_to(scratch).as_posix()).write_bytes(file.read_bytes())
-
-
-def local_copy(folder: Location) -> Path:
-    """A folder of this machine with the same files: the folder itself, or a copy that this process keeps to its end."""
-    if isinstance(folder, Path):
-        return folder
-    _copies.append(TemporaryDirectory())
-    copy = Path(_copies[-1].name)
-    for name in folder.below():
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        (copy / name).write_bytes((folder / name).read_bytes())
-    return copy
 
 
 def user_cache() -> Path:

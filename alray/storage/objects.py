@@ -21,7 +21,12 @@ from alray.errors import RequestError, RunError
 SCHEMES = ("s3", "gs", "abfs", "abfss")
 _PATIENCE = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
 # Plain HTTP is used only where the environment names an endpoint by `http://`.
-_CLIENT = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60), "allow_http": True}
+_CLIENT = {
+    "connect_timeout": timedelta(seconds=5),
+    "read_timeout": timedelta(seconds=60),  # without a byte
+    "timeout": timedelta(days=1),  # of a whole request, which is 30 s where nothing is said
+    "allow_http": True,
+}
 
 
 @dataclass(frozen=True)
@@ -122,9 +127,11 @@ class ObjectPath:
 
     def remove(self) -> None:
         """Delete all objects in this folder."""
-        names = self.below()
-        with self._asked() as (objects, store):
-            objects.delete(store, [f"{self._key}/{name}" for name in names])
+        while names := self.below():
+            with self._asked() as (objects, store), suppress(FileNotFoundError):
+                objects.delete(store, [f"{self._key}/{name}" for name in names])
+                return
+            # Google's and Azure's stop at an object that somebody else has deleted meanwhile.
 
     @property
     def _root(self) -> str:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,18 +79,6 @@ class StudyFolder:
                 mend="restore this file, or begin a new study",
             )
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Raises RequestError if another process runs this study. The lock ends with the process that holds it."""
-        with (self.path / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise RequestError(
-                    "another process runs this study", file=str(self.path), mend="wait until it has ended"
-                ) from error
-            yield
-
     def trial_dir(self, number: int) -> Path:
         """The run folder of a trial."""
         return self.path / "trials" / f"{number:04d}"
@@ -120,8 +105,9 @@ class StudyFolder:
         return (self.trial_dir(number) / _ENDED).is_file()
 
     def records(self) -> list[TrialRecord]:
-        """The records of all trials that have ended, in order."""
-        return [read_trial(path) for path in sorted((self.path / "trials").glob(f"*/{_ENDED}"))]
+        """The records of all trials that have ended, in order. The folder is not listed: a list may be old on NFS."""
+        found = (self.record(trial["number"]) for trial in self.enumerated["trials"])
+        return [record for record in found if record is not None]
 
     @property
     def study(self) -> Study:

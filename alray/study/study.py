@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from alray.errors import PlanError
-from alray.graph.cluster import connect, has_room
+from alray.graph.cluster import Bundle, connect, has_room, holding_nodes
 from alray.run.engines import stage_bundles
 from alray.spec.loading import Source
 from alray.spec.models import Spec
 from alray.spec.study.loading import LoadedStudy, load_study
 from alray.spec.study.section import Asha
 from alray.spec.study.trials import Trial
+from alray.storage.lock import held
+from alray.store import is_marked, mark, new_token
 from alray.study.folder import STUDY, StudyFolder, require_on_disk
 from alray.study.records import TrialRecord
 from alray.study.report import StudyReport, write_report
-from alray.study.trial import Order, record_of, stopped_record
+from alray.study.trial import Order, record_of
+
+if TYPE_CHECKING:
+    from alray.study.tuning import End
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,10 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
     specs = [loaded.spec_of(trial) for trial in loaded.trials]
     bundles = [stage_bundles(spec, spec.pipeline.stages, spec.replicas.count) for spec in specs]
     largest = max(bundles, key=lambda each: sum(bundle.get("CPU", 0.0) for bundle in each))
-    with connect(options.address, largest) as connection:
+    with ExitStack() as stack:
+        if begun is not None:
+            stack.enter_context(held(begun.path, watcher.note, "study"))
+        connection = stack.enter_context(connect(options.address, largest))
         for warning in connection.warnings:
             watcher.note(warning)
         for trial, spec, each in zip(loaded.trials, specs, bundles, strict=True):
@@ -88,9 +99,39 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
                     mend="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
                 )
         folder = begun or StudyFolder.make(loaded, options.study_dir)
-        with folder.held():
-            _run_trials(loaded, specs, folder, options, watcher)
+        if begun is None:
+            stack.enter_context(held(folder.path, watcher.note, "study"))
+        try:
+            _require_shared(folder, loaded.study.base, specs)
+        except PlanError:
+            if begun is None:
+                shutil.rmtree(folder.path)
+            raise
+        _run_trials(loaded, specs, folder, options, watcher)
     return write_report(folder)
+
+
+def _require_shared(folder: StudyFolder, base: Path, specs: Sequence[Spec]) -> None:
+    """Raise PlanError if a trial may come to a node that does not see the study folder or the spec of the trials."""
+    from alray.graph.placement import nodes_without
+
+    bundles: dict[tuple[tuple[str, str], ...], list[Bundle]] = {}
+    for spec in specs:
+        bundles.setdefault(tuple(sorted(spec.resources.labels.items())), []).extend(
+            stage_bundles(spec, spec.pipeline.stages, spec.replicas.count)
+        )
+    hosts = {node.id: node.host for labels, each in bundles.items() for node in holding_nodes(each, dict(labels))}
+    token = new_token()
+    mark(folder.path, token)
+    for sees, what, mend in (
+        (partial(is_marked, folder.path, token), f"the study folder {folder.path}", "give a --study-dir"),
+        (base.is_file, f"the spec {base}", "put it"),
+    ):
+        for node in nodes_without(sees, hosts):
+            raise PlanError(
+                f"a trial may come to {hosts[node]}, which does not see {what}",
+                mend=f"{mend} on storage that all nodes share, or choose nodes that see it by resources.labels",
+            )
 
 
 def _run_trials(
@@ -117,12 +158,11 @@ def _run_trials(
         orders.append((order, spec))
     begun_s, done = time.monotonic(), 0
 
-    def ended(number: int, reason: str | None) -> None:
+    def ended(number: int, end: End) -> None:
         nonlocal done
-        trial, record = left[number], folder.record(number)
-        if record is None:
-            record = stopped_record(folder, trial) if reason is None else record_of(trial, "failed", reason)
-            folder.write(record)
+        trial = left[number]
+        record = end if isinstance(end, TrialRecord) else folder.record(number) or record_of(trial, *end)
+        folder.write(record)  # by a trial on another node it may be written there, and not be seen here for a minute
         done += 1
         left_s = (time.monotonic() - begun_s) / done * (len(left) - done)
         total = len(loaded.trials)

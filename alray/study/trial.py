@@ -14,7 +14,6 @@ from alray.errors import AlrayError, NonFiniteLoss
 from alray.orchestrate import run_spec
 from alray.plan.plan import Plan
 from alray.records import EvaluationRecord, Exit, Record, effective, read
-from alray.report.folder import read_run
 from alray.run.options import Finished, Options
 from alray.spec.study.trials import Trial
 from alray.stage.telemetry import StageStatus
@@ -146,13 +145,6 @@ def record_of(trial: Trial, status: TrialStatus, reason: str | None = None) -> T
         status=status,
         reason=reason,
     )
-
-
-def stopped_record(folder: StudyFolder, trial: Trial) -> TrialRecord:
-    """The record of a trial that the trial scheduler stopped."""
-    run = read_run(folder.trial_dir(trial.number))
-    steps = max((record.step for record in run.kept), default=0)
-    return record_of(trial, "stopped", f"the trial scheduler stopped it after {steps:,} mini-batches")
 
 
 def _ended(order: Order, finished: Finished, run_dir: Path) -> TrialRecord:

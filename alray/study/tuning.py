@@ -28,10 +28,13 @@ from alray.run.engines import stage_bundles
 from alray.spec.models import Spec
 from alray.spec.study.section import Asha
 from alray.spec.study.trials import with_values
+from alray.study.records import TrialRecord, TrialStatus
 from alray.study.trial import Order, run_trial, settle_in
 
 Propose = Callable[[int], Mapping[str, Any]]
 """Gives the settings of a trial, by its number, when it is about to start."""
+End = TrialRecord | tuple[TrialStatus, str]
+"""The record of a trial; or its status and the reason, where it did not come to make one."""
 
 _QUIET = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -39,7 +42,7 @@ _QUIET = {
     "TUNE_GLOBAL_CHECKPOINT_S": "1e9",  # nothing that Tune could save is ever read
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
 }
-_NUMBER, _VALUES = "trial", "values"
+_NUMBER, _VALUES, _RECORD = "trial", "values", "record"
 _ENDLESS = 10**15  # samples
 
 
@@ -61,7 +64,7 @@ def trial_resources(spec: Spec) -> PlacementGroupFactory:
 class _Watch(Callback):
     """Tells of trials that end, in whatever way."""
 
-    def __init__(self, ended: Callable[[int, str | None], None]) -> None:
+    def __init__(self, ended: Callable[[int, End], None]) -> None:
         self._ended = ended
 
     def __getstate__(self) -> dict[str, Any]:
@@ -69,12 +72,17 @@ class _Watch(Callback):
         return {}
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._ended(trial.config[_NUMBER], None)
+        last = trial.last_result
+        if _RECORD in last:
+            end: End = TrialRecord.model_validate_json(last[_RECORD])
+        else:
+            end = "stopped", f"the trial scheduler stopped it after {last['steps']:,} mini-batches"
+        self._ended(trial.config[_NUMBER], end)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         # Not `get_error`: it reads the copy of this file that Tune makes later.
         *_, last = Path(trial.error_file).read_text(encoding="utf-8").strip().splitlines()
-        self._ended(trial.config[_NUMBER], f"the process of the trial ended: {last.strip()}")
+        self._ended(trial.config[_NUMBER], ("failed", f"the process of the trial ended: {last.strip()}"))
 
 
 class AshaPerPoint(FIFOScheduler):
@@ -147,7 +155,7 @@ def _emptied(folder: Path) -> Iterator[None]:
 def _report(evaluation: EvaluationRecord) -> None:
     """Let the trial scheduler decide whether this trial goes on; if not, Tune raises SystemExit."""
     if evaluation.validation is not None:  # a metric that is None would end the whole experiment
-        tune.report({"samples": evaluation.samples, "validation": evaluation.validation})
+        tune.report({"samples": evaluation.samples, "validation": evaluation.validation, "steps": evaluation.step})
 
 
 def run_trials(
@@ -157,13 +165,13 @@ def run_trials(
     max_concurrent: int | None,
     asha: Asha | None,
     propose: Propose | None,
-    ended: Callable[[int, str | None], None],
+    ended: Callable[[int, End], None],
 ) -> None:
     """Run the trials on the connected cluster. Returns when all have ended, or at the first Ctrl-C.
 
     storage: a folder for what Tune writes; it is deleted. asha: None to run every trial to its end. propose: gives
     the settings of each trial; None: they are known. ended: is called with the number of each trial that has ended, and
-    with the reason if its process died.
+    with how it did.
     """
     os.environ |= _QUIET
     by_number = {order.trial.number: order for order, _ in orders}
@@ -172,13 +180,13 @@ def run_trials(
 
     numbers = sorted(by_number)
 
-    def trainable(config: dict[str, Any]) -> None:
+    def trainable(config: dict[str, Any]) -> dict[str, str]:
         order = by_number[config[_NUMBER]]
         if _VALUES in config:
             order = replace(order, trial=with_values(order.trial, config[_VALUES]))
         if order.one_process:
             settle_in()
-        run_trial(order, *reporting)
+        return {_RECORD: run_trial(order, *reporting).model_dump_json()}
 
     def point_of(number: int) -> int:
         return by_number[number].trial.point.number

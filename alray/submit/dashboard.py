@@ -326,20 +326,28 @@ def url_of(address: str) -> str:
     return given.rstrip("/")
 
 
-def _token() -> str | None:
-    """The token to send, found as Ray finds it; None where there is none."""
+def token_place() -> str | Path | None:
+    """Where the token to send is: `RAY_AUTH_TOKEN`, or the file that Ray would read; None where none is sent."""
     mode = os.environ.get("RAY_AUTH_MODE", "").lower()
     if mode == "disabled":
         return None
-    if token := os.environ.get("RAY_AUTH_TOKEN"):
-        return token.strip()
+    if os.environ.get("RAY_AUTH_TOKEN"):
+        return "RAY_AUTH_TOKEN"
     given = os.environ.get("RAY_AUTH_TOKEN_PATH")
     if given is None and mode != "token":
         return None  # the token in the home folder may be another cluster's
-    path = Path(given).expanduser() if given else Path.home() / ".ray" / "auth_token"
+    return Path(given).expanduser() if given else Path.home() / ".ray" / "auth_token"
+
+
+def _token() -> str | None:
+    """The token to send; None where there is none."""
+    place = token_place()
+    if not isinstance(place, Path):
+        return os.environ[place].strip() if place is not None else None
     try:
-        return path.read_text(encoding="utf-8").strip() or None
+        return place.read_text(encoding="utf-8").strip() or None
     except OSError as error:
+        given = os.environ.get("RAY_AUTH_TOKEN_PATH")
         if given is None:
             return None
         raise RequestError(

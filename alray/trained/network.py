@@ -19,7 +19,7 @@ from alray.stage.checkpoint import load_component
 from alray.stage.evaluation import Evaluator
 from alray.stage.stages.stage import Stage
 from alray.stage.workload import Workload
-from alray.storage.location import Location, local_copy
+from alray.storage.location import Location
 from alray.store import require_run_dir
 from alray.trained.prediction import ClassPrediction, document, prediction_of
 from alray.trained.weights import LAST, Asked, find_weights
@@ -35,7 +35,7 @@ class TrainedNetwork:
         run_dir = require_run_dir(run_dir)
         spec = load_spec(run_dir / "spec.yaml").spec
         manifest, self.weights = find_weights(run_dir, asked)
-        code = UserCode(local_copy(run_dir / "code"), allow_elsewhere=allow_code)
+        code = UserCode(run_dir / "code", allow_elsewhere=allow_code)
         self.workload = Workload.open(spec, code, trained=True)
         self.step = self.weights.step
         self.device = self.workload.device

@@ -153,12 +153,37 @@ def test_a_clock_that_nothing_keeps_right(monkeypatch: pytest.MonkeyPatch) -> No
         assert node_checks.clock().state == told
 
 
+def test_a_folder_for_ray_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Ray makes it."""
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "a" / "b"))
+    found = node_checks.rays_disk()
+    assert found.state != "fault" and f"{tmp_path}/a/b" in found.message
+    monkeypatch.setattr(node_checks.os, "access", lambda path, mode: False)  # root may write everywhere
+    found = node_checks.rays_disk()
+    assert found.state == "fault" and found.message.startswith(f"{tmp_path} cannot be written")
+
+
+def test_a_token_that_ray_does_not_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
+    found = node_checks.authentication()
+    assert (found.state, found.message) == (
+        "warning",
+        "`alray submit` sends the token in RAY_AUTH_TOKEN, and Ray itself sends none to a cluster",
+    )
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    assert node_checks.authentication().message.startswith("no token is sent")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    assert node_checks.authentication().message == "the token is in RAY_AUTH_TOKEN"
+
+
 def test_a_token_that_is_missing_empty_or_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     token = tmp_path / "token"
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
     found = node_checks.authentication()
-    assert found.state == "fault" and f"{token} cannot be read: No such file" in found.message
+    assert found.state == "fault" and f"{token}, which cannot be read: No such file" in found.message
     token.touch(0o600)
     assert node_checks.authentication().message == f"{token} is empty"
     token.write_text("secret")
@@ -168,15 +193,35 @@ def test_a_token_that_is_missing_empty_or_open(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_nodes_that_do_not_fit_together() -> None:
-    first = NodeFacts("a", {"python": "3.11.7", "torch": "2.15.0"}, 4.0, 0.0, 10**9, 10**10, 0.0)
-    assert of_node(first, first).message == "4 CPU; python 3.11.7, torch 2.15.0"
-    other = replace(first, host="b", versions={"python": "3.11.7", "torch": "2.14.0"})
-    found = of_node(other, first)
-    assert (found.state, found.message) == ("fault", "torch 2.14.0 instead of 2.15.0 as on a")
+    versions = {"python": "3.11.7", "torch": "2.15.0", "obstore": None}
+    first = NodeFacts("a", versions, 4.0, 0.0, 10**9, 10**10, 0.0)
+    (found,) = of_node(first, [first])
+    assert (found.state, found.message) == ("ok", "4 CPU; python 3.11.7, torch 2.15.0")
+    other = replace(first, host="b", versions=versions | {"torch": "2.14.0", "obstore": "0.12.1"}, clock_s=-3.0)
+    assert [(found.state, found.message) for found in of_node(other, [first, other])] == [
+        ("fault", "other versions: torch 2.14.0 (a has 2.15.0), obstore 0.12.1 (a has none)"),
+        ("warning", "its clock is 3.0 s behind"),
+    ]
     for change, message in (
-        ({"clock_s": -3.0}, "its clock is 3.0 s behind"),
         ({"shared_memory_bytes": 64_000_000}, "64.0 MB of shared memory"),
         ({"disk_bytes": 0}, "0 B left on the disk of Ray"),
     ):
-        found = of_node(replace(first, host="b", **change), first)
+        (found,) = of_node(replace(first, host="b", **change), [first])
         assert (found.state, found.message) == ("warning", message)
+
+
+def test_nodes_with_gpus_are_compared_with_each_other() -> None:
+    """The head has none."""
+    head = NodeFacts("head", {"torch": "2.15.0"}, 4.0, 0.0, 10**9, 10**10, 0.0)
+    first = replace(head, host="a", versions={"torch": "2.15.0", "cuda": "13.2", "nccl": "2.30.7"}, gpus=1.0)
+    second = replace(first, host="b", versions=first.versions | {"nccl": "2.29.1"})
+    third = replace(first, host="c", versions=first.versions | {"cuda": None, "nccl": None})
+    known = [head, first, second, third]
+    assert [[found.state for found in of_node(node, known)] for node in known] == [
+        ["ok"],
+        ["ok"],
+        ["fault"],
+        ["fault", "fault"],
+    ]
+    assert next(of_node(second, known)).message == "other versions: nccl 2.29.1 (a has 2.30.7)"
+    assert list(of_node(third, known))[1].message == "1 GPU, and a torch that was built without CUDA and NCCL"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from alray.records import Summary
+from alray.storage.lock import held
 
 from .conftest import COUNTED
 
@@ -212,6 +213,14 @@ def test_a_run_that_never_began_leaves_its_folder_to_another(alray: Callable[...
     given = json.loads(Path("runs/out/environment.json").read_text(encoding="utf-8"))["given"]
     assert "costs" in given["pipeline"] and given["pipeline"]["costs"] is not None
     assert "the run folder is not empty" in alray("run", spec, "--inline", "--run-dir", "runs/out").err
+
+
+def test_a_run_that_goes_on_is_read_and_not_resumed(alray: Callable[..., Any], ended: Path) -> None:
+    with held(ended, print):
+        said = alray("resume", ended, "--inline", "run.epochs=2")
+        for command in ("report", "list", "evaluate"):
+            assert alray(command, ended).code == 0
+    assert said.code == 2 and "another process works on this run" in said.err
 
 
 def test_resume_goes_on_for_more_epochs(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from alray.data import kept
 from alray.spec.study.loading import load_study
+from alray.storage.lock import held
 from alray.study.folder import StudyFolder
 from alray.study.trial import Order, run_trial
 
@@ -143,9 +144,9 @@ def test_a_target_ends_a_trial_and_divergence_is_a_result(study: Path, one_threa
     assert wild.status == "diverged" and wild.reason
 
 
-def test_one_process_at_a_time_runs_a_study(study: Path) -> None:
+def test_one_process_at_a_time_runs_a_study(study: Path, alray) -> None:
     folder = StudyFolder.make(load_study(study), Path("out"))
-    with folder.held(), pytest.raises(Exception, match="another process runs this study"), folder.held():
-        pass
-    with folder.held():
-        pass
+    with held(folder.path, print, "study"):
+        said = alray("study", "--resume", "out")
+    assert (said.code, said.out) == (2, "")
+    assert "out: another process works on this study: process " in said.err

@@ -27,7 +27,11 @@ def test_ray_takes_the_file_for_aws() -> None:
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     config = cluster_file("aws.yaml")
-    validate_config(prepare_config(config))
+    prepared = prepare_config(config)
+    validate_config(prepared)
+    # Ray's own choice of an image has Python 3.6.
+    images = {kind["node_config"].get("ImageId") for kind in prepared["available_node_types"].values()}
+    assert images == {"ami-of-ubuntu-24.04"}
     sent = [source for source in config["file_mounts"].values() if not source.startswith("~")]
     assert all((ROOT / source).exists() for source in sent)
     needed = re.findall(r"COPY (.+) \S+", (ROOT / "cluster" / "Dockerfile").read_text(encoding="utf-8"))

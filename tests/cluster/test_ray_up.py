@@ -7,6 +7,7 @@ installed, or where this process has no right to make namespaces.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -92,7 +93,7 @@ def on_own_hosts(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
-    skip_without("sshd", "ssh", "ssh-keygen", "rsync", "curl")
+    skip_without("sshd", "ssh", "ssh-keygen", "rsync")
     folder = tmp_path_factory.mktemp("up")
     (folder / "tiny.yaml").write_text(TINY)
     (folder / "own_blocks.py").write_text(OWN_BLOCKS)
@@ -129,14 +130,13 @@ def test_from_ray_up_to_ray_down(laptop: Laptop) -> None:
     inline = laptop.alray("run", "tiny.yaml", "--inline", "--run-dir", "inline")
     laptop.run(*laptop.ray("up", "-y"))
     forwarding = hosts.serve(LAPTOP, *laptop.ray("dashboard"), environment=laptop.environment())
-    header = f"Authorization: Bearer {(folder / 'home-3' / '.alray-token').read_text()}"
-    nodes = ("curl", "-s", "-m", "5", "-H", header, f"{DASHBOARD}/api/v0/nodes")
 
-    def both_are_there() -> bool:
-        asked = subprocess.run(hosts.on(LAPTOP, *nodes), stdout=subprocess.PIPE, text=True, timeout=20)
-        return asked.stdout.count('"state": "ALIVE"') == 2
+    def active() -> str:
+        """The part of `ray status` with the nodes that are there."""
+        said = laptop.run(*laptop.ray("exec"), "ray status")
+        return said.partition("Active:\n")[2].partition("\nPending:")[0]
 
-    until(both_are_there, lambda: "the second node did not come", 120)
+    until(lambda: sum(map(int, re.findall(r"^ (\d+) ", active(), re.MULTILINE))) == 2, active, 120)
     where = ("--address", DASHBOARD)
     answer = laptop.alray("submit", "tiny.yaml", "pipeline.partition=[2,2]", *where, "--folder", str(folder / "jobs"))
     assert answer["summary"]["weights_sha256"] == inline["weights_sha256"]

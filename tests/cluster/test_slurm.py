@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -108,7 +109,11 @@ def sbatch(hosts: Hosts, slurm: Slurm, *words: str, environment: str = "ALL", fa
 
 
 def test_the_quickstart_on_two_nodes(hosts: Hosts, slurm: Slurm) -> None:
-    sbatch(hosts, slurm, "run", str(ROOT / "specs" / "quickstart.yaml"), "--run-dir", "run")
+    """Beside it a second job is sent, which would have room there, but must not meet the first one's Ray."""
+    with ThreadPoolExecutor() as threads:
+        beside = threads.submit(sbatch, hosts, slurm, "doctor")
+        sbatch(hosts, slurm, "run", str(ROOT / "specs" / "quickstart.yaml"), "--run-dir", "run")
+        assert "link from n1 up to n2" in beside.result()
     summary = json.loads((hosts.folder / "run" / "summary.json").read_text())
     assert summary["status"] == "finished"
     assert summary["weights_sha256"] in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ one process. Skipped where this process has no right to make namespaces.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from .hosts import HEAD_PORT, Hosts, three_hosts
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 CPUS = (2, 1, 1)
+S3_PORT = 5005
 LONG = ("run.epochs=60", "model.components.2.sleep_s=0.01")
 
 
@@ -110,7 +112,10 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
     (folder / "own_blocks.py").write_text(OWN_BLOCKS)
     (folder / "slow_link.yaml").write_text(SLOW_LINK)
     (folder / "sized.py").write_text(SIZED)
-    with three_hosts(folder) as hosts:
+    with three_hosts(folder) as hosts, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{hosts.address(1)}:{S3_PORT}")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "someone")
         for number, cpus in enumerate(CPUS, start=1):
             hosts.ray(number, cpus)
         yield Workplace(hosts, folder)
@@ -148,6 +153,66 @@ def test_a_folder_of_one_host_is_refused(workplace: Workplace) -> None:
     )
     near = workplace.run("tiny.yaml", "pipeline.stages=2", "run.epochs=1", run_dir="/dev/shm/two")
     assert "measuring the components" in near["said"]
+
+
+def test_a_study_in_a_folder_of_one_host_is_refused(workplace: Workplace) -> None:
+    """Every host may get a trial. No folder is left: the same command may be given again."""
+    (workplace.folder / "study.yaml").write_text("study: two\nbase: tiny.yaml\nset: {run.epochs: 1}\nrepeats: 4\n")
+    where = ("--address", f"{workplace.hosts.address(1)}:{HEAD_PORT}", "--study-dir")
+    refused = workplace.end(workplace.hosts.start(1, "study", "study.yaml", *where, "/dev/shm/study", "--json"), 2)
+    (error,) = refused["errors"]
+    assert error["message"] == "a trial may come to n2, which does not see the study folder /dev/shm/study"
+    assert error["mend"].startswith("give a --study-dir on storage that all nodes share")
+    assert subprocess.run(workplace.hosts.on(1, "test", "-e", "/dev/shm/study")).returncode == 1
+    done = workplace.end(workplace.hosts.start(1, "study", "study.yaml", *where, "study", "--json"))
+    assert done["statuses"] == {"finished": 4}
+
+
+def test_a_study_of_a_spec_of_one_host_is_refused(workplace: Workplace, alone: str) -> None:
+    (workplace.folder / "alone.yaml").write_text(f"study: two\nbase: {alone}\nset: {{run.epochs: 1}}\nrepeats: 2\n")
+    where = ("--address", f"{workplace.hosts.address(1)}:{HEAD_PORT}", "--study-dir", "alone")
+    refused = workplace.end(workplace.hosts.start(1, "study", "alone.yaml", *where, "--json"), 2)
+    (error,) = refused["errors"]
+    assert error["message"] == f"a trial may come to n2, which does not see the spec {alone}"
+
+
+@pytest.fixture
+def alone(workplace: Workplace) -> str:
+    """A spec with blocks of its own in a folder that only the first host has."""
+    folder = "/dev/shm/alone"
+    script = f"mkdir -p {folder}; cp tiny.yaml own_blocks.py {folder}"
+    subprocess.run(workplace.hosts.on(1, "bash", "-c", script), check=True)
+    return f"{folder}/tiny.yaml"
+
+
+def test_own_code_of_one_host_travels(workplace: Workplace, alone: str) -> None:
+    """To the measurement of each host's speed, to the stages, and at a resume."""
+    words = ("pipeline.partition=[1,1,1,1]", "pipeline.costs=null")
+    answer = workplace.run(alone, *words, run_dir="travelled")
+    assert answer["weights_sha256"] == workplace.inline("tiny.yaml")
+    assert "could not be measured" not in answer["said"]
+
+
+def test_own_code_of_one_host_travels_through_object_storage(workplace: Workplace, alone: str) -> None:
+    server = (sys.executable, "-m", "moto.server", "-H", workplace.hosts.address(1), "-p", str(S3_PORT))
+    serving = workplace.hosts.serve(1, *server, environment=workplace.hosts.environment())
+    make = (
+        "import sys, time, urllib.request as u\n"
+        "for _ in range(150):\n"
+        "    try: sys.exit(u.urlopen(u.Request(sys.argv[1], method='PUT')).status != 200)\n"
+        "    except OSError: time.sleep(0.2)\n"
+        "sys.exit(1)"
+    )
+    bucket = f"{os.environ['AWS_ENDPOINT_URL']}/bucket"
+    subprocess.run(workplace.hosts.on(1, sys.executable, "-c", make, bucket), check=True)
+    words = ("pipeline.partition=[1,1,1,1]", "run.epochs=1")
+    answer = workplace.run(alone, *words, run_dir="s3://bucket/run")
+    assert answer["weights_sha256"] == workplace.inline("tiny.yaml", words[1])
+    address = f"{workplace.hosts.address(1)}:{HEAD_PORT}"
+    more = ("resume", "s3://bucket/run", "run.epochs=2", "--address", address, "--json")
+    answer = workplace.end(workplace.hosts.start(1, *more))
+    assert answer["weights_sha256"] == workplace.inline("tiny.yaml", "run.epochs=2")
+    workplace.hosts.stop(serving)
 
 
 @contextmanager

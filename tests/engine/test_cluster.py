@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import platform
 import time
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import psutil
 import pytest
+import ray
+from ray.exceptions import OutOfMemoryError
+from ray.util.placement_group import placement_group
 
-from alray.errors import DataError, PlanError, RequestError
-from alray.graph.cluster import require_room
+from alray.errors import DataError, PlanError, RequestError, StageError
+from alray.graph import links
+from alray.graph.cluster import living_nodes, require_room
+from alray.graph.placement import Placement
+from alray.graph.ray_graph import RayGraph
+from alray.graph.survey import NodeFacts, survey
 from alray.orchestrate import Options, plan_spec, run_spec
 from alray.run.engines import RayEngine
 
@@ -31,6 +41,20 @@ def test_attached(workshop, reference, cluster) -> None:
         "resources.per_stage: 3 stages of 2 CPU each can never be placed: the cluster has 4 CPU on 1 node, room for 2; "
         "lower pipeline.stages or resources.per_stage, or attach to a larger cluster"
     )
+
+
+def test_other_versions_there(workshop, cluster, monkeypatch) -> None:
+    here, python = ray.__version__, platform.python_version()
+    with monkeypatch.context() as patch:
+        patch.setattr(ray, "__version__", "1.0")
+        with pytest.raises(RequestError) as caught:
+            attached(workshop, cluster.address)
+    assert str(caught.value) == (
+        f"--address: the cluster at `{cluster.address}` runs Ray {here} on Python {python}, and this environment has "
+        f"Ray 1.0 on Python {python}; run alray in an environment with the versions of the cluster, or send the run "
+        "there with `alray submit`"
+    )
+    assert not ray.is_initialized()
 
 
 def test_no_cluster_there(workshop) -> None:
@@ -120,6 +144,65 @@ def test_a_node_that_goes(workshop, longer_reference, cluster, local_ray) -> Non
     assert run.summary.partition == [4]
     assert "there is room for 1 of 2 stages: partition [4] from here on" in watching.notes
     assert len(run.summary.failures) == 1
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Goes to a process that never begins."""
+
+    stage: int = 0
+
+
+def test_a_node_that_goes_before_it_is_asked(cluster, local_ray, monkeypatch, tmp_path) -> None:
+    """Between the list of the nodes and the question, in whatever asks nodes."""
+    other = cluster.add_node(num_cpus=1)
+    here = ray.get_runtime_context().get_node_id()
+    nodes = living_nodes()
+    (gone,) = (node.id for node in nodes if node.id != here)
+    selector = {"ray.io/node-id": gone}
+    group = placement_group([{"CPU": 1}], bundle_label_selector=[selector])
+    assert group.wait(10)
+    cluster.remove_node(other)
+    found = dict(zip([node.id for node in nodes], survey(nodes), strict=True))
+    assert isinstance(found[here], NodeFacts) and "not schedulable" in str(found[gone])
+
+    monkeypatch.setattr(links, "living_nodes", lambda: nodes)
+    notes: list[str] = []
+    assert links.measure_links([(here, gone)], notes.append) == {}
+    assert len(notes) == 1 and "could not be measured" in notes[0]
+
+    placement = Placement(({"CPU": 1},), group, (gone,))
+    with pytest.raises(StageError, match="does not answer: The task is not schedulable"):
+        placement.require_run_dir(tmp_path, "token", 1)
+    notes.clear()
+    began_s = time.monotonic()
+    assert placement.train_seconds(Trial(), 1, "cpu", notes.append) == [None]
+    assert len(notes) == 1 and notes[0].startswith("the speed of stage 0's device could not be measured")
+    assert time.monotonic() - began_s < 20
+    placement.release()
+
+    graph = RayGraph(lambda: None, run_token="")
+    with pytest.raises(StageError, match="the stages could not be started: The actor is not schedulable"):
+        graph._call([ray.remote(links.Listener).options(**links.on_node(gone)).remote().port.remote()])
+
+
+def test_a_stage_that_ray_ends_where_memory_runs_out(monkeypatch) -> None:
+    """Ray then raises an error that is none of a dead actor."""
+
+    def killed(reference: object) -> None:
+        raise OutOfMemoryError("1 worker(s) were killed due to the node running low on memory.\nand more")
+
+    monkeypatch.setattr(ray, "get", killed)
+    graph = RayGraph(lambda: None, run_token="")
+    plan, start = SimpleNamespace(schedule="streamed"), SimpleNamespace(step=3)
+    graph._assignments = [SimpleNamespace(stage=0, replica=0, title="stage 0", plan=plan, start=start)]
+    graph._places = [SimpleNamespace(pid=7, host="n1")]
+    status = graph._read(0, None)
+    assert status.dead and status.step == 3
+    assert str(status.error) == (
+        "stage 0 ran out of memory: Ray ended its process 7 on n1, where little was left; "
+        "use more stages, a smaller data.batch_size, or a device with more memory"
+    )
 
 
 SLOW_HERE = '''

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from alray.errors import NonFiniteLoss, StageError
+from alray.errors import NonFiniteLoss, RunError, StageError
 from alray.nn.shape import Shape
 from alray.plan.costs import ComponentCosts, Costs
 from alray.plan.make import make_plan
@@ -18,7 +18,7 @@ from alray.run.recorder import Recorder
 from alray.stage.assignment import Start
 from alray.stage.telemetry import CheckpointPart, Losses, StageStatus
 from alray.stage.workload import DataFacts
-from alray.store import ComponentFile, latest_manifest, manifests
+from alray.store import ComponentFile, latest_manifest, manifests, mark
 
 TOTAL = 10
 COMPONENT = ComponentCosts("fake", 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1, 4, 4, 8, 16, 64, 64, 64, (4,))
@@ -103,8 +103,9 @@ class Quiet:
         self.notes.append(message)
 
 
-def drive(tmp_path, faults=None, *, max_failures=3, interrupt_at=None, replan=lambda plan: plan):
+def drive(tmp_path, faults=None, *, max_failures=3, interrupt_at=None, replan=lambda plan: plan, token="ours"):
     observer = Quiet(at=interrupt_at)
+    mark(tmp_path, "ours")
     recorder = Recorder(
         tmp_path,
         facts=DataFacts(Shape((4,)), 2, 5, 40),
@@ -113,6 +114,7 @@ def drive(tmp_path, faults=None, *, max_failures=3, interrupt_at=None, replan=la
         environment={},
         started_wall_s=0.0,
         observers=[observer.record],
+        token=token,
     )
     graphs = []
 
@@ -154,6 +156,19 @@ def test_a_death_goes_on_from_the_last_checkpoint(tmp_path) -> None:
     assert (outcome.status, starts) == ("finished", [0, 3])
     assert observer.notes == ["stage 1 died; going on from mini-batch 3"]
     assert sorted(losses(tmp_path)) == list(range(1, TOTAL + 1))
+
+
+def test_an_old_list_of_the_folder_misleads_nobody(tmp_path, monkeypatch) -> None:
+    """As a client of NFS may have one for a minute."""
+    monkeypatch.setattr("alray.store._folders", lambda run_dir: {})
+    outcome, starts, _ = drive(tmp_path, {5: StageError("stage 1 died")})
+    assert (outcome.status, outcome.step, starts) == ("finished", TOTAL, [0, 3])
+
+
+def test_a_run_that_another_process_goes_on_with_ends_before_its_next_manifest(tmp_path) -> None:
+    with pytest.raises(RunError, match="another process has begun to go on with this run"):
+        drive(tmp_path, token="theirs")
+    assert manifests(tmp_path) == []
 
 
 def test_a_death_before_any_checkpoint_begins_anew(tmp_path) -> None:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
+import pickle
+import shutil
 import socket
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
+from obstore.store import LocalStore
 
 from alray.cli.main import execute
 from alray.errors import RequestError, RunError
+from alray.storage import objects
 from alray.storage.appended import Appended, appending, on_a_disk, opened_log, was_appended
 from alray.storage.location import location_of
 from alray.storage.objects import ObjectPath
-from alray.store import make_run_dir
+from alray.store import make_run_dir, mark, require_own
 from alray.study.listing import listed
+from alray.user_code import UserCode
 
 
 def test_of_several_runs_that_begin_at_once_one_has_the_folder(bucket: str) -> None:
@@ -32,6 +41,17 @@ def test_of_several_runs_that_begin_at_once_one_has_the_folder(bucket: str) -> N
         refused = [message for message in runs.map(claim, range(4)) if message is not None]
     assert len(refused) == 3
     assert all("the run folder is not empty" in message for message in refused)
+
+
+def test_a_run_sees_that_another_process_goes_on_with_it(bucket: str) -> None:
+    run = location_of(f"{bucket}/run")
+    mark(run, "ours")
+    require_own(run, "ours")
+    mark(run, "theirs")
+    with pytest.raises(RunError, match="another process has begun to go on with this run"):
+        require_own(run, "ours")
+    (run / ".run").unlink(missing_ok=True)
+    require_own(run, "ours")  # where the folder is deleted, the run goes on
 
 
 def test_several_writers_append_to_one_file(bucket: str) -> None:
@@ -61,10 +81,102 @@ def test_a_part_whose_answer_was_lost_is_written_once(bucket: str, monkeypatch: 
 
 def test_a_log_holds_what_any_process_prints(bucket: str) -> None:
     file = ObjectPath(f"{bucket}/run/logs/stage-0.log")
-    with opened_log(file) as descriptor:
+    with opened_log(file, print) as descriptor:
         subprocess.run(["printf", "caf\\303\\251\\n"], stdout=descriptor, check=True)
         os.write(descriptor, b"more\n")
     assert Appended(file).lines() == ["café".encode(), b"more"]
+
+
+def test_a_log_that_the_storage_does_not_take_fails_nothing(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = ObjectPath(f"{bucket}/run/logs/stage-0.log")
+    create, told = ObjectPath.create, []
+
+    def refused(self: ObjectPath, content: bytes) -> bool:
+        raise RunError("no", file=self.url)
+
+    monkeypatch.setattr("alray.storage.appended._COPY_S", 0.01)
+    with opened_log(file, told.append) as descriptor:
+        monkeypatch.setattr(ObjectPath, "create", refused)
+        os.write(descriptor, b"one\n")
+        end_s = time.monotonic() + 10
+        while not told and time.monotonic() < end_s:
+            time.sleep(0.01)
+        monkeypatch.setattr(ObjectPath, "create", create)
+        os.write(descriptor, b"two\n")
+    assert Appended(file).lines() == [b"one", b"two"]
+    with opened_log(file, told.append) as descriptor:
+        monkeypatch.setattr(ObjectPath, "create", refused)
+        os.write(descriptor, b"three\n")
+    assert len(told) == 2 and "stage-0.log cannot be written, and the run goes on without it" in told[1]
+
+
+class _Slow(BaseHTTPRequestHandler):
+    """Sends an object in 2 s, and after `/stalled` nothing more."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "20")
+        self.send_header("Last-Modified", "Sat, 21 Nov 2026 12:00:00 GMT")
+        self.end_headers()
+        for _ in range(20):
+            self.wfile.write(b".")
+            time.sleep(5.0 if self.path.endswith("stalled") else 0.1)
+
+    def log_message(self, format: str, *words: object) -> None:
+        """Nothing is told."""
+
+
+def test_a_slow_object_is_read_and_a_stalled_one_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every limit is 60 times shorter here."""
+    for limits in (objects._CLIENT, objects._PATIENCE):
+        for name, value in list(limits.items()):
+            if isinstance(value, timedelta):
+                monkeypatch.setitem(limits, name, value / 60)
+    monkeypatch.setattr(objects, "_bucket", objects._bucket.__wrapped__)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Slow)
+    server.daemon_threads = True
+    Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    assert ObjectPath("s3://any/object").read_bytes() == b"." * 20
+    with pytest.raises(RunError):
+        ObjectPath("s3://any/stalled").read_bytes()
+    server.shutdown()
+
+
+def test_what_somebody_else_deletes_meanwhile_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of this machine answers as Google's and Azure's storage: with an error for an object that is gone."""
+    store = LocalStore(tmp_path)
+    monkeypatch.setattr(objects, "_bucket", lambda root: store)
+    folder = ObjectPath("gs://any/folder")
+    for number in range(30):
+        (folder / f"{number:02d}").write_bytes(b"1")
+    below = ObjectPath.below
+
+    def racing(self: ObjectPath) -> list[str]:
+        names = below(self)
+        for name in names[: len(names) // 2]:
+            (folder / name).unlink(missing_ok=True)
+            (folder / name).unlink(missing_ok=True)
+        return names
+
+    monkeypatch.setattr(ObjectPath, "below", racing)
+    folder.remove()
+    folder.remove()
+    assert below(folder) == []
+
+
+def test_own_code_comes_from_there_on_every_machine(bucket: str) -> None:
+    """At a resume its folder is a copy that the machine of the driver has for a while."""
+    kept = location_of(f"{bucket}/run/code")
+    (kept / "stored_blocks.py").write_bytes(b"word = 1")
+    code = UserCode(kept)
+    sent = pickle.dumps(code)
+    shutil.rmtree(code.root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", list(sys.path))
+        assert pickle.loads(sent)("python:stored_blocks.word") == 1
+    del sys.modules["stored_blocks"]
 
 
 @pytest.mark.parametrize(
