@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +26,6 @@ def test_the_process_of_a_speed_trial_ends_with_it(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(placement.ray, "remote", remote)
     monkeypatch.setattr(placement, "PlacementGroupSchedulingStrategy", lambda *arguments, **named: None)
     placed = Placement(({"CPU": 1.0, "GPU": 1.0},), group=None, nodes=("node",))  # type: ignore[arg-type]
-    trial = SpeedTrial(*(None,) * 6, stage=0)  # type: ignore[arg-type]
+    trial = SpeedTrial(**{field.name: None for field in fields(SpeedTrial)})  # type: ignore[arg-type]
     assert placed._begin(0, trial, 0) == "result"
     assert (asked["max_calls"], asked["num_gpus"], asked["max_retries"]) == (1, 1.0, 0)
