@@ -7,11 +7,15 @@ loaded when it is first used, so that `import alray` costs nothing; `__init__.py
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from types import ModuleType
 from typing import Any
 
 __version__ = "0.1.0"
+
+# Deterministic runs need it on a GPU. cuBLAS's setting is read at the first matrix product of a process, and not again.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 _PLACES = {
     "AlrayError": "alray.errors",

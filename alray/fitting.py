@@ -14,6 +14,7 @@ from alray.plan.costs import Costs
 from alray.plan.fit import Fit, fit_of
 from alray.plan.recompute import recomputing
 from alray.plan.setting import Setting
+from alray.run.memory import stage_memories
 from alray.run.options import Options
 from alray.schedules.micro_batches import MOST_PER_STAGE
 from alray.schedules.schedule import Schedule
@@ -208,5 +209,6 @@ class _Search:
             virtual_stages=spec.virtual_stages,
             # A stage has a device in each replica; the smallest of them decides.
             memory_limits=tuple(min(self.devices[stage : stages * replicas : stages]) for stage in range(stages)),
+            memories=stage_memories(spec, stages, replicas),
             replicas=replicas,
         )

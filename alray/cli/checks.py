@@ -134,8 +134,18 @@ def gpus() -> CheckResult:
     """The GPUs that torch can use."""
     import torch
 
-    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    return CheckResult("gpus", "ok", ", ".join(names) if names else "none: the stages compute on processors")
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+        return CheckResult("gpus", "ok", ", ".join(names))
+    # NVIDIA's own library still counts the GPUs whose driver is too old for this torch.
+    if seen := torch.cuda.device_count():
+        return CheckResult(
+            "gpus",
+            "fault",
+            f"{seen} there, but CUDA {torch.version.cuda} of torch {torch.__version__} cannot use any",
+            "install a newer NVIDIA driver, or a torch built for an older CUDA; until then set resources.device=cpu",
+        )
+    return CheckResult("gpus", "ok", "none: the stages compute on processors")
 
 
 def nccl() -> CheckResult:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import platform
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,7 @@ from alray import __version__
 from alray.draws import put_back
 from alray.errors import PlanError
 
+_OF_COMPILER = "TORCHINDUCTOR_DETERMINISTIC"
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
@@ -29,12 +32,20 @@ def settle(threads: int, deterministic: bool, device: torch.device) -> None:
     _keep_memory()
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
     torch.backends.cudnn.benchmark = not deterministic
-    # `torch.use_deterministic_algorithms` does the same, and imports torch's compiler, which takes a second.
+    # `torch.use_deterministic_algorithms` does both, and imports torch's compiler, which takes a second.
     torch.set_deterministic_debug_mode("error" if deterministic else "default")
+    _settle_compiler(deterministic)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def _settle_compiler(deterministic: bool) -> None:
+    """Have Inductor, the compiler of torch.compile, choose no kernel by measuring if `deterministic`."""
+    os.environ[_OF_COMPILER] = "1" if deterministic else "0"  # is read when Inductor is imported
+    imported = sys.modules.get("torch._inductor.config")
+    if imported is not None:
+        imported.deterministic = deterministic  # type: ignore[attr-defined]
 
 
 def _keep_memory() -> None:
@@ -52,9 +63,13 @@ def _keep_memory() -> None:
 
 @contextmanager
 def settled(threads: int, deterministic: bool, device: torch.device) -> Iterator[None]:
-    """Call `settle`, and restore threads, determinism and the state of random numbers at the end."""
+    """Call `settle`, and restore threads, determinism and the state of random numbers at the end.
+
+    Memory of a GPU that torch keeps unused goes back to the GPU: a stage of another process may need it.
+    """
     threads_before = torch.get_num_threads()
     deterministic_before = torch.get_deterministic_debug_mode()
+    compiler_before = os.environ.get(_OF_COMPILER) == "1"
     benchmark_before = torch.backends.cudnn.benchmark
     fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     with put_back(device):
@@ -64,8 +79,12 @@ def settled(threads: int, deterministic: bool, device: torch.device) -> Iterator
         finally:
             torch.set_num_threads(threads_before)
             torch.set_deterministic_debug_mode(deterministic_before)
+            _settle_compiler(compiler_before)
             torch.backends.cudnn.benchmark = benchmark_before
             torch.utils.deterministic.fill_uninitialized_memory = fills_before  # type: ignore[attr-defined]
+            if device.type == "cuda":
+                gc.collect()  # modules and what autograd keeps may refer to each other
+                torch.cuda.empty_cache()
 
 
 def pick(device: str, *, gpu: int = 0) -> torch.device:
@@ -73,11 +92,11 @@ def pick(device: str, *, gpu: int = 0) -> torch.device:
 
     gpu: its number among those that this process sees.
     """
-    if device == "cuda" and torch.cuda.device_count() == 0:
+    if device == "cuda" and not torch.cuda.is_available():
         raise PlanError(
             "this machine has no GPU that torch can use",
             key="resources.device",
-            mend="set resources.device=cpu, or run where there are GPUs",
+            mend="set resources.device=cpu, or run where there are GPUs; `alray doctor` says more",
         )
     return torch.device("cpu") if device == "cpu" else torch.device("cuda", gpu)
 
@@ -87,7 +106,7 @@ def at_hand(device: str) -> torch.device:
 
     A driver of stages elsewhere measures on it: the head node of a cluster may have no GPU.
     """
-    return torch.device("cpu") if device == "cuda" and torch.cuda.device_count() == 0 else pick(device)
+    return torch.device("cpu") if device == "cuda" and not torch.cuda.is_available() else pick(device)
 
 
 def number_of_given(given: Sequence[str], visible: str | None) -> int:

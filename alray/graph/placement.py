@@ -168,7 +168,9 @@ class Placement:
 
     def _begin(self, place: int, trial: SpeedTrial, stage: int) -> Any:
         """Start the trial for a stage in bundle `place`; return Ray's reference to its result."""
-        remote = ray.remote(_train_seconds).options(max_retries=0, **self.options(place))
+        # The process ends with the task, or it would keep its memory of the stage's GPU. Ray does that by itself only
+        # where the function asks for a GPU, not its options.
+        remote = ray.remote(max_calls=1)(_train_seconds).options(max_retries=0, **self.options(place))
         return remote.remote(replace(trial, stage=stage))
 
     def _result(self, reference: Any) -> float:

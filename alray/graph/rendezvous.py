@@ -122,7 +122,10 @@ def replica_group(
     own = dist.PrefixStore(f"{purpose} of stage {assignment.stage}", store)
     rank, size = assignment.replica, assignment.plan.replicas
     if kind is EdgeKind.NCCL:
-        return _nccl_group(own, rank, size, timeout_s)
+        joined = _nccl_group(own, rank, size, timeout_s)
+        # NCCL connects with the first operation. That would otherwise be part of the first mini-batch.
+        Backend(joined, timeout_s=timeout_s).sum(torch.zeros(1, device="cuda"))
+        return joined
     group = dist.ProcessGroupGloo(own, rank, size, timedelta(seconds=timeout_s))
     return cast(dist.ProcessGroup, group)  # it has all of a group's operations
 
@@ -179,7 +182,10 @@ def ports_of(
         ports.from_above = ends.receiver(above, _DOWN, sizes.down(mine.last + 1))
     if closes_ring and stage == 0:
         ports.from_last = ends.receiver(last, _ROUND, sizes.up(mine.last))
-    ports.wires = {peer: Wire(sender, ends.receiver(peer, _WIRE, nbytes)) for peer, sender in wire_senders.items()}
+    ports.wires = {
+        peer: Wire(sender, ends.receiver(peer, _WIRE, nbytes, waiting=messages))
+        for peer, sender in wire_senders.items()
+    }
     ends.connect()
     return ports
 
@@ -220,7 +226,7 @@ class _Ends:
         return edge_kind(self._seats[self._assignment.stage], self._seats[peer])
 
     def sender(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int | None = None) -> Sender:
-        """waiting: messages that may wait on this edge, on one host; None: as many as `in_flight` of the plan."""
+        """waiting: messages that may wait on this edge; None: as many as `in_flight` of the plan."""
         edge = f"{self._assignment.stage}->{peer}"
         if self.kind(peer) is not EdgeKind.NCCL:
             return self._host_sender(edge, peer, tag, capacity_bytes, self._device, waiting)
@@ -235,11 +241,12 @@ class _Ends:
         self._on_gpus[edge, tag] = sender
         return sender
 
-    def receiver(self, peer: int, tag: int, capacity_bytes: int) -> Receiver:
+    def receiver(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int | None = None) -> Receiver:
+        """waiting: as for the sender."""
         edge = f"{peer}->{self._assignment.stage}"
         if self.kind(peer) is not EdgeKind.NCCL:
-            return self._host_receiver(edge, peer, tag, capacity_bytes, self._device)
-        headers = self._host_receiver(edge, peer, tag, HEADER_CAPACITY, _HOST)
+            return self._host_receiver(edge, peer, tag, capacity_bytes, self._device, waiting)
+        headers = self._host_receiver(edge, peer, tag, HEADER_CAPACITY, _HOST, waiting)
         receiver = NcclReceiver(edge=edge, headers=headers, group=self._pair(edge, tag, 1), device=self._device)
         self._on_gpus[edge, tag] = receiver
         return receiver
@@ -277,7 +284,9 @@ class _Ends:
         self._store.set(f"ring {tag} {edge}", sender.ring.as_text())
         return sender
 
-    def _host_receiver(self, edge: str, peer: int, tag: int, capacity_bytes: int, device: torch.device) -> Receiver:
+    def _host_receiver(
+        self, edge: str, peer: int, tag: int, capacity_bytes: int, device: torch.device, waiting: int | None
+    ) -> Receiver:
         """device: where the receiver gives tensors."""
         if host_kind(self._seats[self._assignment.stage], self._seats[peer]) is EdgeKind.GLOO:
             return PointToPointReceiver(
@@ -285,7 +294,7 @@ class _Ends:
                 peer=peer,
                 tag=tag,
                 capacity_bytes=capacity_bytes,
-                in_flight=self._assignment.plan.in_flight,
+                in_flight=self._assignment.plan.in_flight if waiting is None else waiting,
                 device=device,
                 group=self._group,
                 timeout_s=self._timeout_s,

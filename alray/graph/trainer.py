@@ -97,14 +97,13 @@ class TrainerActor:
             "run_token": run_token,
             "trainer": ray.get_runtime_context().current_actor,
         }
-        uses_gpu = self._bundle.get("GPU", 0.0) > 0
         return TorchTrainer(
             train_worker,
             train_loop_config=config,
-            torch_config=TorchConfig(backend="nccl" if uses_gpu else "gloo", timeout_s=int(self._timeout_s)),
+            torch_config=TorchConfig(backend=backend_of(self._bundle), timeout_s=int(self._timeout_s)),
             scaling_config=ScalingConfig(
                 num_workers=len(assignments),
-                use_gpu=uses_gpu,
+                use_gpu=self._bundle.get("GPU", 0.0) > 0,
                 resources_per_worker=self._bundle,
                 label_selector=self._labels or None,
             ),
@@ -140,6 +139,11 @@ class TrainerActor:
     def give(self, order: Instruction) -> None:
         """Give all workers this order."""
         self._order = order
+
+
+def backend_of(bundle: dict[str, float]) -> Literal["nccl", "gloo"]:
+    """What workers with these resources exchange gradients by: NCCL refuses two of them on one GPU."""
+    return "nccl" if bundle.get("GPU", 0.0) >= 1.0 else "gloo"
 
 
 def train_worker(config: dict[str, Any]) -> None:

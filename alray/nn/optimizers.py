@@ -131,6 +131,15 @@ class ComponentOptimizer:
             group["lr"] = lr
         self._optimizer.step()
 
+    def update_as_on(self, device: torch.device) -> None:
+        """Update as an optimizer does that was made on this device.
+
+        A GPU updates many parameters with one kernel, for which Adam takes memory of the size of all of them.
+        """
+        for group in self._optimizer.param_groups if self._optimizer is not None else ():
+            if "foreach" in group:
+                group["foreach"] = device.type == "cuda"
+
     def state_dict(self) -> dict[str, Any]:
         """The state of the optimizer, with its kind; empty without parameters."""
         if self._optimizer is None:

@@ -12,7 +12,7 @@ from alray.plan.memory import memory_of, stage_ranges
 from alray.plan.partition import partition_as_asked
 from alray.plan.plan import EdgePlan, Plan, StagePlan
 from alray.plan.predict import StepPrediction, predict_evaluation, predict_step
-from alray.plan.setting import Setting
+from alray.plan.setting import Setting, StageMemory
 from alray.schedules.table import SCHEDULES
 
 LEAST_DEADLINE_S = 15.0  # threads start, libraries load, and the machine may be busy
@@ -36,6 +36,7 @@ def make_plan(
     virtual_stages: int = 1,
     stage_speed: Sequence[float] | None = None,
     memory_limits: Sequence[int] | None = None,
+    memories: Sequence[StageMemory] = (),
     shares: Sequence[int] = (),
     in_turns: bool = False,
     links: Sequence[Link | None] = (),
@@ -49,10 +50,9 @@ def make_plan(
     evaluation_batches: mini-batches of one evaluation, over all splits it covers.
     stage_speed: of each stage's device, relative to the device of the costs; None: all the same.
     memory_limits: bytes that each stage may hold. `auto` keeps within them. Any other partition is taken as it is,
-    because the memory is an estimate.
+    because the memory is an estimate. memories, links, in_turns: as in `Setting`. nodes: as in `Plan`.
     shares: samples of a mini-batch for each replica; the costs are those of the largest share.
-    in_turns: all stages and replicas take turns in one process.
-    links: as in `Setting`. nodes: as in `Plan`. Raises PlanError where the components cannot be divided in this way.
+    Raises PlanError where the components cannot be divided in this way.
     """
     setting = Setting(
         schedule=schedule,
@@ -63,6 +63,7 @@ def make_plan(
         virtual_stages=virtual_stages,
         stage_speed=tuple(stage_speed or ()),
         memory_limits=tuple(memory_limits or ()),
+        memories=tuple(memories),
         replicas=replicas,
         cores=cores,
         in_turns=in_turns,

@@ -19,7 +19,7 @@ from alray.schedules.table import SCHEDULES
 def memory_of(setting: Setting, partition: Sequence[int], stage: int) -> Memory:
     """Predicted peak of one stage of a cut, bytes.
 
-    A checkpoint is written from a copy of weights, buffers and optimizer state.
+    It is the memory of the stage's device. A checkpoint is written from a copy of weights, buffers and optimizer state.
     """
     components = setting.costs.components
     runs = stage_ranges(partition)[stage :: setting.stages]
@@ -31,6 +31,7 @@ def memory_of(setting: Setting, partition: Sequence[int], stage: int) -> Memory:
     most = max(priced, key=lambda each: float(each.total))
     parameters = sum(component.parameter_bytes for component in held)
     optimizer = sum(component.optimizer_bytes for component in held)
+    memory = setting.memory(stage)
     gradients, activations = ceil(most.gradients), ceil(most.activations)
     return Memory(
         parameters_bytes=parameters,
@@ -38,9 +39,9 @@ def memory_of(setting: Setting, partition: Sequence[int], stage: int) -> Memory:
         optimizer_bytes=optimizer,
         activations_bytes=activations,
         channel_bytes=_channel_bytes(setting, stage, runs),
-        snapshot_bytes=parameters + optimizer,
+        snapshot_bytes=parameters + optimizer if memory.snapshot else 0,
         temporary_bytes=ceil(most.total) - gradients - activations,
-        batch_bytes=setting.costs.batch_bytes if stage == 0 else 0,
+        batch_bytes=memory.batches * setting.costs.batch_bytes if stage == 0 else 0,
     )
 
 
@@ -52,7 +53,8 @@ def memory_matrix(setting: Setting, stage: int) -> Matrix:
     components = setting.costs.components
     peaks = run_peaks(setting.costs, setting.micro_batches)
     total: Matrix = np.maximum.reduce([price(moment, [peaks]).total for moment in _moments(setting, stage)])
-    total = total + 2.0 * interval_sums(
+    memory = setting.memory(stage)
+    total = total + (2.0 if memory.snapshot else 1.0) * interval_sums(
         [float(component.parameter_bytes + component.optimizer_bytes) for component in components]
     )
     below, above = _edge_copies(setting, stage)
@@ -60,7 +62,7 @@ def memory_matrix(setting: Setting, stage: int) -> Matrix:
     edge[-1] = 0.0
     total = total + below * edge[:, None] + above * edge[None, :]
     if stage == 0:
-        total = total + setting.costs.batch_bytes
+        total = total + memory.batches * setting.costs.batch_bytes
     return total
 
 
@@ -85,14 +87,16 @@ def _channel_bytes(setting: Setting, stage: int, runs: Sequence[range]) -> int:
 def _edge_copies(setting: Setting, stage: int, place: int = 0) -> tuple[float, float]:
     """How many copies of a whole mini-batch's message are held on the edges below and above a virtual stage.
 
-    Local losses: a ring holds `in_flight` messages that wait, and one that is being worked on or sent. Pipelines: what
+    Local losses: a ring holds `in_flight` messages that wait, and one that is being worked on or sent; of both,
+    `Setting.memory` says what is in this memory. Pipelines: what
     was received of each micro-batch between its forward and its backward, and one gradient on its way down. What was
     sent up is counted as activations, and a gradient that arrives belongs to the peak of a backward.
     """
     if setting.stages == 1:
         return 0.0, 0.0
     if not SCHEDULES[setting.schedule].is_pipeline:
-        return setting.in_flight + 1.0, setting.in_flight + 1.0
+        memory, ring = setting.memory(stage), setting.in_flight + 1.0
+        return ring if memory.waiting else 1.0, ring if memory.sent else 0.0
     parts = setting.micro_batches
     counts = held_micro_batches(setting.schedule, stage, setting.stages, parts, setting.virtual_stages)
     return (int(counts[:, place].max()) + 1) / parts, 0.0

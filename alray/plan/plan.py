@@ -23,9 +23,9 @@ class Memory:
     optimizer_bytes: int
     activations_bytes: int  # what forwards left for their backwards
     channel_bytes: int  # rings of send and receive buffers
-    snapshot_bytes: int  # the copy a checkpoint is written from
+    snapshot_bytes: int  # the copy a checkpoint is written from; 0 where that is not in the memory of the device
     temporary_bytes: int = 0  # temporary tensors of the computation at that moment
-    batch_bytes: int = 0  # the mini-batch stage 0 works on
+    batch_bytes: int = 0  # the mini-batch stage 0 works on; on a GPU, the next one too
 
     @property
     def training_bytes(self) -> int:

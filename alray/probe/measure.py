@@ -18,6 +18,7 @@ from alray.nn.component import Component, Exercise
 from alray.nn.encoder import Tensors
 from alray.nn.network import Network
 from alray.nn.own_state import require_same_buffers, unsaved_buffers
+from alray.nn.precision import require_precision
 from alray.plan.costs import ComponentCosts, Costs
 from alray.probe.all_reduce import time_reduction
 from alray.probe.contention import companions, measure_contention
@@ -65,6 +66,7 @@ def probe_costs(
         wait_until_quiet()
         other_programs = OtherPrograms()
         with devices.settled(threads, surroundings.deterministic, device):
+            require_precision(network.spec.run.precision, device)
             for index, name in enumerate(names):
                 if name not in kinds:
                     timing = Timing(

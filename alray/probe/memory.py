@@ -59,15 +59,15 @@ def component_memory(network: Network, index: int, batch_size: int, device: torc
     """
     at = device
     try:
-        whole = _count(network, index, batch_size, at)
+        whole = _count(network, index, batch_size, at, device)
     except FAULTS_OF_USER_CODE:
         at = _META  # the block has run there before, when the shape of its output was found
-        whole = _count(network, index, batch_size, at)
+        whole = _count(network, index, batch_size, at, device)
     backward_fixed = adding_fixed = 0
     # Mini-batches are cut only where gradients travel. Two sizes give a line; its intercept is what does not depend on
     # the number of samples.
     if not network.method.local_losses and batch_size > _FEW_SAMPLES:
-        few = _count(network, index, _FEW_SAMPLES, at)
+        few = _count(network, index, _FEW_SAMPLES, at, device)
         backward_fixed = _intercept(few.backward, whole.backward, batch_size)
         adding_fixed = _intercept(few.adding, whole.adding, batch_size)
     return ComponentMemory(
@@ -86,8 +86,8 @@ def _intercept(few: int, whole: int, batch_size: int) -> int:
     return max(0, round(few - _FEW_SAMPLES * per_sample))
 
 
-def _count(network: Network, index: int, samples: int, device: torch.device) -> _Counted:
-    """The bytes for this number of samples.
+def _count(network: Network, index: int, samples: int, device: torch.device, target: torch.device) -> _Counted:
+    """The bytes for this number of samples. target: where the component will train.
 
     A recurrent layer over rows of different lengths does many operations at each place. Counting them takes long, and
     each place adds the same number of bytes. So sequences are counted at two short lengths, and the line through both
@@ -99,20 +99,24 @@ def _count(network: Network, index: int, samples: int, device: torch.device) -> 
     by_places = recurrent and ("mask" in encoder.takes_along or device.type == "meta")
     places = encoder.input[0]
     if not by_places or places <= _LENGTHS[1]:
-        return _count_at(network, index, samples, device, None)
-    short, longer = (_count_at(network, index, samples, device, length) for length in _LENGTHS)
+        return _count_at(network, index, samples, device, target, None)
+    short, longer = (_count_at(network, index, samples, device, target, length) for length in _LENGTHS)
     ratio = (places - _LENGTHS[0]) / (_LENGTHS[1] - _LENGTHS[0])
     return _Counted(
         *(round(low + ratio * (high - low)) for low, high in zip(astuple(short), astuple(longer), strict=True))
     )
 
 
-def _count_at(network: Network, index: int, samples: int, device: torch.device, places: int | None) -> _Counted:
+def _count_at(
+    network: Network, index: int, samples: int, device: torch.device, target: torch.device, places: int | None
+) -> _Counted:
     """The bytes for sequences of this many places; None: of full length.
 
     Where a mini-batch may be cut, a second one follows and adds to the gradients of the first, as a micro-batch does.
     """
     component = network.component(index, "meta")
+    for optimizer in component.optimizers().values():
+        optimizer.update_as_on(target)
     with _without_memory(component, device):
         incoming = network.training_input(index, samples, device)
         for name in ("s", "mask"):

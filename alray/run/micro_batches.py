@@ -9,7 +9,7 @@ from alray.plan.recompute import recomputing
 from alray.plan.setting import Setting
 from alray.plan.shares import first_shares
 from alray.probe.estimate import estimate_costs
-from alray.run.memory import stage_memory_limits
+from alray.run.memory import stage_memories, stage_memory_limits
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 
@@ -36,6 +36,7 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
         micro_batches=candidates[0],
         virtual_stages=spec.virtual_stages,
         memory_limits=stage_memory_limits(spec, stages, replicas, device),
+        memories=stage_memories(spec, stages, replicas),
     )
     number = fewest_micro_batches(setting, spec.pipeline.partition, candidates)
     return spec.model_copy(update={"pipeline": spec.pipeline.model_copy(update={"micro_batches": number})})

@@ -26,7 +26,7 @@ from alray.probe.estimate import estimate_costs, given_costs
 from alray.probe.measure import Surroundings, probe_costs
 from alray.run.engines import Engine, StageDevices
 from alray.run.kept_costs import keep_encoders, kept_costs, kept_encoders
-from alray.run.memory import machine_memory_bytes, require_memory, stage_memory_limits
+from alray.run.memory import machine_memory_bytes, require_memory, stage_memories, stage_memory_limits
 from alray.run.micro_batches import with_micro_batches
 from alray.schedules.micro_batches import micro_batch_norm_fault
 from alray.schedules.table import SCHEDULES
@@ -38,6 +38,7 @@ from alray.user_code import UserCode
 _DATA_REPEATS = 10
 _DATA_S = 1.0
 _COMPILING_S = 300.0
+_FIRST_ON_GPU_S = 60.0
 _BUSY = 0.25  # of a processor: what other programs may use before alray tells of them
 
 Note = Callable[[str], None]
@@ -274,11 +275,11 @@ class Planner:
             shares=self._shares(replicas),
             in_turns=one_process and stages * replicas > 1,
             memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process),
+            memories=stage_memories(spec, stages, replicas, one_process=one_process),
             links=found.links,
             nodes=found.nodes,
         )
-        # The first mini-batch and the first evaluation compile what they use.
-        return replace(plan, deadline_s=plan.deadline_s + _COMPILING_S) if spec.run.compile else plan
+        return replace(plan, deadline_s=plan.deadline_s + _first_time_s(spec))
 
     def _shares(self, replicas: int) -> tuple[int, ...]:
         """Samples of the first mini-batch for each replica."""
@@ -291,6 +292,15 @@ class Planner:
         if one_process:
             return self.workload.spec.resources.threads
         return len(os.sched_getaffinity(0)) if self.workload.spec.resources.resolved_device == "cpu" else None
+
+
+def _first_time_s(spec: Spec) -> float:
+    """Seconds that the first mini-batch and the first evaluation may take longer than the others.
+
+    They compile what they use. On a GPU they load every kernel, and cuDNN tries its algorithms if it may.
+    """
+    on_gpu_s = _FIRST_ON_GPU_S if spec.resources.resolved_device == "cuda" else 0.0
+    return on_gpu_s + (_COMPILING_S if spec.run.compile else 0.0)
 
 
 def _plan_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]:

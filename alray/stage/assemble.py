@@ -15,6 +15,7 @@ from alray.nn.component import Component, LocalComponent
 from alray.nn.encoder import Tensors
 from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.nn.network import Network
+from alray.nn.precision import require_precision
 from alray.nn.replica_norm import ReplicaSums, share_norms
 from alray.schedules.actions import Action
 from alray.stage.assignment import Assignment
@@ -87,6 +88,7 @@ def assemble_loop(
     where there is one replica. baseline_bytes: memory that this process held before; None where the process is not
     this stage's alone, so that its memory is not measured.
     """
+    require_precision(assignment.spec.run.precision, device)
     components = _components(assignment, network, device, replicas)
     replication = _replication(assignment, components, replicas)
     if assignment.start.folder is not None:

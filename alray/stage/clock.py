@@ -88,7 +88,8 @@ class Clock:
         self._window_began = self._last_step = time.perf_counter()
         self._pause_in_step = 0.0
         self._in_pause = False
-        self._measured_s = 0.0
+        self._measured_s = 0.0  # of what was measured, the part after `_between_began`
+        self._between_began = 0.0
         self._by_samples_before_s = 0.0  # until this window
         self._between: str | None = None
         self.progress = 0
@@ -124,7 +125,7 @@ class Clock:
             self._gpu.end(Measured(kind, text, step, self._in_pause), began, ended)
 
     def _count(self, kind: str, text: str, step: int, in_pause: bool, began: float, ended: float) -> None:
-        self._measured_s += ended - began
+        self._measured_s += max(0.0, ended - max(began, self._between_began))
         self._add(kind, ended - began, in_pause)
         if self.traced(step) and (ended - began > 2e-5 or kind in COMPUTE):
             self._window.spans.append((text, began, ended))
@@ -142,12 +143,14 @@ class Clock:
         That is the time that a schedule of another library waits between its computations.
         """
         self._count_passed(wait=False)
-        began, measured_s = time.perf_counter(), self._measured_s
+        # A GPU may still compute what it was given before.
+        began = self._between_began = time.perf_counter()
+        self._measured_s = 0.0
         self.activity, self.activity_since, self._between = kind, began, kind
         yield
         self._between = None
         self._count_passed(wait=True)
-        self._add(kind, time.perf_counter() - began - (self._measured_s - measured_s), self._in_pause)
+        self._add(kind, time.perf_counter() - began - self._measured_s, self._in_pause)
 
     def _add(self, kind: str, seconds: float, in_pause: bool) -> None:
         if not in_pause:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +33,19 @@ def test_all_ranks_get_all_rows_in_rank_order(on_ranks, name):
         return found
 
     assert all(torch.equal(found, rows) for of_rank in on_ranks(3, work) for found in of_rank)
+
+
+def test_nccl_gathers_on_the_gpu_of_the_stage(monkeypatch: pytest.MonkeyPatch):
+    """The thread for communication, in which it gathers, has a current GPU of its own: the first one."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    group: Any = SimpleNamespace(name=lambda: "nccl", rank=lambda: 0, size=lambda: 2)
+    made: list[Any] = []
+    own: Any = SimpleNamespace(numel=lambda: 0, device=torch.device("cpu"))
+    own.new_empty = lambda shape, device: made.append(device) or torch.empty(shape)
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda self, other: self)
+    over = ALL_REDUCES["backend"](group, timeout_s=20.0)
+    over.gather(own)
+    assert made == [torch.device("cuda", 1)]
 
 
 def test_what_is_out_of_order_is_refused(on_ranks):

@@ -63,6 +63,18 @@ def test_libraries_that_are_too_old_or_missing(monkeypatch: pytest.MonkeyPatch) 
     assert checks.library("no-such-library", (1, 0)).message == "not installed"
 
 
+def test_a_gpu_whose_driver_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVIDIA's own library counts it, and CUDA cannot open it."""
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    found = checks.gpus()
+    assert found.state == "fault" and "newer NVIDIA driver" in (found.mend or "")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert checks.gpus().state == "ok"
+
+
 def test_operators_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     from torchvision import ops
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -38,6 +43,38 @@ def test_deterministic_algorithms_are_used_where_the_spec_asks_for_them(device: 
     assert torch.get_deterministic_debug_mode() == 0 and torch.backends.cudnn.benchmark
 
 
+def test_the_compiler_too_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has not imported Inductor yet tells it by the environment."""
+    monkeypatch.setenv("TORCHINDUCTOR_DETERMINISTIC", "0")
+    inductor = SimpleNamespace(deterministic=False)
+    monkeypatch.setitem(sys.modules, "torch._inductor.config", inductor)
+    with devices.settled(torch.get_num_threads(), True, CPU):
+        assert inductor.deterministic and os.environ["TORCHINDUCTOR_DETERMINISTIC"] == "1"
+    assert not inductor.deterministic and os.environ["TORCHINDUCTOR_DETERMINISTIC"] == "0"
+
+
+def test_cublas_is_prepared_as_soon_as_alray_is_imported() -> None:
+    """A matrix product of a notebook's own, before its first run, would fix another setting."""
+    environment = {name: value for name, value in os.environ.items() if name != "CUBLAS_WORKSPACE_CONFIG"}
+    shows = "import alray, os; print(os.environ['CUBLAS_WORKSPACE_CONFIG'])"
+    said = subprocess.run([sys.executable, "-c", shows], env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout == ":4096:8\n"
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_what_a_probe_held_of_a_gpu_goes_back_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    emptied: list[bool] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
+    monkeypatch.setattr(devices, "put_back", lambda device: nullcontext())
+    with devices.settled(torch.get_num_threads(), False, GPU):
+        assert not emptied
+    assert emptied
+    emptied.clear()
+    with devices.settled(torch.get_num_threads(), False, CPU):
+        pass
+    assert not emptied
+
+
 @pytest.mark.usefixtures("as_it_was")
 def test_the_gpu_of_a_stage_is_the_current_one(two_gpus: list[torch.device]) -> None:
     """New streams and events belong to the current GPU, which is the first one where nobody says so."""
@@ -49,8 +86,9 @@ def test_the_gpu_of_a_stage_is_the_current_one(two_gpus: list[torch.device]) -> 
 
 @pytest.mark.usefixtures("two_gpus")
 def test_a_process_without_a_gpu_measures_on_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVIDIA's own library, which torch counts by, still knows the GPUs whose driver is too old for CUDA."""
     assert devices.at_hand("cuda") == torch.device("cuda", 0) and devices.at_hand("cpu") == CPU
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert devices.at_hand("cuda") == CPU
     with pytest.raises(PlanError, match="no GPU"):
         devices.pick("cuda")

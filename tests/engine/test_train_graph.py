@@ -10,7 +10,7 @@ import pytest
 from alray.errors import ChannelError, NonFiniteLoss, StageError
 from alray.graph.actor import Whereabouts
 from alray.graph.train_graph import TrainGraph, as_waiting
-from alray.graph.trainer import Fate, Heard, TrainerActor
+from alray.graph.trainer import Fate, Heard, TrainerActor, backend_of
 from alray.run.policy import judge
 from alray.stage.telemetry import Losses, StageStatus
 
@@ -92,3 +92,9 @@ def test_reports_are_handed_out_once_and_none_is_lost(tmp_path) -> None:
     trainer.give("stop")
     assert trainer.tell(status(1, step=3, reports=(losses[2],)), place) == "stop"
     assert trainer.take().statuses[1].reports == (losses[2],)
+
+
+@pytest.mark.parametrize(("gpus", "backend"), [(None, "gloo"), (0.5, "gloo"), (1.0, "nccl")])
+def test_only_workers_with_a_gpu_each_use_nccl(gpus: float | None, backend: str) -> None:
+    """NCCL refuses two processes on one GPU."""
+    assert backend_of({"CPU": 1.0} if gpus is None else {"CPU": 1.0, "GPU": gpus}) == backend

@@ -11,7 +11,9 @@ from ..engine.conftest import Workshop, own_ray, workshop  # noqa: F401 - fixtur
 
 ON_GPU = ("resources.device=cuda", "resources.per_stage={CPU: 1, GPU: 1}")
 HALF_A_GPU = ("resources.device=cuda", "resources.per_stage={CPU: 1, GPU: 0.5}")
-needs_two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs, which this machine has not")
+needs_two_gpus = pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.device_count() < 2, reason="needs two GPUs, which this machine has not"
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from alray.data.batches import Batch
+from alray.nn.precision import lower
 from alray.records import StageRecord, read
 from alray.stage.feed import feed
 
@@ -60,6 +64,33 @@ def test_other_precisions(workshop: Workshop, gpu_reference, precision: str) -> 
     one = workshop.run(*overrides, "pipeline.stages=1")
     same(workshop.run(*overrides, "pipeline.partition=[1,2,1]", name="three"), one)
     assert one.summary.weights_sha256 != gpu_reference.summary.weights_sha256
+
+
+@pytest.mark.parametrize("family", ["lstm", "transformer"])
+def test_texts_in_mixed_precision(workshop: Workshop, family: str) -> None:
+    """cuDNN would compute an LSTM in float16."""
+    workshop = of_family(workshop, family)
+    overrides = (*ON_GPU, *METHODS["associated_learning"], "run.precision=bf16")
+    one = workshop.run(*overrides, "pipeline.partition=[4]")
+    same(workshop.run(*overrides, "pipeline.partition=[1,2,1]", name="three"), one)
+
+
+def test_recurrent_layers_stay_in_float32() -> None:
+    layer = nn.LSTM(8, 4, batch_first=True).cuda()
+    s = 1.0e5 * torch.rand(3, 5, 8, device="cuda")  # float16 ends at 65504
+    wanted, _ = layer(s)
+    lower(layer, torch.bfloat16)
+    outputs, _ = layer(s)
+    assert outputs.dtype == torch.float32 and torch.equal(outputs, wanted)
+
+
+def test_the_probe_leaves_no_memory_behind(make_planner: Callable[..., Any]) -> None:
+    """A stage of another process may need it. What stays are workspaces of cuBLAS."""
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_reserved()
+    make_planner(*ON_GPU, "pipeline.stages=1", text=WIDE).costs(probe=True)
+    assert torch.cuda.memory_reserved() - before < 100e6 < torch.cuda.max_memory_reserved() - before
 
 
 @pytest.mark.parametrize("method", ["associated_learning", "backpropagation"])

@@ -10,7 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from alray.nn.precision import lower, restore
+from alray.errors import PlanError
+from alray.nn.blocks import builder
+from alray.nn.precision import lower, require_precision, restore
+from alray.nn.shape import Shape
 
 from ..mini_batches import forward_step
 
@@ -46,6 +49,56 @@ def test_a_copy_has_its_own_weights_and_can_be_restored() -> None:
     assert not copied(s).any() and model(s).any()
     restore(copied)
     assert type(copied) is nn.Sequential and type(model) is not nn.Sequential
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_stay_in_float32(kind: type[nn.RNNBase]) -> None:
+    """cuDNN would compute them in float16, whose range is smaller."""
+    torch.manual_seed(0)
+    whole = nn.Sequential(nn.Linear(8, 8), kind(8, 4, batch_first=True))
+    s = torch.randn(3, 5, 8)
+    part = copy.deepcopy(whole)
+    lower(part, torch.bfloat16)
+    outputs, state = part(s)
+    with torch.autocast("cpu", torch.bfloat16):
+        below = whole[0](s).float()
+    wanted, wanted_state = whole[1](below)
+    assert torch.equal(outputs, wanted) and not torch.equal(outputs, outputs.bfloat16().float())
+    states, wanted_states = (each if isinstance(each, tuple) else (each,) for each in (state, wanted_state))
+    assert all(map(torch.equal, states, wanted_states))
+    restore(part)
+    assert [type(each) for each in part] == [nn.Linear, kind]
+
+
+def test_the_lstm_block_is_that_of_float32() -> None:
+    torch.manual_seed(0)
+    block = builder("lstm", load=lambda name: None)(Shape((5, 8)), hidden=4)
+    s, mask = torch.randn(3, 5, 8), torch.arange(5) < torch.tensor([[5], [2], [3]])
+    wanted = block(s, mask)
+    lower(block, torch.bfloat16)
+    assert torch.equal(block(s, mask), wanted)
+
+
+class _Narrow(nn.Module):
+    def forward(self, s: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return s.half(), s > 0
+
+
+def test_whatever_is_narrower_leaves_a_part_in_float32() -> None:
+    part = _Narrow()
+    lower(part, torch.bfloat16)
+    halves, positive = part(torch.randn(4))
+    assert halves.dtype == torch.float32 and positive.dtype == torch.bool
+
+
+def test_a_gpu_that_does_not_know_bfloat16_is_named_before_a_block_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Old GPU")
+    gpu = torch.device("cuda", 0)
+    require_precision("float32", gpu)
+    require_precision("bf16", torch.device("cpu"))
+    with pytest.raises(PlanError, match=r"run\.precision: the GPU Old GPU does not know bfloat16"):
+        require_precision("bf16", gpu)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from alray.plan.memory import memory_matrix, memory_of, stage_ranges
 from alray.plan.partition import partition_uniform
 from alray.plan.predict import predict_step
 from alray.plan.search import every_cut
-from alray.plan.setting import Setting
+from alray.plan.setting import IN_TURNS_ON_GPU, ON_CPU, ON_OWN_GPU, ON_SHARED_GPU, Setting, StageMemory
 from alray.schedules.table import SCHEDULES
 
 Make = Callable[..., Costs]
@@ -152,13 +153,33 @@ def test_equal_cuts_are_told_apart_as_elsewhere(make_costs: Make) -> None:
 @pytest.mark.parametrize(
     ("schedule", "micro_batches"), [("streamed", 1), ("gpipe", 4), ("1f1b", 4), ("zero_bubble", 4)]
 )
-def test_the_matrix_of_memory_agrees_with_the_stages(make_costs: Make, schedule: str, micro_batches: int) -> None:
-    setting = Setting(schedule, random_costs(make_costs(), 6, 3), 3, 4, micro_batches)
+@pytest.mark.parametrize("memory", [ON_CPU, ON_SHARED_GPU, ON_OWN_GPU, IN_TURNS_ON_GPU])
+def test_the_matrix_of_memory_agrees_with_the_stages(
+    make_costs: Make, schedule: str, micro_batches: int, memory: StageMemory
+) -> None:
+    costs = replace(random_costs(make_costs(), 6, 3), batch_bytes=700)
+    setting = Setting(schedule, costs, 3, 4, micro_batches, memories=(memory, ON_CPU, memory))
     matrices = [memory_matrix(setting, stage) for stage in range(3)]
     for cut in every_cut(6, 3):
         for stage, own in enumerate(stage_ranges(cut)):
             exact = memory_of(setting, cut, stage).total_bytes
             assert exact - 2 < matrices[stage][own.start, own.stop] <= exact + 1e-6  # shares are rounded up
+
+
+@pytest.mark.parametrize(
+    ("memory", "below", "above"),
+    [(ON_CPU, 5, 5), (ON_SHARED_GPU, 1, 0), (ON_OWN_GPU, 1, 5), (IN_TURNS_ON_GPU, 5, 5)],
+)
+def test_what_lies_in_the_memory_of_a_gpu(make_costs: Make, memory: StageMemory, below: int, above: int) -> None:
+    """Snapshots and messages that wait lie in host memory; the next mini-batch is on the GPU already."""
+    costs = replace(make_costs(output_bytes=1000), batch_bytes=700)
+    setting = Setting("streamed", costs, 3, 4, memories=(memory,) * 3)
+    first, middle, last = (memory_of(setting, (1, 1, 2), stage) for stage in range(3))
+    assert first.batch_bytes == (700 if memory is ON_CPU else 1400) and middle.batch_bytes == 0
+    assert first.channel_bytes == above * 1000 and last.channel_bytes == below * 2000
+    assert middle.channel_bytes == below * 1000 + above * 2000
+    copied = middle.parameters_bytes + middle.optimizer_bytes
+    assert middle.snapshot_bytes == (copied if memory is ON_CPU else 0)
 
 
 @pytest.mark.parametrize(
@@ -203,12 +224,13 @@ def test_where_nothing_fits_the_stage_and_its_need_are_told(
     [
         ({"stage_speed": (1.0,)}, "1 values of speed for 2 stages; give one per stage"),
         ({"stage_speed": (1.0, 0.0)}, "a stage's speed is not a finite number above 0: [1.0, 0.0]"),
+        ({"memories": (ON_CPU,)}, "1 memories for 2 stages; give one per stage"),
         ({"memory_limits": (1, 2, 3)}, "3 values of memory limit for 2 stages; give one per stage"),
     ],
 )
-def test_one_value_a_stage(make_costs: Make, values: dict[str, tuple[float, ...]], message: str) -> None:
+def test_one_value_a_stage(make_costs: Make, values: dict[str, tuple[Any, ...]], message: str) -> None:
     with pytest.raises(PlanError) as caught:
-        Setting("streamed", make_costs(), 2, 4, **values)  # type: ignore[arg-type]
+        Setting("streamed", make_costs(), 2, 4, **values)
     assert str(caught.value) == message
 
 

@@ -82,6 +82,14 @@ def test_a_block_that_asks_for_values_is_counted_on_the_meta_device(make_workloa
     assert memory.backward_peak_bytes >= memory.activation_bytes
 
 
+@pytest.mark.parametrize(("device", "copied"), [("cpu", 0), ("cuda", 1)])
+def test_adam_on_a_gpu_updates_all_parameters_at_once(device: str, copied: int) -> None:
+    """Its kernel takes the root of all second moments together; on a CPU it is that of one parameter."""
+    network, costs = counted("transformer", "backpropagation")
+    update = component_memory(network, 1, 2, torch.device(device)).update_peak_bytes
+    assert (update == costs.components[1].gradient_bytes) == bool(copied)
+
+
 def test_counting_allocates_nothing_and_draws_nothing(make_workload: Callable[..., Any]) -> None:
     # Weights of 2 TB: they can be counted, and not be had.
     workload = make_workload(

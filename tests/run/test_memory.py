@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from alray.errors import PlanError, SpecError
-from alray.run.memory import machine_memory_bytes, stage_memory_limits
+from alray.plan.setting import IN_TURNS_ON_GPU, ON_CPU, ON_OWN_GPU, ON_SHARED_GPU, StageMemory
+from alray.run.memory import machine_memory_bytes, stage_memories, stage_memory_limits
 
 CPU = torch.device("cpu")
 BY_GPIPE = "method={kind: backpropagation}"
@@ -48,7 +49,12 @@ def test_a_gpu_that_is_elsewhere_has_no_known_memory(load_small: Callable[..., A
 
 @pytest.mark.parametrize(
     ("gpus", "one_process", "expected"),
-    [("1", False, (800, 800)), ("0.25", False, (200, 200)), ("1", True, (400, 400))],
+    [
+        ("1", False, (78_000_000_000,) * 2),
+        ("0.25", False, (18_750_000_000,) * 2),
+        ("0.01", False, (1, 1)),
+        ("1", True, (39_500_000_000,) * 2),
+    ],
 )
 def test_the_part_of_a_gpu_that_a_stage_has(
     load_small: Callable[..., Any],
@@ -57,17 +63,51 @@ def test_the_part_of_a_gpu_that_a_stage_has(
     one_process: bool,
     expected: tuple[int, ...],
 ) -> None:
-    """It is what the stage asks Ray for, on whatever node. In one process the stages share the GPU that is there."""
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=800))
+    """It is what the stage asks Ray for, on whatever node. In one process the stages share the GPU that is there.
+
+    1 GB is left for what this process takes beside tensors, and 1 GB for what that of each stage takes.
+    """
+    gpu = SimpleNamespace(total_memory=80_000_000_000)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
     spec = load_small("pipeline.stages=2", f"resources.per_stage={{GPU: {gpus}}}").spec
     assert stage_memory_limits(spec, 2, 1, torch.device("cuda", 0), one_process=one_process) == expected
+
+
+@pytest.mark.parametrize(
+    ("resources", "replicas", "one_process", "expected"),
+    [
+        ("threads=1", 1, False, (ON_CPU, ON_CPU)),
+        ("per_stage={GPU: 1}", 1, False, (ON_OWN_GPU, ON_OWN_GPU)),
+        ("per_stage={GPU: 0.5}", 1, False, (ON_SHARED_GPU, ON_SHARED_GPU)),
+        ("per_stage={GPU: 0.5}", 2, False, (ON_OWN_GPU, ON_OWN_GPU)),  # neighbours may have different ones
+        ("per_stage=[{CPU: 1}, {GPU: 1}]", 1, False, (ON_CPU, ON_SHARED_GPU)),
+        ("per_stage={GPU: 1}", 1, True, (IN_TURNS_ON_GPU, IN_TURNS_ON_GPU)),
+    ],
+)
+def test_what_of_a_stage_lies_on_its_gpu(
+    load_small: Callable[..., Any],
+    resources: str,
+    replicas: int,
+    one_process: bool,
+    expected: tuple[StageMemory, ...],
+) -> None:
+    spec = load_small("pipeline.stages=2", f"resources.{resources}").spec
+    assert stage_memories(spec, 2, replicas, one_process=one_process) == expected
+
+
+def test_a_first_mini_batch_on_a_gpu_may_take_long(make_planner: Callable[..., Any]) -> None:
+    deadlines = []
+    for resources in ("resources.threads=1", "resources.per_stage={CPU: 1, GPU: 1}"):
+        planner = make_planner("pipeline.stages=2", resources)
+        deadlines.append(planner.plan(planner.costs(probe=False)).deadline_s)
+    assert deadlines[1] == pytest.approx(deadlines[0] + 60.0)
 
 
 def test_a_driver_without_a_gpu_plans_for_stages_that_have_one(
     make_planner: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A head node may have none, and so may a laptop."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     planner = make_planner("pipeline.stages=2", "resources.per_stage={CPU: 1, GPU: 1}")
     assert planner.workload.device == CPU
     plan = planner.plan(planner.costs(probe=False))
@@ -75,7 +115,8 @@ def test_a_driver_without_a_gpu_plans_for_stages_that_have_one(
     on_processors = make_planner("pipeline.stages=2")
     counted = on_processors.plan(on_processors.costs(probe=False))
     memory, as_counted = plan.stage_plans[0].memory, counted.stage_plans[0].memory
-    assert memory.total_bytes == pytest.approx(as_counted.total_bytes, rel=0.3)
+    assert memory.training_bytes == pytest.approx(as_counted.training_bytes, rel=0.3)
+    assert memory.snapshot_bytes == 0 < as_counted.snapshot_bytes
 
 
 def need(planner: Any) -> int:

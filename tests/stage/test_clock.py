@@ -265,3 +265,20 @@ def test_what_a_pipeline_waits_for_is_not_what_its_gpu_computes(hands, monkeypat
     record = closed(clock, 1)
     assert record.forward_s == pytest.approx(0.1, abs=0.005)
     assert record.receive_wait_s == pytest.approx(0.04, abs=0.005)
+
+
+def test_what_its_gpu_began_before_a_pipeline_is_not_taken_from_its_waiting(hands, monkeypatch):
+    monkeypatch.setattr(gpu_times, "time", module.time)
+    gpu = Gpu(hands)
+    clock = Clock(started_wall_s=50.0, start_step=0, gpu=GpuTimes(gpu.event))
+    with clock.measure("U", "0U0", 1):
+        gpu.compute(0.5)
+    hands.pass_by(0.4)
+    with clock.between("receive_wait"):  # U goes on for 0.1 s
+        with clock.measure("F", "0F1.0", 2):
+            gpu.compute(0.1)
+        gpu.event().synchronize()
+        hands.pass_by(0.04)
+    record = closed(clock, 2)
+    assert record.update_s == pytest.approx(0.5, abs=0.005)
+    assert record.receive_wait_s == pytest.approx(0.04, abs=0.005)

@@ -37,13 +37,19 @@ class AllReduce(ABC):
     """Payload bytes that this rank has sent so far."""
 
     def __init__(self, group: dist.ProcessGroup, *, timeout_s: float) -> None:
-        """timeout_s: seconds to wait for a peer before `ChannelError` is raised with its rank."""
+        """timeout_s: seconds to wait for a peer before `ChannelError` is raised with its rank.
+
+        A group of NCCL works on the current GPU of the calling thread.
+        """
         self.group = group
         self.rank, self.size = group.rank(), group.size()
         self.bytes_sent = 0
         self._timeout = timedelta(seconds=timeout_s)
         self._spare = torch.empty(0, dtype=torch.uint8)
-        self._works_on = "cuda" if group.name() == "nccl" else "cpu"
+        # The GPU of the thread that makes this: another thread, as that for communication, has another current GPU.
+        self._works_on = torch.device("cpu")
+        if group.name() == "nccl":
+            self._works_on = torch.device("cuda", torch.cuda.current_device())
 
     @final
     def sum(self, tensor: torch.Tensor) -> None:
@@ -59,7 +65,7 @@ class AllReduce(ABC):
             )
         if self.size == 1 or tensor.numel() == 0:
             return
-        if tensor.device.type == self._works_on:
+        if tensor.device == self._works_on:
             self._sum(tensor)
         else:
             staged = tensor.to(self._works_on)

@@ -1,0 +1,52 @@
+"""What stages open when they meet. GPUs and NCCL are stood in for: these tests run without them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from alray.channel.edge_kind import EdgeKind, Seat
+from alray.graph import rendezvous
+
+SEATS = (Seat("near", "0"), Seat("far", "0"))
+
+
+@pytest.mark.parametrize("waiting", [None, 7])
+def test_between_nodes_as_many_headers_may_wait_as_messages(
+    monkeypatch: pytest.MonkeyPatch, waiting: int | None
+) -> None:
+    """With fewer, two stages of a pipeline could both wait until the other one receives."""
+    opened: list[int] = []
+
+    def receiver(**named: Any) -> None:
+        opened.append(named["in_flight"])
+
+    monkeypatch.setattr(rendezvous, "PointToPointReceiver", receiver)
+    monkeypatch.setattr(rendezvous, "_nccl_group", lambda *arguments: None)
+    assignment: Any = SimpleNamespace(stage=1, plan=SimpleNamespace(in_flight=4))
+    store: Any = torch.distributed.HashStore()
+    ends = rendezvous._Ends(assignment, torch.device("cpu"), None, store, SEATS, 20.0)  # type: ignore[arg-type]
+    assert ends.kind(0) is EdgeKind.NCCL
+    ends.receiver(0, 4, 100, waiting=waiting)
+    assert opened == [waiting or 4]
+
+
+def test_replicas_on_gpus_are_connected_before_the_first_mini_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    summed: list[torch.device] = []
+
+    class Connected:
+        def __init__(self, group: Any, *, timeout_s: float) -> None:
+            pass
+
+        def sum(self, tensor: Any) -> None:
+            summed.append(tensor)
+
+    monkeypatch.setattr(rendezvous, "_nccl_group", lambda *arguments: "group")
+    monkeypatch.setattr(rendezvous, "Backend", Connected)
+    monkeypatch.setattr(rendezvous.torch, "zeros", lambda size, *, device: torch.device(device))
+    assignment: Any = SimpleNamespace(stage=0, replica=1, plan=SimpleNamespace(replicas=2))
+    group: Any = rendezvous.replica_group(torch.distributed.HashStore(), assignment, 20.0, kind=EdgeKind.NCCL)
+    assert (group, summed) == ("group", [torch.device("cuda")])
