@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
 
 import pytest
 from obstore.store import LocalStore
@@ -52,6 +52,24 @@ def test_a_run_sees_that_another_process_goes_on_with_it(bucket: str) -> None:
         require_own(run, "ours")
     (run / ".run").unlink(missing_ok=True)
     require_own(run, "ours")  # where the folder is deleted, the run goes on
+
+
+def test_a_storage_that_is_away_for_seconds_is_waited_for(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from moto.server import ThreadedMotoServer
+
+    first = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    first.start()
+    host, port = first.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    file = ObjectPath(f"{bucket}/run/plan.json")
+    file.write_bytes(b"before")
+    first.stop()
+    again = ThreadedMotoServer(ip_address="127.0.0.1", port=port)
+    later = Timer(2.0, again.start)
+    later.start()
+    file.write_bytes(b"after")
+    assert not later.is_alive() and file.read_bytes() == b"after"
+    again.stop()
 
 
 def test_several_writers_append_to_one_file(bucket: str) -> None:
@@ -128,7 +146,7 @@ class _Slow(BaseHTTPRequestHandler):
 
 def test_a_slow_object_is_read_and_a_stalled_one_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every limit is 60 times shorter here."""
-    for limits in (objects._CLIENT, objects._PATIENCE):
+    for limits in (objects._CLIENT, objects._FIRST, objects._PATIENCE):
         for name, value in list(limits.items()):
             if isinstance(value, timedelta):
                 monkeypatch.setitem(limits, name, value / 60)
@@ -147,7 +165,7 @@ def test_a_slow_object_is_read_and_a_stalled_one_is_an_error(monkeypatch: pytest
 def test_what_somebody_else_deletes_meanwhile_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of this machine answers as Google's and Azure's storage: with an error for an object that is gone."""
     store = LocalStore(tmp_path)
-    monkeypatch.setattr(objects, "_bucket", lambda root: store)
+    monkeypatch.setattr(objects, "_bucket", lambda root, *, patient: store)
     folder = ObjectPath("gs://any/folder")
     for number in range(30):
         (folder / f"{number:02d}").write_bytes(b"1")
