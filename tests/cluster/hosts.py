@@ -31,11 +31,12 @@ _PRIVATE = (
 class Hosts:
     """Hosts n1, n2 and n3 with the addresses 10.77.0.1 to 10.77.0.3, joined by a switch of their own.
 
-    folder: where commands run.
+    folder: where commands run. variables: of the environment of all that is started there.
     """
 
     folder: Path
     prefix: str = field(default_factory=lambda: f"al{os.getpid()}")
+    variables: dict[str, str] = field(default_factory=dict)
     inits: dict[int, psutil.Process] = field(default_factory=dict)
     begun: list[subprocess.Popen[str]] = field(default_factory=list)
 
@@ -107,6 +108,7 @@ class Hosts:
             "RAY_raylet_start_wait_time_s": "120",  # on a busy machine
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": str(Path(__file__).parents[2]),
+            **self.variables,
         }
 
     def start(self, number: int, *words: str) -> subprocess.Popen[str]:
