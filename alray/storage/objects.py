@@ -20,19 +20,19 @@ from alray.errors import RequestError, RunError
 
 SCHEMES = ("s3", "gs", "abfs", "abfss")
 _FIRST = {"max_retries": 5, "retry_timeout": timedelta(seconds=10)}
-"""Until a bucket has answered: an address that is wrong is told soon."""
+"""Until a bucket has answered once, so that a wrong address is reported soon."""
 _PATIENCE = {
     "max_retries": 10_000,
     "retry_timeout": timedelta(minutes=5),
     "backoff": {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=10), "base": 2},
 }
-"""From then on. A process waits meanwhile, and training with it."""
+"""After its first answer. A process that asks waits for the answer, so training stops meanwhile."""
 _answered: set[str] = set()  # buckets
 # Plain HTTP is used only where the environment names an endpoint by `http://`.
 _CLIENT = {
     "connect_timeout": timedelta(seconds=5),
-    "read_timeout": timedelta(seconds=60),  # without a byte
-    "timeout": timedelta(days=1),  # of a whole request, which is 30 s where nothing is said
+    "read_timeout": timedelta(seconds=60),  # the longest time in which no byte arrives
+    "timeout": timedelta(days=1),  # of a whole request; obstore's default is 30 s
     "allow_http": True,
 }
 
