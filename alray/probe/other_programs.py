@@ -11,7 +11,7 @@ _NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")  # Linux counts guests as 
 
 
 class OtherPrograms:
-    """Measures how busy other programs are, from when it is made. Other processes of this run must be quiet meanwhile."""
+    """Measures how busy other programs are. Other processes of this run must be quiet meanwhile."""
 
     def __init__(self) -> None:
         self._began_s, self._busy_s, self._own_s = time.perf_counter(), _busy_s(), time.process_time()
