@@ -21,6 +21,7 @@ from alray.spec.find_class import is_reserved, name_is_taken, no_module
 from alray.spec.own_code import parse_python_reference
 from alray.storage.appended import local_copy
 from alray.storage.location import Location, kept_at
+from alray.system_errors import ran_out
 
 FAULTS_OF_USER_CODE = Exception
 """What a user's code may raise: any error, because it may have classes of its own for them."""
@@ -152,13 +153,17 @@ def named(what: str, doing: str, *, key: str) -> Iterator[None]:
 def named_error(fault: Exception, what: str, doing: str, *, key: str) -> UserCodeError:
     """The error that names a user's code: file and line where it raised `fault`, and its own traceback.
 
-    Where it has no part in the traceback, the whole of it is kept.
+    Where it has no part in the traceback, the whole of it is kept. Where memory, file descriptors, threads or room on
+    the disk ran out, it says so, and what helps.
     """
-    text = str(fault).strip() or "no message"
+    text, mend = str(fault).strip() or "no message", None
+    system = ran_out(fault)
+    if system is not None:
+        text, mend = system.problems[0].message, system.problems[0].mend
     message = f"{what} raised {type(fault).__name__} in {doing}: {text}"
-    problem = own_problem(fault, message, key=key)
+    problem = own_problem(fault, message, key=key, mend=mend)
     if problem is None:
-        problem = Problem(message, key=key, traceback="".join(traceback.format_exception(fault)))
+        problem = Problem(message, mend, key=key, traceback="".join(traceback.format_exception(fault)))
     return UserCodeError.of((problem,))
 
 

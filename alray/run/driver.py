@@ -102,8 +102,7 @@ class Driver:
                 self.recorder.event("interrupted", "stopped at once, on request", step=step)
                 return Outcome("interrupted", checkpoint)
             error = verdict.error or RunError("the run failed")
-            self._log(verdict)
-            self.recorder.event("failure", str(error), step=step, stage=verdict.stage)
+            self._write_failure(verdict, error, step)
             failures = failures + 1 if checkpoint <= failed_at else 1
             failed_at = max(failed_at, checkpoint)
             if not verdict.again or failures > self.max_failures:
@@ -161,13 +160,21 @@ class Driver:
         finally:
             graph.close()
 
-    def _log(self, verdict: Verdict) -> None:
-        """Append the whole traceback to the stage's log. The record holds one line of it."""
-        if verdict.detail and verdict.stage is not None:
-            log = self.run_dir / "logs" / f"stage-{verdict.stage}.log"
-            log.parent.mkdir(exist_ok=True)
-            with appending(log) as file:
-                file.write(verdict.detail)
+    def _write_failure(self, verdict: Verdict, error: AlrayError, step: int) -> None:
+        """Append the whole traceback to the stage's log, and one line of it to the records.
+
+        Raises `error` itself if the run folder cannot be written: what failed first is the cause to report.
+        """
+        try:
+            if verdict.detail and verdict.stage is not None:
+                log = self.run_dir / "logs" / f"stage-{verdict.stage}.log"
+                log.parent.mkdir(exist_ok=True)
+                with appending(log) as file:
+                    file.write(verdict.detail)
+            self.recorder.event("failure", str(error), step=step, stage=verdict.stage)
+        except (OSError, AlrayError) as unwritten:
+            self.observer.note(f"the failure could not be written to the run folder: {unwritten}")
+            raise error from unwritten
 
 
 def assignments(

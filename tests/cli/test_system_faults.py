@@ -26,7 +26,11 @@ class Leaky(torch.nn.Module):
         self.files = []
 
     def forward(self, s, mask=None):
-        self.files.append(open("/dev/null"))
+        try:
+            self.files.append(open("/dev/null"))
+        except OSError:
+            self.files[CLOSED:] = []
+            raise
         return self.layer(s)
 """
 UNPRIVILEGED = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
@@ -75,13 +79,18 @@ def test_ray_is_not_started_where_it_would_crash(
     assert not Path("out").exists()
 
 
-def test_file_descriptors_that_run_out_in_mid_run(spec: Path, command: list[str]) -> None:
-    Path("mine.py").write_text(LEAKY)
+@pytest.mark.parametrize("closed", [":", "1_000_000:"], ids=["freed again", "none left"])
+def test_file_descriptors_that_run_out_in_mid_run(spec: Path, command: list[str], closed: str) -> None:
+    """In a user's code, which is named; or, where none is left, wherever alray opens the next file."""
+    Path("mine.py").write_text(LEAKY.replace("CLOSED:", closed))
     spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:mine.Leaky'}", 1))
     done = under(command, "-n", 200, "run", spec, "run.steps=1000", "--inline", "--run-dir", "out")
     assert done.returncode == 1
-    cause, mend = done.stderr.splitlines()[-2:]
-    assert "ran out of file descriptors: `ulimit -n` allows 200" in cause and "allow more" in mend
+    assert "ran out of file descriptors: `ulimit -n` allows 200\n" in done.stderr
+    assert "help: allow more" in done.stderr
+    if closed == ":":
+        line = 1 + LEAKY.splitlines().index('            self.files.append(open("/dev/null"))')
+        assert f"mine.py:{line}: model.components[0]: block `python:mine.Leaky` raised OSError in " in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,15 @@ def test_what_would_fail_again_is_not_tried(tmp_path) -> None:
     assert latest_manifest(tmp_path)["step"] == 3, "the last good checkpoint is kept"
 
 
+def test_a_failure_that_cannot_be_written_is_still_the_one_that_is_told(tmp_path, monkeypatch) -> None:
+    def full(recorder, event, message, **place):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Recorder, "event", full)
+    with pytest.raises(NonFiniteLoss, match="component 1: the associated loss is nan"):
+        drive(tmp_path, {4: NonFiniteLoss("component 1: the associated loss is nan")})
+
+
 def test_an_interrupt_ends_after_a_checkpoint(tmp_path) -> None:
     outcome, _, observer = drive(tmp_path, interrupt_at=4)
     assert outcome.status == "interrupted"
