@@ -26,7 +26,8 @@ class _Packing(TorchFunctionMode):
     """Packs a batch as if all rows were full but one, which is one place shorter.
 
     The size of a packed batch depends on the lengths of its rows; this is the largest one of rows with different
-    lengths. No row is empty: rows of one place are all full. (If all rows have the same length, a CPU runs oneDNN's layer instead, which keeps about twice as much.)
+    lengths. Rows of one place are all full, because no row is empty. (If all rows have the same length, a CPU runs
+    oneDNN's layer instead, which keeps about twice as much.)
     """
 
     def __torch_function__(
