@@ -34,13 +34,15 @@ class Synthetic(Source):
                     mend="leave it out, or give a shape with channels, height and width",
                 )
             shape = (shape[0], image_size, image_size)
-        size_bytes = samples * math.prod(shape) * 4
+        # The test set has a sample of each class, and each class has a pattern.
+        most, counted = max((samples, "samples"), (classes, "classes"))
+        size_bytes = most * math.prod(shape) * 4
         if size_bytes > _LARGEST_BYTES:
             raise DataError(
-                f"{samples} samples of shape {list(shape)} take {size_bytes / 2**30:.1f} GiB, "
+                f"{most} {counted} of shape {list(shape)} take {size_bytes / 2**30:.1f} GiB, "
                 f"but synthetic samples are kept in memory, at most {_LARGEST_BYTES / 2**30:.0f} GiB",
-                key="data.samples",
-                mend=f"use at most {_LARGEST_BYTES // (math.prod(shape) * 4)} samples",
+                key=f"data.{counted}",
+                mend=f"use at most {_LARGEST_BYTES // (math.prod(shape) * 4)} {counted}",
             )
         self._shape = tuple(shape)
         self.picture = Picture(self._shape, self._shape[1:])

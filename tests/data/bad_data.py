@@ -83,6 +83,7 @@ BAD_DATA = (
     BadData("data", "source: synthetic, samples: 100, classes: 3, shape: [1], train_fraction: 0.001"),
     BadData("data.augment", "source: synthetic, samples: 100, shape: [1], augment: strong, batch_size: 1"),
     BadData("data.samples", "source: synthetic, shape: [3, 256, 256], samples: 100000"),
+    BadData("data.classes", "source: synthetic, shape: [3, 4, 4], samples: 10, classes: 1000000000000000"),
     BadData("data.image_size", "source: synthetic, shape: [20], image_size: 8"),
     # Documents in CSV files.
     BadData("train.csv data.train", "source: text_csv, train: train.csv"),
