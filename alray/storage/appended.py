@@ -102,6 +102,7 @@ def on_a_disk(folder: Location) -> Iterator[Path]:
     if isinstance(folder, Path):
         yield folder
         return
+    last, held = "", b""
     with TemporaryDirectory() as scratch:
         for name in folder.below():
             whole, _, last = name.rpartition("/")
@@ -113,10 +114,11 @@ def on_a_disk(folder: Location) -> Iterator[Path]:
             with suppress(FileNotFoundError):
                 content = (folder / name).read_bytes()
                 file.parent.mkdir(parents=True, exist_ok=True)
-                if is_part and file.is_file() and content in file.read_bytes():
-                    continue
-                with file.open("ab") as copy:
-                    copy.write(content)
+                if is_part and whole != last:  # names are in order: the file comes before its parts
+                    last, held = whole, _whole(file)
+                if not (is_part and content in held):
+                    with file.open("ab") as copy:
+                        copy.write(content)
         yield Path(scratch)
 
 
