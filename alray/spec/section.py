@@ -53,7 +53,7 @@ class Section(BaseModel):
 
 def refusal(message: str, mend: str) -> PydanticCustomError:
     """Return the error that a validator raises. message: what is wrong. mend: what to do about it."""
-    return PydanticCustomError(PLAIN, "{message}", {"message": message, "mend": mend})
+    return PydanticCustomError(PLAIN, "{message}", {"message": printable(message), "mend": printable(mend)})
 
 
 def describe(value: Any) -> str:
@@ -63,7 +63,7 @@ def describe(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        shown = printable(value).replace("\n", "\\n")
+        shown = value.replace("\n", "\\n")
         return f"the text `{shown if len(shown) <= 60 else shown[:57] + '...'}`"
     if isinstance(value, int | float):
         return f"{value}"
