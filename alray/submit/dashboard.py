@@ -162,10 +162,6 @@ class Dashboard:
         """Ask a job to stop: its command gets a signal."""
         self._of(job_id, "POST", "/stop")
 
-    def delete(self, job_id: str) -> None:
-        """Forget a job that has ended. Its log stays."""
-        self._of(job_id, "DELETE", "")
-
     def log(self, job_id: str) -> str:
         """What a job has written so far."""
         return str(self._of(job_id, "GET", "/logs").get("logs") or "")
