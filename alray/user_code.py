@@ -153,14 +153,13 @@ def named(what: str, doing: str, *, key: str) -> Iterator[None]:
 def named_error(fault: Exception, what: str, doing: str, *, key: str) -> UserCodeError:
     """The error that names a user's code: file and line where it raised `fault`, and its own traceback.
 
-    Where it has no part in the traceback, the whole of it is kept. Where memory, file descriptors, threads or room on
-    the disk ran out, it says so, and what helps.
+    Where it has no part in the traceback, the whole of it is kept. The mend says whether memory, file descriptors,
+    threads or room on the disk ran out.
     """
-    text, mend = str(fault).strip() or "no message", None
-    system = ran_out(fault)
-    if system is not None:
-        text, mend = system.problems[0].message, system.problems[0].mend
+    text = str(fault).strip() or "no message"
     message = f"{what} raised {type(fault).__name__} in {doing}: {text}"
+    system = ran_out(fault)
+    mend = None if system is None else str(system)
     problem = own_problem(fault, message, key=key, mend=mend)
     if problem is None:
         problem = Problem(message, mend, key=key, traceback="".join(traceback.format_exception(fault)))

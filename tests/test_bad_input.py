@@ -232,6 +232,28 @@ def test_a_last_mini_batch_with_fewer_samples_than_replicas(refusal: Callable[..
     )
 
 
+@pytest.mark.parametrize(
+    ("overrides", "key", "which"),
+    [
+        (("data.batch_size=1",), "data.batch_size", "a mini-batch"),
+        (("data.batch_size=2", "replicas.count=2"), "data.batch_size", "a part of a mini-batch"),
+        (("data.batch_size=89", "data.last_batch=keep"), "data.last_batch", "the last mini-batch of an epoch"),
+    ],
+    ids=["alone", "shared", "last"],
+)
+def test_a_sample_of_one_pixel_is_not_normalised(
+    refusal: Callable[..., str], overrides: tuple[str, ...], key: str, which: str
+) -> None:
+    text = spec(DATA, DATA.replace("4, 4", "1, 1")).replace("pool: true", "pool: false")
+    said = refusal(*overrides, text=text)
+    assert f"{key}: {which} has one sample, in which component 0 (block `vgg`) has one value of each channel" in said
+
+
+def test_one_sample_of_several_pixels_is(alray: Callable[..., Said], folder: Path) -> None:
+    (folder / "x.yaml").write_text(SPEC)
+    assert alray("run", "x.yaml", "--inline", "data.batch_size=1", "run={steps: 2}", "--run-dir", "run").code == 0
+
+
 _OTHER_HASH = (
     "this file was damaged after it was written: its SHA-256 is not the manifest's; "
     "restore it, or delete the folder step-00000009 to use the checkpoint before it"

@@ -109,6 +109,17 @@ class Network:
         labels = {name: _zeros(shape, samples, device) for name, shape in self.labels(index).items()}
         return self.incoming(index, samples, device) | labels
 
+    def trains_on_one_sample(self, index: int) -> bool:
+        """Whether block `index` can train on a single sample. Batch normalisation needs two values of a channel."""
+        facts = self.encoders[index]
+        with put_back(), torch.device("meta"):
+            block = self._seeded(index, "f", lambda: self._build_block(index, facts.input)).to(dtype=self.dtype)
+            try:
+                run_block(block.train(), _incoming(facts.input, facts.takes_along, 1, "meta"))
+            except FAULTS_OF_USER_CODE:
+                return False
+        return True
+
     def alike(self, index: int) -> str:
         """A key that is the same for components that differ in their weights only, and so cost the same."""
         place = "first" if index == 0 else "last" if index == len(self) - 1 else "between"

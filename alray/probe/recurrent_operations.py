@@ -26,7 +26,8 @@ class _Packing(TorchFunctionMode):
     """Packs a batch as if all rows were full but one, which is one place shorter.
 
     The size of a packed batch depends on the lengths of its rows; this is the largest one of rows with different
-    lengths. (If all rows have the same length, a CPU runs oneDNN's layer instead, which keeps about twice as much.)
+    lengths. Rows of one place are all full, because no row is empty. (If all rows have the same length, a CPU runs
+    oneDNN's layer instead, which keeps about twice as much.)
     """
 
     def __torch_function__(
@@ -43,7 +44,7 @@ def _pack(rows: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple
     """From rows [N, T, D] to data [N T - 1, D], place by place, and the number of rows at each place, [T]."""
     by_place = rows.transpose(0, 1) if batch_first else rows
     places, count = by_place.shape[:2]
-    shorter = int(count > 1)
+    shorter = int(count > 1 and places > 1)
     with _disable_current_modes():  # torch reads these numbers
         sizes = torch.tensor([count] * (places - 1) + [count - shorter])
     return by_place.flatten(0, 1)[: count * places - shorter], sizes

@@ -20,7 +20,7 @@ from alray.plan.costs import Costs, Link
 from alray.plan.make import make_plan
 from alray.plan.plan import Plan
 from alray.plan.recompute import recomputing
-from alray.plan.shares import first_shares
+from alray.plan.shares import first_shares, shares_of_part
 from alray.probe.device_speed import SpeedTrial
 from alray.probe.estimate import estimate_costs, given_costs
 from alray.probe.measure import Surroundings, probe_costs
@@ -87,6 +87,7 @@ class Planner:
             )
         spec = with_micro_batches(spec, workload.network)
         require_whole_norms(spec, workload.network)
+        _require_samples_to_normalise(spec, workload)
         for line in workload.notes:
             note(line)
         return cls(replace(workload, spec=spec))
@@ -370,3 +371,26 @@ def require_whole_norms(spec: Spec, network: Network) -> None:
         if encoder.normalises_batches:
             message, mend = micro_batch_norm_fault(f"block `{encoder.name}`", spec.micro_batches)
             raise PlanError(message, mend=mend, key=f"model.components[{index}]")
+
+
+def _require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
+    """Raise PlanError if batch normalisation would get one value of a channel: a single sample, of one pixel."""
+    if spec.replicas.sync_batch_norm:
+        return
+    shares = first_shares(spec.replicas.count, spec.data.batch_size, spec.replicas.shares)
+    cases = [(min(shares) // spec.micro_batches, "data.batch_size", "raise it")]
+    data = workload.data
+    rest = data.num_train % spec.data.batch_size
+    if data.last_batch == "keep" and rest and workload.total_steps >= data.steps_per_epoch:
+        mend = "set data.last_batch to drop, or choose another data.batch_size"
+        cases.append((min(shares_of_part(shares, rest)), "data.last_batch", mend))
+    for samples, key, mend in cases:
+        for index, encoder in enumerate(workload.network.encoders):
+            if samples == 1 and encoder.normalises_batches and not workload.network.trains_on_one_sample(index):
+                which = "the last mini-batch of an epoch" if key == "data.last_batch" else "a part of a mini-batch"
+                raise PlanError(
+                    f"{which if samples < spec.data.batch_size else 'a mini-batch'} has one sample, in which component "
+                    f"{index} (block `{encoder.name}`) has one value of each channel, and cannot normalise it",
+                    key=key,
+                    mend=mend,
+                )

@@ -89,7 +89,9 @@ class Recorder:
         """The last checkpoint. The folder is not asked for it: a client of NFS may have a list that is a minute old."""
         self._plan: Plan | None = None
         self._losses: dict[int, list[tuple[int, Losses]]] = {}  # by mini-batch, each with its replica
-        self._parts: dict[int, list[CheckpointPart]] = {}
+        self._parts: dict[tuple[int, bool], list[CheckpointPart]] = {}
+        """Of the checkpoints under way. After the evaluation that ends a run a second, final one may follow the first
+        after the same mini-batch."""
 
     def began(self, plan: Plan, start: Start, *, again: bool) -> None:
         """Record that the run starts with this plan, or goes on `again` from a checkpoint."""
@@ -160,11 +162,12 @@ class Recorder:
         Raises RunError if the replicas do not hold the same parameters, or if another process goes on with this run.
         """
         assert self._plan is not None
-        parts = self._parts.setdefault(report.step, [])
+        checkpoint = (report.step, report.final)
+        parts = self._parts.setdefault(checkpoint, [])
         parts.append(report)
         if len(parts) < self._plan.stages * self._plan.replicas:
             return
-        del self._parts[report.step]
+        del self._parts[checkpoint]
         _require_same_parameters(parts, report.step)
         files = [file for part in parts for file in part.files]
         place = self._place(report.step)

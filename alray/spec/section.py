@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
+from alray.errors import printable
+
 PLAIN = "plain"
 """Type of the errors that already have a message for the user (see `refusal`)."""
 
@@ -61,7 +63,7 @@ def describe(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        shown = value.replace("\n", "\\n")
+        shown = printable(value).replace("\n", "\\n")
         return f"the text `{shown if len(shown) <= 60 else shown[:57] + '...'}`"
     if isinstance(value, int | float):
         return f"{value}"

@@ -119,6 +119,7 @@ _VALUES: dict[str, _Translate] = {
     "float_type": _expected("a number", _as_number, "write a number"),
     "bool_type": _expected("true or false", _as_flag, "write true or false"),
     "string_type": _expected("a text", _as_text, "write a text"),
+    "string_unicode": _expected("a text in UTF-8", lambda value: None, "write a text of whole characters"),
     "tuple_type": _expected("a list", _as_list, "write a list: each entry after a `-`, or all of them in [ ]"),
     "dict_type": _section,
     "model_type": _section,

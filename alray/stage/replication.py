@@ -169,6 +169,7 @@ class SeveralReplicas(Replication, ABC):
         synchronise = spec.replicas.synchronise
         self._average_every = 1 if synchronise == "every_step" else synchronise.num_steps
         self.averages_weights = self._average_every > 1
+        self._meet_every = self._average_every if self.averages_weights else spec.optimizer.accumulate
         self.deals_shares = spec.replicas.balance == "dynamic_batch_size"
         self._announced: list[str] = []
 
@@ -192,9 +193,10 @@ class SeveralReplicas(Replication, ABC):
     def _most_apart(self) -> int:
         """How many numbers replica 0 may be ahead of another replica, at most.
 
-        Replicas that average weights run apart until the next mean. A mini-batch decides two numbers at most.
+        Replicas run apart until they meet: at the next update, or at the next mean of the weights. A mini-batch decides
+        two numbers at most.
         """
-        return 2 * (self._average_every + 1)
+        return 2 * (self._meet_every + 1)
 
     def deal(self, epoch: int, compute_s: float) -> Waiting[None]:
         """New shares by the time each replica computed: that of its slowest stage, waiting excluded.

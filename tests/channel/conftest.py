@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -20,10 +21,12 @@ def on_ranks() -> Callable[..., list[Any]]:
     """`on_ranks(n, work)` calls work(rank, group) on n ranks at once; what they return, in rank order."""
 
     def run(size: int, work: Callable[[int, Any], Any]) -> list[Any]:
-        store = dist.HashStore()
+        store, connected = dist.HashStore(), Barrier(size, timeout=30)
 
         def rank_work(rank: int) -> Any:
-            return work(rank, dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=30)))
+            group = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=30))
+            connected.wait()  # or a rank without work would close its end while another one connects
+            return work(rank, group)
 
         with ThreadPoolExecutor(size) as threads:
             return list(threads.map(rank_work, range(size)))

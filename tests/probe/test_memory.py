@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from alray.nn.network import Network
 from alray.plan.costs import Costs
 from alray.probe.estimate import estimate_costs
 from alray.probe.memory import component_memory
+from alray.probe.recurrent_operations import recurrent_operations
 from benchmarks.memory_networks import NETWORKS, SMALL, WAYS, Way, costs_of, network_of, plan_of, predicted_bytes
 from benchmarks.tracked_memory import tracked_peak_bytes
 
@@ -80,6 +82,13 @@ def test_a_block_that_asks_for_values_is_counted_on_the_meta_device(make_workloa
     maps = 8 * 4 * 8 * 8 * 4
     assert maps <= memory.activation_bytes <= 3 * maps
     assert memory.backward_peak_bytes >= memory.activation_bytes
+
+
+def test_rows_of_one_place_are_packed_whole() -> None:
+    """One of them would be empty, were it a place shorter than the others."""
+    with recurrent_operations():
+        packed = pack_padded_sequence(torch.zeros(4, 1, 3), torch.ones(4), batch_first=True, enforce_sorted=False)
+        assert pad_packed_sequence(packed, batch_first=True, total_length=1)[0].shape == (4, 1, 3)
 
 
 @pytest.mark.parametrize(("device", "copied"), [("cpu", 0), ("cuda", 1)])

@@ -103,10 +103,9 @@ class Quiet:
         self.notes.append(message)
 
 
-def drive(tmp_path, faults=None, *, max_failures=3, interrupt_at=None, replan=lambda plan: plan, token="ours"):
-    observer = Quiet(at=interrupt_at)
+def recorder_of(tmp_path, observer, token="ours"):
     mark(tmp_path, "ours")
-    recorder = Recorder(
+    return Recorder(
         tmp_path,
         facts=DataFacts(Shape((4,)), 2, 5, 40),
         batch_size=8,
@@ -116,6 +115,11 @@ def drive(tmp_path, faults=None, *, max_failures=3, interrupt_at=None, replan=la
         observers=[observer.record],
         token=token,
     )
+
+
+def drive(tmp_path, faults=None, *, max_failures=3, interrupt_at=None, replan=lambda plan: plan, token="ours"):
+    observer = Quiet(at=interrupt_at)
+    recorder = recorder_of(tmp_path, observer, token)
     graphs = []
 
     def new_graph(plan):
@@ -236,6 +240,19 @@ def test_a_copy_beside_the_checkpoints_is_left_alone(tmp_path, name) -> None:
     assert outcome.status == "finished"
     assert (copy / "manifest.json").is_file()
     assert [manifest["step"] for manifest in manifests(tmp_path)] == [9, 10]
+
+
+def test_two_checkpoints_after_one_mini_batch(tmp_path) -> None:
+    """An evaluation that reaches `stop_at` where a checkpoint was due. One poll may bring both parts of a stage."""
+    graph, recorder = FakeGraph(tmp_path, {}), recorder_of(tmp_path, Quiet())
+    graph.start(Start())
+    recorder.begin(PLAN, 0)
+    recorder.take([graph._part(0, final=False), graph._part(0, final=True)], replica=0)
+    assert manifests(tmp_path) == [], "the other stage has written nothing yet"
+    recorder.take([graph._part(1, final=False), graph._part(1, final=True)], replica=0)
+    recorder.close()
+    files = [entry["file"] for entry in latest_manifest(tmp_path)["files"]]
+    assert files == ["component-00.safetensors", "component-01.safetensors"]
 
 
 @pytest.mark.parametrize("step", [2, 8])

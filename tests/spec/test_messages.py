@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from alray.spec.checks import CHECKS, check_spec
@@ -64,8 +64,13 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
         )
     ),
 )
+HALF = "\udce9"
+"""What YAML makes of the escape of half a character. A byte of a file name that is not UTF-8 is kept like this."""
 
 
+@example([(("replicas", "all_reduce"), HALF)])
+@example([(("method", "head"), HALF)])
+@example([(("name",), HALF)])
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PATHS), VALUES), min_size=1, max_size=3))
 def test_no_value_is_without_plain_words(changes: list[tuple[tuple[str | int, ...], Any]]) -> None:
