@@ -116,7 +116,8 @@ def _run(
     surroundings = {**environment(workload.device), "engine": engine_name(spec, inline=inline)}
     describe_run(run_dir, workload, surroundings, options.command)
     made.mark_run_dir(run_dir)
-    start, spent_s = (resumed.at_last().start, resumed.spent_s) if resumed else (Start(), 0.0)
+    resumed = resumed and resumed.at_last()
+    start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
     observer.doing("measuring the components")
     costs = planner.costs(probe=True, one_process=inline, wait_until_quiet=made.wait_until_ready, study=options.study)
     plan = planner.plan(costs, one_process=inline, note=observer.note)
