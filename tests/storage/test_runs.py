@@ -19,6 +19,8 @@ from alray.storage.appended import on_a_disk
 from alray.storage.location import location_of
 from alray.store import manifests
 
+from ..report.test_tensorboard import scalars
+
 SPEC = """\
 name: stored
 data: {source: synthetic, shape: [1, 4, 4], classes: 3, samples: 100, batch_size: 10, validation_fraction: 0}
@@ -139,6 +141,8 @@ def test_a_kill_leaves_the_checkpoint_before(alray, bucket: str, last: str, comp
     assert resumed["weights_sha256"] == alray("run", "stored.yaml", "--inline", "--run-dir", "whole")["weights_sha256"]
     steps = [record.step for record in effective(read(folder / "records.jsonl")) if record.kind == "step"]
     assert steps == STEPS
+    with on_a_disk(folder) as copy:
+        assert [step for step, *_ in scalars(copy / "tensorboard")["lr"]] == STEPS
 
 
 def test_a_resume_goes_on_from_what_another_process_has_written_meanwhile(
