@@ -113,11 +113,11 @@ def _run(
     from alray.stage.assignment import Start
 
     inline, workload, spec = options.inline, planner.workload, planner.workload.spec
-    start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
-    name = engine_name(spec, inline=inline)
-    surroundings = {**environment(workload.device), "engine": name}
+    surroundings = {**environment(workload.device), "engine": engine_name(spec, inline=inline)}
     describe_run(run_dir, workload, surroundings, options.command)
     made.mark_run_dir(run_dir)
+    resumed = resumed and resumed.at_last()
+    start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
     observer.doing("measuring the components")
     costs = planner.costs(probe=True, one_process=inline, wait_until_quiet=made.wait_until_ready, study=options.study)
     plan = planner.plan(costs, one_process=inline, note=observer.note)
@@ -150,6 +150,6 @@ def _run(
     made.close()
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
-    duration_s, status, step = time.time() - begun_s, outcome.status, outcome.step
+    duration_s, status, step, name = time.time() - begun_s, outcome.status, outcome.step, surroundings["engine"]
     summary = conclude(run_dir, workload, driver.plan, name, status, step, duration_s=duration_s, pages=options.pages)
     return Finished(summary, outcome.error)

@@ -9,7 +9,7 @@ The docstring of a field is the definition of its figure. The pages, the termina
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import fsum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -481,8 +481,11 @@ class Writer:
     stage and losses wait for at most 20 s.
     """
 
-    def __init__(self, path: Location) -> None:
-        """Open a file to append to it. A last line that was cut off when a run was killed is removed."""
+    def __init__(self, path: Location, require: Callable[[], None] = lambda: None) -> None:
+        """Open a file to append to it. A last line that was cut off when a run was killed is removed.
+
+        require: as for `appending`.
+        """
         if isinstance(path, Path) and path.exists():  # an object is whole
             content = path.read_bytes()
             whole = content.rfind(b"\n") + 1
@@ -490,7 +493,7 @@ class Writer:
                 with path.open("r+b") as file:
                     file.truncate(whole)
         self.path = path
-        self._file = appending(path)
+        self._file = appending(path, require)
         self._thinning = Thinning()
         self._losses: list[StepRecord] = []  # not written yet
         self._written_s = -_LINE_S  # `time_s` of the line of losses before; the first is written at once

@@ -54,6 +54,7 @@ def require_new(run_dir: Location | None) -> None:
     This is asked before anything slow. `make_run_dir` asks again, for another run may have begun there meanwhile.
     """
     if isinstance(run_dir, ObjectPath):
+        run_dir.require_folder()
         if run_dir.is_dir():
             raise _not_empty(run_dir)
         return
@@ -74,6 +75,7 @@ def make_run_dir(name: str, run_dir: Location | None) -> Location:
     folder cannot be made.
     """
     if isinstance(run_dir, ObjectPath):
+        run_dir.require_folder()
         # Of several runs that begin there at once, the one that writes the mark has the folder.
         if run_dir.is_dir() or not (run_dir / _MARK).create(b""):
             raise _not_empty(run_dir)
@@ -110,7 +112,7 @@ def never_began(run_dir: Location) -> bool:
 
 def _has_records(run_dir: Location) -> bool:
     file = run_dir / "records.jsonl"
-    return was_appended(file) and not (isinstance(file, Path) and file.stat().st_size == 0)
+    return was_appended(file) and not (isinstance(file, Path) and file.is_file() and file.stat().st_size == 0)
 
 
 @contextmanager
@@ -239,10 +241,10 @@ def write_manifest(
 def manifests(run_dir: Location) -> list[dict[str, Any]]:
     """Manifests of all complete checkpoints, oldest first. Raises CheckpointError if one is damaged."""
     found = []
-    for folder in _folders(run_dir).values():
-        path = folder / MANIFEST
-        if not path.is_file():
+    for step, names in _files(run_dir).items():
+        if MANIFEST not in names:
             continue
+        path = checkpoint_folder(run_dir, step) / MANIFEST
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"))
             found.append({**manifest, "step": int(manifest["step"]), "files": list(manifest["files"])})
@@ -256,13 +258,13 @@ def manifests(run_dir: Location) -> list[dict[str, Any]]:
     return sorted(found, key=lambda manifest: int(manifest["step"]))
 
 
-def _folders(run_dir: Location) -> dict[int, Location]:
-    """The folders of checkpoints, complete or not, by step. Anything else beside them is the user's own."""
-    found: dict[int, Location] = {}
-    for path in (run_dir / "checkpoints").glob("step-*"):
-        digits = path.name.removeprefix("step-")
-        if digits.isdecimal() and path.name == step_folder(int(digits)) and path.is_dir():
-            found[int(digits)] = path
+def _files(run_dir: Location) -> dict[int, set[str]]:
+    """The files of each checkpoint, complete or not, by step. Anything else beside them is the user's own."""
+    found: dict[int, set[str]] = {}
+    for file in (run_dir / "checkpoints").glob("step-*/*"):  # on object storage this is one request
+        digits = file.parent.name.removeprefix("step-")
+        if digits.isdecimal() and file.parent.name == step_folder(int(digits)):
+            found.setdefault(int(digits), set()).add(file.name)
     return found
 
 
@@ -282,19 +284,20 @@ def latest_manifest(run_dir: Location) -> dict[str, Any] | None:
     return complete[-1] if complete else None
 
 
-def prune(run_dir: Location, keep: int) -> None:
+def prune(run_dir: Location, keep: int, newest: dict[str, Any]) -> None:
     """Keep the newest `keep` complete checkpoints, and the one with the best validation accuracy. Delete older ones,
     and incomplete ones that came before the newest.
 
-    A manifest goes before its folder, so that no manifest describes files that are gone.
+    newest: manifest of the last checkpoint. No other manifest is read: on object storage each question costs. A
+    manifest goes before its folder, so that no manifest describes files that are gone.
     """
-    complete = manifests(run_dir)
-    if not complete:
-        return
-    newest, best = complete[-1]["step"], standing_of(complete[-1]).best
-    kept = {manifest["step"] for manifest in complete[-keep:]} | ({best.step} if best is not None else set())
-    for step, folder in _folders(run_dir).items():
-        if step not in kept and step < newest:
+    files = _files(run_dir)
+    complete = sorted(step for step, names in files.items() if MANIFEST in names)
+    best = standing_of(newest).best
+    kept = {*complete[-keep:], *([best.step] if best is not None else [])}
+    for step in files:
+        if step not in kept and step < newest["step"]:
+            folder = checkpoint_folder(run_dir, step)
             (folder / MANIFEST).unlink(missing_ok=True)
             remove_folder(folder)
 

@@ -43,8 +43,12 @@ start() {
     local name=$1
     shift
     # With 0, the ports that are the same for every node are free ones: several nodes run on this machine.
-    setsid ray start "$@" --num-cpus="$cpus" --dashboard-agent-listen-port=0 --min-worker-port=0 --max-worker-port=0 \
-        --disable-usage-stats --block >"$here/$name.log" 2>&1 </dev/null &
+    # A script lets what it starts in the background ignore SIGINT. `trap -` undoes that: `alray jobs stop` sends it.
+    (
+        trap - INT
+        exec setsid ray start "$@" --num-cpus="$cpus" --dashboard-agent-listen-port=0 --min-worker-port=0 \
+            --max-worker-port=0 --disable-usage-stats --block
+    ) >"$here/$name.log" 2>&1 </dev/null &
     echo "$! $(begun $!)" >"$here/$name.pid"
 }
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import signal
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +27,8 @@ from alray.submit.places import on_this_node
 
 def main(arguments: list[str]) -> int:
     """Run one command, and return its exit code."""
+    # Where Ray was started in the background of a script, its jobs ignore SIGINT, by which they are stopped.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     streams = Terminal(as_json=False, as_events=True)
     packages = {"alray": __version__, "ray": version("ray"), "torch": version("torch")}
     streams.event("versions", packages=packages, python=platform.python_version(), host=platform.node())

@@ -52,7 +52,7 @@ def compare(
     runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Run folders.", show_default=False)],
     *,
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="FILE",
             help=f"The page to write.  [default: {_PAGE} in the folder that holds the first run folder]",
@@ -74,7 +74,7 @@ def compare(
 
         folders = [location_of(run) for run in runs]
         comparison = compare_runs(folders)
-        page = output or folders[0].resolve().parent / _PAGE
+        page = location_of(output) if output is not None else folders[0].resolve().parent / _PAGE
         made = ComparisonReport(comparison)
         html = made.page()
         with writing(page):

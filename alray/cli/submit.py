@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -115,7 +116,7 @@ def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, asks: bool) -> 
         raise typer.Exit(code or AlrayError.exit_code)
     if job.status == "FAILED" and view.answer is None:
         raise RunError(
-            f"the job `{job.id}` failed: {(job.message.splitlines() or ['no reason is known'])[0]}",
+            f"the job `{job.id}` failed: {_reason(job)}",
             mend=f"`alray jobs logs {job.id}` has what it printed; if it had begun to train, `alray submit --resume "
             f"{job.id}` goes on from its last checkpoint",
         )
@@ -127,6 +128,13 @@ def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, asks: bool) -> 
         streams.tell(f"go on with  {kept(f'alray submit --resume {job_id} --address {dashboard.url}')}")
     if code:
         raise typer.Exit(code)
+
+
+def _reason(job: Job) -> str:
+    """Why a job failed that has said nothing itself."""
+    if job.exit_code is not None and job.exit_code < 0:
+        return f"{signal.Signals(-job.exit_code).name} ended it; the system sends SIGKILL where memory has run out"
+    return (job.message.splitlines() or ["no reason is known"])[0]
 
 
 def exit_code(job: Job) -> int:

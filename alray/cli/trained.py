@@ -142,7 +142,7 @@ def export(
     ],
     depth: Depth = None,
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="FILE",
             help="The file to write.  [default: export/route-<depth> in the run folder, with the format's ending]",
@@ -170,8 +170,9 @@ def export(
             raise RequestError(
                 f"`{format}` is not a format", key="--format", mend=f"choose one of {', '.join(FORMATS)}"
             )
+        file = location_of(output) if output is not None else None
         written, weights = export_run(
-            folder, kind=format, depth=depth, output=output, allow_code=allow_code, asked=Asked(best, step)
+            folder, kind=format, depth=depth, output=file, allow_code=allow_code, asked=Asked(best, step)
         )
         if json:
             streams.answer({**asdict(written), "weights": asdict(weights)})

@@ -45,7 +45,8 @@ class Node:
 
 _LISTENING_S = 5.0
 _ANSWERING_S = 2.0
-_PLACING_S = 300.0
+_UNTOLD_S = 5.0
+"""So long a run waits for room without a word: what ran before it may still be ending."""
 _VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 
 
@@ -191,23 +192,26 @@ def has_room(bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None)
 
 
 def wait_for_room(
-    look: Callable[[], bool], bundles: Sequence[Bundle], labels: Mapping[str, str] | None, *, whose: str
+    look: Callable[[], bool],
+    bundles: Sequence[Bundle],
+    labels: Mapping[str, str] | None,
+    note: Callable[[str], None],
+    *,
+    whose: str,
 ) -> None:
-    """Wait until the cluster has room for the bundles. Others may use it at the same time.
+    """Wait until the cluster has room for the bundles, as long as others use it.
 
-    look: takes a moment and returns whether there is room. whose: what the bundles are for, a plural for messages.
-    Raises StageError if nodes were lost and the rest can never hold the bundles, and PlanError after 5 minutes.
+    look: takes a moment and returns whether there is room. note: is called once with a line for the user if that takes
+    longer. whose: what the bundles are for, a plural for messages.
+    Raises StageError if nodes were lost and the rest can never hold the bundles.
     """
-    deadline = time.monotonic() + _PLACING_S
+    tell_s = time.monotonic() + _UNTOLD_S
     while not look():
         if not has_room(bundles, labels):
             raise StageError(f"the cluster has lost nodes: {len(bundles)} {whose} have no room on it")
-        if time.monotonic() > deadline:
-            raise PlanError(
-                f"the cluster gave no room for {len(bundles)} {whose} within {_PLACING_S:.0f} s",
-                mend="wait until others have finished, or ask for less",
-                key="resources.per_stage",
-            )
+        if time.monotonic() > tell_s:
+            note(f"others use the cluster: waiting for room for {len(bundles)} {whose}")
+            tell_s = math.inf
 
 
 def num_nodes(labels: Mapping[str, str] | None = None) -> int:

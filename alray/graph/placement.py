@@ -56,8 +56,10 @@ class Placement:
     owned: bool = True
 
     @classmethod
-    def of(cls, bundles: Sequence[Bundle], stages: int, labels: Mapping[str, str]) -> Placement:
-        """Wait for room (see `wait_for_room` for what it raises), and take it where `arrange` says.
+    def of(
+        cls, bundles: Sequence[Bundle], stages: int, labels: Mapping[str, str], note: Callable[[str], None]
+    ) -> Placement:
+        """Wait for room (see `wait_for_room` for `note` and what it raises), and take it where `arrange` says.
 
         bundles: those of `stages` stages, replica by replica.
         """
@@ -76,7 +78,7 @@ class Placement:
             remove_placement_group(group)  # others were faster
             return False
 
-        wait_for_room(look, bundles, labels, whose="stages")
+        wait_for_room(look, bundles, labels, note, whose="stages")
         assert group is not None, "there is room"
         return cls(tuple(bundles), group, _nodes_of(group, 0, len(bundles)))
 

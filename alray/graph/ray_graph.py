@@ -47,7 +47,7 @@ class RayGraph(Graph):
         self._assignments: Sequence[Assignment] = ()
         self._places: list[Whereabouts] = []
         self._polls: dict[Any, int] = {}
-        self._asked: dict[int, float] = {}
+        self._asked: dict[int, float] = {}  # since when stages have not answered
         self._latest: dict[int, StageStatus] = {}
         self._dead: set[int] = set()
 
@@ -107,13 +107,16 @@ class RayGraph(Graph):
         for place, actor in enumerate(self._actors):
             if place not in asking and place not in self._dead and not self._is_finished(place):
                 self._polls[actor.poll.remote()] = place
-                self._asked[place] = time.monotonic()
+                self._asked.setdefault(place, time.monotonic())
         answered: dict[int, StageStatus] = {}
         if self._polls:
             ready, _ = ray.wait(list(self._polls), num_returns=len(self._polls), timeout=_ANSWERING_S)
             for reference in ready:
                 place = self._polls.pop(reference)
-                answered[place] = self._read(place, reference)
+                status = self._read(place, reference)
+                if status is not None:
+                    answered[place] = status
+                    del self._asked[place]
         self._latest.update({place: replace(status, reports=()) for place, status in answered.items()})
         now = time.monotonic()
         return [self._status(place, answered, now) for place in range(len(self._actors))]
@@ -122,12 +125,13 @@ class RayGraph(Graph):
         latest = self._latest.get(place)
         return latest is not None and latest.finished
 
-    def _read(self, place: int, reference: Any) -> StageStatus:
+    def _read(self, place: int, reference: Any) -> StageStatus | None:
+        """What a stage answered; None if it could not be reached: it counts as silent, and is asked again."""
         assignment = self._assignments[place]
         try:
             status: StageStatus = ray.get(reference)
         except ActorUnavailableError:
-            return self._blank(place)  # ask again at the next poll; the driver decides when it has been silent too long
+            return None
         except (ActorDiedError, OutOfMemoryError) as error:
             self._dead.add(place)
             where = self._places[place]

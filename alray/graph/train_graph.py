@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,18 @@ class TrainGraph(Graph):
     libraries share.
     """
 
-    def __init__(self, bundles: Sequence[Bundle], *, run_token: str, labels: Mapping[str, str] | None = None) -> None:
-        """bundles: resources of each worker, all equal. run_token, labels: as for `RayGraph` and `TrainerActor`."""
+    def __init__(
+        self,
+        bundles: Sequence[Bundle],
+        note: Callable[[str], None],
+        *,
+        run_token: str,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        """bundles: resources of each worker, all equal. note: as for `wait_for_room`. run_token, labels: as for
+        `RayGraph` and `TrainerActor`."""
         self._bundles, self._run_token, self._labels = list(bundles), run_token, dict(labels or {})
+        self._note = note
         self._assignments: Sequence[Assignment] = ()
         self._trainer: Any = None
         self._fitting: Any = None
@@ -71,7 +80,7 @@ class TrainGraph(Graph):
             )
         )
         self._fitting = self._trainer.fit.remote(list(assignments), self._run_token)
-        wait_for_room(self._workers_came, self._bundles, self._labels, whose="replicas")
+        wait_for_room(self._workers_came, self._bundles, self._labels, self._note, whose="replicas")
 
     def _workers_came(self) -> bool:
         """Whether all workers have reported."""

@@ -136,7 +136,8 @@ def _probe(
         if surroundings.micro_batches > 1 and not network.method.local_losses:
             samples //= surroundings.micro_batches
             part = {name: tensor[:samples] for name, tensor in incoming.items()}
-            micro_batch = time_micro_batch(_exercise(network, component, part, samples), timing)
+            splits = not network.spec.run.compile
+            micro_batch = time_micro_batch(_exercise(network, component, part, samples), timing, splits=splits)
     except FAULTS_OF_USER_CODE as error:
         if is_out_of_memory(error):
             raise RunError(

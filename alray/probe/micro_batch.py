@@ -23,15 +23,18 @@ class MicroBatchTimes:
 
     forward_s: float
     backward_s: float
-    input_gradient_s: float  # of the split backward pass; 0 for the first component, whose input needs no gradient
+    input_gradient_s: float  # of the split backward pass; 0 without one, and where the input needs no gradient
     weight_gradients_s: float
 
 
-def time_micro_batch(exercise: Exercise, timing: Timing) -> MicroBatchTimes:
-    """exercise: of a component that does not have local losses, on one micro-batch."""
+def time_micro_batch(exercise: Exercise, timing: Timing, *, splits: bool) -> MicroBatchTimes:
+    """exercise: of a component that does not have local losses, on one micro-batch.
+
+    splits: whether its backward pass can be split. That of a compiled component cannot: it goes through its graph once.
+    """
     timed = time_parts({"forward_s": exercise.forward, "backward_s": partial(exercise.backward, add=True)}, timing)
     halves = {"input_gradient_s": 0.0, "weight_gradients_s": 0.0}
-    if exercise.component.index > 0:
+    if splits and exercise.component.index > 0:
         split = SplitBackward(exercise)
         parts = {
             "forward_s": exercise.forward,

@@ -184,7 +184,7 @@ class Run:
     def export(
         self,
         format: Format,
-        output: Path | None = None,
+        output: str | Location | None = None,
         *,
         depth: int | None = None,
         best: bool = False,
@@ -193,14 +193,15 @@ class Run:
     ) -> Exported:
         """Write the inference route to a file, as `alray export` does. depth, best, step: as for `predict`.
 
-        output: the file; None: export/route-<depth> in the run folder, with the format's ending.
+        output: the file, on a disk; None: export/route-<depth> in the run folder, with the format's ending.
         """
         from alray.trained.requests import export_run
         from alray.trained.weights import Asked
 
         with asked(self.folder / "spec.yaml"):
+            file = location_of(output) if output is not None else None
             return export_run(
-                self.folder, kind=format, depth=depth, output=output, allow_code=allow_code, asked=Asked(best, step)
+                self.folder, kind=format, depth=depth, output=file, allow_code=allow_code, asked=Asked(best, step)
             )[0]
 
     def resume(

@@ -142,6 +142,7 @@ class ClusterEngine(Engine):
         self._connected: Future[None] = Future()
         self._attaches = False  # to a cluster that is there already, which may have several nodes
         self._run_name = spec.name  # until the run folder is known
+        self._note: Callable[[str], None] = lambda line: None  # nobody is told before `connect`
         self._metrics: RunMetrics | None = None
 
     def connect(self, address: str | None, note: Callable[[str], None]) -> None:
@@ -152,15 +153,16 @@ class ClusterEngine(Engine):
         import ray  # here, because two threads that import at once may wait for each other
 
         self._attaches = bool(address or os.environ.get("RAY_ADDRESS") or ray.is_initialized())
-        self._connected = self._thread.submit(self._connect, address, note)
+        self._note = note
+        self._connected = self._thread.submit(self._connect, address)
 
-    def _connect(self, address: str | None, note: Callable[[str], None]) -> None:
+    def _connect(self, address: str | None) -> None:
         from alray.graph.cluster import connect
 
         bundles = stage_bundles(self._spec, self._spec.pipeline.stages, self._spec.replicas.count)
         connection = self._cluster.enter_context(connect(address, bundles, self._spec.resources.labels))
         for warning in connection.warnings:
-            note(warning)
+            self._note(warning)
         if connection.own:
             self._begin_on_cluster()
 
@@ -276,7 +278,7 @@ class RayEngine(ClusterEngine):
             return kept
         if kept is not None:
             kept.release()
-        return Placement.of(bundles, stages, self._spec.resources.labels)
+        return Placement.of(bundles, stages, self._spec.resources.labels, self._note)
 
     def _devices_are_like_here(self) -> bool:
         """Whether there is nothing to measure on other devices: one node, and the same request by every stage."""
@@ -343,6 +345,7 @@ class TrainEngine(ClusterEngine):
 
         return TrainGraph(
             stage_bundles(self._spec, plan.stages, plan.replicas),
+            self._note,
             run_token=self.run_token,
             labels=self._spec.resources.labels,
         )

@@ -80,7 +80,7 @@ class Recorder:
         every record as it comes. token: with which the run folder is marked (`alray.store.mark`).
         """
         self.run_dir = run_dir
-        self._writer = Writer(run_dir / "records.jsonl")
+        self._writer = Writer(run_dir / "records.jsonl", require=lambda: require_own(run_dir, token))
         self._facts, self._batch_size, self._keep = facts, batch_size, keep
         self._environment, self._started_wall_s = environment, started_wall_s
         self._observers = observers
@@ -185,7 +185,6 @@ class Recorder:
             standing=next((part.standing for part in parts if part.standing is not None), None),
         )
         self.last = start_from(self.run_dir, manifest)
-        prune(self.run_dir, self._keep)
         self.write(
             CheckpointRecord(
                 **place,
@@ -194,6 +193,9 @@ class Recorder:
                 duration_s=max(part.duration_s for part in parts),
             )
         )
+        # Not before it is asked once more: who goes on with this run from now on finds the checkpoint written here.
+        require_own(self.run_dir, self._token)
+        prune(self.run_dir, self._keep, manifest)
 
     def _place(self, step: int) -> dict[str, Any]:
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -88,6 +88,11 @@ class Resumed:
                 mend=f"only {', '.join(f'`{key}`' for key in _LAYOUT)} may change; or start a new run",
             )
         return cls.open(run_dir, overrides, allow_change=False)
+
+    def at_last(self) -> Resumed:
+        """With the last checkpoint there is now: a process that was at work here may have written more of them, until
+        it saw that another one has marked the run folder."""
+        return replace(self, manifest=latest_manifest(self.run_dir))
 
     @property
     def start(self) -> Start:

@@ -18,7 +18,7 @@ from alray.spec.partial import parse_spec
 from alray.spec.places import Places
 from alray.spec.section import Section, describe
 from alray.spec.yaml_text import Parsed, parse_yaml, write_yaml
-from alray.storage.location import Location, location_of
+from alray.storage.location import Location, location_of, names_a_scheme
 
 Source: TypeAlias = str | Location | Mapping[str, Any] | Section
 """A spec or a study: its file, its keys and values, or its model."""
@@ -105,9 +105,10 @@ def _text(file: Location) -> str:
     try:
         content = file.read_bytes()
     except FileNotFoundError as error:
-        raise SpecError(
-            "the file does not exist", mend="write an example spec with `alray init`", file=str(file)
-        ) from error
+        message, mend = "the file does not exist", "write an example spec with `alray init`"
+        if isinstance(file, Path) and names_a_scheme(str(file)):
+            message, mend = "a spec is a file on a disk, not a URL", "copy it to this machine"
+        raise SpecError(message, mend=mend, file=str(file)) from error
     except OSError as error:
         raise SpecError(f"cannot be read: {error.strerror}", mend="give a readable file", file=str(file)) from error
     try:

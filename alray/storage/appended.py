@@ -2,6 +2,9 @@
 
 On a disk they are appended to. An object cannot grow, so on object storage such a file is a folder of parts, which are
 numbered: `records.jsonl` is `records/000001.jsonl`, `records/000002.jsonl` and so on.
+
+A folder that somebody copies from one to the other may have both. Then the file comes before the parts, and a part that
+the file holds does not count.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import errno
 import io
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -18,7 +21,7 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from threading import Event, Lock, Thread
 
 from alray.errors import RunError
-from alray.storage.location import Location
+from alray.storage.location import Location, publish
 from alray.storage.objects import ObjectPath
 
 _PART_S = 20.0
@@ -31,11 +34,18 @@ _DIGITS = 6  # of the number of a part
 _copies = ExitStack()  # never closed: Python deletes temporary folders when it ends
 
 
-def appending(file: Location) -> io.TextIOBase:
+def appending(file: Location, require: Callable[[], None] = lambda: None) -> io.TextIOBase:
     """Open a file to append text to it. On a disk each line is handed to the system at once; on object storage a part
-    is written every 20 s, at `flush` and at the end."""
+    is written every 20 s, at `flush` and at the end.
+
+    require: is called before a part is written, and raises an error if it must not be.
+    """
     if isinstance(file, ObjectPath):
-        return _Parts(file)
+        return _Parts(file, require)
+    if parts := _parts(file):
+        publish(file, _joined(file, parts))
+        for part in parts:
+            part.unlink(missing_ok=True)
     return file.open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
 
 
@@ -46,7 +56,7 @@ def lies_at(file: Location) -> Location:
 
 def was_appended(file: Location) -> bool:
     """Whether something was written to a file that grows."""
-    return bool(_parts(file)) if isinstance(file, ObjectPath) else file.is_file()
+    return bool(_parts(file)) or file.is_file()
 
 
 class Appended:
@@ -55,23 +65,35 @@ class Appended:
     def __init__(self, file: Location) -> None:
         self._file = file
         self._taken = 0  # bytes of whole lines, or parts: what is in them is whole
+        self._whole: bytes | None = None  # of object storage: what was there before the parts
 
     def lines(self) -> list[bytes]:
         """The lines that were completed since the last time. Raises FileNotFoundError if there is no file yet."""
-        if isinstance(self._file, Path):
-            with self._file.open("rb") as file:
-                file.seek(self._taken)
-                content = file.read()
-            content = content[: content.rfind(b"\n") + 1]
-            self._taken += len(content)
+        new = self._of_objects(self._file) if isinstance(self._file, ObjectPath) else self._of_disk(self._file)
+        return new.split(b"\n")[:-1]
+
+    def _of_disk(self, file: Path) -> bytes:
+        if parts := _parts(file):
+            content = _joined(file, parts)[self._taken :]
         else:
-            parts = _parts(self._file)
-            if not parts:
-                raise FileNotFoundError(errno.ENOENT, "No such object", str(self._file))
-            with ThreadPoolExecutor(_READERS) as readers:
-                content = b"".join(readers.map(ObjectPath.read_bytes, parts[self._taken :]))
-            self._taken = len(parts)
-        return content.split(b"\n")[:-1]
+            with file.open("rb") as opened:
+                opened.seek(self._taken)
+                content = opened.read()
+        content = content[: content.rfind(b"\n") + 1]
+        self._taken += len(content)
+        return content
+
+    def _of_objects(self, file: ObjectPath) -> bytes:
+        before = b""
+        if self._whole is None:
+            before = self._whole = _whole(file)
+        parts = _parts(file)
+        if not parts and not self._whole:
+            raise FileNotFoundError(errno.ENOENT, "No such object", str(file))
+        with ThreadPoolExecutor(_READERS) as readers:
+            contents = list(readers.map(_read, parts[self._taken :]))
+        self._taken = len(parts)
+        return before + b"".join(content for content in contents if content not in self._whole)
 
 
 @contextmanager
@@ -80,6 +102,7 @@ def on_a_disk(folder: Location) -> Iterator[Path]:
     if isinstance(folder, Path):
         yield folder
         return
+    last, held = "", b""
     with TemporaryDirectory() as scratch:
         for name in folder.below():
             whole, _, last = name.rpartition("/")
@@ -91,8 +114,11 @@ def on_a_disk(folder: Location) -> Iterator[Path]:
             with suppress(FileNotFoundError):
                 content = (folder / name).read_bytes()
                 file.parent.mkdir(parents=True, exist_ok=True)
-                with file.open("ab") as copy:
-                    copy.write(content)
+                if is_part and whole != last:  # names are in order: the file comes before its parts
+                    last, held = whole, _whole(file)
+                if not (is_part and content in held):
+                    with file.open("ab") as copy:
+                        copy.write(content)
         yield Path(scratch)
 
 
@@ -132,8 +158,9 @@ def opened_log(file: Location, tell: Callable[[str], None]) -> Iterator[int]:
 class _Parts(io.TextIOBase):
     """Text for object storage, held until it is written as the next part."""
 
-    def __init__(self, file: ObjectPath) -> None:
+    def __init__(self, file: ObjectPath, require: Callable[[], None]) -> None:
         self._numbered = _Numbered(file)
+        self._require = require
         self._held: list[bytes] = []
         self._written_s = time.monotonic()
         self._lock = Lock()
@@ -149,6 +176,8 @@ class _Parts(io.TextIOBase):
         with self._lock:
             self._written_s = time.monotonic()
             number = len(self._held)
+            if number:
+                self._require()
             self._numbered.add(b"".join(self._held[:number]))
             del self._held[:number]
 
@@ -197,14 +226,33 @@ class _Copy:
             self.take()
 
 
-def _folder(file: ObjectPath) -> ObjectPath:
+def _folder(file: Location) -> Location:
     return file.parent / file.name.rpartition(".")[0]
 
 
 def _part(file: ObjectPath, number: int) -> ObjectPath:
-    return _folder(file) / f"{number:0{_DIGITS}d}.{file.name.rpartition('.')[2]}"
+    return file.parent / file.name.rpartition(".")[0] / f"{number:0{_DIGITS}d}.{file.name.rpartition('.')[2]}"
 
 
-def _parts(file: ObjectPath) -> list[ObjectPath]:
+def _parts(file: Location) -> list[Location]:
     """The parts of a file, in order."""
-    return list(_folder(file).glob(f"{'[0-9]' * _DIGITS}.*"))
+    return sorted(_folder(file).glob(f"{'[0-9]' * _DIGITS}.*"), key=lambda part: part.name)
+
+
+def _read(part: Location) -> bytes:
+    return part.read_bytes()
+
+
+def _whole(file: Location) -> bytes:
+    """The whole lines of a file that was copied here; none if there is no such file."""
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return b""
+    return content[: content.rfind(b"\n") + 1]
+
+
+def _joined(file: Path, parts: Sequence[Location]) -> bytes:
+    """The lines of a file and of its parts, which were copied from object storage."""
+    whole = _whole(file)
+    return whole + b"".join(content for part in parts if (content := part.read_bytes()) not in whole)

@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import errno
 import importlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, TypeVar
 
 from alray.errors import RequestError, RunError
 
+T = TypeVar("T")
+
 SCHEMES = ("s3", "gs", "abfs", "abfss")
-_FIRST = {"max_retries": 5, "retry_timeout": timedelta(seconds=10)}
+_FIRST: dict[str, Any] = {"max_retries": 5, "retry_timeout": timedelta(seconds=10)}
 """Until a bucket has answered once, so that a wrong address is reported soon."""
-_PATIENCE = {
+_PATIENCE: dict[str, Any] = {
     "max_retries": 10_000,
     "retry_timeout": timedelta(minutes=5),
     "backoff": {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=10), "base": 2},
 }
 """After its first answer. A process that asks waits for the answer, so training stops meanwhile."""
 _answered: set[str] = set()  # buckets
+_AGAIN_S = 0.5
+_LOST = "HTTP error: "
+"""So obstore's message says that no answer came, or only a part of one."""
 # Plain HTTP is used only where the environment names an endpoint by `http://`.
 _CLIENT = {
     "connect_timeout": timedelta(seconds=5),
@@ -67,61 +72,83 @@ class ObjectPath:
     def mkdir(self, *, exist_ok: bool = False) -> None:
         """There is nothing to make."""
 
+    def require_folder(self) -> None:
+        """Raise RequestError if this is a bucket, or no URL of object storage at all."""
+        if not self._key:
+            raise _no_folder(self.url)
+
     def exists(self) -> bool:
         return self.is_file() or self.is_dir()
 
     def is_file(self) -> bool:
-        with self._asked() as (objects, store):
+        def head(objects: Any, bucket: Any) -> bool:
             try:
-                objects.head(store, self._key)
+                objects.head(bucket, self._key)
             except FileNotFoundError:
                 return False
-        return True
+            return True
+
+        return self._ask(head)
 
     def is_dir(self) -> bool:
-        with self._asked() as (objects, store):
-            return any(objects.list(store, self._key, chunk_size=1))
+        return self._ask(lambda objects, bucket: any(objects.list(bucket, self._key or None, chunk_size=1)))
 
     def modified_s(self) -> float:
         """When it was written, as `time.time()` counts. Raises RunError if there is no such object."""
-        with self._asked() as (objects, store):
-            return float(objects.head(store, self._key)["last_modified"].timestamp())
+        return self._ask(
+            lambda objects, bucket: float(objects.head(bucket, self._key)["last_modified"].timestamp()),
+        )
 
     def read_bytes(self) -> bytes:
-        with self._asked() as (objects, store):
+        def get(objects: Any, bucket: Any) -> bytes | None:
             try:
-                return bytes(objects.get(store, self._key).bytes())
+                return bytes(objects.get(bucket, self._key).bytes())
             except FileNotFoundError:
-                missing = FileNotFoundError(errno.ENOENT, "No such object", self.url)
-        raise missing
+                return None
+
+        content = self._ask(get)
+        if content is None:
+            raise FileNotFoundError(errno.ENOENT, "No such object", self.url)
+        return content
 
     def read_text(self, encoding: str) -> str:
         return self.read_bytes().decode(encoding)
 
     def write_bytes(self, content: bytes) -> None:
         """Write the object, also where there is one. A reader finds the old one or the new one, never a part."""
-        with self._asked() as (objects, store):
-            objects.put(store, self._key, content)
+        self._ask(lambda objects, bucket: objects.put(bucket, self._key, content))
 
     def create(self, content: bytes) -> bool:
-        """Write the object if there is none yet; return whether there was none. Of several writers one succeeds."""
-        with self._asked() as (objects, store):
+        """Write the object if there is none yet; return whether there was none. Of several writers one succeeds.
+
+        Where an answer is lost, the request is sent again, and finds the object that it made.
+        """
+
+        def put(objects: Any, bucket: Any) -> bool:
             try:
-                objects.put(store, self._key, content, mode="create")
+                objects.put(bucket, self._key, content, mode="create")
             except objects.exceptions.AlreadyExistsError:
                 return False
-        return True
+            return True
+
+        return self._ask(put)
 
     def unlink(self, *, missing_ok: bool) -> None:
         """Delete the object. missing_ok: must be true, for S3 does not say whether there was one."""
         assert missing_ok
-        with self._asked() as (objects, store), suppress(FileNotFoundError):
-            objects.delete(store, self._key)
+        self._ask(partial(_deleted, keys=self._key))
 
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
-        """The files and folders in this folder whose names match a pattern without slashes, in the order of names."""
-        with self._asked() as (objects, store):
-            found = objects.list_with_delimiter(store, self._key)
+        """The files and folders in this folder whose names match a pattern, in the order of names. With slashes in the
+        pattern: the files below it."""
+        if "/" in pattern:
+            wanted = pattern.split("/")
+            for name in self.below():
+                parts = name.split("/")
+                if len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted)):
+                    yield self / name
+            return
+        found = self._ask(lambda objects, bucket: objects.list_with_delimiter(bucket, self._key or None))
         keys = [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]
         for name in sorted({key.rstrip("/").rpartition("/")[2] for key in keys}):
             if fnmatchcase(name, pattern):
@@ -129,15 +156,17 @@ class ObjectPath:
 
     def below(self) -> list[str]:
         """The names of all objects in this folder and in its folders, relative to it, in order."""
-        with self._asked() as (objects, store):
-            keys = [meta["path"] for chunk in objects.list(store, self._key) for meta in chunk]
+        keys = self._ask(
+            lambda objects, bucket: [
+                meta["path"] for chunk in objects.list(bucket, self._key or None) for meta in chunk
+            ]
+        )
         return sorted(key.removeprefix(f"{self._key}/") for key in keys)
 
     def remove(self) -> None:
         """Delete all objects in this folder."""
-        while names := self.below():
-            with self._asked() as (objects, store), suppress(FileNotFoundError):
-                objects.delete(store, [f"{self._key}/{name}" for name in names])
+        while keys := [f"{self._key}/{name}" for name in self.below()]:
+            if self._ask(partial(_deleted, keys=keys)):
                 return
             # Google's and Azure's stop at an object that somebody else has deleted meanwhile.
 
@@ -151,19 +180,46 @@ class ObjectPath:
         """The object's name in its bucket."""
         return "/".join(self.url.split("/")[3:])
 
-    @contextmanager
-    def _asked(self) -> Iterator[tuple[Any, Any]]:
-        """The module `obstore` and the bucket. What obstore raises in the block becomes an error of alray."""
+    def _ask(self, question: Callable[[Any, Any], T]) -> T:
+        """The answer to a question, which is asked with the module `obstore` and the bucket.
+
+        obstore does not send every request again whose answer is lost (it does not where the request creates or
+        deletes an object). Each of ours may be sent again. What obstore raises becomes an error of alray.
+        """
         objects = _obstore(self.url)
-        try:
-            yield objects, _bucket(self._root, patient=self._root in _answered)
+        patient = self._root in _answered
+        until_s = time.monotonic() + _PATIENCE["retry_timeout"].total_seconds()
+        while True:
+            try:
+                answer = question(objects, _bucket(self._root, patient=patient))
+            except (FileNotFoundError, objects.exceptions.BaseError) as error:
+                if patient and _LOST in str(error) and time.monotonic() < until_s:
+                    time.sleep(_AGAIN_S)
+                    continue
+                raise RunError(
+                    f"the object storage did not do what it was asked: {_first_line(error)}",
+                    file=self.url,
+                    mend="check the bucket, the network, and the credentials and endpoint in the environment",
+                ) from error
             _answered.add(self._root)
-        except (FileNotFoundError, objects.exceptions.BaseError) as error:
-            raise RunError(
-                f"the object storage did not do what it was asked: {_first_line(error)}",
-                file=self.url,
-                mend="check the bucket, the network, and the credentials and endpoint in the environment",
-            ) from error
+            return answer
+
+
+def _deleted(objects: Any, bucket: Any, keys: str | list[str]) -> bool:
+    """Delete objects; return whether all of them were there, as far as the storage says so."""
+    try:
+        objects.delete(bucket, keys)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _no_folder(url: str) -> RequestError:
+    return RequestError(
+        "this is no folder on object storage",
+        file=url,
+        mend=f"name one as s3://bucket/folder; {', '.join(f'{known}://' for known in SCHEMES)} are known",
+    )
 
 
 def _first_line(error: Exception) -> str:
@@ -173,12 +229,8 @@ def _first_line(error: Exception) -> str:
 
 def _obstore(url: str) -> Any:
     scheme = url.partition("://")[0]
-    if scheme not in SCHEMES or len(url.split("/")) < 4:
-        raise RequestError(
-            "this is no folder on object storage",
-            file=url,
-            mend=f"name one as s3://bucket/folder; {', '.join(f'{known}://' for known in SCHEMES)} are known",
-        )
+    if scheme not in SCHEMES or not url.partition("://")[2]:
+        raise _no_folder(url)
     try:
         return importlib.import_module("obstore")
     except ModuleNotFoundError as error:

@@ -122,7 +122,9 @@ class Dashboard:
                 client = _client(self.url, self._headers)
             client.submit_job(
                 submission_id=job_id,
-                entrypoint=command,
+                # Ray starts a shell, and sends the signal of a stop to its processes. A stop that comes while the shell
+                # starts another process would be lost there: the command takes the place of the shell.
+                entrypoint=f"exec {command}",
                 metadata=dict(metadata),
                 runtime_env=runtime_env,
                 entrypoint_label_selector={"ray.io/node-id": node} if node is not None else None,
@@ -159,10 +161,6 @@ class Dashboard:
     def stop(self, job_id: str) -> None:
         """Ask a job to stop: its command gets a signal."""
         self._of(job_id, "POST", "/stop")
-
-    def delete(self, job_id: str) -> None:
-        """Forget a job that has ended. Its log stays."""
-        self._of(job_id, "DELETE", "")
 
     def log(self, job_id: str) -> str:
         """What a job has written so far."""
@@ -212,6 +210,8 @@ class Dashboard:
         missing = RequestError(
             f"the cluster at {self.url} has no job `{job_id}`", key="ID", mend="`alray jobs status` lists the jobs"
         )
+        if not job_id.strip("."):  # `/api/jobs/` is the list of all jobs
+            raise missing
         return self._json(method, f"/api/jobs/{quote(job_id, safe='')}{what}", missing)
 
     def _json(self, method: str, path: str, missing: RequestError | None = None) -> Any:

@@ -7,10 +7,11 @@ import json
 import math
 import secrets
 import shlex
+import shutil
 import tarfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,28 +39,50 @@ def fetch(dashboard: Dashboard, job: Job, target: Path, doing: Callable[[str], N
     """Bring the run folder or study folder of a job to `target`, which is new or empty.
 
     Raises RequestError if the job has not begun or `target` is not empty, and RunError if its folder is not there,
-    cannot be packed, or arrives damaged.
+    cannot be packed, arrives damaged, or cannot be written here. Then `target` is as empty as before.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise RequestError("the folder is not empty", file=str(target), key="--to", mend="choose another --to")
+    try:
+        return Fetched(target, _bring(dashboard, job, target.resolve(), doing))
+    except OSError as error:
+        raise RunError(
+            f"the folder could not be written: {error.strerror or error}",
+            file=str(target),
+            mend="make room, or choose another --to",
+        ) from error
+
+
+def _bring(dashboard: Dashboard, job: Job, target: Path, doing: Callable[[str], None]) -> int:
+    """Fetch the folder, and return the number of bytes that came."""
     target.parent.mkdir(parents=True, exist_ok=True)
     archive = target.with_name(f".{target.name}.tar")
-    with _offer(dashboard, job, doing) as (node, offer):
+    with _offer(dashboard, job, doing) as (node, offer), ExitStack() as undo:
         doing(f"fetching {size(offer['bytes'])}")
         found, sha256 = 0, hashlib.sha256()
-        try:
-            with archive.open("wb") as file:
-                for piece in dashboard.file(node, offer["file"]):
-                    file.write(piece)
-                    sha256.update(piece)
-                    found += len(piece)
-            if (found, sha256.hexdigest()) != (offer["bytes"], offer["sha256"]):
-                raise RunError(f"{found:,} bytes came instead of {offer['bytes']:,}", mend="fetch it again")
-            with tarfile.open(archive) as packed:
-                packed.extractall(target, filter="data")
-        finally:
-            archive.unlink(missing_ok=True)
-    return Fetched(target, found)
+        undo.callback(archive.unlink, missing_ok=True)
+        with archive.open("wb") as file:
+            for piece in dashboard.file(node, offer["file"]):
+                file.write(piece)
+                sha256.update(piece)
+                found += len(piece)
+        if (found, sha256.hexdigest()) != (offer["bytes"], offer["sha256"]):
+            raise RunError(f"{found:,} bytes came instead of {offer['bytes']:,}", mend="fetch it again")
+        target.mkdir(exist_ok=True)
+        with ExitStack() as broken, tarfile.open(archive) as packed:
+            broken.callback(_empty, target)
+            packed.extractall(target, filter="data")
+            broken.pop_all()
+    return found
+
+
+def _empty(folder: Path) -> None:
+    """Delete what is in a folder: half of a run would look like a run."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 @contextmanager
@@ -76,9 +99,9 @@ def _offer(dashboard: Dashboard, job: Job, doing: Callable[[str], None]) -> Iter
         doing("packing the folder on the cluster")
         yield job.node, _said(dashboard, name, "file", math.inf)
     finally:
+        # It is not deleted: Ray would list a deleted job again, as failed.
         dashboard.stop(name)
-        if wait_until_ended(dashboard, name, _END_S).ended:
-            dashboard.delete(name)
+        wait_until_ended(dashboard, name, _END_S)
 
 
 def _said(dashboard: Dashboard, name: str, key: str, timeout_s: float) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from alray.errors import ConnectionLost
 from alray.submit.dashboard import Dashboard, Job
@@ -45,7 +46,7 @@ def follow(
     """Give the lines of a job to `log` until the job has ended, and return it.
 
     tick: called several times a second. note: takes a line about a lost connection. Raises ConnectionLost if the
-    cluster does not answer for 5 minutes.
+    cluster does not answer for 5 minutes, and RequestError if the one that answers then does not have the job.
     """
     lost_s: float | None = None
 
@@ -70,6 +71,8 @@ def follow(
                 note(f"the connection to {dashboard.url} was lost; trying again")
             if now_s - lost_s > _PATIENCE_S:
                 raise
+            with suppress(ConnectionLost):
+                dashboard.job(job_id)  # another cluster may answer there now
         time.sleep(_PAUSE_S)
 
 

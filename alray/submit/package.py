@@ -56,7 +56,7 @@ class Package:
                 entry = zipfile.ZipInfo(self.inside(file), _EPOCH)
                 entry.external_attr = 0o644 << 16
                 entry.compress_type = zipfile.ZIP_DEFLATED
-                packed.writestr(entry, file.read_bytes())
+                packed.writestr(entry, _content(file))
 
 
 def package(spec_file: Path, overrides: Sequence[str], include: Sequence[Path], *, allow_code: bool) -> Package:
@@ -88,7 +88,9 @@ def package(spec_file: Path, overrides: Sequence[str], include: Sequence[Path], 
 def _named(loaded: LoadedSpec, folder: Path, *, allow_code: bool) -> Iterator[Path]:
     """The files that a spec names. Raises SpecError if one is missing."""
     spec = loaded.spec
-    here = {path for path, value, _ in marked(spec, Input) if _is_relative(loaded.given, path)}
+    # A value without the ending of a file is a name, and need not be given.
+    inputs = [(path, value) for path, value, wanted in marked(spec, Input) if str(value).endswith(wanted.ending)]
+    here = {path: value for path, value in inputs if _is_relative(loaded.given, path)}
     faults = [finding for finding in inputs_exist(spec) if finding[0] in here]
     references = [reference for _, reference, _ in marked(spec, OwnClass)]
     find = ClassFinder(folder, allow_elsewhere=allow_code)
@@ -96,9 +98,8 @@ def _named(loaded: LoadedSpec, folder: Path, *, allow_code: bool) -> Iterator[Pa
     if faults:
         raise SpecError.of(tuple(problem(loaded.places, *fault) for fault in faults))
     yield from own_files(references, folder)
-    for path, value, wanted in marked(spec, Input):
-        if path in here and str(value).endswith(wanted.ending):
-            yield from _all_files(Path(os.path.normpath(value)))
+    for value in here.values():
+        yield from _all_files(Path(os.path.normpath(value)))
     data = spec.data
     if isinstance(data, Torchvision) and not data.download and _is_relative(loaded.given, ("data", "root")):
         yield from _all_files(Path(os.path.normpath(data.root)))
@@ -118,6 +119,21 @@ def _all_files(path: Path) -> Iterator[Path]:
     for folder, folders, names in os.walk(path, followlinks=True):
         folders[:] = [name for name in folders if name not in _LEFT_OUT]
         yield from (Path(folder, name) for name in names if Path(folder, name).is_file())
+
+
+def _content(file: Path) -> bytes:
+    """Raises RequestError for a file that cannot be read, or whose name a zip file cannot hold."""
+    try:
+        str(file).encode()
+        return file.read_bytes()
+    except UnicodeEncodeError as error:
+        raise RequestError("the name of this file is not UTF-8", file=str(file), mend="give it another name") from error
+    except OSError as error:
+        raise RequestError(
+            f"a file to be sent cannot be read: {error.strerror}",
+            file=str(file),
+            mend="allow it to be read, or leave it out",
+        ) from error
 
 
 def _require_small(files: Iterable[Path]) -> None:

@@ -61,7 +61,13 @@ def predict_run(
 
 
 def export_run(
-    run_dir: Location, *, kind: Format, depth: int | None, output: Path | None, allow_code: bool, asked: Asked = LAST
+    run_dir: Location,
+    *,
+    kind: Format,
+    depth: int | None,
+    output: Location | None,
+    allow_code: bool,
+    asked: Asked = LAST,
 ) -> tuple[Exported, Weights]:
     """Write the inference route of this depth (None: the deepest) to a file.
 
@@ -69,12 +75,11 @@ def export_run(
     """
     network = TrainedNetwork(run_dir, allow_code=allow_code, asked=asked)
     depth = network.require_depth(depth)
-    if output is None:
-        if not isinstance(run_dir, Path):
-            raise RequestError(
-                "a route is written on a disk, and this run is on object storage",
-                key="--output",
-                mend="name the file to write, by --output",
-            )
-        output = run_dir / "export" / f"route-{depth}{ENDINGS[kind]}"
-    return export_route(network, depth, kind, output), network.weights
+    file = run_dir / "export" / f"route-{depth}{ENDINGS[kind]}" if output is None else output
+    if not isinstance(file, Path):
+        raise RequestError(
+            f"a route is written on a disk, and {file} is on object storage",
+            key="--output",
+            mend="name a file on a disk, by --output",
+        )
+    return export_route(network, depth, kind, file), network.weights

@@ -26,10 +26,19 @@ class Cluster:
 
     def __init__(self, status: str, log: str, interrupts: int = 0) -> None:
         self.status, self._log, self._interrupts = status, log, interrupts
-        self.stopped = 0
+        self.stopped, self.exit_code = 0, 137
 
     def job(self, job_id: str) -> Job:
-        return Job(job_id, self.status, "exit code 137", {"alray": "run", "result": "/jobs/j"}, 0.0, 1.0, 137, "node")
+        return Job(
+            job_id,
+            self.status,
+            "exit code 137",
+            {"alray": "run", "result": "/jobs/j"},
+            0.0,
+            1.0,
+            self.exit_code,
+            "node",
+        )
 
     def log(self, job_id: str) -> str:
         return self._log
@@ -64,6 +73,8 @@ def test_a_job_that_was_killed_is_one_object(alray: Callable[..., Any], make_clu
     assert done.code == 1
     answer = json.loads(done.out)
     assert answer["ok"] is False and "the job `j` failed: exit code 137" in answer["errors"][0]["message"]
+    make_cluster("FAILED", BEGUN).exit_code = -9
+    assert "the job `j` failed: SIGKILL ended it" in in_lines(jobs(alray, "logs", "j", "--follow").err)
 
 
 def test_the_log_of_a_job_that_never_began_is_shown(

@@ -31,7 +31,7 @@ def heard(*statuses: StageStatus, **values) -> Heard:
 
 
 def polled(said: Heard) -> list[StageStatus]:
-    graph = TrainGraph([{"CPU": 1.0}] * 2, run_token="token")
+    graph = TrainGraph([{"CPU": 1.0}] * 2, lambda line: None, run_token="token")
     graph._assignments = [SimpleNamespace(replica=replica, title=f"stage 0 of replica {replica}") for replica in (0, 1)]
     graph._hear = lambda: setattr(graph, "_latest", said)
     return graph.poll(0.0)

@@ -9,9 +9,30 @@ from typing import Any
 
 import pytest
 
-from alray.graph import placement
+from alray.errors import StageError
+from alray.graph import cluster, placement
+from alray.graph.cluster import wait_for_room
 from alray.graph.placement import Placement
 from alray.probe.device_speed import SpeedTrial
+
+
+def test_a_full_cluster_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may use it for hours."""
+    notes: list[str] = []
+    clock_s = 0.0
+
+    def look() -> bool:
+        nonlocal clock_s
+        clock_s += 60
+        return clock_s > 7200
+
+    monkeypatch.setattr(cluster, "time", SimpleNamespace(monotonic=lambda: clock_s))
+    monkeypatch.setattr(cluster, "has_room", lambda bundles, labels: True)
+    wait_for_room(look, [{"CPU": 1.0}] * 2, None, notes.append, whose="stages")
+    assert notes == ["others use the cluster: waiting for room for 2 stages"]
+    monkeypatch.setattr(cluster, "has_room", lambda bundles, labels: False)
+    with pytest.raises(StageError, match="the cluster has lost nodes: 1 stages have no room on it"):
+        wait_for_room(lambda: False, [{"CPU": 1.0}], None, notes.append, whose="stages")
 
 
 def test_the_process_of_a_speed_trial_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,9 @@ def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch)
 
     whole = Timed({"forward_s": 0.8, "label_s": 0.4, "backward_s": 0.8, "update_s": 0.1, "infer_s": 0.1}, 1.0, 1.0)
     monkeypatch.setattr("alray.probe.measure.time_parts", lambda *_: whole)
-    monkeypatch.setattr("alray.probe.measure.time_micro_batch", lambda *_: MicroBatchTimes(0.5, 0.75, 0.25, 0.75))
+    monkeypatch.setattr(
+        "alray.probe.measure.time_micro_batch", lambda *_, **named: MicroBatchTimes(0.5, 0.75, 0.25, 0.75)
+    )
     costs = probe(make_workload(*BACKPROPAGATION), pipeline=True, micro_batches=4)
     setting = Setting("gpipe", costs, stages=2, in_flight=4, micro_batches=4)
     durations = action_durations(setting, [1, 1])
@@ -115,6 +117,14 @@ def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch)
     # The first virtual stage leaves all to the second part.
     assert durations.input_gradient_s[0] == overhead
     assert durations.weight_gradient_s[0] == pytest.approx(0.75 + overhead)
+
+
+def test_the_backward_pass_of_a_compiled_component_is_not_split(make_workload, monkeypatch):
+    """What torch.compile makes of it goes through its graph once, and may overwrite what it has read."""
+    monkeypatch.setattr("alray.nn.network.compile_part", lambda part: None)
+    monkeypatch.setattr("alray.probe.micro_batch.SplitBackward", None)
+    costs = probe(make_workload(*BACKPROPAGATION, "run.compile=true"), pipeline=True, micro_batches=4)
+    assert (costs.split_backward, costs.input_gradient_share) == (1.0, 0.5)
 
 
 @pytest.mark.parametrize("method", [(), BACKPROPAGATION])
@@ -146,14 +156,14 @@ class View(nn.Conv2d):
     exercise = exercise_of(workload.network.component(1, "cpu"), incoming(workload, 1, samples=4))
     exercise.forward()
     assert exercise.output is not None and exercise.output._is_view()
-    assert time_micro_batch(exercise, Timing()).weight_gradients_s > 0
+    assert time_micro_batch(exercise, Timing(), splits=True).weight_gradients_s > 0
 
 
 def test_a_micro_batch_is_timed_and_leaves_no_gradient(make_workload):
     workload = make_workload(*BACKPROPAGATION)
     for index in range(2):
         component = workload.network.component(index, "cpu")
-        times = time_micro_batch(exercise_of(component, incoming(workload, index, 2)), Timing())
+        times = time_micro_batch(exercise_of(component, incoming(workload, index, 2)), Timing(), splits=True)
         assert times.forward_s > 0 and times.backward_s > 0
         # The first component's input needs no gradient: there are no two parts.
         assert (times.input_gradient_s > 0) == (times.weight_gradients_s > 0) == (index > 0)

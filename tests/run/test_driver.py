@@ -164,7 +164,7 @@ def test_a_death_goes_on_from_the_last_checkpoint(tmp_path) -> None:
 
 def test_an_old_list_of_the_folder_misleads_nobody(tmp_path, monkeypatch) -> None:
     """As a client of NFS may have one for a minute."""
-    monkeypatch.setattr("alray.store._folders", lambda run_dir: {})
+    monkeypatch.setattr("alray.store._files", lambda run_dir: {})
     outcome, starts, _ = drive(tmp_path, {5: StageError("stage 1 died")})
     assert (outcome.status, outcome.step, starts) == ("finished", TOTAL, [0, 3])
 

@@ -14,17 +14,19 @@ from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread, Timer
+from typing import ClassVar
 
 import pytest
 from obstore.store import LocalStore
 
 from alray.cli.main import execute
 from alray.errors import RequestError, RunError
+from alray.stage.checkpoint import write_file
 from alray.storage import objects
 from alray.storage.appended import Appended, appending, on_a_disk, opened_log, was_appended
 from alray.storage.location import location_of
 from alray.storage.objects import ObjectPath
-from alray.store import make_run_dir, mark, require_own
+from alray.store import checkpoint_folder, make_run_dir, mark, prune, require_own, write_manifest
 from alray.study.listing import listed
 from alray.user_code import UserCode
 
@@ -70,6 +72,113 @@ def test_a_storage_that_is_away_for_seconds_is_waited_for(bucket: str, monkeypat
     file.write_bytes(b"after")
     assert not later.is_alive() and file.read_bytes() == b"after"
     again.stop()
+
+
+class _Breaking(BaseHTTPRequestHandler):
+    """Ends each connection once without an answer, before it answers a request of this kind."""
+
+    broken: ClassVar[set[str]] = set()
+
+    def _answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.command not in self.broken:
+            self.broken.add(self.command)
+            self.close_connection = True
+            return
+        deleted = b"<DeleteResult><Deleted><Key>object</Key></Deleted></DeleteResult>"
+        answer = {"POST": deleted, "GET": b"1"}.get(self.command, b"")
+        self.send_response(200)
+        self.send_header("ETag", '"1"')
+        self.send_header("Last-Modified", "Sat, 21 Nov 2026 12:00:00 GMT")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    do_GET = do_PUT = do_POST = do_DELETE = _answer
+
+    def log_message(self, format: str, *words: object) -> None:
+        """Nothing is told."""
+
+
+def test_a_request_whose_answer_was_lost_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """obstore does so for requests that only read or replace an object."""
+    monkeypatch.setattr(objects, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(objects, "_bucket", objects._bucket.__wrapped__)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Breaking)
+    server.daemon_threads = True
+    Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    file = ObjectPath("s3://breaking/object")
+    assert file.read_bytes() == b"1"
+    assert file.create(b"content")
+    file.unlink(missing_ok=True)
+    assert {"GET", "PUT"} < _Breaking.broken
+    server.shutdown()
+
+
+def test_a_folder_that_is_copied_by_hand_keeps_its_records(bucket: str, tmp_path: Path) -> None:
+    """From object storage to a disk, on which the run goes on, and back to the same place."""
+    stored, file = ObjectPath(f"{bucket}/run/records.jsonl"), tmp_path / "records.jsonl"
+    with appending(stored) as writer:
+        writer.write("1\n")
+        writer.flush()
+        writer.write("2\n")
+    copy_folder(stored.parent, tmp_path)
+    assert was_appended(file) and Appended(file).lines() == [b"1", b"2"]
+    reader = Appended(file)
+    reader.lines()
+    with appending(file) as writer:
+        writer.write("3\n")
+        assert reader.lines() == [b"3"]
+    assert file.read_text() == "1\n2\n3\n" and not list((tmp_path / "records").glob("*"))
+    stored.write_bytes(file.read_bytes())
+    assert Appended(stored).lines() == [b"1", b"2", b"3"]
+    with appending(stored) as writer:
+        writer.write("4\n")
+    with on_a_disk(stored.parent) as copy:
+        for each in (stored, copy / "records.jsonl"):
+            assert was_appended(each) and Appended(each).lines() == [b"1", b"2", b"3", b"4"]
+
+
+def copy_folder(folder: ObjectPath, to: Path) -> None:
+    """As `aws s3 cp --recursive`."""
+    for name in folder.below():
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        (to / name).write_bytes((folder / name).read_bytes())
+
+
+def test_a_run_that_another_process_goes_on_with_writes_no_more_records(bucket: str) -> None:
+    run = location_of(f"{bucket}/run")
+    mark(run, "ours")
+    with appending(run / "records.jsonl", lambda: require_own(run, "ours")) as records:
+        records.write("1\n")
+        records.flush()
+        mark(run, "theirs")
+        with appending(run / "records.jsonl", lambda: require_own(run, "theirs")) as others:
+            others.write("2\n")
+        records.write("3\n")
+        with pytest.raises(RunError, match="another process has begun to go on with this run"):
+            records.flush()
+        mark(run, "ours")  # so that the file can be closed
+        assert Appended(run / "records.jsonl").lines() == [b"1", b"2"]
+
+
+def test_pruning_asks_few_questions(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes 20 to 50 ms, and the run goes on with its next checkpoint only then."""
+    run = ObjectPath(f"{bucket}/run")
+    for step in (1, 2, 3, 4):
+        file = write_file(checkpoint_folder(run, step), "component-00.safetensors", b"content")
+        newest = write_manifest(run, step=step, epoch=0.0, samples=0, partition=[1], files=[file], environment={})
+    (checkpoint_folder(run, 4) / "manifest.json").unlink(missing_ok=True)  # as a list that lags behind has it
+    asked: list[str] = []
+    ask = ObjectPath._ask
+    monkeypatch.setattr(ObjectPath, "_ask", lambda self, question: asked.append(self.url) or ask(self, question))
+    prune(run, 2, newest)
+    assert len(asked) == 4, asked
+    assert sorted({name.partition("/")[0] for name in (run / "checkpoints").below()}) == [
+        f"step-0000000{step}" for step in (2, 3, 4)
+    ]
 
 
 def test_several_writers_append_to_one_file(bucket: str) -> None:
@@ -153,6 +262,7 @@ def test_a_slow_object_is_read_and_a_stalled_one_is_an_error(monkeypatch: pytest
     monkeypatch.setattr(objects, "_bucket", objects._bucket.__wrapped__)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Slow)
     server.daemon_threads = True
+    monkeypatch.setattr(server, "handle_error", lambda *_: None)  # whoever asked has gone
     Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
@@ -258,6 +368,8 @@ def test_runs_on_object_storage_are_listed(bucket: str) -> None:
     assert (rows["one"].name, rows["one"].method, rows["one"].state) == ("one", "backpropagation", "unfinished")
     assert rows["two"].state == "damaged"
     assert set(rows) == {"one", "two"}
+    (location_of(bucket) / "three" / "spec.yaml").write_bytes(b"name: three\n")
+    assert [row.name for row in listed([location_of(bucket)])] == ["three"], "those in the bucket itself"
 
 
 def test_a_checkpoint_that_is_deleted_while_it_is_copied(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from alray.cli.main import execute
 from alray.records import effective, read
+from alray.run.planning import Planner
 from alray.storage.appended import on_a_disk
 from alray.storage.location import location_of
 from alray.store import manifests
+
+from ..report.test_tensorboard import scalars
 
 SPEC = """\
 name: stored
@@ -136,6 +141,28 @@ def test_a_kill_leaves_the_checkpoint_before(alray, bucket: str, last: str, comp
     assert resumed["weights_sha256"] == alray("run", "stored.yaml", "--inline", "--run-dir", "whole")["weights_sha256"]
     steps = [record.step for record in effective(read(folder / "records.jsonl")) if record.kind == "step"]
     assert steps == STEPS
+    with on_a_disk(folder) as copy:
+        assert [step for step, *_ in scalars(copy / "tensorboard")["lr"]] == STEPS
+
+
+def test_a_resume_goes_on_from_what_another_process_has_written_meanwhile(
+    alray, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On object storage a run that is resumed while it goes on writes checkpoints until it sees that, and deletes
+    older ones: also the one that the resume found first."""
+    alray("run", "stored.yaml", "--inline", "--run-dir", "run", "run.epochs=null", "run.steps=5")
+    whole = alray("run", "stored.yaml", "--inline", "--run-dir", "whole", "run.epochs=null", "run.steps=20")
+    opened = Planner.open
+
+    def meanwhile(*given: Any, **named: Any) -> Planner:
+        shutil.rmtree("run/checkpoints/step-00000005")
+        shutil.copytree("whole/checkpoints/step-00000015", "run/checkpoints/step-00000015")
+        return opened(*given, **named)
+
+    monkeypatch.setattr(Planner, "open", meanwhile)
+    resumed = alray("resume", "run", "--inline", "run.steps=20")
+    assert resumed["weights_sha256"] == whole["weights_sha256"]
+    assert [record.step for record in read(folder / "run/records.jsonl") if record.kind == "event"] == [0, 5, 15, 20]
 
 
 @pytest.fixture

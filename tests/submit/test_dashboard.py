@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from types import SimpleNamespace
 from typing import ClassVar
 from urllib.parse import parse_qs, urlsplit
 
+import psutil
 import pytest
 
 from alray.errors import ConnectionLost, RequestError
@@ -128,8 +130,9 @@ def test_an_address_is_completed() -> None:
 def test_the_token_is_asked_for(serve: Callable[..., str], token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     address = serve()
     dashboard = Dashboard.open(address)
-    with pytest.raises(RequestError, match=r"has no job `x`; `alray jobs status` lists"):
-        dashboard.job("x")
+    for job in ("x", "", "."):  # `/api/jobs/` would be the list of all jobs
+        with pytest.raises(RequestError, match=rf"has no job `{job}`; `alray jobs status` lists"):
+            dashboard.job(job)
     token.write_text("another")
     assert "refuses this token; set RAY_AUTH_TOKEN_PATH" in refusal(address)
     token.unlink()
@@ -186,6 +189,22 @@ def test_an_upload_that_fails_is_one_error(
     assert not logging.getLogger("ray.dashboard.modules.dashboard_sdk").isEnabledFor(logging.INFO), "Ray says nothing"
 
 
+def test_a_stop_reaches_a_command_that_has_just_begun(
+    serve: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray signals the shell and its children. A shell that is just starting a child would lose that, so it has none."""
+    asked: dict[str, object] = {}
+    client = SimpleNamespace(submit_job=lambda **given: asked.update(given))
+    monkeypatch.setattr(dashboard_module, "_client", lambda url, headers: client)
+    Dashboard.open(serve()).submit("j", "sleep 20", {}, runtime_env={}, node=None)
+    with subprocess.Popen(str(asked["entrypoint"]), shell=True) as shell:
+        until_s = time.monotonic() + 5
+        while (name := psutil.Process(shell.pid).name()) != "sleep" and time.monotonic() < until_s:
+            time.sleep(0.01)
+        shell.kill()
+    assert name == "sleep"
+
+
 def test_each_lost_connection_has_five_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     clock_s = 0.0
 
@@ -209,13 +228,21 @@ def test_each_lost_connection_has_five_minutes(monkeypatch: pytest.MonkeyPatch) 
             raise ConnectionLost("gone")
 
         def job(self, job_id: str) -> Job:
-            raise AssertionError
+            raise ConnectionLost("gone")
 
     notes: list[str] = []
     with pytest.raises(ConnectionLost):
         follow(Breaking(), "j", Log(lambda line: None), tick=lambda: None, note=notes.append)  # type: ignore[arg-type]
     assert len(notes) == 5
     assert 5 * 180 + 300 < clock_s < 5 * 180 + 320
+
+
+def test_a_new_cluster_at_the_address_is_told_at_once(serve: Callable[..., str]) -> None:
+    """The head was started again: its dashboard answers, and knows nothing of the job."""
+    notes: list[str] = []
+    with pytest.raises(RequestError, match="has no job `j`"):
+        follow(Dashboard.open(serve()), "j", Log(print), tick=lambda: None, note=notes.append)
+    assert len(notes) == 1
 
 
 def test_a_log_that_is_sent_again_is_given_once() -> None:

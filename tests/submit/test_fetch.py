@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -60,9 +62,6 @@ class Cluster(Dashboard):
         self._process.terminate()
         self._process.wait()
 
-    def delete(self, job_id: str) -> None:
-        """Nothing is kept."""
-
 
 def job(folder: Path) -> Job:
     return Job("j", "RUNNING", "", {"result": str(folder)}, None, None, None, "node")
@@ -92,6 +91,31 @@ def test_packing_may_take_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         RunError, match=r"ID: there is no folder `.*nothing` on .*; if the job ended before it made one"
     ):
         fetch(Cluster(logs), job(tmp_path / "nothing"), tmp_path / "empty", print)
+
+
+def test_half_a_folder_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, logs, here = tmp_path / "run", tmp_path / "logs", tmp_path / "here"
+    for made in (folder, logs, here):
+        made.mkdir()
+    (folder / "records.jsonl").write_text("{}")
+    (folder / "summary.json").write_text("{}")
+    monkeypatch.chdir(here)
+    whole = tarfile.TarFile.extractall
+
+    def full(packed: tarfile.TarFile, target: Path, **options: Any) -> None:
+        whole(packed, target, members=packed.getmembers()[:1], **options)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tarfile.TarFile, "extractall", full)
+    with pytest.raises(RunError, match="the folder could not be written: No space left on device; make room"):
+        fetch(Cluster(logs), job(folder), Path(), print)
+    assert not list(here.iterdir())
+    monkeypatch.setattr(tarfile.TarFile, "extractall", whole)
+    fetch(Cluster(logs), job(folder), Path(), print)
+    assert {path.name for path in here.iterdir()} == {"records.jsonl", "summary.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "logs", "here"}
+    with pytest.raises(RunError, match="the folder could not be written: "):
+        fetch(Cluster(logs), job(folder), here / "summary.json" / "below", print)
 
 
 def test_room_is_asked_for_before_anything_is_packed(

@@ -69,6 +69,28 @@ def test_the_spec_finds_everything_it_names(unpacked: Callable[[Package], tuple[
     assert sorted(load_spec(spec).spec.data.train.resolve().rglob("*.png"))[0].name == "1.png"
 
 
+@pytest.mark.parametrize("text", ["", "text: {max_tokens: 8}, ", "text: {tokenizer: words.json}, "])
+def test_a_spec_on_text(project: Path, text: str) -> None:
+    """The name of a tokenizer is no file, and need not be given."""
+    data = f"data: {{source: text_csv, {text}train: table.csv, batch_size: 4}}\n"
+    lines = SPEC.splitlines(keepends=True)
+    (project / "specs/text.yaml").write_text("".join([lines[0], data, *lines[2:]]))
+    (project / "specs/words.json").write_text("{}")
+    packed = package(Path("specs/text.yaml"), [], [], allow_code=False)
+    sent = {packed.inside(file) for file in packed.files} - {name.removeprefix("specs/") for name in CODE}
+    assert sent == {"text.yaml", "table.csv"} | ({"words.json"} if "words" in text else set())
+
+
+def test_a_file_that_cannot_be_sent_is_named(project: Path) -> None:
+    (project / "photos/cat/caf\udce9.png").touch()
+    with pytest.raises(RequestError, match=r"cat/caf.*\.png: the name of this file is not UTF-8"):
+        package(Path("specs/mine.yaml"), [], [], allow_code=False).write(project / "package.zip")
+    with pytest.raises(RequestError, match="mem: a file to be sent cannot be read: Input/output error"):
+        package(Path("specs/mine.yaml"), ["data.train=../other"], [Path("/proc/self/mem")], allow_code=False).write(
+            project / "package.zip"
+        )
+
+
 def test_a_study_takes_its_base_along(unpacked: Callable[[Package], tuple[Path, set[str]]]) -> None:
     packed = package(Path("specs/study.yaml"), ["axes.data.train=[../photos,../other]"], [], allow_code=False)
     spec, names = unpacked(packed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -105,6 +106,19 @@ def test_a_run_and_its_resume_use_one_folder(specs: Path, executed: list[list[st
         run_there(cluster.sent[again.id][0])
         assert executed == [["resume", first.result, "pipeline.stages=1", "--events"]]
     assert send_resume(cluster, again.id, [], allow_code=False).result == first.result
+
+
+def test_a_job_can_be_stopped_where_ray_ignores_sigint(specs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that starts Ray with `&` lets it ignore SIGINT, and its jobs with it."""
+    heard: list[object] = []
+    monkeypatch.setattr(on_cluster, "execute", lambda words: heard.append(signal.getsignal(signal.SIGINT)) or 0)
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert on_cluster.main(["resume", str(specs / "run")]) == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert heard == [signal.default_int_handler]
 
 
 def test_a_study_goes_on_as_a_study(specs: Path, executed: list[list[str]]) -> None:

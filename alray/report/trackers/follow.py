@@ -22,7 +22,7 @@ from alray.report.trackers.points import Points
 from alray.report.trackers.tensorboard import TensorBoard
 from alray.report.trackers.tracker import Point, TrackedRun, Tracker
 from alray.spec.models import Spec
-from alray.storage.location import Location, kept_at
+from alray.storage.location import Location
 from alray.store import run_name
 from alray.user_code import named_error
 
@@ -43,8 +43,8 @@ def watched(
 ) -> Iterator[Callable[[Record], None]]:
     """What shows a run while it goes on, as an observer of its records. It is complete with the block.
 
-    pages: whether `tensorboard/` is written. study: the folder of the study, if the run is a trial of one. note: is
-    called with a line about each tracker that failed; the records have everything.
+    pages: whether `tensorboard/` is written, on a disk. study: the folder of the study, if the run is a trial of one.
+    note: is called with a line about each tracker that failed; the records have everything.
     """
     if not pages and not trackers:
         yield lambda record: None
@@ -57,15 +57,16 @@ def watched(
         _Following(kind, tracker, TrackedRun(name, str(run_dir), parameters, of, ids.get(kind)))
         for kind, tracker in trackers.items()
     ]
-    with kept_at(run_dir / "tensorboard") as folder:
-        watch = _Watch(following, TensorBoard(folder) if pages else None, _Ids(file, ids), note)
-        try:
-            yield watch.take
-        except SystemExit:  # so the trial scheduler of a study ends a trial
-            watch.status = "interrupted"
-            raise
-        finally:
-            watch.close()
+    # On object storage, where no file grows, the report of the run writes it from the records.
+    board = TensorBoard(run_dir / "tensorboard") if pages and isinstance(run_dir, Path) else None
+    watch = _Watch(following, board, _Ids(file, ids), note)
+    try:
+        yield watch.take
+    except SystemExit:  # so the trial scheduler of a study ends a trial
+        watch.status = "interrupted"
+        raise
+    finally:
+        watch.close()
 
 
 def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

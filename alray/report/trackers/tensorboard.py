@@ -10,6 +10,7 @@ from alray.records import Record, Status
 from alray.report.trackers.points import Points
 from alray.report.trackers.tracker import Point, Tracker
 from alray.storage.location import Location, kept_at
+from alray.storage.objects import ObjectPath
 
 if TYPE_CHECKING:
     from tensorboardX.event_file_writer import EventsWriter
@@ -57,8 +58,11 @@ class TensorBoard(Tracker):
 
 
 def write_tensorboard(records: Sequence[Record], directory: Location) -> None:
-    """Write the event file of a run that wrote none while it went on. records: those without lost work."""
-    if any(directory.glob(_EVENT_FILES)):
+    """Write the event file of a run that wrote none while it went on. On object storage, where none does, what an
+    earlier report wrote is replaced. records: those without lost work."""
+    if isinstance(directory, ObjectPath):
+        directory.remove()
+    elif any(directory.glob(_EVENT_FILES)):
         return
     points = Points()
     whole = [point for record in records for point in points.take(record)] + list(points.rest())
