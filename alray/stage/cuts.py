@@ -104,7 +104,8 @@ class Cuts:
         if cut.flags & CutFlag.EVALUATE:
             with self._clock.pause("evaluation"), holding(components, means):
                 yield from self._evaluate(cut, evaluator)
-        if cut.flags & CutFlag.CHECKPOINT:
+        # A run that was over when it was resumed keeps the checkpoint it began with: other replicas may still read it.
+        if cut.flags & CutFlag.CHECKPOINT and cut.step > self._assignment.start.step:
             leads = self._assignment.stage == self._assignment.replica == 0
             with self._clock.pause("checkpoint"):
                 self._writer.write(

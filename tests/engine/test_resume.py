@@ -171,3 +171,15 @@ def test_code_of_a_run_is_kept_with_it(workshop, reference, stopping) -> None:
     (workshop.folder / "own_blocks.py").unlink()
     stopping(None)
     same(workshop.resume(), reference)
+
+
+def test_a_run_killed_after_its_last_checkpoint_keeps_it(workshop, reference) -> None:
+    """It is not written once more: another replica may still read it, and a second kill would leave half of it."""
+    workshop.run()
+    (workshop.folder / "run" / "summary.json").unlink()
+    files = sorted((workshop.folder / "run" / "checkpoints").glob("*/*"))
+    before = [file.stat().st_ino for file in files]
+    run = workshop.resume()
+    assert [file.stat().st_ino for file in files] == before
+    assert (run.summary.status, run.summary.weights_sha256) == ("finished", reference.summary.weights_sha256)
+    assert run.summary.accuracy == reference.summary.accuracy
