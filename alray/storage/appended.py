@@ -102,21 +102,21 @@ def on_a_disk(folder: Location) -> Iterator[Path]:
     if isinstance(folder, Path):
         yield folder
         return
-    last, held = "", b""
+    wholes: dict[Path, bytes] = {}  # of the files that grow: what is there as a file, beside the parts
     with TemporaryDirectory() as scratch:
-        for name in folder.below():
-            whole, _, last = name.rpartition("/")
+        for name in folder.below():  # in order: the file comes before its parts
+            parent, _, last = name.rpartition("/")
             number, _, suffix = last.partition(".")
             is_part = len(number) == _DIGITS and number.isdecimal()
-            file = Path(scratch, f"{whole}.{suffix}" if is_part else name)
+            file = Path(scratch, f"{parent}.{suffix}" if is_part else name)
             # A run that goes on may have deleted a checkpoint meanwhile. It deletes the manifest first, which is copied
             # last: no manifest is copied without the files that it names.
             with suppress(FileNotFoundError):
                 content = (folder / name).read_bytes()
                 file.parent.mkdir(parents=True, exist_ok=True)
-                if is_part and whole != last:  # names are in order: the file comes before its parts
-                    last, held = whole, _whole(file)
-                if not (is_part and content in held):
+                if is_part and file not in wholes:
+                    wholes[file] = _whole(file)
+                if not (is_part and content in wholes[file]):
                     with file.open("ab") as copy:
                         copy.write(content)
         yield Path(scratch)

@@ -141,6 +141,15 @@ def test_a_folder_that_is_copied_by_hand_keeps_its_records(bucket: str, tmp_path
             assert was_appended(each) and Appended(each).lines() == [b"1", b"2", b"3", b"4"]
 
 
+def test_parts_of_a_log_that_say_the_same_are_all_copied(bucket: str) -> None:
+    log = ObjectPath(f"{bucket}/run/logs/stage-0.log")
+    for _ in range(3):
+        with appending(log) as writer:
+            writer.write("a warning\n")
+    with on_a_disk(log.parent) as copy:
+        assert (copy / "stage-0.log").read_text() == "a warning\n" * 3
+
+
 def copy_folder(folder: ObjectPath, to: Path) -> None:
     """As `aws s3 cp --recursive`."""
     for name in folder.below():
