@@ -311,7 +311,7 @@ def _plan_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]
     if spec.resources.resolved_device == "cpu" and costs.other_processors > max(0, spare) + _BUSY:
         yield (
             f"other programs kept {costs.other_processors:.1f} of {processors} processors busy while the components "
-            "were measured: steps may take longer than predicted, or shorter"
+            "were measured, so the predicted times may be wrong"
         )
     if one_process and SCHEDULES[spec.schedule].is_pipeline and spec.pipeline.stages > 1:
         yield (

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from alray.errors import CheckpointError, SpecError
+from alray.errors import CheckpointError, SpecError, printable
 from alray.plan.plan import Plan
 from alray.records import Summary, read
 from alray.run.micro_batches import as_kept
@@ -129,6 +129,7 @@ class Resumed:
     def finished(self, total_steps: int, note: Callable[[str], None]) -> Summary | None:
         """The summary of a run that is finished and has nothing left to do, which is noted; otherwise None.
 
+        It names the run folder where it lies now: it may have been moved, or fetched from a cluster.
         total_steps: length of the run in mini-batches, as it is asked for now. Raises SpecError as `require_longer`.
         """
         self.require_longer(total_steps)
@@ -149,7 +150,8 @@ class Resumed:
             return None
         more = f"raise {_length(self.spec)[0]}" if step >= total_steps else "change run.stop_at"
         note(f"nothing is left to do: the run has finished after {step:,} mini-batches; {more} to train on")
-        return summary
+        page = summary.report and printable(str(self.run_dir / summary.report.rpartition("/")[2]))
+        return summary.model_copy(update={"run_dir": printable(str(self.run_dir)), "report": page})
 
     def notes(self, plan: Plan, environment: dict[str, Any], *, on_cpu: bool) -> list[str]:
         """Why the weights may not have the bits of an unbroken run, a line for each reason.

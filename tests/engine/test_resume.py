@@ -109,6 +109,8 @@ def test_a_finished_run_stays_as_it_is(workshop, reference) -> None:
     assert note.startswith("nothing is left to do: the run has finished after 140 mini-batches")
     assert watching.plans == watching.records == []
     assert {path: path.stat().st_mtime_ns for path in (workshop.folder / "run").rglob("*")} == before
+    (workshop.folder / "run").rename(workshop.folder / "moved")
+    assert workshop.resume(name="moved").summary.run_dir == str(workshop.folder / "moved")
 
 
 def test_mathematics_is_left_alone(workshop) -> None:
