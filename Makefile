@@ -23,7 +23,7 @@ checks: $(INSTALLED)
 install: $(INSTALLED)
 
 $(INSTALLED): requirements.lock pyproject.toml
-	@echo "installing into $(VENV): about 6 GB, a few minutes"
+	@echo "installing into $(VENV): about 7 GB, a few minutes"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
