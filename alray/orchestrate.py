@@ -76,7 +76,7 @@ def resume_run(
             code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
             planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.trained, here=options.inline)
             require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
-            if summary := resumed.finished(planner.workload.total_steps, observer.note):
+            if summary := resumed.finished(planner.workload, observer.note):
                 return Finished(summary, None)
             trackers = make_trackers(resumed.spec, code)
             with writing_to(resumed.run_dir), page_beside(resumed.run_dir, options.watch, observer.note):

@@ -168,7 +168,7 @@ def _environment(run_dir: Location) -> dict[str, Any]:
     """What of `environment.json` may change a result, a name for each: machine, versions, engine."""
     file = run_dir / "environment.json"
     told = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    names = ("alray", "python", "torch", "platform", "device", "cores", "engine")
+    names = ("alray", "python", "torch", "platform", "device", "cores", "engine", "data_sha256")
     packages = {name: version for name, version in told.get("packages", {}).items() if name not in names}
     return {name: told[name] for name in names if name in told} | packages
 

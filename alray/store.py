@@ -214,11 +214,12 @@ def write_manifest(
     environment: dict[str, Any],
     shares: Sequence[int] = (),
     standing: Standing | None = None,
+    data: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Write the manifest of the checkpoint after `step` mini-batches, which completes it; return it.
 
     shares: samples of the next mini-batch for each replica; empty if the shares do not change during the run.
-    standing: of the evaluations until then.
+    standing: of the evaluations until then. data: what tells the data from others (`alray.data.identity`), as JSON.
     """
     manifest = {
         "version": 1,
@@ -228,6 +229,7 @@ def write_manifest(
         "partition": list(partition),
         "environment": environment,
         **({"shares": list(shares)} if shares else {}),
+        **({"data": data} if data is not None else {}),
         "evaluations": (standing or Standing()).model_dump(mode="json", exclude={"best": {"checkpoint"}}),
         "files": [
             {"file": entry.file, "sha256": entry.sha256, "bytes": entry.bytes}

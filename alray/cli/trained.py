@@ -30,6 +30,16 @@ Step = Annotated[
     ),
 ]
 
+DataPlaces = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data",
+        metavar="KEY=PATH",
+        help="Where files of the data lie on this machine, such as train=photos. May be given again.",
+        show_default=False,
+    ),
+]
+
 
 def evaluate(
     run_dir: RunDir,
@@ -39,6 +49,7 @@ def evaluate(
     ] = _ALL,
     best: Best = False,
     step: Step = None,
+    data: DataPlaces = None,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
@@ -55,7 +66,7 @@ def evaluate(
         from alray.trained.requests import evaluate_run
         from alray.trained.weights import Asked
 
-        found = evaluate_run(folder, depth=wanted, allow_code=allow_code, asked=Asked(best, step))
+        found = evaluate_run(folder, depth=wanted, allow_code=allow_code, asked=Asked(best, step), data=data or ())
         weights = found.weights
         if json:
             per_depth = [entry.model_dump(mode="json") for entry in found.accuracies]
@@ -104,6 +115,7 @@ def predict(
     depth: Depth = None,
     best: Best = False,
     step: Step = None,
+    data: DataPlaces = None,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
@@ -117,7 +129,9 @@ def predict(
         from alray.trained.requests import predict_run
         from alray.trained.weights import Asked
 
-        predictions, weights = predict_run(source, inputs, depth=depth, allow_code=allow_code, asked=Asked(best, step))
+        predictions, weights = predict_run(
+            source, inputs, depth=depth, allow_code=allow_code, asked=Asked(best, step), data=data or ()
+        )
         if json:
             streams.answer(
                 {"weights": asdict(weights), "predictions": [asdict(prediction) for prediction in predictions]}
@@ -151,6 +165,7 @@ def export(
     ] = None,
     best: Best = False,
     step: Step = None,
+    data: DataPlaces = None,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
@@ -170,9 +185,14 @@ def export(
             raise RequestError(
                 f"`{format}` is not a format", key="--format", mend=f"choose one of {', '.join(FORMATS)}"
             )
-        file = location_of(output) if output is not None else None
         written, weights = export_run(
-            folder, kind=format, depth=depth, output=file, allow_code=allow_code, asked=Asked(best, step)
+            folder,
+            kind=format,
+            depth=depth,
+            output=None if output is None else location_of(output),
+            allow_code=allow_code,
+            asked=Asked(best, step),
+            data=data or (),
         )
         if json:
             streams.answer({**asdict(written), "weights": asdict(weights)})

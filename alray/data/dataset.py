@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 import torch
 from torch import Tensor
 
+from alray.data.identity import DataIdentity, hash_of_names, hash_of_set
 from alray.data.kept import once
 from alray.data.picture import require_pictures
 from alray.data.registry import make_source
@@ -44,6 +45,8 @@ class Data:
     batch_size: int
     last_batch: Literal["drop", "keep"]
     augment: Literal["none", "strong"]
+    #: SHA-256 of what the source gives for training (see `DataIdentity`); None for a user's class.
+    contents: str | None
     #: For text: the words, and how a document becomes word numbers. None for other data.
     vocabulary: Vocabulary | None = None
     #: For text: whether every mini-batch has the width of `sample_shape` instead of that of its longest document.
@@ -76,6 +79,17 @@ class Data:
     def words(self) -> tuple[str, ...] | None:
         """For text, the word of each number, `<pad>` and `<unk>` first; None for other data."""
         return None if self.vocabulary is None else self.vocabulary.words
+
+    @property
+    def identity(self) -> DataIdentity:
+        return DataIdentity(
+            train=len(self.train),
+            validation=len(self.validation or ()),
+            shape=self.sample_shape,
+            classes=hash_of_names(self.classes),
+            words=None if self.words is None else hash_of_names(self.words),
+            contents=self.contents,
+        )
 
     @property
     def num_train(self) -> int:
@@ -180,6 +194,7 @@ def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], A
         batch_size=data_spec.batch_size,
         last_batch=data_spec.last_batch,
         augment=data_spec.augment,
+        contents=None if source.own else hash_of_set(train),
     )
 
 
@@ -222,6 +237,7 @@ def _open_text(
         batch_size=data_spec.batch_size,
         last_batch=data_spec.last_batch,
         augment=data_spec.augment,
+        contents=None if isinstance(data_spec, OwnCode) else hash_of_set(train),
         vocabulary=vocabulary,
         fixed_length=fixed_length,
     )

@@ -150,18 +150,30 @@ class Run:
         return frame_of([record for record in kept if kind is None or record.kind == kind])
 
     def evaluate(
-        self, *, depth: int | None = None, best: bool = False, step: int | None = None, allow_code: bool = False
+        self,
+        *,
+        depth: int | None = None,
+        best: bool = False,
+        step: int | None = None,
+        data: Overrides = None,
+        allow_code: bool = False,
     ) -> Evaluated:
         """Measure accuracy, time and size of each route of inference, as `alray evaluate` does.
 
         depth: that of one route; None: all. best: with the weights of the best validation accuracy. step: with those of
-        the checkpoint after so many mini-batches.
+        the checkpoint after so many mini-batches. data: where files of the data lie now, such as {"train": "photos"}.
         """
         from alray.trained.requests import evaluate_run
         from alray.trained.weights import Asked
 
         with asked(self.folder / "spec.yaml"):
-            return evaluate_run(self.folder, depth=depth, allow_code=allow_code, asked=Asked(best, step))
+            return evaluate_run(
+                self.folder,
+                depth=depth,
+                allow_code=allow_code,
+                asked=Asked(best, step),
+                data=override_texts(data),
+            )
 
     def predict(
         self,
@@ -170,16 +182,24 @@ class Run:
         depth: int | None = None,
         best: bool = False,
         step: int | None = None,
+        data: Overrides = None,
         allow_code: bool = False,
     ) -> list[ClassPrediction]:
         """Classify pictures (files), or texts (files, or the texts themselves): one of them, or several. depth, best,
-        step: as for `evaluate`; without a depth, the deepest route."""
+        step, data: as for `evaluate`; without a depth, the deepest route."""
         from alray.trained.requests import predict_run
         from alray.trained.weights import Asked
 
         texts = [str(each) for each in ([inputs] if isinstance(inputs, str | Path) else inputs)]
         with asked(self.folder / "spec.yaml"):
-            return predict_run(self.folder, texts, depth=depth, allow_code=allow_code, asked=Asked(best, step))[0]
+            return predict_run(
+                self.folder,
+                texts,
+                depth=depth,
+                allow_code=allow_code,
+                asked=Asked(best, step),
+                data=override_texts(data),
+            )[0]
 
     def export(
         self,
@@ -189,9 +209,10 @@ class Run:
         depth: int | None = None,
         best: bool = False,
         step: int | None = None,
+        data: Overrides = None,
         allow_code: bool = False,
     ) -> Exported:
-        """Write the inference route to a file, as `alray export` does. depth, best, step: as for `predict`.
+        """Write the inference route to a file, as `alray export` does. depth, best, step, data: as for `predict`.
 
         output: the file, on a disk; None: export/route-<depth> in the run folder, with the format's ending.
         """
@@ -201,7 +222,13 @@ class Run:
         with asked(self.folder / "spec.yaml"):
             file = location_of(output) if output is not None else None
             return export_run(
-                self.folder, kind=format, depth=depth, output=file, allow_code=allow_code, asked=Asked(best, step)
+                self.folder,
+                kind=format,
+                depth=depth,
+                output=file,
+                allow_code=allow_code,
+                asked=Asked(best, step),
+                data=override_texts(data),
             )[0]
 
     def resume(

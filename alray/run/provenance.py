@@ -37,6 +37,7 @@ def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, 
         "git": git_state(workload.code.root),
         "packages": _packages(),
         "given": given,
+        "data_sha256": _sha256(workload.facts.identity.model_dump_json().encode()),
         "spec_sha256": [*before, _sha256(text.encode())],
     }
     # Both hashes are there before the file changes: a crash between the two writes spoils no resume.

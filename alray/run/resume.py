@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from alray.data.identity import DataIdentity
 from alray.errors import CheckpointError, SpecError, printable
 from alray.plan.plan import Plan
 from alray.records import Summary, read
@@ -16,11 +18,13 @@ from alray.run.micro_batches import as_kept
 from alray.run.provenance import require_own_spec
 from alray.schedules.table import SCHEDULES
 from alray.spec.data import OwnData, TextSection
+from alray.spec.data_files import keys_of_files
 from alray.spec.loading import load_spec
 from alray.spec.models import Spec
 from alray.spec.replicas import AverageEvery
 from alray.spec.section import counted
 from alray.stage.assignment import Start, start_from
+from alray.stage.workload import Workload
 from alray.storage.location import Location
 from alray.store import latest_manifest, require_run_dir
 
@@ -38,9 +42,11 @@ _FREE = (
     "run.stop_at",
     "run.trackers",
 )
-"""Keys that a resume may change. Of `pipeline`, `_changes_of_pipeline` finds what changes the mathematics."""
+"""Keys that a resume may change, besides where the files of the data lie (`keys_of_files`). Of `pipeline`,
+`_changes_of_pipeline` finds what changes the mathematics."""
 _LAYOUT = ("pipeline.", "resources.", "data.workers")
 """What may differ where a run is done again from its beginning. Of these keys too, `_FREE` has what may not change."""
+_SAME_DATA = "restore them, or say where they lie now (such as data.train=PATH)"
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
 _SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
 
@@ -54,6 +60,8 @@ class Resumed:
     spec: Spec
     manifest: dict[str, Any] | None
     """Manifest of the last checkpoint; None if there is none yet."""
+    allow_change: bool
+    """Whether the run may become another one."""
 
     @property
     def trained(self) -> bool:
@@ -71,7 +79,7 @@ class Resumed:
         after = _with_overrides(file, overrides, before)
         if not allow_change:
             _refuse_changes(before, after, run_dir)
-        return cls(run_dir, before, after, latest_manifest(run_dir))
+        return cls(run_dir, before, after, latest_manifest(run_dir), allow_change)
 
     @classmethod
     def again(cls, run_dir: Location, overrides: list[str]) -> Resumed:
@@ -126,13 +134,16 @@ class Resumed:
                 mend="give more, or leave it out",
             )
 
-    def finished(self, total_steps: int, note: Callable[[str], None]) -> Summary | None:
+    def finished(self, workload: Workload, note: Callable[[str], None]) -> Summary | None:
         """The summary of a run that is finished and has nothing left to do, which is noted; otherwise None.
 
         It names the run folder where it lies now: it may have been moved, or fetched from a cluster.
-        total_steps: length of the run in mini-batches, as it is asked for now. Raises SpecError as `require_longer`.
+        workload: as it is asked for now. Raises SpecError as `require_longer`, and DataError if these are other data
+        than those of the run, unless changes are allowed.
         """
+        total_steps = workload.total_steps
         self.require_longer(total_steps)
+        self._compare_data(workload.facts.identity, note)
         file = self.run_dir / "summary.json"
         if self.manifest is None or not file.is_file():
             return None
@@ -152,6 +163,16 @@ class Resumed:
         note(f"nothing is left to do: the run has finished after {step:,} mini-batches; {more} to train on")
         page = summary.report and printable(str(self.run_dir / summary.report.rpartition("/")[2]))
         return summary.model_copy(update={"run_dir": printable(str(self.run_dir)), "report": page})
+
+    def _compare_data(self, data: DataIdentity, note: Callable[[str], None]) -> None:
+        """Raise DataError if these are other data than before. Changes that are allowed are noted, but not of what the
+        network depends on."""
+        before = (self.manifest or {}).get("data")
+        data.require_same(before, "this run", for_weights=True, mend=_SAME_DATA)
+        if not self.allow_change:
+            data.require_same(before, "this run", mend=f"{_SAME_DATA}, or pass --allow-change")
+        elif changes := data.changes(before):
+            note(f"the weights will not be those of an unbroken run, for the data changed: {'; '.join(changes)}")
 
     def notes(self, plan: Plan, environment: dict[str, Any], *, on_cpu: bool) -> list[str]:
         """Why the weights may not have the bits of an unbroken run, a line for each reason.
@@ -202,18 +223,19 @@ def _with_overrides(file: Location, overrides: list[str], before: Spec) -> Spec:
     """The spec with these overrides. Mini-batches that are cut stay cut as in `before`, whatever the number of stages,
     unless the overrides say otherwise or the layout they ask for cannot have as many micro-batches.
 
-    `before` holds decided values; the file of an older run may hold null.
+    `before` holds decided values; the file of an older run may hold null. Relative paths begin in the current folder.
     """
+    load = partial(load_spec, file, directory=Path.cwd())
     asked = {override.partition("=")[0].strip() for override in overrides}
     if not SCHEDULES[before.schedule].cuts_mini_batches or asked & {"pipeline", _MICRO_BATCHES}:
-        return load_spec(file, overrides).spec
+        return load(overrides).spec
     kept = [] if _SCHEDULE in asked else [f"{_SCHEDULE}={before.schedule}"]
     try:
-        return load_spec(file, [*kept, f"{_MICRO_BATCHES}={before.micro_batches}", *overrides]).spec
+        return load([*kept, f"{_MICRO_BATCHES}={before.micro_batches}", *overrides]).spec
     except SpecError as error:
         if any(problem.key != _MICRO_BATCHES for problem in error.problems):
             raise
-    return load_spec(file, [f"{_MICRO_BATCHES}=null", *overrides]).spec
+    return load([f"{_MICRO_BATCHES}=null", *overrides]).spec
 
 
 def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
@@ -277,7 +299,8 @@ def _free(key: str, spec: Spec) -> bool:
         # A decay that ends with the run would take another course.
         schedule = spec.lr_schedule
         return schedule.kind == "constant" or (schedule.kind == "linear" and schedule.decay_steps is not None)
-    return any(key == free or key.startswith(free.rstrip(".") + ".") for free in _FREE)
+    files = (f"data.{file}" for file in keys_of_files(spec.data))
+    return any(key == free or key.startswith(free.rstrip(".") + ".") for free in (*_FREE, *files))
 
 
 def _differences(before: Any, after: Any, key: str = "") -> list[tuple[str, Any, Any]]:

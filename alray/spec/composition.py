@@ -99,11 +99,11 @@ def _relocate(value: Any, annotation: Any, there: FilePath, here: FilePath) -> N
         given = value[part]
         if not isinstance(given, str):
             _relocate(given, inner, there, here)
-        elif given and not given.startswith(("/", "~")) and _is_path(given, inner):
+        elif given and not given.startswith(("/", "~")) and is_path(given, inner):
             value[part] = os.path.relpath(there / given, here)
 
 
-def _is_path(given: str, annotation: Any) -> bool:
+def is_path(given: str, annotation: Any) -> bool:
     """Whether a text is the path of a file or a folder: some fields take a name too."""
     marks = bare(annotation)[1]
     endings = [mark.ending for mark in marks if isinstance(mark, Input)]

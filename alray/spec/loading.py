@@ -45,18 +45,21 @@ class LoadedSpec:
         return folder
 
 
-def load_spec(source: Source, overrides: Sequence[str] = (), *, also: Sequence[Check] = ()) -> LoadedSpec:
+def load_spec(
+    source: Source, overrides: Sequence[str] = (), *, also: Sequence[Check] = (), directory: Path | None = None
+) -> LoadedSpec:
     """Read a spec, apply `key.sub=value` overrides and check everything.
 
     Relative paths in the spec and in overrides are taken from the folder of the file, or from the current folder if
-    there is no file, and become absolute. also: further checks. Raises SpecError with all problems, each with file,
+    there is no file, and become absolute. also: further checks. directory: where relative paths begin instead: the file
+    that a run folder keeps has none, but overrides may. Raises SpecError with all problems, each with file,
     line, key and mend. A syntax error of YAML hides others.
     """
     file = file_of(source)
     composed = read_spec(source)
     document, places = composed.value, composed.places
     applied = apply_overrides(document, overrides, places)
-    spec, errors = parse_spec(document, directory_of(file), composed.problems)
+    spec, errors = parse_spec(document, directory or directory_of(file), composed.problems)
     found = check_spec(spec, places, (*CHECKS, *also))
     problems = in_order([*composed.problems.values(), *problems_of(errors, places), *found, *applied.problems])
     if problems:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -99,9 +100,6 @@ def assemble_loop(
     def inputs(batch: Batch) -> Tensors:
         return batch.inputs(device, network.dtype)
 
-    def open_data() -> Data:
-        return open_training_data(assignment.spec, assignment.code)
-
     cuts = Cuts(
         assignment,
         stage=stage,
@@ -122,10 +120,21 @@ def assemble_loop(
         emit=emit,
         feed=lambda batches: feed(batches, inputs, device),
         pinned=device.type == "cuda",
-        open_data=open_data,
+        open_data=partial(_open_data, assignment),
         peak_memory_bytes=lambda: None if baseline_bytes is None else peak_memory_bytes(device, baseline_bytes),
         profiler=profiler,
     )
+
+
+def _open_data(assignment: Assignment) -> Data:
+    """The data of the run. Raises DataError if they are not those with which it was planned."""
+    data = open_training_data(assignment.spec, assignment.code)
+    data.identity.require_same(
+        assignment.data.identity.model_dump(),
+        "the run as it began",
+        mend="give every node the same files, and do not change them during a run",
+    )
+    return data
 
 
 def clock_for(assignment: Assignment, device: torch.device) -> Clock:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from alray.data.dataset import Data, open_data
+from alray.data.identity import DataIdentity
 from alray.device import devices
 from alray.errors import DataError
 from alray.nn.encoder import EncoderFacts
@@ -29,6 +30,7 @@ class DataFacts:
     classes: int
     steps_per_epoch: int
     samples_per_epoch: int
+    identity: DataIdentity
 
     @classmethod
     def of(cls, data: Data) -> DataFacts:
@@ -38,6 +40,7 @@ class DataFacts:
             classes=data.num_classes,
             steps_per_epoch=data.steps_per_epoch,
             samples_per_epoch=whole if data.last_batch == "drop" else data.num_train,
+            identity=data.identity,
         )
 
     def samples(self, step: int, batch_size: int) -> int:

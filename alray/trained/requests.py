@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,17 +32,27 @@ def evaluate_run(
     depth: int | None,
     allow_code: bool,
     asked: Asked = LAST,
+    data: Sequence[str] = (),
     splits: tuple[str, ...] = ("validation", "test"),
 ) -> Evaluated:
-    """Evaluate a checkpoint of a run by the route of this depth, or by every route for None."""
-    network = TrainedNetwork(run_dir, allow_code=allow_code, asked=asked)
+    """Evaluate a checkpoint of a run by the route of this depth, or by every route for None.
+
+    data: as for `TrainedNetwork`; so in the other requests.
+    """
+    network = TrainedNetwork(run_dir, allow_code=allow_code, asked=asked, data=data)
     depths = network.depths if depth is None else (network.require_depth(depth),)
     accuracies = [accuracy for accuracy in network.evaluate(splits) if accuracy.depth in depths]
     return Evaluated(network.weights, accuracies, measure_routes(network, depths))
 
 
 def predict_run(
-    run: Location, inputs: list[str], *, depth: int | None, allow_code: bool, asked: Asked = LAST
+    run: Location,
+    inputs: list[str],
+    *,
+    depth: int | None,
+    allow_code: bool,
+    asked: Asked = LAST,
+    data: Sequence[str] = (),
 ) -> tuple[list[ClassPrediction], Weights]:
     """Classify each input (see `TrainedNetwork.predict`) by the route of this depth (None: the deepest).
 
@@ -56,7 +67,7 @@ def predict_run(
             )
         route = ExportedRoute(run, allow_code=allow_code)
         return route.predict(inputs, depth), Weights(route.header.step, "exported")
-    network = TrainedNetwork(run, allow_code=allow_code, asked=asked)
+    network = TrainedNetwork(run, allow_code=allow_code, asked=asked, data=data)
     return network.predict(inputs, depth), network.weights
 
 
@@ -68,12 +79,13 @@ def export_run(
     output: Location | None,
     allow_code: bool,
     asked: Asked = LAST,
+    data: Sequence[str] = (),
 ) -> tuple[Exported, Weights]:
     """Write the inference route of this depth (None: the deepest) to a file.
 
     output: the file; None: `export/route-<depth>` in the run folder, with the format's ending.
     """
-    network = TrainedNetwork(run_dir, allow_code=allow_code, asked=asked)
+    network = TrainedNetwork(run_dir, allow_code=allow_code, asked=asked, data=data)
     depth = network.require_depth(depth)
     file = run_dir / "export" / f"route-{depth}{ENDINGS[kind]}" if output is None else output
     if not isinstance(file, Path):

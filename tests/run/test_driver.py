@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from alray.data.identity import DataIdentity
 from alray.errors import NonFiniteLoss, RunError, StageError
 from alray.nn.shape import Shape
 from alray.plan.costs import ComponentCosts, Costs
@@ -21,6 +22,7 @@ from alray.stage.workload import DataFacts
 from alray.store import ComponentFile, latest_manifest, manifests, mark
 
 TOTAL = 10
+IDENTITY = DataIdentity(train=40, validation=4, shape=(4,), classes="", words=None, contents=None)
 COMPONENT = ComponentCosts("fake", 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1, 4, 4, 8, 16, 64, 64, 64, (4,))
 PLAN = make_plan(
     method="associated_learning",
@@ -107,7 +109,7 @@ def recorder_of(tmp_path, observer, token="ours"):
     mark(tmp_path, "ours")
     return Recorder(
         tmp_path,
-        facts=DataFacts(Shape((4,)), 2, 5, 40),
+        facts=DataFacts(Shape((4,)), 2, 5, 40, IDENTITY),
         batch_size=8,
         keep=2,
         environment={},

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from alray.data.identity import DataIdentity
 from alray.errors import CheckpointError, SpecError
 from alray.run.micro_batches import as_kept
 from alray.run.resume import Resumed
@@ -158,8 +159,11 @@ def test_a_damaged_summary_is_named(tmp_path) -> None:
     (run_dir / "checkpoints/step-00000004").mkdir(parents=True)
     write_manifest(run_dir, step=4, epoch=1.0, samples=64, partition=(4,), files=(), environment={})
     (run_dir / "summary.json").write_text('{"status": "fin')
+    facts = SimpleNamespace(
+        identity=DataIdentity(train=64, validation=0, shape=(4,), classes="", words=None, contents=None)
+    )
     with pytest.raises(CheckpointError, match=r"summary.json: not a summary: .*; restore it, or delete it"):
-        Resumed.open(run_dir, [], allow_change=False).finished(4, print)
+        Resumed.open(run_dir, [], allow_change=False).finished(SimpleNamespace(total_steps=4, facts=facts), print)
 
 
 def test_local_losses_have_the_same_bits_in_every_layout(tmp_path) -> None:
