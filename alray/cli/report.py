@@ -78,6 +78,7 @@ def compare(
         made = ComparisonReport(comparison)
         html = made.page()
         with writing(page):
+            page.parent.mkdir(parents=True, exist_ok=True)
             replace_file(page, html)
             write_exhibits(made.exhibits, page.parent / f"{page.name.removesuffix('.html')}_files")
         if json:

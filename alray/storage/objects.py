@@ -69,7 +69,7 @@ class ObjectPath:
     def resolve(self) -> ObjectPath:
         return self
 
-    def mkdir(self, *, exist_ok: bool = False) -> None:
+    def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
         """There is nothing to make."""
 
     def require_folder(self) -> None:

@@ -34,9 +34,9 @@ def test_compare_prints_tables_and_writes_a_page(alray: Callable[..., Any], ende
 
 
 def test_compare_as_json(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
-    said = alray("compare", ended, "--json", "--output", tmp_path / "x.html").json
+    said = alray("compare", ended, "--json", "--output", tmp_path / "new" / "x.html").json
     (group,) = said["groups"]
-    assert said["page"] == str(tmp_path / "x.html")
+    assert said["page"] == str(tmp_path / "new" / "x.html")
     assert (group["method"], group["status"], group["effective_parameters"]) == ("associated_learning", "finished", 265)
     assert [entry["depth"] for entry in group["per_depth"]] == [1, 2, 3]
     assert group["test"]["deviation"] is None
@@ -49,5 +49,6 @@ def test_compare_refuses_what_is_no_run(alray: Callable[..., Any], ended: Path, 
     (problem,) = refused.json["errors"]
     assert refused.code == 2
     assert problem["file"].startswith(str(tmp_path)) and problem["mend"]
+    (tmp_path / "no").write_text("a file")
     unwritable = alray("compare", ended, "--output", tmp_path / "no" / "x.html", "--json")
     assert (unwritable.code, unwritable.json["errors"][0]["file"]) == (2, str(tmp_path / "no" / "x.html"))
