@@ -175,6 +175,7 @@ def _run_trials(
         asha=study.trial_scheduler if isinstance(study.trial_scheduler, Asha) else None,
         propose=_proposing(loaded, folder, left),
         ended=ended,
+        note=watcher.note,
     )
 
 

@@ -8,8 +8,10 @@ the trial's own process. Processes are used again for the next trial of the same
 from __future__ import annotations
 
 import io
+import math
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
@@ -44,6 +46,8 @@ _QUIET = {
 }
 _NUMBER, _VALUES, _RECORD = "trial", "values", "record"
 _ENDLESS = 10**15  # samples
+_UNTOLD_S = 20.0
+"""So long a study waits for its next trial without a word: Ray starts processes in that time."""
 
 
 def runs_in_one_process(spec: Spec) -> bool:
@@ -62,14 +66,22 @@ def trial_resources(spec: Spec) -> PlacementGroupFactory:
 
 
 class _Watch(Callback):
-    """Tells of trials that end, in whatever way."""
+    """Tells of trials that end, in whatever way, and of a long time in which none starts."""
 
-    def __init__(self, ended: Callable[[int, End], None]) -> None:
-        self._ended = ended
+    def __init__(self, ended: Callable[[int, End], None], note: Callable[[str], None]) -> None:
+        self._ended, self._note = ended, note
+        self._tell_s = time.monotonic() + _UNTOLD_S
 
     def __getstate__(self) -> dict[str, Any]:
         """Tune pickles its callbacks to restore an experiment; alray restores none."""
         return {}
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        if any(trial.status == "RUNNING" for trial in trials):
+            self._tell_s = time.monotonic() + _UNTOLD_S
+        elif time.monotonic() > self._tell_s:
+            self._note(f"no trial has started for {_UNTOLD_S:.0f} s: waiting until the cluster has room for one")
+            self._tell_s = math.inf
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         last = trial.last_result
@@ -166,12 +178,13 @@ def run_trials(
     asha: Asha | None,
     propose: Propose | None,
     ended: Callable[[int, End], None],
+    note: Callable[[str], None],
 ) -> None:
     """Run the trials on the connected cluster. Returns when all have ended, or at the first Ctrl-C.
 
     storage: a folder for what Tune writes; it is deleted. asha: None to run every trial to its end. propose: gives
     the settings of each trial; None: they are known. ended: is called with the number of each trial that has ended, and
-    with how it did.
+    with how it did. note: takes a line for the user.
     """
     os.environ |= _QUIET
     by_number = {order.trial.number: order for order, _ in orders}
@@ -194,6 +207,7 @@ def run_trials(
     def name(trial: Any) -> str:
         return f"{trial.config[_NUMBER]:04d}"
 
+    watch = _Watch(ended, note)
     # Tune prints on standard output what it does; `ended` tells what matters.
     with _emptied(storage), redirect_stdout(io.StringIO()):
         tune.Tuner(
@@ -208,5 +222,5 @@ def run_trials(
                 trial_name_creator=name,
                 trial_dirname_creator=name,
             ),
-            run_config=tune.RunConfig(name="study", storage_path=str(storage), verbose=0, callbacks=[_Watch(ended)]),
+            run_config=tune.RunConfig(name="study", storage_path=str(storage), verbose=0, callbacks=[watch]),
         ).fit()

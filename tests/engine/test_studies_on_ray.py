@@ -14,9 +14,11 @@ from typing import Any
 
 import psutil
 import pytest
+import ray
 
 import alray
 from alray.errors import PlanError
+from alray.study import tuning
 from alray.study.folder import StudyFolder
 from alray.study.study import Progress, StudyOptions, Watcher, resume_study, run_study
 
@@ -135,6 +137,29 @@ def test_a_trial_whose_process_or_stage_dies_is_a_result(
     assert (report.summary.status, report.summary.statuses) == ("finished", {"finished": 1, "failed": 2})
     assert [progress.ended for progress in seen] == [1, 2, 3]
     assert left_behind() == []
+
+
+@pytest.mark.timeout(120)
+def test_a_full_cluster_is_waited_for(
+    workshop: Workshop, local_ray: None, seen: list[Progress], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "_UNTOLD_S", 3.0)
+    others = ray.util.placement_group([{"CPU": ray.cluster_resources()["CPU"]}])
+    assert others.wait(30)
+    notes: list[str] = []
+
+    def make_room(line: str) -> None:
+        notes.append(line)
+        if "waiting until the cluster has room" in line:
+            ray.util.remove_placement_group(others)
+
+    path = study(workshop, "axes: {seed: [1, 2]}\nmax_concurrent: 1\n")
+    options = StudyOptions(study_dir=workshop.folder / "out")
+    report = run_study(path, [], options, Watcher(make_room, seen.append))
+    assert report.summary.statuses == {"finished": 2}
+    assert [line for line in notes if "room" in line] == [
+        "no trial has started for 3 s: waiting until the cluster has room for one"
+    ]
 
 
 @pytest.mark.timeout(300)
