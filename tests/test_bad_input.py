@@ -238,8 +238,13 @@ def test_a_last_mini_batch_with_fewer_samples_than_replicas(refusal: Callable[..
         (("data.batch_size=1",), "data.batch_size", "a mini-batch"),
         (("data.batch_size=2", "replicas.count=2"), "data.batch_size", "a part of a mini-batch"),
         (("data.batch_size=89", "data.last_batch=keep"), "data.last_batch", "the last mini-batch of an epoch"),
+        (
+            ("data.batch_size=86", "data.last_batch=keep", "replicas={count: 2, balance: dynamic_batch_size}"),
+            "data.last_batch",
+            "a part of the last mini-batch",
+        ),
     ],
-    ids=["alone", "shared", "last"],
+    ids=["alone", "shared", "last", "dealt"],
 )
 def test_a_sample_of_one_pixel_is_not_normalised(
     refusal: Callable[..., str], overrides: tuple[str, ...], key: str, which: str

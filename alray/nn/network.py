@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -19,8 +20,10 @@ from alray.nn.methods.method import Task, make_method
 from alray.nn.own_state import Owners, require_untouched_buffers
 from alray.nn.precision import LOWERED, lower
 from alray.nn.shape import Shape
+from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 from alray.spec.own_code import OwnCode
+from alray.spec.section import counted
 from alray.user_code import FAULTS_OF_USER_CODE, own_problem
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bf16": torch.float32}
@@ -31,6 +34,10 @@ _FITS_ITS_INPUT = (
     "run on torch's meta device, where shapes are found"
 )
 """What a forward pass must do so that the shape of its output can be found."""
+_FITS_ANY_LENGTH = (
+    "a mini-batch of text is as wide as its longest document: `forward` must take any number of words T, and give "
+    "[N, T, ...], or a shape that does not depend on T"
+)
 
 
 class Network:
@@ -109,8 +116,14 @@ class Network:
         labels = {name: _zeros(shape, samples, device) for name, shape in self.labels(index).items()}
         return self.incoming(index, samples, device) | labels
 
-    def trains_on_one_sample(self, index: int) -> bool:
-        """Whether block `index` can train on a single sample. Batch normalisation needs two values of a channel."""
+    @cached_property
+    def needs_two_samples(self) -> int | None:
+        """The first component whose batch normalisation gets one value of each channel from a single sample, so that
+        it cannot train on one; None: every one can."""
+        normalise = [index for index, encoder in enumerate(self.encoders) if encoder.normalises_batches]
+        return next((index for index in normalise if not self._trains_on_one_sample(index)), None)
+
+    def _trains_on_one_sample(self, index: int) -> bool:
         facts = self.encoders[index]
         with put_back(), torch.device("meta"):
             block = self._seeded(index, "f", lambda: self._build_block(index, facts.input)).to(dtype=self.dtype)
@@ -223,19 +236,11 @@ class Network:
             block = self._seeded(index, "f", lambda: self._build_block(index, input)).to(dtype=self.dtype).train()
             incoming = _incoming(input, along, 2, "meta")
             before = incoming["s"]._version
-            try:
+            with _fitting(entry.block, input, key, _FITS_ITS_INPUT):
                 outgoing = run_block(block, incoming)
                 if own:
                     again = partial(run_block, block, _incoming(input, along, 2, "meta"))
                     require_untouched_buffers(block, again, index)
-            except SpecError as error:
-                problem = error.problems[0]
-                raise SpecError(problem.message, key=key, mend=problem.mend) from error
-            except FAULTS_OF_USER_CODE as error:
-                message = f"block `{entry.block}` does not take an input of {tuple(input)}: {error}"
-                own_place = own_problem(error, message, key=key, mend=_FITS_ITS_INPUT)
-                problem = own_place or Problem(message, _FITS_ITS_INPUT, key=key)
-                raise SpecError.of((problem,)) from error
         output = outgoing["s"]
         if not isinstance(output, torch.Tensor) or output.ndim < 2 or output.shape[0] != 2:
             got = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
@@ -257,6 +262,8 @@ class Network:
                 key=key,
                 mend="keep the length of the sequence, or give one vector per sample",
             )
+        if own and "mask" in along and input[0] > 1 and not SCHEDULES[self.spec.schedule].is_pipeline:
+            _require_any_length(block, entry.block, key, input, along, outgoing)
         given = stopped(outgoing)
         return EncoderFacts(
             name=entry.block,
@@ -269,6 +276,41 @@ class Network:
             pooling=getattr(block, "pooling", "mean"),
             takes_along=along,
             gives_along={name: Shape(value.shape[1:], value.dtype) for name, value in given.items()},
+        )
+
+
+@contextmanager
+def _fitting(block: str, input: Shape, key: str, mend: str) -> Iterator[None]:
+    """Raise SpecError if a block does not take this input. mend: how it would."""
+    try:
+        yield
+    except SpecError as error:
+        problem = error.problems[0]
+        raise SpecError(problem.message, key=key, mend=problem.mend) from error
+    except FAULTS_OF_USER_CODE as error:
+        message = f"block `{block}` does not take an input of {tuple(input)}: {error}"
+        problem = own_problem(error, message, key=key, mend=mend) or Problem(message, mend, key=key)
+        raise SpecError.of((problem,)) from error
+
+
+def _require_any_length(
+    block: nn.Module, name: str, key: str, input: Shape, along: dict[str, Shape], whole: Tensors
+) -> None:
+    """Raise SpecError if a block of text does not take mini-batches of another width.
+
+    whole: what it gave for `input`.
+    """
+    shorter = input[0] - 1
+    sample, mask = Shape((shorter, *input[1:]), input.dtype, input.words), Shape((shorter,), torch.bool)
+    with put_back(), torch.device("meta"), _fitting(name, sample, key, _FITS_ANY_LENGTH):
+        given = run_block(block, _incoming(sample, along | {"mask": mask}, 2, "meta"))
+    places = (shorter,) if "mask" in whole else ()
+    got, before = tuple(given["s"].shape[1:]), tuple(whole["s"].shape[1:])
+    if got != (*places, *before[len(places) :]):
+        raise SpecError(
+            f"block `{name}` gave {got} for a text of {counted(shorter, 'word')}, and {before} for one of {input[0]}",
+            key=key,
+            mend=_FITS_ANY_LENGTH,
         )
 
 

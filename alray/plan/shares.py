@@ -70,24 +70,24 @@ def ideal_shares(shares: Sequence[int], compute_s: Sequence[float | None], batch
     )
 
 
-def integer_shares(ideal: Sequence[float], batch_size: int) -> Shares:
-    """The integers k_i >= 1 with sum k_i = `batch_size` that minimise sum (k_i - q_i)^2, where q_i is `ideal`.
+def integer_shares(ideal: Sequence[float], batch_size: int, least: int = 1) -> Shares:
+    """The integers k_i >= `least` with sum k_i = `batch_size` that minimise sum (k_i - q_i)^2, where q_i is `ideal`.
 
-    Ties go to the lower ranks. Raises PlanError where there are fewer samples than replicas, ValueError where a q_i is
-    not finite.
+    Ties go to the lower ranks. Raises PlanError where there are fewer samples than `least` for each replica, ValueError
+    where a q_i is not finite.
     """
-    _require_samples(len(ideal), batch_size)
+    _require_samples(len(ideal), batch_size, least)
     if not all(map(math.isfinite, ideal)):
         raise ValueError(f"{list(ideal)} are not shares")
-    shares = [max(1, math.floor(share)) for share in ideal]
+    shares = [max(least, math.floor(share)) for share in ideal]
     # Why the result is the minimum. Let e_i = k_i - q_i. At every point of the loop below,
-    #     (*)  e_i - e_j <= 1  for every i with k_i > 1 and every j.
-    # At the start, k_i > 1 implies e_i <= 0, and every e_j > -1. Adding a sample where e is smallest gives e_j + 1, and
-    # e_j + 1 - e_m <= 1 for every m because e_j <= e_m; in the other pairs e_j only grows. Taking a sample where e is
-    # largest among the k_i > 1 gives e_i - 1, and e_m - (e_i - 1) <= 1 for every k_m > 1 because e_m <= e_i; in the
-    # other pairs e_i only shrinks.
+    #     (*)  e_i - e_j <= 1  for every i with k_i > least and every j.
+    # At the start, k_i > least implies e_i <= 0, and every e_j > -1. Adding a sample where e is smallest gives e_j + 1,
+    # and e_j + 1 - e_m <= 1 for every m because e_j <= e_m; in the other pairs e_j only grows. Taking a sample where e
+    # is largest among the k_i > least gives e_i - 1, and e_m - (e_i - 1) <= 1 for every k_m > least because e_m <= e_i;
+    # in the other pairs e_i only shrinks.
     # With the right sum, (*) is enough. Let x be any other choice. It has some x_i < k_i and some x_j > k_j, so
-    # k_i > 1, x_i - q_i <= e_i - 1 and x_j - q_j >= e_j + 1. Moving one sample of x from j to i changes its sum of
+    # k_i > least, x_i - q_i <= e_i - 1 and x_j - q_j >= e_j + 1. Moving one sample of x from j to i changes its sum of
     # squares by 2 (x_i - q_i) + 1 - 2 (x_j - q_j) + 1 <= 2 (e_i - e_j) - 2 <= 0, and brings x closer to k. Such moves
     # end in k, so k is no worse than x.
     while (over := sum(shares) - batch_size) != 0:
@@ -96,14 +96,19 @@ def integer_shares(ideal: Sequence[float], batch_size: int) -> Shares:
             shares[min(range(len(shares)), key=excess.__getitem__)] += 1
         else:
             shares[
-                max((rank for rank, share in enumerate(shares) if share > 1), key=lambda rank: (excess[rank], rank))
+                max((rank for rank, share in enumerate(shares) if share > least), key=lambda rank: (excess[rank], rank))
             ] -= 1
     return tuple(shares)
 
 
-def balanced_shares(shares: Sequence[int], compute_s: Sequence[float | None], batch_size: int) -> Shares:
-    """The shares of the next epoch, from those of the last epoch and the seconds that each replica spent computing."""
-    return integer_shares(ideal_shares(shares, compute_s, batch_size), batch_size)
+def balanced_shares(
+    shares: Sequence[int], compute_s: Sequence[float | None], batch_size: int, least: int = 1
+) -> Shares:
+    """The shares of the next epoch, from those of the last epoch and the seconds that each replica spent computing.
+
+    least: samples that every replica gets at least.
+    """
+    return integer_shares(ideal_shares(shares, compute_s, batch_size), batch_size, least)
 
 
 def shares_of_part(shares: Sequence[int], samples: int) -> Shares:
@@ -121,8 +126,8 @@ def rows_of(shares: Sequence[int], rank: int) -> slice:
     return slice(first, first + shares[rank])
 
 
-def _require_samples(count: int, batch_size: int) -> None:
-    if batch_size < count or count < 1:
+def _require_samples(count: int, batch_size: int, least: int = 1) -> None:
+    if batch_size < count * least or count < 1:
         raise PlanError(
             f"{count} replicas cannot share a mini-batch of {batch_size} samples",
             mend="use fewer replicas, a larger data.batch_size, or data.last_batch=drop",

@@ -184,6 +184,7 @@ def assignments(
 
     started_wall_s: `time.time()` when the run began, less the time it stood still.
     """
+    least_share = workload.least_share
     return [
         Assignment(
             spec=workload.spec,
@@ -197,6 +198,7 @@ def assignments(
             started_wall_s=started_wall_s,
             start=start,
             encoders=tuple(workload.network.encoders),
+            least_share=least_share,
             profile=options.profile,
             stop_after=options.stop_after,
         )

@@ -377,20 +377,33 @@ def _require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
     """Raise PlanError if batch normalisation would get one value of a channel: a single sample, of one pixel."""
     if spec.replicas.sync_batch_norm:
         return
-    shares = first_shares(spec.replicas.count, spec.data.batch_size, spec.replicas.shares)
-    cases = [(min(shares) // spec.micro_batches, "data.batch_size", "raise it")]
-    data = workload.data
-    rest = data.num_train % spec.data.batch_size
-    if data.last_batch == "keep" and rest and workload.total_steps >= data.steps_per_epoch:
+    data, batch_size = workload.data, spec.data.batch_size
+    shares = first_shares(spec.replicas.count, batch_size, spec.replicas.shares)
+    rest = data.num_train % batch_size if data.last_batch == "keep" else 0
+    if min(shares) // spec.micro_batches == 1:
+        which, key, mend = (
+            "a mini-batch" if batch_size == 1 else "a part of a mini-batch",
+            "data.batch_size",
+            "raise it",
+        )
+    elif rest and workload.total_steps >= data.steps_per_epoch and _least_of_part(spec, shares, rest) == 1:
+        which, key = (
+            "the last mini-batch of an epoch" if rest == 1 else "a part of the last mini-batch",
+            "data.last_batch",
+        )
         mend = "set data.last_batch to drop, or choose another data.batch_size"
-        cases.append((min(shares_of_part(shares, rest)), "data.last_batch", mend))
-    for samples, key, mend in cases:
-        for index, encoder in enumerate(workload.network.encoders):
-            if samples == 1 and encoder.normalises_batches and not workload.network.trains_on_one_sample(index):
-                which = "the last mini-batch of an epoch" if key == "data.last_batch" else "a part of a mini-batch"
-                raise PlanError(
-                    f"{which if samples < spec.data.batch_size else 'a mini-batch'} has one sample, in which component "
-                    f"{index} (block `{encoder.name}`) has one value of each channel, and cannot normalise it",
-                    key=key,
-                    mend=mend,
-                )
+    else:
+        return
+    index = workload.network.needs_two_samples
+    if index is not None:
+        raise PlanError(
+            f"{which} has one sample, in which component {index} (block `{workload.network.encoders[index].name}`) has "
+            "one value of each channel, and cannot normalise it",
+            key=key,
+            mend=mend,
+        )
+
+
+def _least_of_part(spec: Spec, shares: Sequence[int], samples: int) -> int:
+    """The smallest part that a replica may get of a smaller mini-batch. Shares that are dealt anew may become any."""
+    return 1 if spec.replicas.balance == "dynamic_batch_size" else min(shares_of_part(shares, samples))

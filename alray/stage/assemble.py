@@ -182,6 +182,7 @@ def _replication(assignment: Assignment, components: list[Component], replicas: 
         stage=assignment.stage,
         replica=assignment.replica,
         shares=assignment.shares,
+        least_share=assignment.least_share,
         components=components,
         group=replicas.group,
         store=replicas.store,

@@ -55,6 +55,8 @@ class Assignment:
     encoders: tuple[EncoderFacts, ...]
     """What the driver has found of the encoders. A stage need not find it again: on the meta device torch loads its
     compiler, which takes a second."""
+    least_share: int = 1
+    """Fewest samples of a mini-batch that a replica gets where shares are dealt anew."""
     profile: tuple[range, ...] = ()
     """Mini-batches to trace, counted from 1."""
     stop_after: int | None = None
@@ -69,7 +71,7 @@ class Assignment:
     @property
     def shares(self) -> tuple[int, ...]:
         """Samples of a mini-batch that each replica takes at first."""
-        if len(self.start.shares) == self.plan.replicas:
+        if len(self.start.shares) == self.plan.replicas and min(self.start.shares) >= self.least_share:
             return self.start.shares
         return self.plan.shares or (self.spec.data.batch_size,)
 

@@ -39,6 +39,7 @@ class ReducedReplication(SeveralReplicas):
         stage: int,
         replica: int,
         shares: Sequence[int],
+        least_share: int = 1,
         components: Sequence[Component],
         group: dist.ProcessGroup,
         store: dist.Store,
@@ -46,7 +47,16 @@ class ReducedReplication(SeveralReplicas):
         timeout_s: float,
     ) -> None:
         """group: one rank for each replica of this stage, for this object alone; the rest as in `SeveralReplicas`."""
-        super().__init__(spec, plan, stage=stage, replica=replica, shares=shares, store=store, in_turns=in_turns)
+        super().__init__(
+            spec,
+            plan,
+            stage=stage,
+            replica=replica,
+            shares=shares,
+            store=store,
+            in_turns=in_turns,
+            least_share=least_share,
+        )
         self.averages_gradients = not self.averages_weights
         self._parameters = {component.index: trained(component) for component in components}
         self._algorithm, self._group, self._timeout_s = ALL_REDUCES[spec.replicas.all_reduce], group, timeout_s

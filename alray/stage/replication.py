@@ -156,15 +156,17 @@ class SeveralReplicas(Replication, ABC):
         shares: Sequence[int],
         store: dist.Store,
         in_turns: bool,
+        least_share: int = 1,
     ) -> None:
-        """shares: samples of a mini-batch that each replica takes at first; store: that of all stages of all replicas.
+        """shares: samples of a mini-batch that each replica takes at first; store: that of all stages of all replicas;
+        least_share: samples that each takes at least.
 
         in_turns: whether all replicas share this thread, so that waiting must not block.
         """
         self.replica, self.count = replica, plan.replicas
         self.shares = tuple(shares)
         self._stage, self._stages = stage, plan.stages
-        self._batch_size = spec.data.batch_size
+        self._batch_size, self._least_share = spec.data.batch_size, least_share
         self._store, self._in_turns = store, in_turns
         synchronise = spec.replicas.synchronise
         self._average_every = 1 if synchronise == "every_step" else synchronise.num_steps
@@ -210,7 +212,7 @@ class SeveralReplicas(Replication, ABC):
             for stage in range(self._stages):
                 of_stages.append(float((yield from self._get(f"computed {epoch} {replica} {stage}"))))
             times.append(max(of_stages))
-        self.shares = balanced_shares(self.shares, times, self._batch_size)
+        self.shares = balanced_shares(self.shares, times, self._batch_size, self._least_share)
 
     def _get(self, key: str) -> Waiting[bytes]:
         while self._in_turns and not self._store.check([key]):

@@ -101,6 +101,15 @@ class Workload:
         return self.facts.steps(run.samples, self.spec.data.batch_size)
 
     @property
+    def least_share(self) -> int:
+        """Fewest samples of a mini-batch that a replica gets where shares follow its speed: as many as it can train
+        on."""
+        replicas = self.spec.replicas
+        if replicas.balance == "fixed" or replicas.sync_batch_norm or self.network.needs_two_samples is None:
+            return 1
+        return 2
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know before this runs, one sentence each: where replicas are not one process."""
         spec, encoders = self.spec, self.network.encoders

@@ -32,6 +32,20 @@ def test_shares_follow_the_speed(replicated) -> None:
     assert run.summary.shares == after[6]
 
 
+def test_a_share_does_not_shrink_below_what_is_normalised(replicated) -> None:
+    """Batch normalisation of maps of one pixel needs two samples, however slow the replica is."""
+    run = replicated.run(
+        "data={source: synthetic, shape: [1, 1, 1], classes: 3, samples: 40, batch_size: 8}",
+        "model.components=[{block: vgg, channels: [3]}]",
+        "pipeline.costs=null",
+        "run={epochs: 3, checkpoint: {every: 1 epoch, keep: 9}}",
+        *replicas(2, "replicas.balance=dynamic_batch_size"),
+        "replicas.disturbance={workers: [1], factor: 40.0, epochs: [1, 9]}",
+    )
+    assert run.error is None, run.error
+    assert run.summary.shares == [6, 2]
+
+
 def test_dynamic_shares_are_in_the_checkpoint(replicated) -> None:
     overrides = [*SGD[0], *replicas(2, "replicas.balance=dynamic_batch_size")]
     run = replicated.run(*overrides, "replicas.disturbance={workers: [1], factor: 8.0, epochs: [1, 9]}")

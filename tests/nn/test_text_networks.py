@@ -36,6 +36,34 @@ def text(*lengths: int, places: int) -> Tensors:
     return {"s": s, "mask": s != 0, "labels": torch.arange(len(lengths)) % 4}
 
 
+FOR_ONE_LENGTH = """\
+import torch
+from torch import nn
+
+
+class Mixes(nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.layer = nn.Linear(input[0], input[0])
+
+    def forward(self, s, mask):
+        return self.layer(s.transpose(1, 2)).transpose(1, 2)
+
+
+class Flattens(nn.Module):
+    def __init__(self, input):
+        super().__init__()
+
+    def forward(self, s, mask):
+        return s.flatten(1)
+
+
+class Means(Flattens):
+    def forward(self, s, mask):
+        return s.mean(1)
+"""
+
+
 @pytest.fixture
 def trained(make_network):
     def train(chain: str, method: str, steps: int = 10) -> ActionStage:
@@ -108,3 +136,28 @@ def test_what_does_not_fit_together_is_told_before_anything_runs(make_network):
     assert "block `lstm` starts from a state of shape (2, 5), but gets (2, 4)" in complaint(
         f"{embedding}, {{block: lstm, hidden: 4, hand_on_state: true}}, {{block: lstm, hidden: 5, hand_on_state: true}}"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Mixes", "does not take an input of (11, 6): "),
+        ("Flattens", "gave (66,) for a text of 11 words, and (72,) for one of 12"),
+    ],
+)
+def test_a_block_for_texts_of_one_length_is_refused(make_network, name, said):
+    """A mini-batch is as wide as its longest document, so the run would fail at the first short one."""
+    components = f"model.components=[{{block: embedding, dim: 6}}, {{block: 'python:own_blocks.{name}'}}]"
+    with pytest.raises(SpecError) as caught:
+        make_network(components, sample=TEXT, code=FOR_ONE_LENGTH)
+    (problem,) = caught.value.problems
+    assert said in problem.message and "any number of words" in problem.mend
+    assert problem.key == "model.components[1]"
+
+
+def test_a_pipeline_pads_every_text(make_network):
+    """There a block for one length is fine, and anywhere one that reads a text of any length."""
+    at = "model.components=[{block: embedding, dim: 6}, {block: 'python:own_blocks.%s'}]"
+    pipeline = ("method={kind: backpropagation}", "pipeline={schedule: gpipe, stages: 2, micro_batches: 2}")
+    assert make_network(at % "Mixes", *pipeline, sample=TEXT, code=FOR_ONE_LENGTH).encoders[1].output == (12, 6)
+    assert make_network(at % "Means", sample=TEXT, code=FOR_ONE_LENGTH).encoders[1].output == (6,)

@@ -60,14 +60,14 @@ def test_integers_by_hand(ideal: list[float], batch_size: int, shares: tuple[int
     assert integer_shares(ideal, batch_size) == shares
 
 
-@given(st.lists(IDEAL, min_size=1, max_size=4), st.integers(0, 9))
-def test_no_choice_is_nearer(ideal: list[float], over: int) -> None:
+@given(st.lists(IDEAL, min_size=1, max_size=4), st.integers(0, 9), st.integers(1, 2))
+def test_no_choice_is_nearer(ideal: list[float], over: int, least: int) -> None:
     """Whatever the ideal shares are, even where they do not add up to the mini-batch."""
-    batch_size = len(ideal) + over
-    shares = integer_shares(ideal, batch_size)
-    assert sum(shares) == batch_size and min(shares) >= 1
-    least = min(cost(choice, ideal) for choice in every_choice(len(ideal), batch_size))
-    assert cost(shares, ideal) <= least + 1e-9
+    batch_size = len(ideal) * least + over
+    shares = integer_shares(ideal, batch_size, least)
+    assert sum(shares) == batch_size and min(shares) >= least
+    choices = (choice for choice in every_choice(len(ideal), batch_size) if min(choice) >= least)
+    assert cost(shares, ideal) <= min(cost(choice, ideal) for choice in choices) + 1e-9
 
 
 @given(some_shares(), st.data())
