@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alray.records import write_json
@@ -15,7 +16,8 @@ from alray.report.trackers.follow import watched
 from alray.report.trackers.make import make_trackers
 from alray.run.engines import Engine, engine, engine_name
 from alray.run.options import Finished, Options
-from alray.spec.loading import LoadedSpec, Source, load_spec
+from alray.spec.inputs import input_checks
+from alray.spec.loading import LoadedSpec, Source, directory_of, file_of, load_spec
 from alray.spec.step_ranges import require_steps
 from alray.storage.location import Location
 from alray.storage.lock import held
@@ -35,7 +37,9 @@ def plan_spec(
     source: Source, overrides: list[str], *, probe: bool, options: Options, observer: Observer
 ) -> tuple[Workload, Plan]:
     """Plan a spec without running it. probe: measure the components instead of estimating them."""
-    planner = open_planner(load_spec(source, overrides), options, observer)
+    planner = open_planner(_load(source, overrides, options), options, observer)
+    if options.deep:
+        make_trackers(planner.workload.spec, planner.workload.code)
     return planner.workload, planner.plan(planner.costs(probe=probe), note=observer.note)
 
 
@@ -43,7 +47,7 @@ def run_spec(
     source: Source, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
 ) -> Finished:
     """Run a spec from its beginning, in a new run folder."""
-    loaded = load_spec(source, overrides)
+    loaded = _load(source, overrides, options)
     require_new(options.run_dir)
     with closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made:
         planner = open_planner(loaded, options, observer)
@@ -81,6 +85,13 @@ def resume_run(
             trackers = make_trackers(resumed.spec, code)
             with writing_to(resumed.run_dir), page_beside(resumed.run_dir, options.watch, observer.note):
                 return _run(planner, trackers, resumed.run_dir, resumed, made, options, observer, interrupts)
+
+
+def _load(source: Source, overrides: list[str], options: Options) -> LoadedSpec:
+    """A spec, with all that it names in its place. What is not on a disk here is told when it is opened."""
+    folder = options.code or directory_of(file_of(source))
+    checks = input_checks(folder, allow_elsewhere=options.allow_code) if isinstance(folder, Path) else ()
+    return load_spec(source, overrides, also=checks)
 
 
 def open_planner(loaded: LoadedSpec, options: Options, observer: Observer) -> Planner:

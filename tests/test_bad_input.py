@@ -197,8 +197,28 @@ def test_stages_on_gpus_where_there_are_none(refusal: Callable[..., str], monkey
     assert message.startswith("command line: resources.device: this machine has no GPU that torch can use; ")
 
 
-def test_a_folder_of_pictures_that_is_not_there(refusal: Callable[..., str], folder: Path) -> None:
-    assert refusal(text=spec(DATA, IMAGES)).startswith(f"{folder / 'images'}: data.train: ")
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (DATA, IMAGES, "x.yaml:2: data.train: there is no folder"),
+        (DATA, "{source: 'python:mine.Nowhere', batch_size: 4}", "x.yaml:2: data.source: `python:mine.Nowhere`: "),
+        ("{kind: associated_learning, label_dim: 4}", "'python:mine.Nowhere'", "x.yaml:8: method.kind: `python:mine."),
+        ("epochs: 1", "epochs: 1, trackers: ['python:mine.Nowhere']", "x.yaml:10: run.trackers[0].kind: `python:mine."),
+        (
+            "epochs: 1",
+            "epochs: 1, trackers: ['python:mine.Other']",
+            "x.yaml:10: run.trackers[0]: `python:mine.Other` is ",
+        ),
+    ],
+    ids=["folder", "source", "method", "tracker", "no tracker"],
+)
+def test_what_is_not_there_is_told_as_validate_tells_it(
+    refusal: Callable[..., str], alray: Callable[..., Said], folder: Path, old: str, new: str, said: str
+) -> None:
+    (folder / "mine.py").write_text("class Other:\n    pass\n")
+    message = refusal(text=spec(old, new))
+    assert message.startswith(said)
+    assert alray("validate", "x.yaml", "--deep").err.endswith(message)
 
 
 def test_a_picture_that_is_cut_off(refusal: Callable[..., str], folder: Path) -> None:

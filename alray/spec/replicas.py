@@ -170,8 +170,8 @@ class Replicas(Section):
     Default: none."""
     balance: Literal["fixed", "dynamic_batch_size"] = "fixed"
     """Number of samples of each replica. `fixed`: the same in every epoch. `dynamic_batch_size`: distributed again
-    after each epoch, according to the computing times of the replicas (Ye et al., arXiv 2007.11831). A replica keeps one
-    sample at least, and two where batch normalisation gets maps of one pixel. Default: fixed."""
+    after each epoch, according to the computing times of the replicas (Ye et al., arXiv 2007.11831). A replica keeps
+    one sample at least, and two where batch normalisation gets maps of one pixel. Default: fixed."""
     engine: Literal["graph", "ray_train"] = "graph"
     """Engine of data parallelism. `graph`: that of alray. `ray_train`: Ray Train's TorchTrainer with torch's DDP, as a
     baseline, for backpropagation on one stage. It does not run with `--inline`, and its checkpoints do not contain the
