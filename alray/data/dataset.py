@@ -117,7 +117,8 @@ class Data:
         return self.train.prepare(self.source.read_image(path), f"picture {path}")
 
     def read_text(self, text: str) -> Tensor:
-        """Return a document as an input of the model: [T] int64, 1 <= T <= `sample_shape`[0].
+        """Return a document as an input of the model: [T] int64, 1 <= T <= `sample_shape`[0], padded where mini-batches
+        are.
 
         Raises DataError if the samples are not documents.
         """
@@ -127,7 +128,7 @@ class Data:
                 key="data.source",
                 mend="give the paths of picture files",
             )
-        return self.vocabulary.numbers(text)
+        return self.vocabulary.numbers(text, padded=self.fixed_length)
 
 
 def open_data(

@@ -49,13 +49,16 @@ class Vocabulary:
     tokenizer: str
     max_tokens: int
 
-    def numbers(self, text: str) -> Tensor:
-        """Return a document as input of the model: [T] int64, 1 <= T <= max_tokens.
+    def numbers(self, text: str, *, padded: bool = False) -> Tensor:
+        """Return a document as input of the model: [T] int64, 1 <= T <= max_tokens; `padded`: T = max_tokens.
 
         An empty document becomes one unknown word.
         """
         found = make_tokenizer(self.tokenizer)(text)[: self.max_tokens]
-        return torch.tensor([self._places.get(word, UNKNOWN) for word in found] or [UNKNOWN], dtype=torch.int64)
+        numbers = [self._places.get(word, UNKNOWN) for word in found] or [UNKNOWN]
+        if padded:
+            numbers += [PADDING] * (self.max_tokens - len(numbers))
+        return torch.tensor(numbers, dtype=torch.int64)
 
     @cached_property
     def _places(self) -> dict[str, int]:

@@ -58,8 +58,8 @@ class Network:
         encoders: Sequence[EncoderFacts] = (),
     ) -> None:
         """sample: shape of one sample; load: takes a reference `python:package.module.Class` to that class; trained:
-        whether weights are loaded from a checkpoint, so that files of initial ones are not read; encoders: what
-        another process has found of them, (): found here."""
+        whether weights are loaded from a checkpoint: files of initial ones are not read, and what has trained is not
+        asked whether it could; encoders: what another process has found of them, (): found here."""
         self._trained = trained
         self.spec, self.classes = spec, classes
         self.entries = spec.model.expanded()
@@ -262,7 +262,8 @@ class Network:
                 key=key,
                 mend="keep the length of the sequence, or give one vector per sample",
             )
-        if own and "mask" in along and input[0] > 1 and not SCHEDULES[self.spec.schedule].is_pipeline:
+        one_length = self._trained or SCHEDULES[self.spec.schedule].is_pipeline
+        if own and "mask" in along and input[0] > 1 and not one_length:
             _require_any_length(block, entry.block, key, input, along, outgoing)
         given = stopped(outgoing)
         return EncoderFacts(

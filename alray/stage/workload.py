@@ -131,11 +131,13 @@ class Workload:
 
 def open_training_data(spec: Spec, load: Callable[[str], Any]) -> Data:
     """Open the data of a run. In a pipeline of backpropagation every text is padded to the same width, because the
-    stages fix the shapes of their messages before the run.
+    stages fix the shapes of their messages before the run; with `run.compile` it is, because each width would be
+    compiled by itself.
 
     Raises DataError, also if the replicas cannot share the last mini-batch of an epoch.
     """
-    data = open_data(spec.data, seed=spec.seed, load=load, fixed_length=SCHEDULES[spec.schedule].is_pipeline)
+    fixed_length = SCHEDULES[spec.schedule].is_pipeline or spec.run.compile
+    data = open_data(spec.data, seed=spec.seed, load=load, fixed_length=fixed_length)
     fault = last_batch_fault(spec, data.num_train)
     if fault is not None:
         message, mend = fault

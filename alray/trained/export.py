@@ -106,9 +106,10 @@ def _write_onnx(route: Route, header: RouteHeader, file: Path) -> None:
     free = _dynamic_sizes(route, header)
     # ONNX takes the names of dimensions from here; those of the graph are numbers.
     named = {name: {place: size.__name__ for place, size in sizes.items()} for name, sizes in free.items()}
+    traced = _traced(route, header)
     with _explained(), _without_warnings():
         program = torch.onnx.export(
-            _traced(route, header),
+            traced,
             dynamo=True,
             input_names=list(free),
             output_names=["scores"],
@@ -170,7 +171,8 @@ def _explained() -> Iterator[None]:
         raise RequestError(
             f"torch cannot trace this route: {type(error).__name__}: {error}",
             key="--format",
-            mend="export it as safetensors, or change the block so that it does not depend on the number of samples",
+            mend="export it as safetensors, or change the block so that it does not depend on the number of samples or "
+            "words",
         ) from error
 
 

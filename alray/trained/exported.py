@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 
 from alray.data.split import as_float
 from alray.errors import CheckpointError, DataError, RequestError
+from alray.nn.blocks.embedding import PADDING
 from alray.trained.prediction import ClassPrediction, document, prediction_of
 from alray.trained.route_header import HEADER, RouteHeader, TextForm, parse_header
 from alray.user_code import UserCode
@@ -49,7 +50,7 @@ class ExportedRoute:
         predictions = []
         for given in inputs:
             samples = self._sample(given).unsqueeze(0)
-            mask = torch.ones_like(samples, dtype=torch.bool) if isinstance(header.input, TextForm) else None
+            mask = samples != PADDING if isinstance(header.input, TextForm) else None
             scores = self.route(samples, mask)[0]
             predictions.append(prediction_of(given, scores, header.classes, header.depth))
         return predictions
@@ -61,7 +62,8 @@ class ExportedRoute:
             # Imported where it is needed: pictures do without torchtext.
             from alray.data.vocabulary import Vocabulary
 
-            return Vocabulary(form.words, form.tokenizer, form.max_tokens).numbers(document(given))
+            vocabulary = Vocabulary(form.words, form.tokenizer, form.max_tokens)
+            return vocabulary.numbers(document(given), padded=form.padded)
         if form.picture is None:
             raise DataError(
                 "the file does not say how a picture becomes a sample of this network",

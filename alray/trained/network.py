@@ -34,14 +34,25 @@ _OTHER_DATA = "restore them, or say by --data KEY=PATH where they lie now"
 class TrainedNetwork:
     """All components of one checkpoint of a run on one device, in evaluation mode."""
 
-    def __init__(self, run_dir: Location, *, allow_code: bool, asked: Asked = LAST, data: Sequence[str] = ()) -> None:
-        """data: where files of the data lie now, as KEY=VALUE with a key in `data` (`keys_of_files`).
+    def __init__(
+        self,
+        run_dir: Location,
+        *,
+        allow_code: bool,
+        asked: Asked = LAST,
+        data: Sequence[str] = (),
+        compiled: bool = True,
+    ) -> None:
+        """data: where files of the data lie now, as KEY=VALUE with a key in `data` (`keys_of_files`). compiled: whether
+        to compile as the run did. That needs a compiler and time, and gives the bits of the run.
 
         Raises CheckpointError if the folder holds no complete checkpoint, or a damaged one, RequestError if it holds
         none as asked, and DataError if the network was not trained on such data.
         """
         run_dir = require_run_dir(run_dir)
         spec = _spec(run_dir, data)
+        if not compiled:
+            spec = spec.model_copy(update={"run": spec.run.model_copy(update={"compile": False})})
         manifest, self.weights = find_weights(run_dir, asked)
         code = UserCode(run_dir / "code", allow_elsewhere=allow_code)
         self.workload = Workload.open(spec, code, trained=True)
@@ -96,7 +107,7 @@ class TrainedNetwork:
         predictions = []
         for number, given in enumerate(inputs):
             samples = self._sample(given).unsqueeze(0)
-            mask = None if self.workload.data.words is None else torch.ones_like(samples, dtype=torch.bool)
+            mask = self.workload.data.train.mask(samples)
             batch = Batch(number, samples, torch.zeros(1, dtype=torch.int64), mask)
             scores = self.scores(batch, number)[self.depths.index(depth)][0]
             predictions.append(prediction_of(given, scores, self.workload.data.classes, depth))

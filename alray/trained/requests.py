@@ -67,7 +67,7 @@ def predict_run(
             )
         route = ExportedRoute(run, allow_code=allow_code)
         return route.predict(inputs, depth), Weights(route.header.step, "exported")
-    network = TrainedNetwork(run, allow_code=allow_code, asked=asked, data=data)
+    network = TrainedNetwork(run, allow_code=allow_code, asked=asked, data=data, compiled=False)
     return network.predict(inputs, depth), network.weights
 
 
@@ -85,7 +85,7 @@ def export_run(
 
     output: the file; None: `export/route-<depth>` in the run folder, with the format's ending.
     """
-    network = TrainedNetwork(run_dir, allow_code=allow_code, asked=asked, data=data)
+    network = TrainedNetwork(run_dir, allow_code=allow_code, asked=asked, data=data, compiled=False)
     depth = network.require_depth(depth)
     file = run_dir / "export" / f"route-{depth}{ENDINGS[kind]}" if output is None else output
     if not isinstance(file, Path):

@@ -60,6 +60,7 @@ class TextForm(_Part):
     words: tuple[str, ...]  # the word of each number; <pad> and <unk> first
     tokenizer: str
     max_tokens: int
+    padded: bool = False  # whether every row had `max_tokens` places in training
 
 
 class RouteHeader(_Part):
@@ -88,7 +89,7 @@ class RouteHeader(_Part):
         """
         # A spec must have these sections, but inference does not use them.
         spec = Spec.model_validate({**self.spec, "data": {"source": "digits"}, "run": {"steps": 1}})
-        network = Network(spec, sample=self.sample, classes=len(self.classes), load=load)
+        network = Network(spec, sample=self.sample, classes=len(self.classes), load=load, trained=True)
         return route_of([network.component(index, "cpu") for index in range(self.depth)], self.depth)
 
 
@@ -126,7 +127,12 @@ def parse_header(text: str, file: str) -> RouteHeader:
 def _form(data: Data) -> SampleForm | TextForm:
     if data.vocabulary is not None:
         vocabulary = data.vocabulary
-        return TextForm(words=vocabulary.words, tokenizer=vocabulary.tokenizer, max_tokens=vocabulary.max_tokens)
+        return TextForm(
+            words=vocabulary.words,
+            tokenizer=vocabulary.tokenizer,
+            max_tokens=vocabulary.max_tokens,
+            padded=data.fixed_length,
+        )
     source = data.source
     assert isinstance(source, Source)
     normalisation, picture = source.normalisation, source.picture

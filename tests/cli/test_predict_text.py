@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,3 +87,52 @@ def test_the_name_of_a_file_that_is_not_there_is_no_text(
 def test_the_help_says_how(alray: Callable[..., Any]) -> None:
     said = " ".join(alray("predict", "--help").out.split())
     assert "is taken as text" in said and "ends in .txt" in said
+
+
+FOR_ONE_LENGTH = """\
+from torch import nn
+
+
+class Mixes(nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.layer = nn.Linear(input[0], input[0])
+
+    def forward(self, s, mask):
+        return self.layer(s.transpose(1, 2)).transpose(1, 2)
+"""
+
+
+def test_a_pipeline_that_padded_its_texts_gets_padded_ones(
+    alray: Callable[..., Any], trained_on_text: Path, tmp_path: Path
+) -> None:
+    """A block may need rows of `max_tokens` then. So it is with the exported route."""
+    (tmp_path / "own_mixes.py").write_text(FOR_ONE_LENGTH)
+    text = TEXT.replace("{block: mlp, widths: [8]}", "{block: 'python:own_mixes.Mixes'}").replace(
+        "epochs: 12", "steps: 2"
+    )
+    text = text.replace("train.csv", str(trained_on_text.parent / "train.csv")).replace(
+        "{kind: ass", "backpropagation # "
+    )
+    (tmp_path / "text.yaml").write_text(text.replace("{costs", "{schedule: gpipe, micro_batches: 2, costs"))
+    assert alray("run", tmp_path / "text.yaml", "--inline", "--run-dir", tmp_path / "run").code == 0
+    of_run = alray("predict", tmp_path / "run", "the saw", "--json").json["predictions"]
+    route = alray("export", tmp_path / "run", "--format", "safetensors", "--output", tmp_path / "route.safetensors")
+    assert route.code == 0
+    assert alray("predict", tmp_path / "route.safetensors", "the saw", "--json").json["predictions"] == of_run
+    said = alray("export", tmp_path / "run", "--format", "torch_export", "--json")
+    assert said.code == 2
+
+
+def test_a_compiled_network_predicts_without_a_compiler(
+    alray: Callable[..., Any], trained_on_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To compile takes long, and the machine that predicts need not be the one that trained."""
+    run = tmp_path / "run"
+    shutil.copytree(trained_on_text, run)
+    spec = run / "spec.yaml"
+    spec.write_text(spec.read_text().replace("compile: false", "compile: true"))
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert alray("predict", run, "the saw").out == alray("predict", trained_on_text, "the saw").out
+    assert alray("export", run, "--format", "safetensors").code == 0
+    assert "needs a C++ compiler" in alray("evaluate", run).err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from alray.data.batches import Batch, EvaluationBatches, TrainBatches
 from alray.data.dataset import Data, open_data
 from alray.errors import DataError
 from alray.spec import data as spec
+from alray.stage.workload import open_training_data
 
 
 def no_code(reference: str) -> type:
@@ -158,3 +160,12 @@ def test_pictures_and_documents_are_not_mistaken_for_one_another(text_files: Pat
 def test_fewer_documents_than_a_batch(text_files: Path) -> None:
     with pytest.raises(DataError, match="fewer than one mini-batch of 64"):
         texts(text_files, batch_size=64)
+
+
+def test_compiled_networks_get_texts_of_one_width(text_files: Path, load_small: Callable[..., Any]) -> None:
+    """Each width would be compiled by itself."""
+    text = f"data={{source: text_csv, train: {text_files / 'train.csv'}, text: {{max_tokens: 9}}, batch_size: 2}}"
+    for compiled in (False, True):
+        loaded = load_small(text, "model.components=[{block: embedding, dim: 3}]", f"run.compile={compiled}").spec
+        data = open_training_data(loaded, no_code)
+        assert ({batch.samples.shape[1] for batch in EvaluationBatches(data, "train")} == {9}) == compiled
