@@ -29,6 +29,14 @@ class ResizedSet:
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         sample, label = self.samples[index]
+        if not isinstance(sample, Tensor):
+            return sample, label  # whoever asked for it tells
+        if sample.ndim != 3:
+            raise DataError(
+                f"samples of shape {list(sample.shape)} are not [channels, height, width]",
+                key="data.image_size",
+                mend="leave it out, or return samples of that shape",
+            )
         return resize(sample, (self.size, self.size)), label
 
 

@@ -118,6 +118,19 @@ def test_image_size_resizes_the_samples_of_a_users_source() -> None:
     assert data.train.take([0, 1])[0].shape == (2, 3, 4, 4)
 
 
+@pytest.mark.parametrize(
+    ("sample", "said"),
+    [
+        (torch.rand(5), "data.image_size: samples of shape [5] are not [channels, height, width]; "),
+        ("a text", "data: sample 0 of split `train` is of type str, not a torch tensor; set data.text"),
+    ],
+)
+def test_only_pictures_are_resized(sample: object, said: str) -> None:
+    with pytest.raises(DataError) as caught:
+        own([(sample, 0)] * 2, image_size=4)  # type: ignore[list-item]
+    assert str(caught.value).startswith(said)
+
+
 def test_a_negative_position_counts_from_the_end_and_one_beyond_is_an_error() -> None:
     data = numbered(validation_fraction=0.0)
     assert data.train[-1][0].item() == 99.0
