@@ -39,7 +39,7 @@ def plan_spec(
     """Plan a spec without running it. probe: measure the components instead of estimating them."""
     planner = open_planner(_load(source, overrides, options), options, observer)
     if options.deep:
-        make_trackers(planner.workload.spec, planner.workload.code)
+        _trackers(planner, options)
     return planner.workload, planner.plan(planner.costs(probe=probe), note=observer.note)
 
 
@@ -52,7 +52,7 @@ def run_spec(
     with closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made:
         planner = open_planner(loaded, options, observer)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
-        trackers = make_trackers(planner.workload.spec, planner.workload.code)
+        trackers = _trackers(planner, options)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
         with held(run_dir, observer.note), writing_to(run_dir), page_beside(run_dir, options.watch, observer.note):
             planner.workload.code.copy_used(run_dir / "code")
@@ -82,9 +82,15 @@ def resume_run(
             require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
             if summary := resumed.finished(planner.workload, observer.note):
                 return Finished(summary, None)
-            trackers = make_trackers(resumed.spec, code)
+            trackers = _trackers(planner, options)
             with writing_to(resumed.run_dir), page_beside(resumed.run_dir, options.watch, observer.note):
                 return _run(planner, trackers, resumed.run_dir, resumed, made, options, observer, interrupts)
+
+
+def _trackers(planner: Planner, options: Options) -> dict[str, Tracker]:
+    """The trackers of a run, once there is nothing left that keeps it from starting here."""
+    planner.require_compiler(here=options.inline)
+    return make_trackers(planner.workload.spec, planner.workload.code)
 
 
 def _load(source: Source, overrides: list[str], options: Options) -> LoadedSpec:

@@ -221,6 +221,17 @@ def test_what_is_not_there_is_told_as_validate_tells_it(
     assert alray("validate", "x.yaml", "--deep").err.endswith(message)
 
 
+def test_no_compiler_is_told_before_there_is_a_run(
+    refusal: Callable[..., str], alray: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    text = spec("epochs: 1", "epochs: 1, compile: true")
+    message = refusal(MEASURED, text=text)
+    assert message.startswith("x.yaml:10: run.compile: torch.compile needs a C++ compiler")
+    assert alray("validate", "x.yaml", "--deep", MEASURED).err.endswith(message)
+    assert refusal(text=text) == message
+
+
 def test_a_picture_that_is_cut_off(refusal: Callable[..., str], folder: Path) -> None:
     for name in ("cat", "dog"):
         (folder / "images" / name).mkdir(parents=True)
