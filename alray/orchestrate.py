@@ -88,9 +88,13 @@ def resume_run(
 
 
 def _trackers(planner: Planner, options: Options) -> dict[str, Tracker]:
-    """The trackers of a run, once there is nothing left that keeps it from starting here."""
-    planner.require_compiler(here=options.inline)
-    return make_trackers(planner.workload.spec, planner.workload.code)
+    """The trackers of a run, once it is known that this process can compile what it measures or trains."""
+    from alray.nn.compiled import require_compiler
+
+    spec = planner.workload.spec
+    if spec.run.compile and (options.inline or spec.pipeline.costs is None):
+        require_compiler()
+    return make_trackers(spec, planner.workload.code)
 
 
 def _load(source: Source, overrides: list[str], options: Options) -> LoadedSpec:

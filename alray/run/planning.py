@@ -14,7 +14,6 @@ from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.data.dataset import Data, check_pictures
 from alray.device import devices
 from alray.errors import PlanError, RunError
-from alray.nn.compiled import require_compiler
 from alray.nn.network import Network
 from alray.plan.all_reduce import Wire, averaged_over
 from alray.plan.costs import Costs, Link
@@ -92,13 +91,6 @@ class Planner:
         for line in workload.notes:
             note(line)
         return cls(replace(workload, spec=spec))
-
-    def require_compiler(self, *, here: bool) -> None:
-        """Raise PlanError if this process is to compile components and cannot: to measure them, or, `here`, to train
-        them."""
-        spec = self.workload.spec
-        if spec.run.compile and (here or spec.pipeline.costs is None):
-            require_compiler()
 
     def costs(
         self,
