@@ -174,4 +174,9 @@ def _environment(run_dir: Location) -> dict[str, Any]:
 
 
 def _differences(then: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    return {name: (then.get(name), now.get(name)) for name in {**then, **now} if then.get(name) != now.get(name)}
+    """What is not the same. An older version did not record `data_sha256`: that tells nothing."""
+    return {
+        name: (then.get(name), now.get(name))
+        for name in {**then, **now}
+        if then.get(name) != now.get(name) and (name != "data_sha256" or name in then)
+    }
