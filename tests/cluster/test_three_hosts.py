@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -243,16 +244,26 @@ def test_averages_over_slow_links_are_predicted(workplace: Workplace) -> None:
 
 
 def test_a_slow_link_gets_another_cut_and_is_predicted(workplace: Workplace) -> None:
-    near = workplace.run("slow_link.yaml", "resources.per_stage={CPU: 1}", run_dir="near")
+    """Each run is measured and predicted three times: this machine does not always run at one speed."""
+    apart = "pipeline.partition=[2,2]"
+    near = [workplace.run("slow_link.yaml", "resources.per_stage={CPU: 1}", run_dir=f"near-{each}") for each in "123"]
     with slow_links(workplace.hosts, 1, 2):
-        far = workplace.run("slow_link.yaml", run_dir="far")
-        worse = workplace.run("slow_link.yaml", "pipeline.partition=[2,2]", run_dir="worse")
-    assert (near["partition"], far["partition"]) == ([2, 2], [3, 1])
-    link = workplace.plan("far")["links"][0]
+        pairs = [
+            (
+                workplace.run("slow_link.yaml", run_dir=f"far-{each}"),
+                workplace.run("slow_link.yaml", apart, run_dir=f"worse-{each}"),
+            )
+            for each in "123"
+        ]
+    far, worse = zip(*pairs, strict=True)
+    assert {tuple(answer["partition"]) for answer in near} == {(2, 2)}
+    assert {tuple(answer["partition"]) for answer in far} == {(3, 1)}
+    link = workplace.plan("far-1")["links"][0]
     assert 8e-6 / link["up_s_per_byte"] == pytest.approx(96, rel=0.05)  # of 100, without the headers of TCP
-    assert worse["step_time_s"] > far["step_time_s"]
-    for answer in (near, far, worse):
-        assert answer["step_time_s"] == pytest.approx(answer["predicted_step_time_s"], rel=0.1)
+    assert all(other["step_time_s"] > chosen["step_time_s"] for chosen, other in pairs)
+    for answers in (near, far, worse):
+        ratios = [answer["step_time_s"] / answer["predicted_step_time_s"] for answer in answers]
+        assert median(ratios) == pytest.approx(1, abs=0.1), ratios
 
 
 def test_doctor_measures_the_links(workplace: Workplace) -> None:
