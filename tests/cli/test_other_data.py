@@ -123,7 +123,7 @@ def test_a_place_is_taken_as_it_is_written(alray: Callable[..., Any], here: Path
     """And not read as YAML, in which these are other values."""
     run(alray, "run", "run.steps=4")
     place = here / "train.csv"
-    for name in ("#1.csv", "a: b, c.csv", "[2024]", "1e3", "a #b", " a=b.csv", "'x.csv"):
+    for name in ("#1.csv", "a: b, c.csv", "[2024]", "1e3", "a #b", " a=b.csv", "'x.csv", "\udce9.csv"):
         place = place.rename(here / name)
         assert alray("predict", "run", "word1 word2", "--data", f"train={name}").code == 0
     assert load_run("run").predict("word1 word2", data={"train": Path(name)})
