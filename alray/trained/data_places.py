@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def _override(given: str, data: DataSection) -> str:
         raise RequestError(
             f"`{given}` does not have the form KEY=PATH", key=OPTION, mend="write, for example, train=photos"
         )
-    if key not in known:
+    if key not in known and not _may_be_argument(key, data):
         raise RequestError(
             f"`{key}` does not say where the data of this run lie",
             key=OPTION,
@@ -69,6 +70,12 @@ def _keys(data: DataSection) -> list[str]:
     return [*keys_of_files(data), *_arguments(data)]
 
 
+def _may_be_argument(key: str, data: DataSection) -> bool:
+    """Whether a key may be an argument of the user's class, or lie in one. The spec need not give those with a
+    default."""
+    return isinstance(data, OwnCode) and re.split(r"[.\[]", key)[0] not in {"", *type(data).model_fields}
+
+
 def _arguments(data: DataSection) -> dict[str, Any]:
-    """The arguments of the user's class, if there is one: any may say where its files lie."""
+    """The arguments that the spec gives to the user's class, if there is one: any may say where its files lie."""
     return data.fields if isinstance(data, OwnCode) else {}

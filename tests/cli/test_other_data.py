@@ -49,8 +49,8 @@ import torch
 class Listed:
     classes = ("a", "b")
 
-    def __init__(self, place):
-        with open(place) as file:
+    def __init__(self, place, default=None):
+        with open(default or place) as file:
             self.numbers = [float(line) for line in file]
 
     def open(self, split):
@@ -181,7 +181,10 @@ def test_the_files_of_an_own_class(alray: Callable[..., Any], here: Path) -> Non
     (here / "#numbers").rename(here / "#others")
     said = alray("evaluate", "run")
     assert "where its files are not there, say where they lie now: --data place=PATH" in said.errors
-    assert alray("evaluate", "run", "--data", "place=#others").code == 0
+    for key in ("place", "default"):
+        assert alray("evaluate", "run", "--data", f"{key}=#others").code == 0
+    assert "unexpected keyword argument 'plaec'" in alray("evaluate", "run", "--data", "plaec=#others").errors
+    assert "these keys do: place" in alray("evaluate", "run", "--data", "batch_size=3").errors
     place = "data.place='#others'"
     said = alray("resume", "run", "--inline", place)
     assert "--allow-change, which changes no weight where only the files of your class lie elsewhere" in said.errors
