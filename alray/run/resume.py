@@ -169,8 +169,8 @@ class Resumed:
         return summary.model_copy(update={"run_dir": printable(str(self.run_dir)), "report": page})
 
     def _compare_data(self, data: DataIdentity, note: Callable[[str], None]) -> None:
-        """Raise DataError if these are other data than before. Changes that are allowed are noted. Other words never
-        are: the network knows words by their numbers."""
+        """Raise DataError if these are other data than before. Changes that are allowed are noted. Another
+        vocabulary never is, because the network knows words by their numbers."""
         before = (self.manifest or {}).get("data")
         changes = data.changes(before)
         if self.allow_change and changes and "words" not in changes:
@@ -234,6 +234,11 @@ def _require_files(spec: Spec) -> None:
         raise DataError.of(tuple(problems))
 
 
+def _arguments(spec: Spec) -> dict[str, Any]:
+    """The arguments of the user's class of data, if there is one."""
+    return spec.data.fields if isinstance(spec.data, OwnData) else {}
+
+
 def _file_keys(spec: Spec) -> list[str]:
     """The keys that say where the files of the data lie."""
     return [f"data.{key}" for key in keys_of_files(spec.data)]
@@ -287,7 +292,7 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
         keep = f"keep the run's mini-batches as they were with {_overrides_that_keep(before, after)}"
     if changes:
         mend = f"{keep}, start a new run, or pass --allow-change"
-        if isinstance(after.data, OwnData) and before.data != after.data:
+        if _arguments(before) != _arguments(after):
             mend += ", which changes no weight where only the files of your class lie elsewhere"
         raise SpecError(f"these values would make it another run: {', '.join(changes)}", file=str(run_dir), mend=mend)
 
