@@ -14,6 +14,7 @@ from alray.device import devices
 from alray.errors import RequestError, UserCodeError
 from alray.nn.route import Route, route_of
 from alray.records import DepthAccuracy
+from alray.spec.models import Spec
 from alray.stage.assemble import stage_of
 from alray.stage.assignment import start_from
 from alray.stage.checkpoint import load_component
@@ -38,16 +39,11 @@ class TrainedNetwork:
         none as asked, and DataError if the data are not there or the network was not trained on such data.
         """
         run_dir = require_run_dir(run_dir)
-        spec = spec_of(run_dir, data)
         manifest, self.weights = find_weights(run_dir, asked)
+        spec = spec_of(run_dir, data)
         code = UserCode(run_dir / "code", allow_elsewhere=allow_code)
         elsewhere = how_to_name(spec.data)
-        try:
-            self.workload = Workload.open(spec, code, trained=True)
-        except UserCodeError as error:  # of a source: it may look for files that are not there
-            if elsewhere is None or error.problems[0].key != "data.source":
-                raise
-            raise error.mended(f"where its files are not there, {elsewhere}") from error
+        self.workload = _opened(spec, code, elsewhere)
         self._require_same = partial(
             self.workload.facts.identity.require_same,
             manifest.get("data"),
@@ -130,3 +126,13 @@ class TrainedNetwork:
                 else f"this run has one route, of depth {self.depths[0]}",
             )
         return depth
+
+
+def _opened(spec: Spec, code: UserCode, elsewhere: str | None) -> Workload:
+    """The data and the network. elsewhere: how a request says where the files of the data lie now."""
+    try:
+        return Workload.open(spec, code, trained=True)
+    except UserCodeError as error:
+        if elsewhere is None or error.problems[0].key != "data.source":
+            raise
+        raise error.mended(f"where its files are not there, {elsewhere}") from error
