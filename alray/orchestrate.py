@@ -48,6 +48,8 @@ def run_spec(
     with closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made:
         planner = open_planner(loaded, options, observer)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
+        if changes := planner.workload.facts.identity.changes(options.data):
+            observer.note(f"these are not the data that the recorded run had: {'; '.join(changes.values())}")
         trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
         with held(run_dir, observer.note), writing_to(run_dir), page_beside(run_dir, options.watch, observer.note):

@@ -86,6 +86,7 @@ def reproduce_run(
         run_dir=options.run_dir,
         allow_code=options.allow_code,
         code=again.run_dir / "code",
+        data=(again.manifest or {}).get("data"),
         stop_after=None if before.finished else before.steps,
     )
     finished = run_spec(again.spec, [], made, observer, interrupts)

@@ -155,6 +155,10 @@ def test_a_run_is_reproduced_where_its_files_lie_now(alray: Callable[..., Any], 
     (here / "train.csv").rename(here / "moved.csv")
     said = alray("reproduce", "run", "--run-dir", "again", "data.train=moved.csv", "--json")
     assert said.json["same"]
+    documents(here / "train.csv", 150, 2)
+    said = alray("reproduce", "run", "data.train=train.csv", "--json")
+    assert not said.json["same"]
+    assert "not the data that the recorded run had: 135 training samples, before 180; 15 validation" in said.err
     refused = alray("reproduce", "run", "data.train_fraction=0.5")
     assert "only `pipeline.`, `resources.`, `data.workers`, `data.train`, `data.test` may change" in refused.errors
 
