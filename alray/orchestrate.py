@@ -48,8 +48,6 @@ def run_spec(
     with closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made:
         planner = open_planner(loaded, options, observer)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
-        if changes := planner.workload.facts.identity.changes(options.data):
-            observer.note(f"these are not the data that the recorded run had: {'; '.join(changes.values())}")
         trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
         with held(run_dir, observer.note), writing_to(run_dir), page_beside(run_dir, options.watch, observer.note):
@@ -76,7 +74,7 @@ def resume_run(
         with closing(engine(resumed.spec, options.inline, options.address, observer.note)) as made:
             observer.doing("opening the data")
             code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
-            planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.trained, here=options.inline)
+            planner = Planner.open(resumed.spec, code, options, note=observer.note, trained=resumed.trained)
             require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
             if summary := resumed.finished(planner.workload, observer.note):
                 return Finished(summary, None)
@@ -94,7 +92,7 @@ def open_planner(loaded: LoadedSpec, options: Options, observer: Observer) -> Pl
 
     observer.doing("opening the data")
     spec, code = loaded.spec, UserCode(options.code or loaded.folder, allow_elsewhere=options.allow_code)
-    return Planner.open(spec, code, note=observer.note, study=options.study, here=options.inline, deep=options.deep)
+    return Planner.open(spec, code, options, note=observer.note)
 
 
 def _run(
