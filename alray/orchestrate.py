@@ -78,7 +78,7 @@ def resume_run(
         with closing(engine(resumed.spec, options.inline, options.address, observer.note)) as made:
             observer.doing("opening the data")
             code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
-            planner = Planner.open(resumed.spec, code, note=observer.note, trained=resumed.trained, here=options.inline)
+            planner = Planner.open(resumed.spec, code, options, note=observer.note, trained=resumed.trained)
             require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
             if summary := resumed.finished(planner.workload, observer.note):
                 return Finished(summary, None)
@@ -113,7 +113,7 @@ def open_planner(loaded: LoadedSpec, options: Options, observer: Observer) -> Pl
 
     observer.doing("opening the data")
     spec, code = loaded.spec, UserCode(options.code or loaded.folder, allow_elsewhere=options.allow_code)
-    return Planner.open(spec, code, note=observer.note, study=options.study, here=options.inline, deep=options.deep)
+    return Planner.open(spec, code, options, note=observer.note)
 
 
 def _run(

@@ -86,6 +86,7 @@ def reproduce_run(
         run_dir=options.run_dir,
         allow_code=options.allow_code,
         code=again.run_dir / "code",
+        data=(again.manifest or {}).get("data"),
         stop_after=None if before.finished else before.steps,
     )
     finished = run_spec(again.spec, [], made, observer, interrupts)
@@ -174,4 +175,9 @@ def _environment(run_dir: Location) -> dict[str, Any]:
 
 
 def _differences(then: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    return {name: (then.get(name), now.get(name)) for name in {**then, **now} if then.get(name) != now.get(name)}
+    """What is not the same. An older version did not record `data_sha256`: that tells nothing."""
+    return {
+        name: (then.get(name), now.get(name))
+        for name in {**then, **now}
+        if then.get(name) != now.get(name) and (name != "data_sha256" or name in then)
+    }

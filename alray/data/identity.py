@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,8 +13,8 @@ from alray.data.image_folder import PictureSet
 from alray.data.source import SampleSet, TensorSet, TextSet
 from alray.errors import DataError
 
-_PICTURES = 1000
-"""Pictures of a set in memory whose pixels count, evenly spaced."""
+OF_WEIGHTS = ("shape", "classes", "words")
+"""The fields of a `DataIdentity` on which a trained network depends."""
 
 
 class DataIdentity(BaseModel):
@@ -36,38 +36,43 @@ class DataIdentity(BaseModel):
     words: str | None
     contents: str | None
 
-    def changes(self, before: Mapping[str, Any] | None, *, for_weights: bool = False) -> list[str]:
-        """What differs between these data and those `before`, in words.
+    def changes(self, before: Mapping[str, Any] | None) -> dict[str, str]:
+        """What differs between these data and those `before`: in words, by field.
 
-        before: as JSON; None: not known, in a checkpoint of an older version. for_weights: only what a trained network
-        depends on.
+        before: as JSON; None: not known, in a checkpoint of an older version.
         """
         if before is None:
-            return []
+            return {}
         kept = DataIdentity.model_validate(before)
-        found = []
-        if not for_weights:
-            found += [
-                f"{getattr(self, split):,} {what} samples, before {getattr(kept, split):,}"
-                for split, what in (("train", "training"), ("validation", "validation"))
-                if getattr(self, split) != getattr(kept, split)
-            ]
-        if self.shape != kept.shape:
-            found.append(f"samples of shape {list(self.shape)}, before {list(kept.shape)}")
-        if self.classes != kept.classes:
-            found.append("other classes")
-        if self.words != kept.words:
-            found.append("another vocabulary")
-        if self.contents != kept.contents and not found and not for_weights:
-            found.append("other samples, or the same in another order")
+        said = {
+            "train": f"{self.train:,} training samples, before {kept.train:,}",
+            "validation": f"{self.validation:,} validation samples, before {kept.validation:,}",
+            "shape": f"samples of shape {list(self.shape)}, before {list(kept.shape)}",
+            "classes": "other classes, or the same in another order",
+            "words": "another vocabulary",
+            "contents": "other samples, or the same in another order",
+        }
+        found = {name: words for name, words in said.items() if getattr(self, name) != getattr(kept, name)}
+        if len(found) > 1:
+            found.pop("contents", None)  # the others say more
         return found
 
     def require_same(
-        self, before: Mapping[str, Any] | None, whose: str, *, for_weights: bool = False, mend: str
+        self,
+        before: Mapping[str, Any] | None,
+        whose: str,
+        *,
+        mend: str,
+        key: str = "data",
+        fields: Collection[str] | None = None,
     ) -> None:
-        """Raise DataError if these are not the data `before`; whose: the run that had those. Further as `changes`."""
-        if changes := self.changes(before, for_weights=for_weights):
-            raise DataError(f"these are not the data of {whose}: {'; '.join(changes)}", key="data", mend=mend)
+        """Raise DataError if these are not the data `before`, as for `changes`.
+
+        whose: the run that had those. key: what said which data these are. fields: those that count; None: all.
+        """
+        changes = [words for name, words in self.changes(before).items() if fields is None or name in fields]
+        if changes:
+            raise DataError(f"these are not the data of {whose}: {'; '.join(changes)}", key=key, mend=mend)
 
 
 def hash_of_names(names: Iterable[str]) -> str:
@@ -81,9 +86,7 @@ def hash_of_set(samples: SampleSet | TextSet) -> str | None:
     Floating-point samples do not count: synthetic ones may differ in the last bit between processors.
     """
     if isinstance(samples, TensorSet):
-        pictures = samples.samples
-        step = max(1, len(pictures) // _PICTURES)
-        pixels = [_bytes(pictures[::step])] if pictures.dtype == torch.uint8 else []
+        pixels = [_bytes(samples.samples)] if samples.samples.dtype == torch.uint8 else []
         return _sha256(_bytes(samples.labels), *pixels)
     if isinstance(samples, PictureSet):
         names = [(path.parent.name, path.name) for path in samples.paths]

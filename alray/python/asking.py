@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeAlias
 
 from alray.cli.display import Display, PlainLines, terminal_display
@@ -28,6 +29,15 @@ def override_texts(overrides: Overrides) -> list[str]:
     if isinstance(overrides, Mapping):
         return [override_text(key, value) for key, value in overrides.items()]
     return list(overrides or ())
+
+
+def place_texts(data: Overrides) -> list[str]:
+    """Where files of the data lie, as `--data` takes it."""
+    if not isinstance(data, Mapping):
+        return list(data or ())
+    return [
+        f"{key}={value}" if isinstance(value, str | Path) else override_text(key, value) for key, value in data.items()
+    ]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from alray.errors import CheckpointError
 from alray.plan.plan import Plan
-from alray.python.asking import Overrides, asked, override_texts, watched
+from alray.python.asking import Overrides, asked, override_texts, place_texts, watched
 from alray.python.frames import frame_of
 from alray.python.notebook import framed
 from alray.records import Summary, effective, read
@@ -172,7 +172,7 @@ class Run:
                 depth=depth,
                 allow_code=allow_code,
                 asked=Asked(best, step),
-                data=override_texts(data),
+                data=place_texts(data),
             )
 
     def predict(
@@ -198,7 +198,7 @@ class Run:
                 depth=depth,
                 allow_code=allow_code,
                 asked=Asked(best, step),
-                data=override_texts(data),
+                data=place_texts(data),
             )[0]
 
     def export(
@@ -228,7 +228,7 @@ class Run:
                 output=file,
                 allow_code=allow_code,
                 asked=Asked(best, step),
-                data=override_texts(data),
+                data=place_texts(data),
             )[0]
 
     def resume(

@@ -28,6 +28,7 @@ from alray.run.engines import Engine, StageDevices
 from alray.run.kept_costs import keep_encoders, kept_costs, kept_encoders
 from alray.run.memory import machine_memory_bytes, require_memory, stage_memories, stage_memory_limits
 from alray.run.micro_batches import with_micro_batches
+from alray.run.options import Options
 from alray.schedules.micro_batches import micro_batch_norm_fault
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
@@ -35,6 +36,7 @@ from alray.spec.replicas import AverageEvery
 from alray.stage.workload import Workload
 from alray.user_code import UserCode
 
+_AS_USUAL = Options()
 _DATA_REPEATS = 10
 _DATA_S = 1.0
 _COMPILING_S = 300.0
@@ -60,24 +62,25 @@ class Planner:
         cls,
         spec: Spec,
         code: UserCode,
+        options: Options = _AS_USUAL,
         *,
         note: Note = lambda line: None,
         trained: bool = False,
-        study: Path | None = None,
-        here: bool = False,
-        deep: bool = False,
     ) -> Planner:
         """Open the workload of a spec (see `Workload.open`) and decide `pipeline.micro_batches: auto`.
 
-        study: the folder of a study, which keeps what is known of encoders for other runs of equal ones. here: whether
-        stages run in this process, which needs their device. deep: whether to open the header of every picture first.
-        Raises DataError, SpecError or PlanError for everything that can be found wrong without running.
+        With `--inline` this process needs the device of the stages. The folder of a study keeps what is known of
+        encoders for other runs of equal ones. Raises DataError, SpecError or PlanError for everything that can be found
+        wrong without running.
         """
-        if here:
+        if options.inline:
             devices.pick(spec.resources.resolved_device)
-        if deep:
+        if options.deep:
             check_pictures(spec.data, code)
+        study = options.study
         workload = Workload.open(spec, code, trained=trained) if study is None else _open_trial(spec, code, study)
+        if changes := workload.facts.identity.changes(options.data):
+            note(f"these are not the data that the recorded run had: {'; '.join(changes.values())}")
         num_components = len(workload.network)
         if spec.pipeline.stages > num_components:
             raise PlanError(

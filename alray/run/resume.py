@@ -11,14 +11,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from alray.data.identity import DataIdentity
-from alray.errors import CheckpointError, SpecError, printable
+from alray.errors import CheckpointError, DataError, Problem, SpecError, printable
 from alray.plan.plan import Plan
 from alray.records import Summary, read
 from alray.run.micro_batches import as_kept
 from alray.run.provenance import require_own_spec
 from alray.schedules.table import SCHEDULES
 from alray.spec.data import OwnData, TextSection
-from alray.spec.data_files import keys_of_files
+from alray.spec.data_files import keys_of_files, missing_files
 from alray.spec.loading import load_spec
 from alray.spec.models import Spec
 from alray.spec.replicas import AverageEvery
@@ -45,8 +45,8 @@ _FREE = (
 """Keys that a resume may change, besides where the files of the data lie (`keys_of_files`). Of `pipeline`,
 `_changes_of_pipeline` finds what changes the mathematics."""
 _LAYOUT = ("pipeline.", "resources.", "data.workers")
-"""What may differ where a run is done again from its beginning. Of these keys too, `_FREE` has what may not change."""
-_SAME_DATA = "restore them, or say where they lie now (such as data.train=PATH)"
+"""What may differ where a run is done again from its beginning, besides where the files of the data lie. Of these keys
+too, `_FREE` has what may not change."""
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
 _SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
 
@@ -70,7 +70,8 @@ class Resumed:
     @classmethod
     def open(cls, run_dir: Location, overrides: list[str], *, allow_change: bool) -> Resumed:
         """Raises CheckpointError if this is no run folder. Raises SpecError if `spec.yaml` was changed by hand, or if
-        an override changes the mathematics of the run, unless `allow_change` is set."""
+        an override changes the mathematics of the run, unless `allow_change` is set. Raises DataError if files of the
+        data are not there."""
         run_dir = require_run_dir(run_dir)
         if not allow_change:
             require_own_spec(run_dir)
@@ -79,21 +80,24 @@ class Resumed:
         after = _with_overrides(file, overrides, before)
         if not allow_change:
             _refuse_changes(before, after, run_dir)
+        _require_files(after)
         return cls(run_dir, before, after, latest_manifest(run_dir), allow_change)
 
     @classmethod
     def again(cls, run_dir: Location, overrides: list[str]) -> Resumed:
-        """The run to be done once more from its beginning. Only the layout on devices may change.
+        """The run to be done once more from its beginning. Only the layout on devices and the places of files may
+        change.
 
-        Raises CheckpointError and SpecError as `open`.
+        Raises CheckpointError, SpecError and DataError as `open`.
         """
+        places = _file_keys(load_spec(require_run_dir(run_dir) / "spec.yaml").spec)
         keys = [text.partition("=")[0].strip() for text in overrides]
-        other = [key for key in keys if not any(key.startswith(layout) for layout in _LAYOUT)]
+        other = [key for key in keys if not key.startswith(_LAYOUT) and key not in places]
         if other:
             raise SpecError(
                 f"these keys would make it another run: {', '.join(f'`{key}`' for key in other)}",
                 file=str(run_dir),
-                mend=f"only {', '.join(f'`{key}`' for key in _LAYOUT)} may change; or start a new run",
+                mend=f"only {', '.join(f'`{key}`' for key in (*_LAYOUT, *places))} may change; or start a new run",
             )
         return cls.open(run_dir, overrides, allow_change=False)
 
@@ -165,14 +169,26 @@ class Resumed:
         return summary.model_copy(update={"run_dir": printable(str(self.run_dir)), "report": page})
 
     def _compare_data(self, data: DataIdentity, note: Callable[[str], None]) -> None:
-        """Raise DataError if these are other data than before. Changes that are allowed are noted, but not of what the
-        network depends on."""
+        """Raise DataError if these are other data than before. Changes that are allowed are noted. Another
+        vocabulary never is, because the network knows words by their numbers."""
         before = (self.manifest or {}).get("data")
-        data.require_same(before, "this run", for_weights=True, mend=_SAME_DATA)
-        if not self.allow_change:
-            data.require_same(before, "this run", mend=f"{_SAME_DATA}, or pass --allow-change")
-        elif changes := data.changes(before):
-            note(f"the weights will not be those of an unbroken run, for the data changed: {'; '.join(changes)}")
+        changes = data.changes(before)
+        if self.allow_change and changes and "words" not in changes:
+            why = "; ".join(changes.values())
+            note(f"the weights will not be those of an unbroken run, for the data changed: {why}")
+            return
+        places = _file_keys(self.spec)
+        changed = [
+            key
+            for key, *_ in _differences(self.before.model_dump(mode="json"), self.spec.model_dump(mode="json"))
+            if key in places or (key.startswith(("data.", "seed")) and not _free(key, self.spec))
+        ]
+        mend = "leave it as it was, or start a new run"
+        if not changed or changed[0] in places:
+            mend = ", or ".join(["restore them", *(f"say where they lie now: {place}=PATH" for place in places[:1])])
+        if "words" not in changes:
+            mend += ", or pass --allow-change"
+        data.require_same(before, "this run", key=next(iter(changed), "data"), mend=mend)
 
     def notes(self, plan: Plan, environment: dict[str, Any], *, on_cpu: bool) -> list[str]:
         """Why the weights may not have the bits of an unbroken run, a line for each reason.
@@ -206,6 +222,26 @@ class Resumed:
                 f"only: backpropagation ran on {layout}, and goes on with {new_layout}"
             )
         return notes
+
+
+def _require_files(spec: Spec) -> None:
+    """Raise DataError for all files of the data that are not there."""
+    problems = [
+        Problem(message, f"say where it lies now: data.{key}=PATH", key=f"data.{key}")
+        for key, message in missing_files(spec)
+    ]
+    if problems:
+        raise DataError.of(tuple(problems))
+
+
+def _arguments(spec: Spec) -> dict[str, Any]:
+    """The arguments of the user's class of data, if there is one."""
+    return spec.data.fields if isinstance(spec.data, OwnData) else {}
+
+
+def _file_keys(spec: Spec) -> list[str]:
+    """The keys that say where the files of the data lie."""
+    return [f"data.{key}" for key in keys_of_files(spec.data)]
 
 
 def _length(spec: Spec) -> tuple[str, int]:
@@ -255,11 +291,10 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
         changes += of_pipeline
         keep = f"keep the run's mini-batches as they were with {_overrides_that_keep(before, after)}"
     if changes:
-        raise SpecError(
-            f"these values would make it another run: {', '.join(changes)}",
-            file=str(run_dir),
-            mend=f"{keep}, start a new run, or pass --allow-change",
-        )
+        mend = f"{keep}, start a new run, or pass --allow-change"
+        if _arguments(before) != _arguments(after):
+            mend += ", which changes no weight where only the files of your class lie elsewhere"
+        raise SpecError(f"these values would make it another run: {', '.join(changes)}", file=str(run_dir), mend=mend)
 
 
 def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
@@ -299,8 +334,7 @@ def _free(key: str, spec: Spec) -> bool:
         # A decay that ends with the run would take another course.
         schedule = spec.lr_schedule
         return schedule.kind == "constant" or (schedule.kind == "linear" and schedule.decay_steps is not None)
-    files = (f"data.{file}" for file in keys_of_files(spec.data))
-    return any(key == free or key.startswith(free.rstrip(".") + ".") for free in (*_FREE, *files))
+    return any(key == free or key.startswith(free.rstrip(".") + ".") for free in (*_FREE, *_file_keys(spec)))
 
 
 def _differences(before: Any, after: Any, key: str = "") -> list[tuple[str, Any, Any]]:

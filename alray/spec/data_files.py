@@ -1,19 +1,30 @@
-"""Which keys of `data` say where its files lie, and not what they are."""
+"""Which keys of `data` say where its files lie, and not what they are; whether the files are there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from alray.spec.composition import is_path
 from alray.spec.data import DataSection, Torchvision
 from alray.spec.grammar import hints
+from alray.spec.inputs import data_set_exists, inputs_exist
+from alray.spec.models import Spec
+from alray.spec.places import key_text
 from alray.spec.section import Section
 
 
-def keys_of_files(data: DataSection) -> frozenset[str]:
+def keys_of_files(data: DataSection) -> list[str]:
     """The keys in `data` whose values are paths, such as `train` and `text.tokenizer`, and whether files that are
     missing are downloaded. The same files in another place are the same data."""
-    return frozenset([*_paths(data), *(["download"] if isinstance(data, Torchvision) else [])])
+    return [*_paths(data), *(["download"] if isinstance(data, Torchvision) else [])]
+
+
+def missing_files(spec: Spec) -> Iterator[tuple[str, str]]:
+    """Each key in `data` whose file or folder is not there, and a message that says so."""
+    for path, message, _ in chain(inputs_exist(spec), data_set_exists(spec)):
+        if path[0] == "data":
+            yield key_text(path[1:]), message
 
 
 def _paths(section: Section, around: str = "") -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from alray.errors import Problem, SpecError
+from alray.errors import Problem, SpecError, printable
 from alray.spec.grammar import spelled_out, spot_of
 from alray.spec.messages import meant_kind, unknown_key
 from alray.spec.models import Spec
@@ -40,8 +40,11 @@ class Applied:
 
 
 def override_text(key: str, value: Any) -> str:
-    """An override as text: `optimizer.lr=0.001`. value: of the types that YAML gives, or a path."""
-    return f"{key}={json.dumps(value, ensure_ascii=False, default=str)}"
+    """An override as text: `optimizer.lr=0.001`. value: of the types that YAML gives, or a path.
+
+    A byte of a file name that is not UTF-8 becomes an escape, which YAML knows.
+    """
+    return f"{key}={printable(json.dumps(value, ensure_ascii=False, default=str))}"
 
 
 def apply_overrides(

@@ -19,6 +19,7 @@ from alray.nn.network import Network
 from alray.nn.precision import require_precision
 from alray.nn.replica_norm import ReplicaSums, share_norms
 from alray.schedules.actions import Action
+from alray.spec.own_code import OwnCode
 from alray.stage.assignment import Assignment
 from alray.stage.checkpoint import load_component
 from alray.stage.clock import Clock
@@ -129,11 +130,10 @@ def assemble_loop(
 def _open_data(assignment: Assignment) -> Data:
     """The data of the run. Raises DataError if they are not those with which it was planned."""
     data = open_training_data(assignment.spec, assignment.code)
-    data.identity.require_same(
-        assignment.data.identity.model_dump(),
-        "the run as it began",
-        mend="give every node the same files, and do not change them during a run",
-    )
+    mend = "give every node the same files, and do not change them during a run"
+    if isinstance(assignment.spec.data, OwnCode):
+        mend = f"your class has to give the same data whenever it is opened; {mend}"
+    data.identity.require_same(assignment.data.identity.model_dump(), "the run as it began", mend=mend)
     return data
 
 

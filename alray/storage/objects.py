@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,18 +22,22 @@ from alray.errors import RequestError, RunError
 T = TypeVar("T")
 
 SCHEMES = ("s3", "gs", "abfs", "abfss")
-_FIRST: dict[str, Any] = {"max_retries": 5, "retry_timeout": timedelta(seconds=10)}
-"""Until a bucket has answered once, so that a wrong address is reported soon."""
-_PATIENCE: dict[str, Any] = {
+_FIRST_S = 10.0
+"""So long a bucket that has not answered yet is asked, so that a wrong address is reported soon."""
+_PATIENCE_S = 300.0
+"""So long one is asked that has answered before. Who asks waits for the answer, so training stops meanwhile."""
+_patience_s: dict[str, float] = {}
+"""For each bucket that was asked. It is zero after a question that was given up: what ends then does not wait again."""
+_RETRIES: dict[str, Any] = {
     "max_retries": 10_000,
-    "retry_timeout": timedelta(minutes=5),
-    "backoff": {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=10), "base": 2},
+    "retry_timeout": timedelta(seconds=2),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(milliseconds=500), "base": 2},
 }
-"""After its first answer. A process that asks waits for the answer, so training stops meanwhile."""
-_answered: set[str] = set()  # buckets
+"""Of obstore itself, for each part of a large object. Python hears no Ctrl-C meanwhile, so obstore gives up soon and is
+asked again."""
 _AGAIN_S = 0.5
-_LOST = "HTTP error: "
-"""So obstore's message says that no answer came, or only a part of one."""
+_AWAY = re.compile(r"HTTP error: |status code: (429|50[0234]) ")
+"""So obstore's message says that no answer came, or only a part of one, or that the storage has too much to do."""
 # Plain HTTP is used only where the environment names an endpoint by `http://`.
 _CLIENT = {
     "connect_timeout": timedelta(seconds=5),
@@ -183,25 +188,34 @@ class ObjectPath:
     def _ask(self, question: Callable[[Any, Any], T]) -> T:
         """The answer to a question, which is asked with the module `obstore` and the bucket.
 
-        obstore does not send every request again whose answer is lost (it does not where the request creates or
-        deletes an object). Each of ours may be sent again. What obstore raises becomes an error of alray.
+        Who is interrupted here does not wait for the storage again. What obstore raises becomes an error of alray.
         """
+        try:
+            return self._ask_until_answered(question)
+        except KeyboardInterrupt:
+            _patience_s[self._root] = 0.0
+            raise
+
+    def _ask_until_answered(self, question: Callable[[Any, Any], T]) -> T:
+        """As long as there is patience. obstore does not send every request again whose answer is lost (it does not
+        where the request creates or deletes an object). Each of ours may be sent again."""
         objects = _obstore(self.url)
-        patient = self._root in _answered
-        until_s = time.monotonic() + _PATIENCE["retry_timeout"].total_seconds()
+        until_s = time.monotonic() + _patience_s.get(self._root, _FIRST_S)
         while True:
             try:
-                answer = question(objects, _bucket(self._root, patient=patient))
+                answer = question(objects, _bucket(self._root))
             except (FileNotFoundError, objects.exceptions.BaseError) as error:
-                if patient and _LOST in str(error) and time.monotonic() < until_s:
+                away = _AWAY.search(str(error)) is not None
+                if away and time.monotonic() < until_s:
                     time.sleep(_AGAIN_S)
                     continue
+                _patience_s[self._root] = 0.0 if away else _PATIENCE_S
                 raise RunError(
                     f"the object storage did not do what it was asked: {_first_line(error)}",
                     file=self.url,
                     mend="check the bucket, the network, and the credentials and endpoint in the environment",
                 ) from error
-            _answered.add(self._root)
+            _patience_s[self._root] = _PATIENCE_S
             return answer
 
 
@@ -242,6 +256,6 @@ def _obstore(url: str) -> Any:
 
 
 @cache
-def _bucket(root: str, *, patient: bool) -> Any:
+def _bucket(root: str) -> Any:
     from_url = importlib.import_module("obstore.store").from_url
-    return from_url(root, client_options=_CLIENT, retry_config=_PATIENCE if patient else _FIRST)
+    return from_url(root, client_options=_CLIENT, retry_config=_RETRIES)

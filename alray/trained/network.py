@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from alray.data.batches import Batch
+from alray.data.identity import OF_WEIGHTS
 from alray.device import devices
-from alray.errors import RequestError
+from alray.errors import RequestError, UserCodeError
 from alray.nn.route import Route, route_of
 from alray.records import DepthAccuracy
-from alray.spec.data_files import keys_of_files
-from alray.spec.loading import load_spec
 from alray.spec.models import Spec
-from alray.spec.own_code import OwnCode
 from alray.stage.assemble import stage_of
 from alray.stage.assignment import start_from
 from alray.stage.checkpoint import load_component
@@ -24,11 +23,10 @@ from alray.stage.stages.stage import Stage
 from alray.stage.workload import Workload
 from alray.storage.location import Location
 from alray.store import require_run_dir
+from alray.trained.data_places import OPTION, how_to_name, spec_of
 from alray.trained.prediction import ClassPrediction, document, prediction_of
 from alray.trained.weights import LAST, Asked, find_weights
 from alray.user_code import UserCode
-
-_OTHER_DATA = "restore them, or say by --data KEY=PATH where they lie now"
 
 
 class TrainedNetwork:
@@ -43,21 +41,28 @@ class TrainedNetwork:
         data: Sequence[str] = (),
         compiled: bool = True,
     ) -> None:
-        """data: where files of the data lie now, as KEY=VALUE with a key in `data` (`keys_of_files`). compiled: whether
-        to compile as the run did. That needs a compiler and time, and gives the bits of the run.
+        """data: where files of the data lie now, as for `spec_of`. compiled: whether to compile as the run did. That
+        needs a compiler and time, and gives the bits of the run.
 
         Raises CheckpointError if the folder holds no complete checkpoint, or a damaged one, RequestError if it holds
-        none as asked, and DataError if the network was not trained on such data.
+        none as asked, and DataError if the data are not there or the network was not trained on such data.
         """
         run_dir = require_run_dir(run_dir)
-        spec = _spec(run_dir, data)
+        manifest, self.weights = find_weights(run_dir, asked)
+        spec = spec_of(run_dir, data)
         if not compiled:
             spec = spec.model_copy(update={"run": spec.run.model_copy(update={"compile": False})})
-        manifest, self.weights = find_weights(run_dir, asked)
         code = UserCode(run_dir / "code", allow_elsewhere=allow_code)
-        self.workload = Workload.open(spec, code, trained=True)
-        self._data_before = manifest.get("data")
-        self.workload.facts.identity.require_same(self._data_before, "this run", for_weights=True, mend=_OTHER_DATA)
+        elsewhere = how_to_name(spec.data)
+        self.workload = _opened(spec, code, elsewhere)
+        self._require_same = partial(
+            self.workload.facts.identity.require_same,
+            manifest.get("data"),
+            "this run",
+            key=OPTION if data else "data",
+            mend="restore them" if elsewhere is None else f"restore them, or {elsewhere}",
+        )
+        self._require_same(fields=OF_WEIGHTS)
         self.step = self.weights.step
         self.device = self.workload.device
         devices.settle(spec.resources.threads, spec.run.deterministic, self.device)
@@ -91,8 +96,8 @@ class TrainedNetwork:
 
         Raises DataError if the validation split would have other samples than in the run: it may have learnt them.
         """
-        if "validation" in splits:
-            self.workload.facts.identity.require_same(self._data_before, "this run", mend=_OTHER_DATA)
+        if "validation" in splits and self.workload.data.validation is not None:
+            self._require_same()
         evaluator = Evaluator(self.workload.data, tuple(splits), depths=self.depths)
         for number, batch in enumerate(evaluator):
             evaluator.take(number, self.scores(batch, number))
@@ -134,19 +139,11 @@ class TrainedNetwork:
         return depth
 
 
-def _spec(run_dir: Location, data: Sequence[str]) -> Spec:
-    """The spec of a run, with its data in these places. Relative paths begin in the current folder."""
-    file = run_dir / "spec.yaml"
-    spec = load_spec(file).spec
-    if not data:
-        return spec
-    known = {*keys_of_files(spec.data), *(spec.data.fields if isinstance(spec.data, OwnCode) else ())}
-    for given in data:
-        key = given.partition("=")[0].strip()
-        if key not in known:
-            raise RequestError(
-                f"`{key}` does not say where the data of this run lie",
-                key="--data",
-                mend=f"these keys do: {', '.join(sorted(known))}" if known else "leave it out: they are not in files",
-            )
-    return load_spec(file, [f"data.{given}" for given in data], directory=Path.cwd()).spec
+def _opened(spec: Spec, code: UserCode, elsewhere: str | None) -> Workload:
+    """The data and the network. elsewhere: how a request says where the files of the data lie now."""
+    try:
+        return Workload.open(spec, code, trained=True)
+    except UserCodeError as error:
+        if elsewhere is None or error.problems[0].key != "data.source":
+            raise
+        raise error.mended(f"where its files are not there, {elsewhere}") from error

@@ -9,6 +9,7 @@ from pathlib import Path
 from alray.errors import RequestError
 from alray.records import DepthAccuracy
 from alray.storage.location import Location
+from alray.trained.data_places import OPTION
 from alray.trained.export import ENDINGS, Exported, Format, export_route
 from alray.trained.exported import ExportedRoute
 from alray.trained.network import TrainedNetwork
@@ -59,6 +60,13 @@ def predict_run(
     run: a run folder, or the safetensors file of an exported route, which has one set of weights.
     """
     if isinstance(run, Path) and run.is_file():
+        if data:
+            raise RequestError(
+                "this file needs no data: it knows how to read its inputs",
+                file=str(run),
+                key=OPTION,
+                mend="leave it out",
+            )
         if asked != LAST:
             raise RequestError(
                 "this file holds the weights it was exported with",

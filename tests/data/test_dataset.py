@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from alray.data.dataset import Data, Normalisation, TensorSet, open_data
+from alray.data.identity import hash_of_set
 from alray.errors import DataError
 from alray.spec import data as spec
 
@@ -158,6 +159,13 @@ def test_labels_in_memory_that_do_not_fit() -> None:
     with pytest.raises(DataError) as caught:
         TensorSet(torch.zeros(4, 3), torch.zeros(5, dtype=torch.int64))
     assert caught.value.problems[0].key == "data"
+
+
+def test_each_pixel_in_memory_tells_data_apart() -> None:
+    pictures, labels = torch.zeros(3000, 1, 2, 2, dtype=torch.uint8), torch.zeros(3000, dtype=torch.int64)
+    before = hash_of_set(TensorSet(pictures, labels))
+    pictures[1234, 0, 1, 1] = 1
+    assert hash_of_set(TensorSet(pictures, labels)) != before
 
 
 def test_samples_come_in_default_strides_whatever_the_source_holds() -> None:

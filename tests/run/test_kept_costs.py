@@ -11,6 +11,7 @@ import pytest
 from alray.nn.network import Network
 from alray.plan.costs import Costs
 from alray.run import planning
+from alray.run.options import Options
 from alray.run.planning import Planner
 from alray.user_code import UserCode
 
@@ -61,7 +62,7 @@ def test_encoders_are_inspected_once(
 
     def opened(*overrides: str) -> Planner:
         loaded = load_small(*overrides, **({} if text is None else {"text": text}))
-        return Planner.open(loaded.spec, UserCode(tmp_path), study=tmp_path / "study")
+        return Planner.open(loaded.spec, UserCode(tmp_path), Options(study=tmp_path / "study"))
 
     first = opened().workload.network
     precise = opened("run.precision=float64").workload.network.encoders
