@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alray.records import write_json
@@ -16,8 +15,8 @@ from alray.report.trackers.follow import watched
 from alray.report.trackers.make import make_trackers
 from alray.run.engines import Engine, engine, engine_name
 from alray.run.options import Finished, Options
-from alray.spec.inputs import input_checks
-from alray.spec.loading import LoadedSpec, Source, directory_of, file_of, load_spec
+from alray.spec.inputs import load_with_inputs
+from alray.spec.loading import LoadedSpec, Source
 from alray.spec.step_ranges import require_steps
 from alray.storage.location import Location
 from alray.storage.lock import held
@@ -37,9 +36,8 @@ def plan_spec(
     source: Source, overrides: list[str], *, probe: bool, options: Options, observer: Observer
 ) -> tuple[Workload, Plan]:
     """Plan a spec without running it. probe: measure the components instead of estimating them."""
-    planner = open_planner(_load(source, overrides, options), options, observer)
-    if options.deep:
-        _trackers(planner, options)
+    loaded = load_with_inputs(source, overrides, allow_elsewhere=options.allow_code)
+    planner = open_planner(loaded, options, observer)
     return planner.workload, planner.plan(planner.costs(probe=probe), note=observer.note)
 
 
@@ -47,12 +45,12 @@ def run_spec(
     source: Source, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
 ) -> Finished:
     """Run a spec from its beginning, in a new run folder."""
-    loaded = _load(source, overrides, options)
+    loaded = load_with_inputs(source, overrides, code=options.code, allow_elsewhere=options.allow_code)
     require_new(options.run_dir)
     with closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made:
         planner = open_planner(loaded, options, observer)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
-        trackers = _trackers(planner, options)
+        trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
         with held(run_dir, observer.note), writing_to(run_dir), page_beside(run_dir, options.watch, observer.note):
             planner.workload.code.copy_used(run_dir / "code")
@@ -82,26 +80,9 @@ def resume_run(
             require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
             if summary := resumed.finished(planner.workload, observer.note):
                 return Finished(summary, None)
-            trackers = _trackers(planner, options)
+            trackers = make_trackers(resumed.spec, code)
             with writing_to(resumed.run_dir), page_beside(resumed.run_dir, options.watch, observer.note):
                 return _run(planner, trackers, resumed.run_dir, resumed, made, options, observer, interrupts)
-
-
-def _trackers(planner: Planner, options: Options) -> dict[str, Tracker]:
-    """The trackers of a run, once it is known that this process can compile what it measures or trains."""
-    from alray.nn.compiled import require_compiler
-
-    spec = planner.workload.spec
-    if spec.run.compile and (options.inline or spec.pipeline.costs is None):
-        require_compiler()
-    return make_trackers(spec, planner.workload.code)
-
-
-def _load(source: Source, overrides: list[str], options: Options) -> LoadedSpec:
-    """A spec, with all that it names in its place. What is not on a disk here is told when it is opened."""
-    folder = options.code or directory_of(file_of(source))
-    checks = input_checks(folder, allow_elsewhere=options.allow_code) if isinstance(folder, Path) else ()
-    return load_spec(source, overrides, also=checks)
 
 
 def open_planner(loaded: LoadedSpec, options: Options, observer: Observer) -> Planner:

@@ -124,4 +124,4 @@ def test_a_class_and_a_function_can_be_read_whole() -> None:
 
 def test_the_first_file_to_open_is_a_page_long() -> None:
     num_lines = (PACKAGE / "orchestrate.py").read_text(encoding="utf-8").count("\n")
-    assert num_lines <= 155
+    assert num_lines <= 160

@@ -154,8 +154,8 @@ def _checked(
 ) -> dict[str, Any]:
     """Return what a spec is, and with `show` its text. Raises SpecError, DataError or PlanError for everything that is
     wrong."""
-    from alray.spec.inputs import input_checks
-    from alray.spec.loading import dump_spec, load_spec
+    from alray.spec.inputs import input_checks, load_with_inputs
+    from alray.spec.loading import dump_spec
     from alray.spec.study.loading import dump_study, is_study, load_study
 
     if is_study(path):
@@ -167,7 +167,7 @@ def _checked(
         points, trials = len(study.points), len(study.trials)
         said = {"file": str(path), "study": study.study.study, "points": points, "trials": trials}
         return {**said, **({"text": _commented(path, (), dump_study(study.study))} if show else {})}
-    loaded = load_spec(path, overrides, also=input_checks(path.resolve().parent, allow_elsewhere=allow_code))
+    loaded = load_with_inputs(path, overrides, allow_elsewhere=allow_code)
     spec = loaded.spec
     said = {
         "file": str(path),
@@ -194,12 +194,17 @@ def _plan(path: Path, overrides: list[str], streams: Terminal, allow_code: bool)
     """Open the data of a spec, build its network and plan it; return the number of training samples."""
     from alray.cli.display import PlainLines
     from alray.cli.interrupts import Interrupts
+    from alray.nn.compiled import require_compiler
     from alray.orchestrate import plan_spec
+    from alray.report.trackers.make import make_trackers
     from alray.run.options import Options
 
     observer = PlainLines(streams.err, Interrupts())
     options = Options(allow_code=allow_code, deep=True)
     workload, _ = plan_spec(path, overrides, probe=False, options=options, observer=observer)
+    make_trackers(workload.spec, workload.code)
+    if workload.spec.run.compile:
+        require_compiler()
     return workload.data.num_train
 
 

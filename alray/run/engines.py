@@ -396,9 +396,14 @@ def engine(
     """The engine for a spec; the caller closes it. With Ray, the connection to the cluster is made in the background.
 
     note: is called with lines for the user, in the background too. study: this run is a trial of the study in that
-    folder: its process is connected already, and has a placement group. Raises RequestError as `engine_name`.
+    folder: its process is connected already, and has a placement group. Raises RequestError as `engine_name`, and
+    PlanError if this process will compile what it trains or measures, and cannot.
     """
     name = engine_name(spec, inline=inline)
+    if spec.run.compile and (inline or spec.pipeline.costs is None):
+        from alray.nn.compiled import require_compiler
+
+        require_compiler()
     if name == "inline":
         return InlineEngine()
     if study is not None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from alray.spec.find_class import ClassFinder
 from alray.spec.finding import Check, Finding
 from alray.spec.grammar import marked
+from alray.spec.loading import LoadedSpec, Source, directory_of, file_of, load_spec
 from alray.spec.models import Spec, Torchvision
 from alray.spec.own_code import OwnClass
 from alray.spec.section import Input
+from alray.storage.location import Location
 
 
 def input_checks(root: Path, *, allow_elsewhere: bool) -> tuple[Check, ...]:
@@ -28,6 +30,19 @@ def input_checks(root: Path, *, allow_elsewhere: bool) -> tuple[Check, ...]:
                 yield path, *fault
 
     return inputs_exist, data_set_exists, classes_exist
+
+
+def load_with_inputs(
+    source: Source, overrides: Sequence[str], *, code: Location | None = None, allow_elsewhere: bool
+) -> LoadedSpec:
+    """A spec, as from `load_spec`, with all that it names in its place.
+
+    code: where the user's classes are; None: in the folder of the spec. If they are on object storage, those that are
+    missing are told when they are loaded. allow_elsewhere: as for `input_checks`.
+    """
+    folder = code or directory_of(file_of(source))
+    checks = input_checks(folder, allow_elsewhere=allow_elsewhere) if isinstance(folder, Path) else ()
+    return load_spec(source, overrides, also=checks)
 
 
 def inputs_exist(spec: Spec) -> Iterator[Finding]:
