@@ -86,7 +86,7 @@ def test_an_error_while_the_stages_start_leaves_no_process(workshop, own_ray, mo
     monkeypatch.setattr(RayEngine, "close", watched)
     (workshop.folder / "empty").mkdir()
     empty = "data={source: image_folder, train: empty, image_size: 8, batch_size: 4}"
-    with pytest.raises(DataError, match="empty: .* no subfolders"):
+    with pytest.raises(DataError, match=r"empty: .* no subfolders"):
         run_spec(workshop.spec, [empty], Options(run_dir=workshop.folder / "run"), Watching(), Asked())
     _, alive = psutil.wait_procs(begun, timeout=10)
     assert begun and not alive
