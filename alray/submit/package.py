@@ -117,7 +117,11 @@ def _all_files(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
     for folder, folders, names in os.walk(path, followlinks=True):
-        folders[:] = [name for name in folders if name not in _LEFT_OUT]
+        here = Path(folder).resolve()
+        # A link to a folder around it would be followed for ever.
+        folders[:] = [
+            name for name in folders if name not in _LEFT_OUT and not here.is_relative_to((here / name).resolve())
+        ]
         yield from (Path(folder, name) for name in names if Path(folder, name).is_file())
 
 
