@@ -124,9 +124,9 @@ def test_a_page_follows_a_run_to_its_end(going: Going) -> None:
         assert status == 200 and "Waiting for the first record of the run." in frame and "EventSource" in frame
         events = Events(port)
         going.write(15)
-        events.until("running")
+        events.until("mini-batch 10 of 40")
         first = dict(events.pieces)
-        assert "mini-batch 10 of 40" in first["standing"] and "of the final weights" not in first["content"]
+        assert "of the final weights" not in first["content"]
         assert max(row["step"] for row in first["rows loss_associated"]) == 10
         going.write(28)
         _, told = events.next()
@@ -143,8 +143,8 @@ def test_a_page_follows_a_run_to_its_end(going: Going) -> None:
 
 
 def test_a_page_that_is_opened_later_sees_all(going: Going) -> None:
+    going.write(30)
     with watched(going.folder) as port:
-        going.write(30)
         first = Events(port)
         first.until("running")
         second = Events(port)
