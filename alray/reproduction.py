@@ -16,7 +16,7 @@ from alray.run.options import Finished, Options
 from alray.run.resume import Resumed
 from alray.stage.weights_hash import weights_sha256
 from alray.storage.location import Location, location_of
-from alray.store import checkpoint_folder
+from alray.store import checkpoint_folder, data_of
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def reproduce_run(
         run_dir=options.run_dir,
         allow_code=options.allow_code,
         code=again.run_dir / "code",
-        data=(again.manifest or {}).get("data"),
+        data=data_of(again.manifest or {}),
         stop_after=None if before.finished else before.steps,
     )
     finished = run_spec(again.spec, [], made, observer, interrupts)

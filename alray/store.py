@@ -13,6 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from pydantic import ValidationError
+
+from alray.data_identity import DataIdentity
 from alray.errors import CheckpointError, RequestError, RunError
 from alray.records import Standing, replace_file, write_json
 from alray.storage.appended import was_appended
@@ -214,12 +217,12 @@ def write_manifest(
     environment: dict[str, Any],
     shares: Sequence[int] = (),
     standing: Standing | None = None,
-    data: dict[str, Any] | None = None,
+    data: DataIdentity | None = None,
 ) -> dict[str, Any]:
     """Write the manifest of the checkpoint after `step` mini-batches, which completes it; return it.
 
     shares: samples of the next mini-batch for each replica; empty if the shares do not change during the run.
-    standing: of the evaluations until then. data: what tells the data from others (`alray.data.identity`), as JSON.
+    standing: of the evaluations until then. data: what tells the data from others.
     """
     manifest = {
         "version": 1,
@@ -229,7 +232,7 @@ def write_manifest(
         "partition": list(partition),
         "environment": environment,
         **({"shares": list(shares)} if shares else {}),
-        **({"data": data} if data is not None else {}),
+        **({"data": data.model_dump(mode="json")} if data is not None else {}),
         "evaluations": (standing or Standing()).model_dump(mode="json", exclude={"best": {"checkpoint"}}),
         "files": [
             {"file": entry.file, "sha256": entry.sha256, "bytes": entry.bytes}
@@ -251,9 +254,11 @@ def manifests(run_dir: Location) -> list[dict[str, Any]]:
             manifest = json.loads(path.read_text(encoding="utf-8"))
             found.append({**manifest, "step": int(manifest["step"]), "files": list(manifest["files"])})
             standing_of(found[-1])
+            data_of(found[-1])
         except (ValueError, KeyError, TypeError) as error:
+            why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
             raise CheckpointError(
-                f"this manifest is damaged: {error}",
+                f"this manifest is damaged: {why}",
                 file=str(path),
                 mend=f"delete the folder {path.parent.name} to use the checkpoint before it",
             ) from error
@@ -273,6 +278,11 @@ def _files(run_dir: Location) -> dict[int, set[str]]:
 def standing_of(manifest: dict[str, Any]) -> Standing:
     """What the evaluations of the run had come to at this checkpoint."""
     return Standing.model_validate(manifest.get("evaluations", {}))
+
+
+def data_of(manifest: dict[str, Any]) -> DataIdentity | None:
+    """What the run had trained on until this checkpoint; None in one of an older version."""
+    return None if manifest.get("data") is None else DataIdentity.model_validate(manifest["data"])
 
 
 def has_checkpoint(run_dir: Location, step: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -327,6 +328,18 @@ def test_a_checkpoint_with_a_flipped_byte(
     content[offset] ^= 1
     damaged.write_bytes(content)
     assert alray("evaluate", "damaged") == (2, "", f"{damaged}: {message}\n")
+
+
+@pytest.mark.parametrize("data", ['"x"', '{"train": "many"}', "[]"])
+def test_a_checkpoint_that_no_longer_knows_its_data(
+    alray: Callable[..., Said], ended: Path, folder: Path, data: str
+) -> None:
+    shutil.copytree(ended, folder / "damaged")
+    (manifest,) = folder.glob("damaged/checkpoints/*/manifest.json")
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "data": json.loads(data)}))
+    for command in ("evaluate", "resume"):
+        said = alray(command, "damaged")
+        assert said.code == 2 and f"{manifest}: this manifest is damaged: " in said.err
 
 
 def test_what_is_no_run_folder(alray: Callable[..., Said], ended: Path, folder: Path) -> None:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 import torch
 from torch import Tensor
 
-from alray.data.identity import DataIdentity, hash_of_names, hash_of_set
+from alray.data.hashes import hash_of_names, hash_of_set
 from alray.data.kept import once
 from alray.data.picture import require_pictures
 from alray.data.registry import make_source
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet, TextSet, TextSource, generator
 from alray.data.split import SampleSplit, Split, require_tensor
+from alray.data_identity import DataIdentity
 from alray.draws import put_back, seed_all
 from alray.errors import DataError
 from alray.spec.own_code import OwnCode

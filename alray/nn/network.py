@@ -58,8 +58,9 @@ class Network:
         encoders: Sequence[EncoderFacts] = (),
     ) -> None:
         """sample: shape of one sample; load: takes a reference `python:package.module.Class` to that class; trained:
-        whether weights are loaded from a checkpoint: files of initial ones are not read, and what has trained is not
-        asked whether it could; encoders: what another process has found of them, (): found here."""
+        whether weights are loaded from a checkpoint: files of initial weights are not read, and a block that has
+        trained is not checked for texts of any length; encoders: what another process has found of them, (): found
+        here."""
         self._trained = trained
         self.spec, self.classes = spec, classes
         self.entries = spec.model.expanded()

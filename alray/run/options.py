@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from alray.data_identity import DataIdentity
 from alray.errors import AlrayError, RequestError
 from alray.records import Summary
 from alray.storage.location import Location
@@ -25,7 +24,7 @@ class Options:
     pages: bool = True  # end with the HTML page, timeline and TensorBoard files; `alray report` makes them later
     deep: bool = False  # first open the header of every picture file
     code: Location | None = None  # where the user's classes are; None: beside the spec
-    data: Mapping[str, Any] | None = None  # what told the data of the run that is done again from others
+    data: DataIdentity | None = None  # what told the data of the run that is done again from others
     stop_after: int | None = None  # stop after so many mini-batches, as if the user had asked for it then
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))  # what the user typed
     watch: bool = False  # serve a live page of the run beside it

@@ -183,7 +183,7 @@ class Recorder:
             environment=self._environment,
             shares=report.shares,
             standing=next((part.standing for part in parts if part.standing is not None), None),
-            data=self._facts.identity.model_dump(mode="json"),
+            data=self._facts.identity,
         )
         self.last = start_from(self.run_dir, manifest)
         self.write(

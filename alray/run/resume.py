@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from alray.data.identity import DataIdentity
+from alray.data_identity import DataIdentity
 from alray.errors import CheckpointError, DataError, Problem, SpecError, printable
 from alray.plan.plan import Plan
 from alray.records import Summary, read
@@ -26,7 +26,7 @@ from alray.spec.section import counted
 from alray.stage.assignment import Start, start_from
 from alray.stage.workload import Workload
 from alray.storage.location import Location
-from alray.store import latest_manifest, require_run_dir
+from alray.store import data_of, latest_manifest, require_run_dir
 
 _FREE = (
     "name",
@@ -171,7 +171,7 @@ class Resumed:
     def _compare_data(self, data: DataIdentity, note: Callable[[str], None]) -> None:
         """Raise DataError if these are other data than before. Changes that are allowed are noted. Another
         vocabulary never is, because the network knows words by their numbers."""
-        before = (self.manifest or {}).get("data")
+        before = data_of(self.manifest or {})
         changes = data.changes(before)
         if self.allow_change and changes and "words" not in changes:
             why = "; ".join(changes.values())

@@ -15,8 +15,8 @@ from alray.spec.section import Section
 
 
 def keys_of_files(data: DataSection) -> list[str]:
-    """The keys in `data` whose values are paths, such as `train` and `text.tokenizer`, and whether files that are
-    missing are downloaded. The same files in another place are the same data."""
+    """The keys in `data` whose values are paths, such as `train` and `text.tokenizer`, and `download`. The same files
+    in another place are the same data."""
     return [*_paths(data), *(["download"] if isinstance(data, Torchvision) else [])]
 
 

@@ -133,7 +133,7 @@ def _open_data(assignment: Assignment) -> Data:
     mend = "give every node the same files, and do not change them during a run"
     if isinstance(assignment.spec.data, OwnCode):
         mend = f"your class has to give the same data whenever it is opened; {mend}"
-    data.identity.require_same(assignment.data.identity.model_dump(), "the run as it began", mend=mend)
+    data.identity.require_same(assignment.data.identity, "the run as it began", mend=mend)
     return data
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from alray.data.dataset import Data, open_data
-from alray.data.identity import DataIdentity
+from alray.data_identity import DataIdentity
 from alray.device import devices
 from alray.errors import DataError
 from alray.nn.encoder import EncoderFacts

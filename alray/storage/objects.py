@@ -27,7 +27,7 @@ _FIRST_S = 10.0
 _PATIENCE_S = 300.0
 """So long one is asked that has answered before. Who asks waits for the answer, so training stops meanwhile."""
 _patience_s: dict[str, float] = {}
-"""For each bucket that was asked. It is zero after a question that was given up: what ends then does not wait again."""
+"""How long each bucket is asked. Zero after a question was given up, so that the end of a run does not wait again."""
 _RETRIES: dict[str, Any] = {
     "max_retries": 10_000,
     "retry_timeout": timedelta(seconds=2),
@@ -188,7 +188,7 @@ class ObjectPath:
     def _ask(self, question: Callable[[Any, Any], T]) -> T:
         """The answer to a question, which is asked with the module `obstore` and the bucket.
 
-        Who is interrupted here does not wait for the storage again. What obstore raises becomes an error of alray.
+        After a Ctrl-C no later question waits for the storage. What obstore raises becomes an error of alray.
         """
         try:
             return self._ask_until_answered(question)
@@ -197,8 +197,10 @@ class ObjectPath:
             raise
 
     def _ask_until_answered(self, question: Callable[[Any, Any], T]) -> T:
-        """As long as there is patience. obstore does not send every request again whose answer is lost (it does not
-        where the request creates or deletes an object). Each of ours may be sent again."""
+        """Ask until there is an answer, for as long as `_patience_s` says.
+
+        obstore does not send every request again whose answer is lost (it does not where the request creates or deletes
+        an object). Each of ours may be sent again."""
         objects = _obstore(self.url)
         until_s = time.monotonic() + _patience_s.get(self._root, _FIRST_S)
         while True:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from alray.data.batches import Batch
-from alray.data.identity import OF_WEIGHTS
+from alray.data_identity import OF_WEIGHTS
 from alray.device import devices
 from alray.errors import RequestError, UserCodeError
 from alray.nn.route import Route, route_of
@@ -22,7 +22,7 @@ from alray.stage.evaluation import Evaluator
 from alray.stage.stages.stage import Stage
 from alray.stage.workload import Workload
 from alray.storage.location import Location
-from alray.store import require_run_dir
+from alray.store import data_of, require_run_dir
 from alray.trained.data_places import OPTION, how_to_name, spec_of
 from alray.trained.prediction import ClassPrediction, document, prediction_of
 from alray.trained.weights import LAST, Asked, find_weights
@@ -57,7 +57,7 @@ class TrainedNetwork:
         self.workload = _opened(spec, code, elsewhere)
         self._require_same = partial(
             self.workload.facts.identity.require_same,
-            manifest.get("data"),
+            data_of(manifest),
             "this run",
             key=OPTION if data else "data",
             mend="restore them" if elsewhere is None else f"restore them, or {elsewhere}",

@@ -12,6 +12,8 @@ import pytest
 
 from alray.cli.main import execute
 
+from ..nn.test_text_networks import FOR_ONE_LENGTH
+
 TEXT = """\
 name: text
 data: {source: text_csv, train: train.csv, batch_size: 8, text: {max_tokens: 6}}
@@ -87,20 +89,6 @@ def test_the_name_of_a_file_that_is_not_there_is_no_text(
 def test_the_help_says_how(alray: Callable[..., Any]) -> None:
     said = " ".join(alray("predict", "--help").out.split())
     assert "is taken as text" in said and "ends in .txt" in said
-
-
-FOR_ONE_LENGTH = """\
-from torch import nn
-
-
-class Mixes(nn.Module):
-    def __init__(self, input):
-        super().__init__()
-        self.layer = nn.Linear(input[0], input[0])
-
-    def forward(self, s, mask):
-        return self.layer(s.transpose(1, 2)).transpose(1, 2)
-"""
 
 
 def test_a_pipeline_that_padded_its_texts_gets_padded_ones(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from alray.data.dataset import Data, Normalisation, TensorSet, open_data
-from alray.data.identity import hash_of_set
+from alray.data.hashes import hash_of_set
 from alray.errors import DataError
 from alray.spec import data as spec
 

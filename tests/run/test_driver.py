@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from alray.data.identity import DataIdentity
+from alray.data_identity import DataIdentity
 from alray.errors import NonFiniteLoss, RunError, StageError
 from alray.nn.shape import Shape
 from alray.plan.costs import ComponentCosts, Costs

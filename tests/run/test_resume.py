@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from alray.data.identity import DataIdentity
+from alray.data_identity import DataIdentity
 from alray.errors import CheckpointError, SpecError
 from alray.run.micro_batches import as_kept
 from alray.run.resume import Resumed

@@ -1,0 +1,49 @@
+"""Hashes that tell data from other data (`alray.data_identity`)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from alray.data.image_folder import PictureSet
+from alray.data.source import SampleSet, TensorSet, TextSet
+
+
+def hash_of_names(names: Iterable[str]) -> str:
+    """SHA-256 of these names in this order."""
+    return _sha256(repr(list(names)).encode("utf-8", "surrogatepass"))
+
+
+def hash_of_set(samples: SampleSet | TextSet) -> str | None:
+    """SHA-256 of the labels of a set of alray's own, and of what is in memory of its samples; None for other sets.
+
+    Floating-point samples do not count: synthetic ones may differ in the last bit between processors.
+    """
+    if isinstance(samples, TensorSet):
+        pixels = [_bytes(samples.samples)] if samples.samples.dtype == torch.uint8 else []
+        return _sha256(_bytes(samples.labels), *pixels)
+    if isinstance(samples, PictureSet):
+        names = [(path.parent.name, path.name) for path in samples.paths]
+        return _sha256(repr(names).encode("utf-8", "surrogatepass"), _of_labels(samples.labels))
+    if isinstance(samples, TextSet):
+        documents = (text.encode("utf-8", "surrogatepass") + b"\0" for text in samples.texts)
+        return _sha256(_of_labels(samples.labels), *documents)
+    return None
+
+
+def _of_labels(labels: Sequence[int]) -> bytes:
+    return repr(list(labels)).encode()
+
+
+def _bytes(values: torch.Tensor) -> Any:
+    return values.contiguous().numpy().data
+
+
+def _sha256(*parts: Any) -> str:
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part)
+    return found.hexdigest()
