@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -142,8 +143,8 @@ class _Player:
             if command.fault:
                 played.outcome = command.fault
                 return
-            found = weights_of(scenario, self.run_folder)
             if command.code == 0:
+                found = weights_of(scenario, self.run_folder)
                 if found != self.expected:
                     played.outcome = "other bits"
                 elif any(each.error for each in played.commands) or len(played.commands) > 1:
@@ -231,7 +232,8 @@ class _Moments:
 
     def _checkpoints(self) -> Iterator[Path]:
         for run in self._runs():
-            yield from run.glob("checkpoints/step-*")
+            with suppress(FileNotFoundError):  # a folder that is removed while it is listed
+                yield from run.glob("checkpoints/step-*")
 
     def _steps(self) -> int:
         """Mini-batches that the records show; of a study, of all trials."""

@@ -24,8 +24,9 @@ _REPOSITORY = Path(__file__).parents[2]
 _AS_ROOT = () if os.geteuid() == 0 else ("--map-root-user",)
 _BEGIN = (
     "mount --bind {folder} /mnt; mount -t tmpfs -o size={disk} tmpfs /mnt/disk; mount -t tmpfs -o size=1g tmpfs "
-    "/dev/shm; hostname localhost; ip link set lo up; touch /mnt/ready; sleep infinity & wait"  # bash reaps orphans
+    "/dev/shm; hostname localhost; ip link set lo up; touch /mnt/ready; read -r || true"
 )
+"""What bash does in a room. It reaps orphans, and ends with the process that holds the other end of its input."""
 
 
 class NoRoom(Exception):
@@ -46,7 +47,10 @@ class Room:
         words = ("unshare", *_AS_ROOT, "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child")
         try:
             self._outer = subprocess.Popen(
-                [*words, "--mount-proc", "bash", "-ec", script], stderr=subprocess.PIPE, text=True
+                [*words, "--mount-proc", "bash", "-ec", script],
+                stdin=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
             )
         except FileNotFoundError as error:
             raise NoRoom(str(error)) from error
