@@ -62,7 +62,6 @@ class Room:
             time.sleep(0.02)
         (self._init,) = psutil.Process(self._outer.pid).children()
         self._namespace = Path(f"/proc/{self._init.pid}/ns/pid").readlink()
-        self._own = {self._init.pid, *(child.pid for child in self._init.children())}
         self.disk = Path(f"/proc/{self._init.pid}/root/mnt/disk")
 
     def __enter__(self) -> Room:
@@ -109,7 +108,7 @@ class Room:
         for process in psutil.process_iter():
             with suppress(OSError, psutil.NoSuchProcess):
                 inside = Path(f"/proc/{process.pid}/ns/pid").readlink() == self._namespace
-                if inside and process.pid not in self._own and process.status() != psutil.STATUS_ZOMBIE:
+                if inside and process.pid != self._init.pid and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         return found
 
