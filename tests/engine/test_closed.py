@@ -102,9 +102,7 @@ def test_others_are_refused_and_a_killed_command_leaves_nothing(workshop: Worksh
 
         (raylet,) = (each for each in everything if each.name() == "raylet")
         token = raylet.environ()["RAY_AUTH_TOKEN"]
-        (folder,) = (
-            Path(each[2]) for each in map(psutil.Process.cmdline, everything) if "reaper.py" in "".join(each[2:])
-        )
+        (folder,) = (Path(each.cmdline()[-1]) for each in everything if "reaper.py" in "".join(each.cmdline()))
         assert len(token) == 64 and stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert not any(token in word for each in everything for word in each.cmdline())
         written = [*(workshop.folder / "run").rglob("*"), *folder.rglob("*")]
