@@ -27,7 +27,9 @@ def ports() -> CheckResult:
     """Whether the ports of a Ray head are free. Nothing is opened to find out."""
     if any(process.info["name"] == _RAYS_HEAD for process in psutil.process_iter(["name"])):
         return CheckResult("ports", "ok", "a Ray runs here")
-    listening = {each.laddr.port for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
+    listening = {
+        each.laddr.port for each in psutil.net_connections("tcp") if each.laddr and each.status == psutil.CONN_LISTEN
+    }
     taken = [f"{port} ({use})" for port, use in _RAYS_PORTS.items() if port in listening]
     if taken:
         return CheckResult(

@@ -95,7 +95,9 @@ def _open_ports() -> dict[str, tuple[int, ...]]:
     """The ports on which programs of Ray listen here for other hosts, by program. All workers are one program."""
     found: dict[str, set[int]] = {}
     for each in psutil.net_connections("tcp"):
-        if each.status == psutil.CONN_LISTEN and each.pid is not None and not _is_loopback(each.laddr.ip):
+        if each.status != psutil.CONN_LISTEN or each.pid is None or not each.laddr:
+            continue
+        if not _is_loopback(each.laddr.ip):
             with suppress(psutil.NoSuchProcess):  # it has just ended
                 program = _program_of_ray(psutil.Process(each.pid).cmdline())
                 if program is not None:
