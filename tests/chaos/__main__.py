@@ -21,7 +21,7 @@ from .faults import Case, drawn
 from .play import ERROR, RESUMED, SAME, WRONG, Played, Undisturbed, play
 from .room import NoRoom
 
-_LEFT = ("processes", "/dev/shm", "/tmp/ray", "/tmp")
+_LEFT = ("processes", "/dev/shm", "folders of Ray", "/tmp")
 
 
 def table(played: Iterable[Played]) -> str:

@@ -113,14 +113,14 @@ class Room:
         return found
 
     def left(self) -> dict[str, list[str]]:
-        """What is left in the room: processes, names in /dev/shm, Ray's session folders, and other temporary files."""
+        """What is left in the room: processes, names in /dev/shm, Ray's folders, and other temporary files."""
         shared, temporary = Path(f"/proc/{self._init.pid}/root/dev/shm"), self.folder / "tmp"
-        sessions = [each.name for each in temporary.glob("ray/session_*") if not each.is_symlink()]
+        of_ray = [each.name for each in temporary.iterdir() if each.name.startswith("ray")]
         return {
             "processes": [title_of(process) for process in self.processes()],
             "/dev/shm": [each.name for each in shared.iterdir()],
-            "/tmp/ray": sessions,
-            "/tmp": [each.name for each in temporary.iterdir() if each.name not in ("ray", _TORCHS_CACHE)],
+            "folders of Ray": of_ray,
+            "/tmp": [each.name for each in temporary.iterdir() if each.name not in (*of_ray, _TORCHS_CACHE)],
         }
 
     def clear(self) -> None:
