@@ -139,13 +139,15 @@ def _fault(scenario: Scenario, chance: random.Random) -> Fault:
     others += [] if scenario.inline else [("network loss", None)]
     kind, target = chance.choice(chance.choice([kinds, others]))
     moment = chance.choice(ORDER)
+    if target == "loader worker" and moment in ("evaluation", "end"):
+        moment = "checkpoint"  # loaders are ahead of the training, and end before it
     delays_s = {"start": 4.0 if scenario.inline else 12.0, "end": 2.0}
     lasts_s = chance.choice([chance.uniform(0.2, 6.0), chance.uniform(6.0, 20.0), None])
     return Fault(
         "SIGINT twice" if kind == "SIGINT twice" else kind,
         target,
         moment,
-        part=chance.uniform(0.05, 0.9),
+        part=chance.uniform(0.05, 0.6 if target == "loader worker" else 0.9),
         delay_s=chance.uniform(0.0, delays_s.get(moment, 0.3)),
         # A driver that is stopped for good is no fault that a run could do something about.
         lasts_s=lasts_s if lasts_s is not None or (kind, target) != (_STOP, "driver") else 10.0,
