@@ -18,12 +18,14 @@ class Interrupts:
     """Counts requests to stop within a `with` block, and restores the earlier signal handlers after it.
 
     A request raises KeyboardInterrupt at once in two cases: before `count_from_now`, when no run reads the count yet,
-    and from the third request on. SIGHUP is left alone where it is ignored, as under `nohup`. Only for the main thread.
+    and from the third request on. A library that catches it does not lose it: `count_from_now` raises it again. SIGHUP
+    is left alone where it is ignored, as under `nohup`. Only for the main thread.
     """
 
     def __init__(self) -> None:
         self._count = 0
         self._counting = False
+        self._raised = False
         self._before: dict[signal.Signals, Callable[..., Any] | int | None] = {}
 
     @property
@@ -44,19 +46,24 @@ class Interrupts:
             signal.signal(number, handler)
 
     def count_from_now(self) -> None:
-        """Begin to count: from now on a driver reads the count."""
+        """Begin to count: from now on a driver reads the count.
+
+        Raises KeyboardInterrupt if there was a request before, whose KeyboardInterrupt did not end the command.
+        """
         self._counting = True
+        if self._raised:
+            raise KeyboardInterrupt
 
     def hold(self) -> None:
-        """Install the handlers again if a library replaced them: Ray sets its own SIGTERM handler when it starts."""
+        """Install the handlers again: a library may have replaced them, also without Python's knowledge."""
         for number in self._before:
-            if signal.getsignal(number) != self._heard:
-                signal.signal(number, self._heard)
+            signal.signal(number, self._heard)
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
             leave_closed_terminal()
         if not self._counting or self._count >= _AT_ONCE:
+            self._raised = True
             raise KeyboardInterrupt
         self._count += 1
 

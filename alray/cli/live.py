@@ -15,6 +15,7 @@ from rich.text import Text
 from alray.cli.display import Display, accuracies_text
 from alray.cli.interrupts import Interrupts, leave_closed_terminal
 from alray.cli.layout import Page
+from alray.graph.sigterm import sigterm_blocked
 from alray.records import Record
 from alray.report.progress import Progress, progress_text
 from alray.report.table import Table
@@ -78,7 +79,8 @@ class LiveDisplay(Display):
 
     def doing(self, what: str) -> None:
         self._what = what
-        self._live.start()
+        with sigterm_blocked():  # for the thread that redraws the lines
+            self._live.start()
         self._live.refresh()
 
     def note(self, message: str) -> None:

@@ -139,6 +139,7 @@ class ClusterEngine(Engine):
         # Linux ends Ray's processes with the thread that started them: this thread lives as long as the cluster.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-ray")
         self._cluster = ExitStack()
+        self._signals = ExitStack()
         self._connected: Future[None] = Future()
         self._attaches = False  # to a cluster that is there already, which may have several nodes
         self._run_name = spec.name  # until the run folder is known
@@ -152,8 +153,11 @@ class ClusterEngine(Engine):
         """
         import ray  # here, because two threads that import at once may wait for each other
 
+        from alray.graph.sigterm import sigterm_as_sigint
+
         self._attaches = bool(address or os.environ.get("RAY_ADDRESS") or ray.is_initialized())
         self._note = note
+        self._signals.enter_context(sigterm_as_sigint())
         self._connected = self._thread.submit(self._connect, address)
 
     def _connect(self, address: str | None) -> None:
@@ -186,6 +190,7 @@ class ClusterEngine(Engine):
         self._end_on_cluster()
         self._cluster.close()
         self._thread.shutdown()
+        self._signals.close()
 
     def wait_until_ready(self) -> None:
         self._connected.result()
