@@ -9,6 +9,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from alray.cli.closed_output import lead_nowhere
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AT_ONCE = 2
 """The number of requests that tells the driver to stop at once. A later request no longer waits for the driver."""
@@ -70,7 +72,6 @@ class Interrupts:
 
 def leave_closed_terminal() -> None:
     """Lead every file descriptor of a closed terminal to /dev/null: writing to the terminal would raise an OSError."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
     for entry in Path("/proc/self/fd").iterdir():
         number = int(entry.name)
         try:
@@ -78,5 +79,4 @@ def leave_closed_terminal() -> None:
         except FileNotFoundError:  # the one that listed this folder
             continue
         if of_terminal and not os.isatty(number):
-            os.dup2(nowhere, number)
-    os.close(nowhere)
+            lead_nowhere(number)
