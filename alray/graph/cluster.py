@@ -69,6 +69,8 @@ def connect(
         os.environ.setdefault("RAY_worker_niceness", "0")
     import ray
 
+    from alray.graph.own_ray import end_lost
+
     fresh = not ray.is_initialized()
     warnings = _init(address, bundles) if fresh else ()
     # Ray prints every death of a process on standard output. alray reports them itself, and prints only answers there.
@@ -78,6 +80,7 @@ def connect(
         yield Connection(own=fresh and address is None, warnings=warnings)
     finally:
         if fresh:
+            end_lost()
             ray.shutdown()
 
 
