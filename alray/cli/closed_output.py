@@ -19,7 +19,7 @@ _NOBODY_READS = (errno.EPIPE, errno.EIO)  # a pipe, a terminal
 class _WhileRead(io.FileIO):
     """A file descriptor for writing that leads to /dev/null once nobody reads what is written."""
 
-    def write(self, data: ReadableBuffer) -> int | None:
+    def write(self, data: ReadableBuffer, /) -> int:
         try:
             return super().write(data)
         except OSError as error:

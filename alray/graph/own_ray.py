@@ -1,7 +1,8 @@
 """The processes of a Ray that alray started: whether they still lead it, and their end where they do not.
 
-Without its first process, the GCS, Ray starts, ends and places nothing. Every process that waits for it is ended by Ray
-after 60 seconds, this one too. So alray ends that Ray itself, as soon as it sees it.
+Without its first process, the GCS, Ray starts, ends and places nothing, and after 60 seconds Ray ends every process that
+waits for it, this one too. Without its raylet, this machine is no node any more. So alray ends such a Ray itself, as soon
+as it sees it.
 """
 
 from __future__ import annotations
@@ -13,22 +14,31 @@ import ray
 
 from alray.errors import StageError
 
-_GCS = "gcs_server"
+_LEADING = ("gcs_server", "raylet")
 _ENDING_S = 10.0
 
 
 def is_lost() -> bool:
-    """Whether the GCS of the Ray that this process started has ended. False where it started none."""
-    node = ray._private.worker._global_node
-    if node is None:
-        return False
-    return any(info.process.poll() is not None for info in node.all_processes.get(_GCS, ()))
+    """Whether a leading process of the Ray that this process started has ended. False where it started none."""
+    return _ended() is not None
 
 
 def require_not_lost() -> None:
     """Raise StageError if `is_lost`."""
-    if is_lost():
-        raise StageError(f"Ray's first process ({_GCS}) on this machine ended")
+    ended = _ended()
+    if ended is not None:
+        raise StageError(f"a process of Ray on this machine ended: {ended}")
+
+
+def _ended() -> str | None:
+    """The leading process that has ended; None if there is none."""
+    node = ray._private.worker._global_node
+    if node is None:
+        return None
+    for name in _LEADING:
+        if any(info.process.poll() is not None for info in node.all_processes.get(name, ())):
+            return name
+    return None
 
 
 def end_lost() -> None:
