@@ -154,6 +154,10 @@ class StageError(RunError):
     """A stage failed: its process ended, stopped answering, or raised an error."""
 
 
+class ProcessLost(StageError):
+    """A process that a stage had started ended. The cause may be the machine: the same bits need not meet it again."""
+
+
 class ChannelError(RunError):
     """A message between stages or replicas could not be sent or received."""
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TextIO
 
+from alray.cli.closed_output import lasting
 from alray.cli.event_lines import EventLines
 from alray.cli.interrupts import Interrupts
 from alray.cli.layout import Page, kept
@@ -145,6 +146,7 @@ def display_on(streams: Terminal, interrupts: Interrupts) -> Display | EventLine
 
 def terminal_display(stream: TextIO, interrupts: Interrupts, began_s: float | None = None) -> Display:
     """The display for a terminal, or for a file or a pipe. began_s: as for `Display`."""
+    stream = lasting(stream)
     if stream.isatty():
         from alray.cli.live import LiveDisplay
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from alray.cli.closed_output import lead_nowhere
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AT_ONCE = 2
 """The number of requests that tells the driver to stop at once. A later request no longer waits for the driver."""
@@ -18,12 +20,14 @@ class Interrupts:
     """Counts requests to stop within a `with` block, and restores the earlier signal handlers after it.
 
     A request raises KeyboardInterrupt at once in two cases: before `count_from_now`, when no run reads the count yet,
-    and from the third request on. SIGHUP is left alone where it is ignored, as under `nohup`. Only for the main thread.
+    and from the third request on. A library that catches it does not lose it: `count_from_now` raises it again. SIGHUP
+    is left alone where it is ignored, as under `nohup`. Only for the main thread.
     """
 
     def __init__(self) -> None:
         self._count = 0
         self._counting = False
+        self._raised = False
         self._before: dict[signal.Signals, Callable[..., Any] | int | None] = {}
 
     @property
@@ -44,26 +48,30 @@ class Interrupts:
             signal.signal(number, handler)
 
     def count_from_now(self) -> None:
-        """Begin to count: from now on a driver reads the count."""
+        """Begin to count: from now on a driver reads the count.
+
+        Raises KeyboardInterrupt if there was a request before, whose KeyboardInterrupt did not end the command.
+        """
         self._counting = True
+        if self._raised:
+            raise KeyboardInterrupt
 
     def hold(self) -> None:
-        """Install the handlers again if a library replaced them: Ray sets its own SIGTERM handler when it starts."""
+        """Install the handlers again: a library may have replaced them, also without Python's knowledge."""
         for number in self._before:
-            if signal.getsignal(number) != self._heard:
-                signal.signal(number, self._heard)
+            signal.signal(number, self._heard)
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
             leave_closed_terminal()
         if not self._counting or self._count >= _AT_ONCE:
+            self._raised = True
             raise KeyboardInterrupt
         self._count += 1
 
 
 def leave_closed_terminal() -> None:
     """Lead every file descriptor of a closed terminal to /dev/null: writing to the terminal would raise an OSError."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
     for entry in Path("/proc/self/fd").iterdir():
         number = int(entry.name)
         try:
@@ -71,5 +79,4 @@ def leave_closed_terminal() -> None:
         except FileNotFoundError:  # the one that listed this folder
             continue
         if of_terminal and not os.isatty(number):
-            os.dup2(nowhere, number)
-    os.close(nowhere)
+            lead_nowhere(number)

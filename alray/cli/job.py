@@ -18,6 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from alray import __version__
+from alray.cli.closed_output import lasting
 from alray.cli.main import execute
 from alray.cli.terminal import Terminal
 from alray.errors import Problem, RequestError
@@ -29,6 +30,7 @@ def main(arguments: list[str]) -> int:
     """Run one command, and return its exit code."""
     # Where Ray was started in the background of a script, its jobs ignore SIGINT, by which they are stopped.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.stdout, sys.stderr = lasting(sys.stdout), lasting(sys.stderr)
     streams = Terminal(as_json=False, as_events=True)
     packages = {"alray": __version__, "ray": version("ray"), "torch": version("torch")}
     streams.event("versions", packages=packages, python=platform.python_version(), host=platform.node())

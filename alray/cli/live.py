@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
-from typing import Any, TextIO, cast
+from typing import TextIO
 
 import rich.table
 from rich.console import Console, Group, RenderableType
@@ -13,41 +12,15 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from alray.cli.display import Display, accuracies_text
-from alray.cli.interrupts import Interrupts, leave_closed_terminal
+from alray.cli.interrupts import Interrupts
 from alray.cli.layout import Page
+from alray.graph.sigterm import sigterm_blocked
 from alray.records import Record
 from alray.report.progress import Progress, progress_text
 from alray.report.table import Table
 from alray.report.text import share
 
 _BAR_WIDTH = 60
-
-
-class _UntilClosed:
-    """A terminal's stream that leads to nowhere once the terminal is closed.
-
-    A write may fail before the SIGHUP of the closed terminal arrives. That signal ends the run, not the write.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> None:
-        self._unless_closed(lambda: self._stream.write(text))
-
-    def flush(self) -> None:
-        self._unless_closed(self._stream.flush)
-
-    def _unless_closed(self, write: Callable[[], object]) -> None:
-        try:
-            write()
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            leave_closed_terminal()
 
 
 class LiveDisplay(Display):
@@ -59,7 +32,7 @@ class LiveDisplay(Display):
     def __init__(self, stream: TextIO, interrupts: Interrupts, began_s: float | None = None) -> None:
         super().__init__(interrupts, began_s)
         self._stream = stream
-        self._console = Console(file=cast(TextIO, _UntilClosed(stream)), highlight=False)
+        self._console = Console(file=stream, highlight=False)
         self._what = ""
         self._live = self._lines(
             lambda: Text(self._after(self._what), no_wrap=True, overflow="ellipsis"), auto_refresh=True
@@ -78,7 +51,8 @@ class LiveDisplay(Display):
 
     def doing(self, what: str) -> None:
         self._what = what
-        self._live.start()
+        with sigterm_blocked():  # for the thread that redraws the lines
+            self._live.start()
         self._live.refresh()
 
     def note(self, message: str) -> None:

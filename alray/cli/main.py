@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from alray import __version__
+from alray.cli.closed_output import lasting
 from alray.cli.doctor import doctor
 from alray.cli.fit import fit
 from alray.cli.help import Command, Group
@@ -100,6 +101,7 @@ def main() -> None:
     # Imports make hundreds of thousands of objects that stay. To look through them for garbage takes a quarter of their
     # time, so that is done seldom.
     gc.set_threshold(_OBJECTS)
+    sys.stdout, sys.stderr = lasting(sys.stdout), lasting(sys.stderr)
     _leave(execute(sys.argv[1:]))
 
 

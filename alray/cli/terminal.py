@@ -14,6 +14,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
+from alray.cli.closed_output import lasting
 from alray.cli.faults import completed
 from alray.cli.layout import Page
 from alray.cli.problems import problems_text
@@ -205,7 +206,7 @@ def _alone(streams: Terminal) -> Iterator[None]:
     before.flush()
     with os.fdopen(os.dup(_OUT), "w", encoding="utf-8", errors="backslashreplace") as kept:
         if _writes_to(before, _OUT):
-            streams.out = kept
+            streams.out = lasting(kept)
         os.dup2(_ERR, _OUT)
         try:
             with redirect_stdout(sys.stderr):

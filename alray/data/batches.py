@@ -22,8 +22,11 @@ from torch.utils.data import DataLoader, Dataset
 from alray.data.dataset import Data
 from alray.data.source import generator
 from alray.data.split import Augment
-from alray.errors import AlrayError, DataError, UserCodeError
+from alray.errors import AlrayError, DataError, ProcessLost, UserCodeError
 from alray.plan.shares import rows_of, shares_of_part
+
+_WORKER_GONE = "DataLoader worker (pid"
+"""How torch's message begins when it misses a worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +66,8 @@ class TrainBatches:
 
     Global random numbers are used by a user's code only, and put back. Workers ignore SIGINT, because the run handles
     Ctrl-C. `next` raises DataError for an error in the data, and UserCodeError for one in a user's code, with and
-    without workers. The workers end after the last batch, in `close`, or
-    at the end of a `with` block.
+    without workers, and ProcessLost within five seconds of the end of a worker that was killed. The workers end after
+    the last batch, in `close`, or at the end of a `with` block.
     """
 
     def __init__(
@@ -107,7 +110,7 @@ class TrainBatches:
     def __next__(self) -> Batch:
         if self._batches is None:
             raise StopIteration
-        item = next(self._batches)
+        item = _next_of(self._batches)
         if isinstance(item, AlrayError):
             self.close()
             raise item
@@ -205,6 +208,19 @@ def _start_workers(loader: DataLoader[Any]) -> Iterator[Batch | AlrayError]:
         ) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _next_of(batches: Iterator[Batch | AlrayError]) -> Batch | AlrayError:
+    try:
+        return next(batches)
+    except RuntimeError as error:
+        if not str(error).startswith(_WORKER_GONE):
+            raise
+        raise ProcessLost(
+            "a process that prepares mini-batches ended: it was killed, or the code of the source ended it",
+            mend="lower data.workers if memory ran out",
+            key="data.workers",
+        ) from error
 
 
 def _as_it_is(item: Any) -> Any:

@@ -27,7 +27,10 @@ class Graph(ABC):
 
     @abstractmethod
     def poll(self, timeout_s: float) -> list[StageStatus]:
-        """The status of every stage, after at most `timeout_s` seconds. Each report is returned once."""
+        """The status of every stage, after at most `timeout_s` seconds. Each report is returned once.
+
+        Raises StageError if what runs the stages is lost as a whole.
+        """
 
     @abstractmethod
     def request_stop(self) -> None:
@@ -35,7 +38,7 @@ class Graph(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End every stage at once and free its resources."""
+        """End every stage at once and free its resources. The engine does it where `poll` raised StageError."""
 
 
 class Outbox:

@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from alray.errors import RequestError, RunError
+from alray.errors import RequestError, RunError, StageError
 from alray.graph import reaper
 
 Bundle = dict[str, float]
 
 QUIET: Mapping[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "alray"}
 """Arguments of `ray.init`, for every Ray that alray connects to."""
+_LEADING = ("gcs_server", "raylet")
 _NAME_BYTES = 2
 _LONGEST_SOCKET = 107
 """Characters that the path of a Unix socket may have."""
@@ -53,7 +54,38 @@ def own_ray(bundles: Sequence[Bundle]) -> Iterator[tuple[str, ...]]:
             )
             yield (warning,) if wanted > cores else ()
         finally:
+            if is_lost():  # or `shutdown` would wait for it
+                reaper.end_processes(str(folder))
             ray.shutdown()
+
+
+def is_lost() -> bool:
+    """Whether a leading process of the Ray that this process started has ended. False where it started none."""
+    return _ended_process() is not None
+
+
+def require_not_lost() -> None:
+    """Raise StageError if `is_lost`.
+
+    Without its GCS Ray starts, ends and places nothing, and after 60 seconds it ends every process that waits for it,
+    this one too. Without its raylet, this machine is no node any more. So alray ends such a Ray as soon as it sees it.
+    """
+    ended = _ended_process()
+    if ended is not None:
+        raise StageError(f"a process of Ray on this machine ended: {ended}")
+
+
+def _ended_process() -> str | None:
+    """The leading process that has ended; None if there is none."""
+    import ray
+
+    node = ray._private.worker._global_node
+    if node is None:
+        return None
+    for name in _LEADING:
+        if any(info.process.poll() is not None for info in node.all_processes.get(name, ())):
+            return name
+    return None
 
 
 def rays_folder() -> tuple[Path, Path]:

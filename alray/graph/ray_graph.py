@@ -17,12 +17,14 @@ from alray.errors import StageError
 from alray.graph.actor import require_run_dir
 from alray.graph.cluster import reason_of
 from alray.graph.graph import Graph
+from alray.graph.own_ray import is_lost, require_not_lost
 from alray.graph.processes import StageProcesses, Whereabouts, end_processes
 from alray.graph.rendezvous import Meeting, MeetingPoint
 from alray.stage.assignment import Assignment
 from alray.stage.telemetry import StageStatus
 
 _STARTING_S = 120.0
+_LOOKING_S = 2.0
 _ANSWERING_S = 0.05  # an answer takes a millisecond; a slower one is read at the next poll
 _LEAVING_S = 2.0
 
@@ -87,8 +89,11 @@ class RayGraph(Graph):
         return MeetingPoint(host, port, one_host)
 
     def _call(self, references: list[Any]) -> list[Any]:
+        until_s = time.monotonic() + _STARTING_S
+        while ray.wait(references, num_returns=len(references), timeout=_LOOKING_S)[1] and time.monotonic() < until_s:
+            require_not_lost()
         try:
-            answers: list[Any] = ray.get(references, timeout=_STARTING_S)
+            answers: list[Any] = ray.get(references, timeout=0)
         except RayError as error:
             raise StageError(
                 f"the stages could not be started: {reason_of(error)}",
@@ -101,6 +106,7 @@ class RayGraph(Graph):
             require_run_dir(assignment, place)
 
     def poll(self, timeout_s: float) -> list[StageStatus]:
+        require_not_lost()
         # Ask at the end of the time, so that the answers are fresh.
         time.sleep(max(0.0, timeout_s - _ANSWERING_S))
         asking = set(self._polls.values())
@@ -197,7 +203,7 @@ class RayGraph(Graph):
         return True
 
     def close(self) -> None:
-        if not self._hand_on():
+        if not is_lost() and not self._hand_on():
             self._end()
         self._actors, self._places, self._processes = [], [], None
         self._polls.clear()

@@ -37,6 +37,18 @@ def finish(process: subprocess.Popen[bytes]) -> None:
     process.wait(timeout=2 * _ENDING_S)
 
 
+def end_processes(folder: str) -> None:
+    """Kill the processes of the Ray in this folder, and wait until they are gone."""
+    until_s = time.monotonic() + _ENDING_S
+    while (left := processes_of(folder)) and time.monotonic() < until_s:
+        for process in left:
+            try:
+                os.kill(process, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(_LOOKING_S)
+
+
 def processes_of(folder: str) -> list[int]:
     """The processes of this user that belong to the Ray in this folder.
 
@@ -74,14 +86,7 @@ def main(folder: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # whoever stops the command may stop its children too
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
-    until_s = time.monotonic() + _ENDING_S
-    while (left := processes_of(folder)) and time.monotonic() < until_s:
-        for process in left:
-            try:
-                os.kill(process, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        time.sleep(_LOOKING_S)
+    end_processes(folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 

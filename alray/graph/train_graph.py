@@ -15,6 +15,7 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 from alray.errors import PlanError, StageError
 from alray.graph.cluster import Bundle, reason_of, wait_for_room
 from alray.graph.graph import Graph
+from alray.graph.own_ray import is_lost, require_not_lost
 from alray.graph.processes import end_processes
 from alray.graph.trainer import STORAGE, Fate, Heard, TrainerActor
 from alray.stage.assignment import Assignment
@@ -91,6 +92,7 @@ class TrainGraph(Graph):
         return len(self._latest.statuses) == len(self._assignments)
 
     def poll(self, timeout_s: float) -> list[StageStatus]:
+        require_not_lost()
         time.sleep(max(0.0, timeout_s - _ANSWERING_S))
         self._hear()
         heard = self._latest
@@ -149,6 +151,9 @@ class TrainGraph(Graph):
         """End the workers first, so that Ray Train ends by itself and frees their resources; then end its trainer."""
         if self._trainer is None:
             return
+        if is_lost():
+            self._forget()
+            return
         if self._latest.places:
             if not all(status.finished for status in self._latest.statuses.values()):
                 self._trainer.give.remote("end")
@@ -156,6 +161,9 @@ class TrainGraph(Graph):
             ray.wait([self._fitting], timeout=_ENDING_S)
         ray.kill(self._trainer, no_restart=True)
         end_processes(list(self._latest.places.values()))
+        self._forget()
+
+    def _forget(self) -> None:
         self._trainer = None
         shutil.rmtree(self._storage, ignore_errors=True)
 

@@ -138,7 +138,10 @@ class Driver:
             except AlrayError as error:
                 return Verdict("failed", None, error, again=isinstance(error, StageError)), step
             while True:
-                statuses = graph.poll(POLL_S)
+                try:
+                    statuses = graph.poll(POLL_S)
+                except StageError as error:
+                    return Verdict("failed", None, error, again=True), step
                 require_kept(self.run_dir)
                 for status in statuses:
                     self.recorder.take(status.reports, replica=status.replica)

@@ -139,7 +139,9 @@ class ClusterEngine(Engine):
         # Linux ends Ray's processes with the thread that started them: this thread lives as long as the cluster.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-ray")
         self._cluster = ExitStack()
+        self._signals = ExitStack()
         self._connected: Future[None] = Future()
+        self._address: str | None = None  # of the cluster to attach to
         self._attaches = False  # to a cluster that is there already, which may have several nodes
         self._run_name = spec.name  # until the run folder is known
         self._note: Callable[[str], None] = lambda line: None  # nobody is told before `connect`
@@ -152,15 +154,18 @@ class ClusterEngine(Engine):
         """
         import ray  # here, because two threads that import at once may wait for each other
 
-        self._attaches = bool(address or os.environ.get("RAY_ADDRESS") or ray.is_initialized())
-        self._note = note
-        self._connected = self._thread.submit(self._connect, address)
+        from alray.graph.sigterm import sigterm_as_sigint
 
-    def _connect(self, address: str | None) -> None:
+        self._attaches = bool(address or os.environ.get("RAY_ADDRESS") or ray.is_initialized())
+        self._note, self._address = note, address
+        self._signals.enter_context(sigterm_as_sigint())
+        self._connected = self._thread.submit(self._connect)
+
+    def _connect(self) -> None:
         from alray.graph.cluster import connect
 
         bundles = stage_bundles(self._spec, self._spec.pipeline.stages, self._spec.replicas.count)
-        connection = self._cluster.enter_context(connect(address, bundles, self._spec.resources.labels))
+        connection = self._cluster.enter_context(connect(self._address, bundles, self._spec.resources.labels))
         for warning in connection.warnings:
             self._note(warning)
         if connection.own:
@@ -183,11 +188,28 @@ class ClusterEngine(Engine):
         metrics, self._metrics = self._metrics, None
         if metrics is not None:
             metrics.close()
-        self._end_on_cluster()
+        if not self._is_lost():
+            self._end_on_cluster()
         self._cluster.close()
         self._thread.shutdown()
+        self._signals.close()
 
     def wait_until_ready(self) -> None:
+        self._connected.result()
+
+    def _is_lost(self) -> bool:
+        from alray.graph.own_ray import is_lost
+
+        return is_lost()
+
+    def _connect_again(self) -> None:
+        """Start another Ray in place of one that is lost. Nothing is done while it is not."""
+        if not self._is_lost():
+            return
+        self._note("starting Ray again")
+        self._forget_cluster()
+        self._cluster.close()
+        self._connected = self._thread.submit(self._connect)
         self._connected.result()
 
     def _begin_on_cluster(self) -> None:
@@ -195,6 +217,9 @@ class ClusterEngine(Engine):
 
     def _end_on_cluster(self) -> None:
         """Called before the connection ends: end what was begun and never used."""
+
+    def _forget_cluster(self) -> None:
+        """Called when the cluster is lost: what was begun on it is gone."""
 
 
 class RayEngine(ClusterEngine):
@@ -222,6 +247,9 @@ class RayEngine(ClusterEngine):
         kept, self._kept = self._kept, None
         if kept is not None:
             kept.release()
+
+    def _forget_cluster(self) -> None:
+        self._begun = self._kept = None
 
     def wait_until_ready(self) -> None:
         super().wait_until_ready()
@@ -322,6 +350,7 @@ class RayEngine(ClusterEngine):
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         from alray.graph.cluster import has_room
 
+        self._connect_again()
         spec = self._spec
         if self._given:  # the group stays as it is, and asks for the same room again if a node is lost
             from alray.graph.placement import Placement
@@ -353,6 +382,7 @@ class TrainEngine(ClusterEngine):
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         from alray.graph.cluster import has_room
 
+        self._connect_again()
         spec = self._spec
         for count in range(replicas, 0, -1):
             bundles = stage_bundles(spec, stages, count)

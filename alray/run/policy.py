@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from alray.errors import AlrayError, ChannelError, StageError
+from alray.errors import AlrayError, ChannelError, ProcessLost, StageError
 from alray.stage.telemetry import StageStatus
 
 GRACE_S = 5.0
@@ -40,14 +40,16 @@ def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: f
     lost_since_s: how long ago a stage first reported a lost neighbour (0: none has).
 
     A stage that died is at fault. A stage that only lost a neighbour is not: the driver first waits for Ray to report a
-    death. An error that a stage's own code raised ends the run: the same bits would raise it again.
+    death. A stage that lost a process of its own (a loader worker) may go on with another one. Any other error that a
+    stage's code raised ends the run: the same bits would raise it again.
     """
     for status in statuses:
         if status.dead:
             return Verdict("failed", status.stage, status.error, again=True, detail=status.detail)
     for status in statuses:
         if status.error is not None and not isinstance(status.error, ChannelError):
-            return Verdict("failed", status.stage, status.error, again=False, detail=status.detail)
+            again = isinstance(status.error, ProcessLost)
+            return Verdict("failed", status.stage, status.error, again=again, detail=status.detail)
     for status in statuses:
         if status.silent_s > deadline_s:
             error = StageError(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from alray.errors import PlanError
 from alray.graph.cluster import Bundle, connect, has_room, holding_nodes
+from alray.graph.sigterm import sigterm_as_sigint
 from alray.run.engines import stage_bundles
 from alray.spec.loading import Source
 from alray.spec.models import Spec
@@ -88,6 +89,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
     with ExitStack() as stack:
         if begun is not None:
             stack.enter_context(held(begun.path, watcher.note, "study"))
+        stack.enter_context(sigterm_as_sigint())
         connection = stack.enter_context(connect(options.address, largest))
         for warning in connection.warnings:
             watcher.note(warning)

@@ -1,0 +1,56 @@
+"""Output that nobody reads any more: the pipe of `alray run ... | head`, or a terminal that was closed.
+
+It ends the output and nothing else: a run goes on to its end or its checkpoint, and its exit code says how it ended.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+_NOBODY_READS = (errno.EPIPE, errno.EIO)  # a pipe, a terminal
+
+
+class _WhileRead(io.FileIO):
+    """A file descriptor for writing that leads to /dev/null once nobody reads what is written."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in _NOBODY_READS:
+                raise
+        lead_nowhere(self.fileno())
+        return memoryview(data).nbytes
+
+
+def lasting(stream: TextIO) -> TextIO:
+    """The stream, so that writing to it raises no error once nobody reads it.
+
+    One without a file descriptor, such as a test's or a notebook's, is returned as it is.
+    """
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    try:
+        descriptor = stream.fileno()
+    except io.UnsupportedOperation:
+        return stream
+    stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_WhileRead(descriptor, "wb", closefd=False)),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+    )
+
+
+def lead_nowhere(descriptor: int) -> None:
+    """Lead a file descriptor to /dev/null."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
