@@ -26,7 +26,7 @@ _SIGNALS = {-1: "SIGHUP", -2: "SIGINT", -9: "SIGKILL", -15: "SIGTERM"}
 _REFUSED, _INTERRUPTED = 2, 130
 
 SAME, RESUMED, ERROR = "same bits", "same bits after resume", "one error"
-WRONG = ("other bits", "hung", "traceback", "several errors", "died", "wrong exit code", "does not end")
+WRONG = ("other bits", "hung", "traceback", "several errors", "died", "wrong exit code", "refused", "does not end")
 
 
 @dataclass
@@ -154,11 +154,17 @@ class _Player:
                 self._look_at_what_is_left(wait=True)
                 return
             words = scenario.again()
-            if command.code == _REFUSED or not self.run_folder.exists():
-                # There is nothing to go on with: it is begun anew.
+            if not self._can_go_on():
                 shutil.rmtree(self.run_folder, ignore_errors=True)
                 words = scenario.first()
+            elif command.code == _REFUSED and command.words[0] == "resume":
+                played.outcome = "refused"
+                return
         played.outcome = "does not end"
+
+    def _can_go_on(self) -> bool:
+        """Whether the run had begun when its command ended; otherwise there is nothing to resume."""
+        return (self.run_folder / ("study.yaml" if self.case.scenario.study else "records.jsonl")).exists()
 
     @property
     def run_folder(self) -> Path:
