@@ -125,7 +125,7 @@ RUNS = [
     Scenario("ray_train", (BP, *TWO_REPLICAS, "replicas.engine=ray_train")),
 ]
 STUDIES = [
-    Scenario("study", ("pipeline.stages=1",), study=True),
+    Scenario("study", ("set={pipeline.stages: 1}",), study=True),
     Scenario("study of two stages", (), study=True, like="study"),
 ]
 SCENARIOS = {each.name: each for each in (Scenario(UNDISTURBED, ("pipeline.stages=1",), inline=True), *RUNS, *STUDIES)}
