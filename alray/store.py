@@ -27,7 +27,8 @@ MANIFEST = "manifest.json"
 _MARK = ".run"
 _NEVER_BEGAN = "ended before its first record"
 _BEFORE_RECORDS = (
-    *(_MARK, LOCK, "spec.yaml", "environment.json", "plan.json", "records.jsonl", "code", "logs", "tensorboard"),
+    *(_MARK, LOCK, "spec.yaml", "environment.json", "plan.json", "records.jsonl"),
+    *("code", "code.json", "logs", "tensorboard"),
 )
 """What a run writes before its first record."""
 

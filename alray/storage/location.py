@@ -85,9 +85,21 @@ def kept_at(folder: Location) -> Iterator[Path]:
 
 
 def user_cache() -> Path:
-    """$XDG_CACHE_HOME/alray, or ~/.cache/alray if that variable is not set or relative.
+    """$XDG_CACHE_HOME/alray, or ~/.cache/alray: what can be made again. Raises RuntimeError if the user has no home
+    folder."""
+    return _of_user("XDG_CACHE_HOME", ".cache")
 
-    Source: XDG Base Directory Specification. Raises RuntimeError if the user has no home folder.
+
+def user_state() -> Path:
+    """$XDG_STATE_HOME/alray, or ~/.local/state/alray: what alray remembers for the user. Raises RuntimeError as
+    `user_cache`."""
+    return _of_user("XDG_STATE_HOME", ".local/state")
+
+
+def _of_user(variable: str, otherwise: str) -> Path:
+    """The folder of alray in one of the user's base folders; one that is relative does not count.
+
+    Source: XDG Base Directory Specification.
     """
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".cache") / "alray"
+    base = Path(os.environ.get(variable, ""))
+    return (base if base.is_absolute() else Path.home() / otherwise) / "alray"
