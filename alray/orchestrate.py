@@ -45,7 +45,7 @@ def run_spec(
     source: Source, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
 ) -> Finished:
     """Run a spec from its beginning, in a new run folder."""
-    code = options.code and options.code.root
+    code = options.code.root if options.code is not None else None
     loaded = load_with_inputs(source, overrides, code=code, allow_elsewhere=options.allow_code)
     require_new(options.run_dir)
     with closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made:

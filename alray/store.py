@@ -95,7 +95,7 @@ def make_run_dir(name: str, run_dir: Location | None) -> Location:
     with _making(run_dir):
         run_dir.mkdir(parents=True, exist_ok=True)
         for left in run_dir.iterdir():
-            if left.is_dir():
+            if left.is_dir() and not left.is_symlink():
                 remove_folder(left)
             elif left.name != LOCK:  # another run may have it
                 left.unlink()

@@ -149,7 +149,8 @@ def test_methods_without_a_label_chain(alray: Callable[..., Any], picture: Path,
     assert alray("export", run, "--format", "safetensors").code == 0
     shutil.copy(run / "code" / "own_blocks.py", run / "export")
     file = run / "export" / "route-3.safetensors"
-    of_file, of_run = (alray("predict", given, picture, "--allow-code", "--json").json["predictions"] for given in (file, run))
+    answers = (alray("predict", given, picture, "--allow-code", "--json").json for given in (file, run))
+    of_file, of_run = (answer["predictions"] for answer in answers)
     assert of_file == of_run
     with safe_open(file, "pt") as opened:
         assert not [name for name in opened.keys() if name.split(".")[0] not in ("f", "turn")]  # noqa: SIM118
