@@ -23,6 +23,8 @@ CODE, RECORD = "code", "code.json"
 """In a run folder: the copy of the user's code, and where it came from."""
 _MOST_NAMED = 20
 """Files that one error names."""
+_LARGEST_RECORD = 1 << 24
+"""Bytes. A larger file is no record of alray."""
 
 _known: set[str] = set()
 """Digests of the records of this process. They hold also where the user's state folder cannot be written."""
@@ -121,7 +123,7 @@ def refused(what: str, files: Iterable[str], place: str) -> RequestError:
 
 def _read(file: Location) -> CodeRecord | None:
     """The record in a file; None if there is none, or something else."""
-    if not file.is_file():
+    if not file.is_file() or (isinstance(file, Path) and file.stat().st_size > _LARGEST_RECORD):
         return None
     try:
         return CodeRecord.model_validate_json(file.read_bytes())

@@ -6,13 +6,18 @@ import json
 import py_compile
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib.util import cache_from_source
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from alray.cli.main import execute
+from alray.cli.terminal import INTERRUPTED
+from alray.study import study as study_module
+from alray.study.folder import StudyFolder
 
 from .told import in_lines
 
@@ -145,3 +150,41 @@ def test_a_planted_link_leads_nowhere(alray: Callable[..., Any], planted: str) -
         code, said = alray(*command.split())
         assert code == 2 and f"alray does not write through symbolic links: ours/{planted} -> " in said, said
     assert held() == before and link.is_symlink()
+
+
+STUDY = """\
+study: widths
+base: proj/spec.yaml
+axes: {optimizer.lr: [0.01, 0.02]}
+"""
+
+
+def test_a_study_goes_on_with_the_code_it_began_with(
+    alray: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("study.yaml").write_text(STUDY, encoding="utf-8")
+    began: list[Path] = []
+
+    def no_trials(loaded: Any, specs: Any, folder: StudyFolder, *others: Any) -> None:
+        began.append(folder.path)
+
+    monkeypatch.setattr(study_module, "connect", lambda address, bundle: nullcontext(SimpleNamespace(warnings=[])))
+    monkeypatch.setattr(study_module, "has_room", lambda *asked: True)
+    monkeypatch.setattr(study_module, "_require_shared", lambda *asked: None)
+    monkeypatch.setattr(study_module, "_run_trials", no_trials)
+    assert alray("study", "study.yaml", "--study-dir", "begun")[0] == INTERRUPTED
+    assert alray("study", "--resume", "begun")[0] == INTERRUPTED and len(began) == 2
+    # A stranger's folder that names a spec with code on this machine: the user's own, or one that came along.
+    shutil.copytree("begun", "theirs")
+    Path("theirs/study.yaml").write_text(Path("begun/study.yaml").read_text() + "# other\n", encoding="utf-8")
+    Path("proj/mine.py").write_text(BLOCK + "# later\n", encoding="utf-8")
+    for folder in ("theirs", "begun"):
+        code, said = alray("study", "--resume", folder)
+        assert code == 2 and f"{folder}: --allow-code: code that this study has not run here" in said
+        assert f"{tmp_path / 'proj' / 'mine.py'}; read these files" in said
+    assert len(began) == 2
+    assert alray("study", "--resume", "begun", "--allow-code")[0] == INTERRUPTED and len(began) == 3
+    Path("begun/trials").rename("elsewhere")
+    Path("begun/trials").symlink_to(tmp_path / "elsewhere")
+    code, said = alray("study", "--resume", "begun", "--allow-code")
+    assert code == 2 and "alray does not write through symbolic links: begun/trials ->" in said
