@@ -17,6 +17,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from alray.errors import RequestError
 from alray.records import replace_file
+from alray.spec.grammar import marked
+from alray.spec.loading import LoadedSpec
+from alray.spec.own_code import OwnClass
+from alray.spec.own_files import own_files
 from alray.storage.location import Location, user_state
 
 CODE, RECORD = "code", "code.json"
@@ -102,6 +106,14 @@ def origin_of(run_dir: Location, copy: Path) -> Path:
     if changed:
         raise refused("code that has changed since it ran here", changed, str(run_dir / CODE))
     return Path(record.root)
+
+
+def require_no_run_folder(loaded: LoadedSpec) -> None:
+    """Raise RequestError, which names the files, if a spec is that of a run folder and names code beside it."""
+    references = [reference for _, reference, _ in marked(loaded.spec, OwnClass)]
+    if references and (loaded.folder / "environment.json").is_file() and (loaded.folder / "records.jsonl").is_file():
+        files = (str(file.relative_to(loaded.folder)) for file in own_files(references, loaded.folder))
+        raise refused("code beside the spec of a run folder", sorted(files), str(loaded.folder))
 
 
 def changed_files(record: CodeRecord) -> list[str]:

@@ -9,6 +9,7 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from alray.known_code import require_no_run_folder
 from alray.records import write_json
 from alray.report.live.beside import page_beside
 from alray.report.trackers.follow import watched
@@ -94,6 +95,8 @@ def open_planner(loaded: LoadedSpec, options: Options, observer: Observer) -> Pl
     from alray.run.planning import Planner
 
     observer.doing("opening the data")
+    if options.code is None and not options.allow_code:
+        require_no_run_folder(loaded)
     code = options.code or UserCode(loaded.folder, allow_elsewhere=options.allow_code)
     return Planner.open(loaded.spec, code, options, note=observer.note)
 
