@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import py_compile
 import shutil
+import subprocess
 from collections.abc import Callable
 from contextlib import nullcontext
 from importlib.util import cache_from_source
@@ -16,6 +18,7 @@ import pytest
 
 from alray.cli.main import execute
 from alray.cli.terminal import INTERRUPTED
+from alray.run.provenance import _WITH_PASSWORD
 from alray.study import study as study_module
 from alray.study.folder import StudyFolder
 
@@ -188,3 +191,26 @@ def test_a_study_goes_on_with_the_code_it_began_with(
     Path("begun/trials").symlink_to(tmp_path / "elsewhere")
     code, said = alray("study", "--resume", "begun", "--allow-code")
     assert code == 2 and "alray does not write through symbolic links: begun/trials ->" in said
+
+
+def test_a_strangers_repository_runs_no_program(alray: Callable[..., Any], tmp_path: Path) -> None:
+    """git runs what the configuration of a repository names to find out which files were changed."""
+
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments], cwd="ours", check=True)
+
+    git("init", "--quiet")
+    git("add", "spec.yaml")
+    git("commit", "--quiet", "--message", "a run")
+    environment = Path("ours/environment.json")
+    for key, program in (("core.fsmonitor", "touch"), ("filter.evil.clean", "tee")):
+        git("config", key, f"{program} {tmp_path / 'evil ran'}".replace("evil ran", "evil_ran"))
+        Path("ours/.git/info/attributes").write_text("* filter=evil\n", encoding="utf-8")
+        os.utime("ours/spec.yaml", (1, 1))
+        told = alray("resume", "ours", f"run.epochs={3 if program == 'tee' else 2}", "--inline", "--allow-change")
+        assert told[0] == 0 and not Path("evil_ran").exists()
+        assert environment.is_file()
+    git("status", "--porcelain", "--untracked-files=no")
+    assert Path("evil_ran").exists(), "the programs would have run"
+    words = ["alray", "run", "x", "--address", "https://me:secret@head:1/a@b", "s3://bucket/a"]
+    assert [_WITH_PASSWORD.sub("://", word) for word in words][4:] == ["https://head:1/a@b", words[5]]
