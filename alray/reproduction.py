@@ -85,7 +85,7 @@ def reproduce_run(
         address=options.address,
         run_dir=options.run_dir,
         allow_code=options.allow_code,
-        code=again.run_dir / "code",
+        code=again.code(allow=options.allow_code),
         data=data_of(again.manifest or {}),
         stop_after=None if before.finished else before.steps,
     )

@@ -27,7 +27,8 @@ MANIFEST = "manifest.json"
 _MARK = ".run"
 _NEVER_BEGAN = "ended before its first record"
 _BEFORE_RECORDS = (
-    *(_MARK, LOCK, "spec.yaml", "environment.json", "plan.json", "records.jsonl", "code", "logs", "tensorboard"),
+    *(_MARK, LOCK, "spec.yaml", "environment.json", "plan.json", "records.jsonl"),
+    *("code", "code.json", "logs", "tensorboard"),
 )
 """What a run writes before its first record."""
 
@@ -94,7 +95,7 @@ def make_run_dir(name: str, run_dir: Location | None) -> Location:
     with _making(run_dir):
         run_dir.mkdir(parents=True, exist_ok=True)
         for left in run_dir.iterdir():
-            if left.is_dir():
+            if left.is_dir() and not left.is_symlink():
                 remove_folder(left)
             elif left.name != LOCK:  # another run may have it
                 left.unlink()

@@ -22,6 +22,10 @@ from alray.spec.models import Spec
 from alray.stage.workload import Workload
 from alray.storage.location import Location
 
+_WITH_PASSWORD = re.compile(r"://[^/@\s]*@")
+"""In a URL: a user and a password. They are in no record."""
+_NAMES_PROGRAMS = r"^(filter\.|extensions\.partialclone|remote\..*\.promisor)"
+_QUIETLY = ("-c", "core.fsmonitor=false")
 _GIT_S = 5.0  # in a large repository git may take longer
 
 
@@ -33,7 +37,7 @@ def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, 
     origin = {
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "host": platform.node(),
-        "command": [printable(word) for word in command],
+        "command": [printable(_WITH_PASSWORD.sub("://", word)) for word in command],
         "git": git_state(workload.code.root),
         "packages": _packages(),
         "given": given,
@@ -96,12 +100,19 @@ def _written(now: dict[str, Any], kept: dict[str, Any], before: dict[str, Any]) 
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """The commit of the repository around a folder, and whether a file in it was changed since; None without one."""
+    """The commit of the repository around a folder, and whether a file in it was changed since; None without one.
+
+    The repository may be a stranger's, who can name programs in its configuration that git runs to compare files. Then
+    it is not asked what was changed.
+    """
     folder = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None
-    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    named = _git(folder, "config", "--show-scope", "--get-regexp", _NAMES_PROGRAMS) or ""
+    if any(line.startswith(("local", "worktree")) for line in named.splitlines()):
+        return {"commit": commit, "dirty": None}
+    changed = _git(folder, *_QUIETLY, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
     return {"commit": commit, "dirty": None if changed is None else bool(changed)}
 
 

@@ -19,6 +19,7 @@ from alray.run.provenance import require_own_spec
 from alray.schedules.table import SCHEDULES
 from alray.spec.data import OwnData, TextSection
 from alray.spec.data_files import keys_of_files, missing_files
+from alray.spec.inputs import names_code
 from alray.spec.loading import load_spec
 from alray.spec.models import Spec
 from alray.spec.replicas import AverageEvery
@@ -27,6 +28,7 @@ from alray.stage.assignment import Start, start_from
 from alray.stage.workload import Workload
 from alray.storage.location import Location
 from alray.store import data_of, latest_manifest, require_run_dir
+from alray.user_code import UserCode
 
 _FREE = (
     "name",
@@ -100,6 +102,10 @@ class Resumed:
                 mend=f"only {', '.join(f'`{key}`' for key in (*_LAYOUT, *places))} may change; or start a new run",
             )
         return cls.open(run_dir, overrides, allow_change=False)
+
+    def code(self, *, allow: bool) -> UserCode:
+        """The user's code of the run. allow: also a stranger's. Raises RequestError if it may not run."""
+        return UserCode.of_run(self.run_dir, allow=allow, named=names_code(self.spec))
 
     def at_last(self) -> Resumed:
         """With the last checkpoint there is now: a process that was at work here may have written more of them, until

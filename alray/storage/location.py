@@ -18,6 +18,9 @@ from urllib.parse import unquote, urlsplit
 from alray.errors import RequestError
 from alray.storage.objects import SCHEMES, ObjectPath
 
+_MOST_NAMED = 10
+"""Symbolic links that one error names."""
+
 Location: TypeAlias = Path | ObjectPath
 """A file or a folder, on a disk that this machine sees or on object storage."""
 
@@ -72,6 +75,32 @@ def remove_folder(folder: Location) -> None:
         shutil.rmtree(folder)
 
 
+def require_no_links(folder: Location, *, itself: bool = False) -> None:
+    """Raise RequestError if there is a symbolic link below a folder. Where it leads to, alray would write and delete.
+
+    itself: whether the folder must not be a link either. Each command that writes into a folder that was there before
+    asks this first: another user may have made it.
+    """
+    if not isinstance(folder, Path):
+        return
+    found = [folder] if itself and folder.is_symlink() else []
+    found += [
+        Path(here, name)
+        for here, folders, files in os.walk(folder)
+        for name in (*folders, *files)
+        if Path(here, name).is_symlink()
+    ]
+    if found:
+        links = sorted(found)[:_MOST_NAMED]
+        named = ", ".join(f"{link.relative_to(folder.parent)} -> {link.readlink()}" for link in links)
+        more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
+        raise RequestError(
+            f"alray does not write through symbolic links: {named}{more}",
+            file=str(folder),
+            mend="put what they lead to in their places, or delete them",
+        )
+
+
 @contextmanager
 def kept_at(folder: Location) -> Iterator[Path]:
     """A folder of this machine to write into. What is in it when the block ends is kept at `folder`."""
@@ -85,9 +114,21 @@ def kept_at(folder: Location) -> Iterator[Path]:
 
 
 def user_cache() -> Path:
-    """$XDG_CACHE_HOME/alray, or ~/.cache/alray if that variable is not set or relative.
+    """$XDG_CACHE_HOME/alray, or ~/.cache/alray: what can be made again. Raises RuntimeError if the user has no home
+    folder."""
+    return _of_user("XDG_CACHE_HOME", ".cache")
 
-    Source: XDG Base Directory Specification. Raises RuntimeError if the user has no home folder.
+
+def user_state() -> Path:
+    """$XDG_STATE_HOME/alray, or ~/.local/state/alray: what alray remembers for the user. Raises RuntimeError as
+    `user_cache`."""
+    return _of_user("XDG_STATE_HOME", ".local/state")
+
+
+def _of_user(variable: str, otherwise: str) -> Path:
+    """The folder of alray in one of the user's base folders; one that is relative does not count.
+
+    Source: XDG Base Directory Specification.
     """
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".cache") / "alray"
+    base = Path(os.environ.get(variable, ""))
+    return (base if base.is_absolute() else Path.home() / otherwise) / "alray"

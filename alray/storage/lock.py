@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from alray.errors import RequestError
-from alray.storage.location import Location
+from alray.storage.location import Location, require_no_links
 
 LOCK = ".lock"
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -24,11 +24,12 @@ def held(folder: Location, note: Callable[[str], None], what: str = "run") -> It
 
     Object storage has no locks, so there it does nothing. note: takes a line if the file system has no locks. what: is
     in the folder, for messages. Raises RequestError if another process holds the folder. Processes that this one starts
-    do not inherit the lock.
+    do not inherit the lock. Raises RequestError also as `require_no_links`.
     """
     if not isinstance(folder, Path):
         yield
         return
+    require_no_links(folder)
     with ExitStack() as stack:
         file = folder / LOCK
         lock = stack.enter_context(file.open("a+", encoding="utf-8"))

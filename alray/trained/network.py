@@ -14,6 +14,7 @@ from alray.device import devices
 from alray.errors import RequestError, UserCodeError
 from alray.nn.route import Route, route_of
 from alray.records import DepthAccuracy
+from alray.spec.inputs import names_code
 from alray.spec.models import Spec
 from alray.stage.assemble import stage_of
 from alray.stage.assignment import start_from
@@ -52,7 +53,7 @@ class TrainedNetwork:
         spec = spec_of(run_dir, data)
         if not compiled:
             spec = spec.model_copy(update={"run": spec.run.model_copy(update={"compile": False})})
-        code = UserCode(run_dir / "code", allow_elsewhere=allow_code)
+        code = UserCode.of_run(run_dir, allow=allow_code, named=names_code(spec))
         elsewhere = how_to_name(spec.data)
         self.workload = _opened(spec, code, elsewhere)
         self._require_same = partial(

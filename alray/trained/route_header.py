@@ -82,14 +82,17 @@ class RouteHeader(_Part):
             return Shape((self.input.max_tokens,), torch.int64, words=self.input.words)
         return Shape(self.input.shape)
 
+    @property
+    def whole_spec(self) -> Spec:
+        """The spec, with the sections that a spec must have and inference does not use."""
+        return Spec.model_validate({**self.spec, "data": {"source": "digits"}, "run": {"steps": 1}})
+
     def build(self, load: Callable[[str], Any]) -> Route:
         """The route on the CPU in float32, with its weights still to be loaded. Raises SpecError.
 
         load: turns a reference `python:package.module.Class` into that class.
         """
-        # A spec must have these sections, but inference does not use them.
-        spec = Spec.model_validate({**self.spec, "data": {"source": "digits"}, "run": {"steps": 1}})
-        network = Network(spec, sample=self.sample, classes=len(self.classes), load=load, trained=True)
+        network = Network(self.whole_spec, sample=self.sample, classes=len(self.classes), load=load, trained=True)
         return route_of([network.component(index, "cpu") for index in range(self.depth)], self.depth)
 
 
@@ -113,7 +116,9 @@ def header_of(network: TrainedNetwork, depth: int) -> RouteHeader:
 def parse_header(text: str, file: str) -> RouteHeader:
     """Parse the header of a file. Raises CheckpointError if it is damaged or of another version."""
     try:
-        return RouteHeader.model_validate_json(text)
+        header = RouteHeader.model_validate_json(text)
+        _ = header.whole_spec
+        return header
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"]))
