@@ -5,7 +5,6 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 export RAY_USAGE_STATS_ENABLED := 0
-export RAY_AUTH_MODE := disabled
 
 .PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all gpu bench schedules all-reduce replicas accuracy studies clean
 

@@ -27,7 +27,7 @@ from benchmarks.runs import write_results
 SPEC = Path(__file__).parents[1] / "specs" / "quickstart.yaml"
 LIMIT_S = 300.0
 _LOOKING_S = 0.005
-_ENVIRONMENT = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
+_ENVIRONMENT = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 class Start(NamedTuple):

@@ -41,6 +41,7 @@ def cluster_findings(address: str | None) -> Iterator[CheckResult]:
                 yield CheckResult(f"node {node.host}", "fault", each, there if node.id in alive else gone)
             else:
                 yield from of_node(each, known)
+        yield from access_to(known)
         pairs = list(combinations(found, 2)) if len(found) <= _MOST_PAIRED else list(pairwise(found))
         notes: list[str] = []
         links = measure_links([(first.id, second.id) for first, second in pairs], notes.append)
@@ -51,6 +52,27 @@ def cluster_findings(address: str | None) -> Iterator[CheckResult]:
         for note in notes:
             yield CheckResult(
                 "link", "fault", note, "allow TCP between the nodes on all ports: Ray and gloo pick theirs"
+            )
+
+
+def access_to(known: Sequence[NodeFacts]) -> Iterator[CheckResult]:
+    """Who can use the cluster: whether it asks for a token, and the ports of Ray that are open to other hosts.
+
+    known: all nodes that answered.
+    """
+    for node in known:
+        ports = "; ".join(f"{program} {', '.join(map(str, ports))}" for program, ports in node.open_ports.items())
+        told = f"Ray listens for other hosts: {ports}" if ports else "Ray listens for this host alone"
+        if node.asks_for_token:
+            yield CheckResult(f"access to {node.host}", "ok", f"with the token alone; {told}")
+        elif not ports:
+            yield CheckResult(f"access to {node.host}", "ok", f"without a token; {told}")
+        else:
+            yield CheckResult(
+                f"access to {node.host}",
+                "fault",
+                f"it asks for no token, so whoever reaches its ports can run commands there; {told}",
+                "start Ray on every node with RAY_AUTH_MODE=token and one RAY_AUTH_TOKEN_PATH (docs/clusters.md)",
             )
 
 

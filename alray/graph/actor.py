@@ -20,7 +20,15 @@ from alray.device.memory_used import memory_baseline
 from alray.graph.cluster import not_shared
 from alray.graph.graph import Outbox, status_of
 from alray.graph.processes import Whereabouts
-from alray.graph.rendezvous import Meeting, host_store, join, join_replicas, ports_of, replica_sums
+from alray.graph.rendezvous import (
+    Meeting,
+    choose_interface,
+    host_store,
+    join,
+    join_replicas,
+    ports_of,
+    replica_sums,
+)
 from alray.stage.assemble import ReplicaPeers, assemble_loop, clock_for, load_code, network_for
 from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
@@ -117,6 +125,7 @@ class StageActor:
         network = network_for(assignment)
         # A backstop only: the driver ends a graph long before. Other replicas wait while the first one evaluates.
         timeout_s = max(300.0, 10.0 * (assignment.plan.deadline_s + assignment.plan.evaluation_s))
+        choose_interface(meeting)
         joined = joined_replicas = None
         if meeting.stages is not None:
             joined = join(meeting.stages, assignment, self._stores.get("stages"), timeout_s)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import re
-import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alray.errors import PlanError, RequestError, StageError
+from alray.graph.own_ray import QUIET, Bundle, own_ray, rays_environment
 from alray.storage.location import Location
 
 if TYPE_CHECKING:
     from ray.exceptions import RayError
-
-Bundle = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -59,65 +55,39 @@ def connect(
     A cluster that was started here ends with the block.
     Raises RequestError if no cluster answers at the address, and PlanError if the cluster can never hold the bundles.
     """
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+
     address = address or os.environ.get("RAY_ADDRESS") or None
-    if address is None:
-        # A cluster for this process alone: no token is needed, and none is written under the home directory.
-        os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-        # Ray would run the stages at niceness 15, behind every other process.
-        os.environ.setdefault("RAY_worker_niceness", "0")
-    import ray
-
-    from alray.graph.own_ray import end_lost
-
-    fresh = not ray.is_initialized()
-    warnings = _init(address, bundles) if fresh else ()
-    # Ray prints every death of a process on standard output. alray reports them itself, and prints only answers there.
-    ray._private.worker._worker_logs_enabled = False
-    try:
+    with ExitStack() as stack:
+        own = not ray.is_initialized() and address is None
+        warnings: tuple[str, ...] = ()
+        if own:
+            warnings = stack.enter_context(own_ray(bundles))
+        elif address is not None and not ray.is_initialized():
+            stack.enter_context(rays_environment())
+            stack.enter_context(_attached(address))
+        # Ray prints on standard output that a process died. alray reports that itself, and prints only answers there.
+        ray._private.worker._worker_logs_enabled = False
         require_room(bundles, _resources(labels), labels)
-        yield Connection(own=fresh and address is None, warnings=warnings)
-    finally:
-        if fresh:
-            end_lost()
-            ray.shutdown()
-
-
-def _init(address: str | None, bundles: Sequence[Bundle]) -> tuple[str, ...]:
-    """Attach to the cluster at this address, or start one that can hold the bundles; return warnings."""
-    import ray
-
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "alray"}
-    if address is not None:
-        _require_listener(address)
-        _require_token(address)
-        try:
-            ray.init(address=address, **quiet)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            ray.shutdown()
-            raise _not_attached(address, str(error)) from error
-        return ()
-    cores = len(os.sched_getaffinity(0))
-    wanted = sum(bundle.get("CPU", 0.0) for bundle in bundles)
-    with _not_hung_up():
-        ray.init(address="local", num_cpus=max(cores, math.ceil(wanted)), include_dashboard=False, **quiet)
-    if wanted <= cores:
-        return ()
-    return (f"{len(bundles)} stages ask for {wanted:g} processors and this machine has {cores}: they share them",)
+        yield Connection(own=own, warnings=warnings)
 
 
 @contextmanager
-def _not_hung_up() -> Iterator[None]:
-    """Block SIGHUP for the processes that are started in the block.
+def _attached(address: str) -> Iterator[None]:
+    """Attach to the cluster at this address, until the block ends."""
+    import ray
 
-    When a terminal is closed, its shell sends SIGHUP to them too. Ray must go on until the run has its checkpoint.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+    _require_listener(address)
+    _require_token(address)
+    try:
+        ray.init(address=address, **QUIET)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        ray.shutdown()
+        raise _not_attached(address, str(error)) from error
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        ray.shutdown()
 
 
 def _not_attached(address: str, message: str) -> RequestError:
@@ -260,15 +230,6 @@ def reason_of(error: RayError | str) -> str:
 
     lines = str(error).strip().splitlines() or ["no message"]
     return lines[0] if isinstance(error, OutOfMemoryError) else lines[-1]
-
-
-def rays_folder() -> tuple[Path, Path]:
-    """The folder in which Ray keeps its session on this machine, and the nearest one above it that exists.
-
-    Ray makes the folder where it is missing.
-    """
-    folder = Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp").absolute()
-    return folder, next(each for each in (folder, *folder.parents) if each.is_dir())
 
 
 def _resources(labels: Mapping[str, str] | None) -> list[Bundle]:

@@ -24,7 +24,7 @@ class Listener:
     """Waits on its node for a process of another node."""
 
     def __init__(self) -> None:
-        self._socket = listen()
+        self._socket = listen(ray.util.get_node_ip_address())
 
     def port(self) -> int:
         return int(self._socket.getsockname()[1])

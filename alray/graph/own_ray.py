@@ -1,37 +1,84 @@
-"""The processes of a Ray that alray started: whether they still lead it, and their end where they do not.
-
-Without its first process, the GCS, Ray starts, ends and places nothing, and after 60 seconds Ray ends every process that
-waits for it, this one too. Without its raylet, this machine is no node any more. So alray ends such a Ray itself, as soon
-as it sees it.
-"""
+"""The Ray that a command starts for itself on this machine: closed to everybody else, and gone when it ends."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import logging
+import math
+import os
+import secrets
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
-import psutil
-import ray
+from alray.errors import RequestError, RunError, StageError
+from alray.graph import reaper
 
-from alray.errors import StageError
+Bundle = dict[str, float]
 
+QUIET: Mapping[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "alray"}
+"""Arguments of `ray.init`, for every Ray that alray connects to."""
 _LEADING = ("gcs_server", "raylet")
-_ENDING_S = 10.0
+_NAME_BYTES = 2
+_LONGEST_SOCKET = 107
+"""Characters that the path of a Unix socket may have."""
+_BELOW = "/ray-ab12/r/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store"
+"""The longest path of a socket of Ray, below the folder for temporary files."""
+
+
+@contextmanager
+def own_ray(bundles: Sequence[Bundle]) -> Iterator[tuple[str, ...]]:
+    """Start a Ray that has room for these bundles, and shut it down after the block. Gives warnings for the user.
+
+    Only this user's processes that inherit its token can use it, and every socket of it is on the loopback interface.
+    The environment of this process is as before when the block has ended.
+    Raises RequestError if Ray cannot keep its files here, and RunError if it does not start.
+    """
+    import ray
+
+    cores = len(os.sched_getaffinity(0))
+    wanted = sum(bundle.get("CPU", 0.0) for bundle in bundles)
+    with _private_folder() as folder, _closed_to_others():
+        try:
+            with _not_hung_up(), _named_if_it_fails():
+                ray.init(
+                    address="local",
+                    num_cpus=max(cores, math.ceil(wanted)),
+                    include_dashboard=False,
+                    _temp_dir=str(folder / "r"),
+                    **QUIET,
+                )
+            warning = (
+                f"{len(bundles)} stages ask for {wanted:g} processors and this machine has {cores}: they share them"
+            )
+            yield (warning,) if wanted > cores else ()
+        finally:
+            if is_lost():  # or `shutdown` would wait for it
+                reaper.end_processes(str(folder))
+            ray.shutdown()
 
 
 def is_lost() -> bool:
     """Whether a leading process of the Ray that this process started has ended. False where it started none."""
-    return _ended() is not None
+    return _ended_process() is not None
 
 
 def require_not_lost() -> None:
-    """Raise StageError if `is_lost`."""
-    ended = _ended()
+    """Raise StageError if `is_lost`.
+
+    Without its GCS Ray starts, ends and places nothing, and after 60 seconds it ends every process that waits for it,
+    this one too. Without its raylet, this machine is no node any more. So alray ends such a Ray as soon as it sees it.
+    """
+    ended = _ended_process()
     if ended is not None:
         raise StageError(f"a process of Ray on this machine ended: {ended}")
 
 
-def _ended() -> str | None:
+def _ended_process() -> str | None:
     """The leading process that has ended; None if there is none."""
+    import ray
+
     node = ray._private.worker._global_node
     if node is None:
         return None
@@ -41,17 +88,117 @@ def _ended() -> str | None:
     return None
 
 
-def end_lost() -> None:
-    """Kill all processes of a Ray that is lost, the stages' among them. Nothing is done while it is not."""
-    if not is_lost():
-        return
-    processes = []
-    for infos in ray._private.worker._global_node.all_processes.values():
-        for info in infos:
-            with suppress(psutil.NoSuchProcess):
-                process = psutil.Process(info.process.pid)
-                processes += [*process.children(recursive=True), process]
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(processes, timeout=_ENDING_S)
+def rays_folder() -> tuple[Path, Path]:
+    """The folder for temporary files in which Ray keeps its files on this machine, and the nearest one above it that
+    exists. Ray makes the folder where it is missing."""
+    folder = Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp").absolute()
+    return folder, next(each for each in (folder, *folder.parents) if each.is_dir())
+
+
+@contextmanager
+def _private_folder() -> Iterator[Path]:
+    """A new folder that only this user can enter. Ray lets everybody write to its own folder, which lies in this one.
+
+    The folder is deleted when the block ends or this process is gone, and what still runs of that Ray is ended.
+    """
+    parent, _ = rays_folder()
+    if len(f"{parent}{_BELOW}") > _LONGEST_SOCKET:
+        raise RequestError(
+            f"the name of the folder for temporary files is too long for Ray's sockets: {parent}",
+            mend="set RAY_TMPDIR to a folder with a shorter name, or run with --inline",
+        )
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        while (folder := parent / f"ray-{secrets.token_hex(_NAME_BYTES)}").exists():
+            pass
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise RequestError(
+            f"Ray cannot keep its files in {parent}: {error.strerror}",
+            mend="set RAY_TMPDIR to a folder that can be written, or run with --inline",
+        ) from error
+    process = reaper.begin(folder)
+    try:
+        yield folder
+    finally:
+        reaper.finish(process)
+
+
+@contextmanager
+def rays_environment() -> Iterator[None]:
+    """Set what every Ray of alray reads from the environment, and put the variables of Ray back after the block."""
+    before = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        yield
+    finally:
+        for name in [name for name in os.environ if name.startswith("RAY_") and name not in before]:
+            del os.environ[name]
+        os.environ |= before
+
+
+@contextmanager
+def _closed_to_others() -> Iterator[None]:
+    """Make a Ray that is started in the block refuse everybody who lacks its token, and listen on 127.0.0.1 alone.
+
+    What the user has set in the environment stays. The token is in no file and on no command line.
+    """
+    from ray._private import ray_constants
+
+    on_other_addresses = ray_constants.ENABLE_RAY_CLUSTER
+    try:
+        with rays_environment():
+            os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"
+            os.environ.setdefault("RAY_worker_niceness", "0")  # by default 15: the stages would run behind all others
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
+            if os.environ["RAY_AUTH_MODE"].lower() == "token" and not _has_token():
+                os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+            # Ray reads this variable when it is imported, which may have been before.
+            ray_constants.ENABLE_RAY_CLUSTER = False
+            _read_authentication_again()
+            yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = on_other_addresses
+        _read_authentication_again()
+
+
+def _has_token() -> bool:
+    return any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+
+
+def _read_authentication_again() -> None:
+    """Make Ray forget what it has read of mode and token from the environment.
+
+    The mode comes first: where a thread of an earlier Ray still ends, it must not look for a token that is gone.
+    """
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
+@contextmanager
+def _not_hung_up() -> Iterator[None]:
+    """Block SIGHUP for the processes that are started in the block.
+
+    When a terminal is closed, its shell sends SIGHUP to them too. Ray must go on until the run has its checkpoint.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _named_if_it_fails() -> Iterator[None]:
+    """Raise RunError where Ray does not start in the block."""
+    try:
+        yield
+    except Exception as error:  # Ray raises plain Exceptions, such as for a node that takes too long
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise RunError(
+            f"Ray did not start on this machine: {lines[0]}",
+            mend="try again when the machine is less busy, look at it with `alray doctor`, or run with --inline",
+        ) from error

@@ -58,8 +58,23 @@ class Meeting:
 
 
 def host_store(host: str) -> dist.TCPStore:
-    """A store on a port that the system picks. It lives as long as this object."""
-    return dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+    """A store on a port that the system picks, of this address of the host alone. It lives as long as this object.
+
+    host: an address of this host, 127.0.0.1 where all who meet are on it.
+    """
+    listener = socket.create_server((host, 0))
+    port = listener.getsockname()[1]
+    # A store that opens its own socket listens on every address of the host.
+    return dist.TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+
+
+def choose_interface(meeting: Meeting) -> None:
+    """Let NCCL connect over the loopback interface where all stages and replicas are on one host, and otherwise over
+    the interface that leads to the other hosts. NCCL reads this once in a process. What the user has set stays."""
+    points = [point for point in (meeting.stages, meeting.replicas) if point is not None]
+    elsewhere = next((point for point in points if not point.one_host), None)
+    interface = "lo" if elsewhere is None else _interface_of(_own_address(elsewhere.host))
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
 
 
 def join(
@@ -69,7 +84,7 @@ def join(
 
     store: on the stage that holds it, otherwise None.
     """
-    store = _entered(place, store, timeout_s)
+    store = enter(place, store, timeout_s)
     dist.init_process_group(
         "gloo",
         store=store,
@@ -93,7 +108,7 @@ def join_replicas(
 
     seats: where this stage of each replica computes.
     """
-    store = _entered(place, store, timeout_s)
+    store = enter(place, store, timeout_s)
     kind = sum_kind(seats, assignment.spec.replicas.all_reduce)
     return replica_group(store, assignment, timeout_s, kind=kind), store
 
@@ -136,7 +151,11 @@ def _nccl_group(store: dist.Store, rank: int, size: int, timeout_s: float) -> di
     return cast(dist.ProcessGroup, dist.ProcessGroupNCCL(store, rank, size, options))
 
 
-def _entered(place: MeetingPoint, store: dist.TCPStore | None, timeout_s: float) -> dist.TCPStore:
+def enter(place: MeetingPoint, store: dist.TCPStore | None, timeout_s: float) -> dist.TCPStore:
+    """The store of this meeting, and gloo led over the interface on which the others are.
+
+    store: in the process that holds it, otherwise None.
+    """
     os.environ["GLOO_SOCKET_IFNAME"] = "lo" if place.one_host else _interface_of(_own_address(place.host))
     if store is not None:
         return store

@@ -6,17 +6,22 @@ import platform
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
+from ipaddress import ip_address
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import psutil
 import ray
+from ray._private.authentication.authentication_utils import is_token_auth_enabled
 from ray.exceptions import RayError
 
-from alray.graph.cluster import Node, rays_folder, reason_of
+from alray.graph.cluster import Node, reason_of
 from alray.graph.links import on_node
+from alray.graph.own_ray import rays_folder
 
 _SURVEY_S = 60.0
 _ASKED = 5
@@ -35,6 +40,9 @@ class NodeFacts:
     shared_memory_bytes: int
     disk_bytes: int
     """Left where Ray keeps its session."""
+    open_ports: dict[str, tuple[int, ...]]
+    """The ports on which programs of Ray listen for other hosts, by program."""
+    asks_for_token: bool
     clock_s: float
     """How much its clock is ahead of this one."""
 
@@ -60,6 +68,8 @@ class Surveyor:
             "versions": versions,
             "shared_memory_bytes": shutil.disk_usage(shared).total if shared.is_dir() else 0,
             "disk_bytes": shutil.disk_usage(rays_folder()[1]).free,
+            "open_ports": _open_ports(),
+            "asks_for_token": is_token_auth_enabled(),
         }
 
 
@@ -79,6 +89,33 @@ def survey(nodes: Sequence[Node]) -> list[NodeFacts | str]:
             found.append(NodeFacts(host=node.host, cpus=cpus, gpus=gpus, clock_s=ahead_s, **facts))
         ray.kill(actor)
     return found
+
+
+def _open_ports() -> dict[str, tuple[int, ...]]:
+    """The ports on which programs of Ray listen here for other hosts, by program. All workers are one program."""
+    found: dict[str, set[int]] = {}
+    for each in psutil.net_connections("tcp"):
+        if each.status != psutil.CONN_LISTEN or each.pid is None or not each.laddr:
+            continue
+        if not _is_loopback(each.laddr.ip):
+            with suppress(psutil.NoSuchProcess):  # it has just ended
+                program = _program_of_ray(psutil.Process(each.pid).cmdline())
+                if program is not None:
+                    found.setdefault(program, set()).add(each.laddr.port)
+    return {program: tuple(sorted(ports)) for program, ports in sorted(found.items())}
+
+
+def _is_loopback(address: str) -> bool:
+    return ip_address(address.removeprefix("::ffff:")).is_loopback
+
+
+def _program_of_ray(arguments: Sequence[str]) -> str | None:
+    """What of Ray a process is, by its arguments; None for other programs."""
+    title = arguments[0].partition(" ")[0] if arguments else ""
+    if title.startswith("ray::"):
+        return title.removeprefix("ray::") if title.endswith("Agent") else "workers"
+    of_ray = [Path(each) for each in arguments[:3] if "/ray/" in each]
+    return of_ray[0].stem if of_ray else None
 
 
 def _gpu_libraries() -> dict[str, str | None]:

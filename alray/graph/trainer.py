@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
@@ -16,11 +17,12 @@ import torch.distributed as dist
 from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError, get_context
 from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.torch.config import _set_torch_distributed_env_vars, _TorchBackend
 
 from alray.errors import ChannelError, RunError
 from alray.graph.actor import StageActor, own_device, require_run_dir
 from alray.graph.processes import Whereabouts
-from alray.graph.rendezvous import Meeting, MeetingPoint
+from alray.graph.rendezvous import Meeting, MeetingPoint, enter, host_store
 from alray.stage.assignment import Assignment
 from alray.stage.telemetry import StageStatus
 
@@ -100,7 +102,7 @@ class TrainerActor:
         return TorchTrainer(
             train_worker,
             train_loop_config=config,
-            torch_config=TorchConfig(backend=backend_of(self._bundle), timeout_s=int(self._timeout_s)),
+            torch_config=StoreOnOneAddress(backend=backend_of(self._bundle), timeout_s=int(self._timeout_s)),
             scaling_config=ScalingConfig(
                 num_workers=len(assignments),
                 use_gpu=self._bundle.get("GPU", 0.0) > 0,
@@ -139,6 +141,49 @@ class TrainerActor:
     def give(self, order: Instruction) -> None:
         """Give all workers this order."""
         self._order = order
+
+
+class StoreOnOneAddress(TorchConfig):
+    """Ray Train's torch backend, but the workers meet over a store that listens on one address of the first worker's
+    host: 127.0.0.1 if all are on it. Ray Train's own listens on every address of the host."""
+
+    @property
+    def backend_cls(self) -> type[_TorchBackend]:
+        return _StoreOnOneAddress
+
+
+class _StoreOnOneAddress(_TorchBackend):
+    def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
+        worker_group.execute(_set_torch_distributed_env_vars)
+        point = worker_group.execute_single(0, _open_store)
+        backend, timeout_s = backend_config.backend, backend_config.timeout_s
+        ray.get(
+            [
+                worker_group.execute_single_async(
+                    rank, _join_workers, point, backend, rank, len(worker_group), timeout_s
+                )
+                for rank in range(len(worker_group))
+            ]
+        )
+
+
+_stores: list[dist.TCPStore] = []
+"""What this process hosts for its trainer. A worker of Ray Train's ends with its training."""
+
+
+def _open_store() -> MeetingPoint:
+    """Open the store of all workers, in the first one."""
+    context = get_context()
+    one_host = context.get_local_world_size() == context.get_world_size()
+    host = "127.0.0.1" if one_host else ray.util.get_node_ip_address()
+    _stores.append(host_store(host))
+    return MeetingPoint(host, int(_stores[-1].port), one_host)
+
+
+def _join_workers(point: MeetingPoint, backend: str, rank: int, workers: int, timeout_s: float) -> None:
+    """Open torch's process group of all workers, in each of them."""
+    store = enter(point, _stores[-1] if rank == 0 else None, timeout_s)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=workers, timeout=timedelta(seconds=timeout_s))
 
 
 def backend_of(bundle: dict[str, float]) -> Literal["nccl", "gloo"]:

@@ -17,9 +17,9 @@ _BLOCK_BYTES = 1 << 18
 _SILENT_S = 30.0  # the other process may still start
 
 
-def listen() -> socket.socket:
-    """A socket that waits for `ask`, on a port that the system picks."""
-    return socket.create_server(("", 0))
+def listen(address: str) -> socket.socket:
+    """A socket that waits for `ask` on this address of the host, on a port that the system picks."""
+    return socket.create_server((address, 0))
 
 
 def answer(listener: socket.socket) -> float:

@@ -14,7 +14,7 @@ import pytest
 
 from alray.cli import checks, node_checks
 from alray.cli.check_result import CheckResult
-from alray.cli.cluster_checks import of_node
+from alray.cli.cluster_checks import access_to, of_node
 from alray.graph.survey import NodeFacts
 
 
@@ -136,15 +136,14 @@ def test_processes_that_outlive_their_ray_are_named() -> None:
     assert found.mend is not None and str(agent.pid) in found.mend.partition("kill ")[2].split()
 
 
-def test_a_port_that_others_use_and_an_address_that_nobody_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_others_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_checks, "_RAYS_HEAD", "no such process")
-    with socket.create_server(("", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setattr(node_checks, "_RAYS_PORTS", {taken.getsockname()[1]: "head"})
         found = node_checks.ports()
     assert found.state == "warning" and found.message.endswith("(head)")
     assert found.mend == "to start a head here: ray start --head --port=N --dashboard-port=N"
-    monkeypatch.setattr(node_checks, "own_address", lambda: "192.0.2.1")
-    assert node_checks.ports().state == "fault"
+    assert node_checks.ports().state == "ok"
 
 
 def test_a_clock_that_nothing_keeps_right(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,6 +179,7 @@ def test_a_token_that_ray_does_not_send(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_token_that_is_missing_empty_or_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     token = tmp_path / "token"
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
     found = node_checks.authentication()
@@ -194,7 +194,7 @@ def test_a_token_that_is_missing_empty_or_open(monkeypatch: pytest.MonkeyPatch, 
 
 def test_nodes_that_do_not_fit_together() -> None:
     versions = {"python": "3.11.7", "torch": "2.15.0", "obstore": None}
-    first = NodeFacts("a", versions, 4.0, 0.0, 10**9, 10**10, 0.0)
+    first = NodeFacts("a", versions, 4.0, 0.0, 10**9, 10**10, {}, True, 0.0)
     (found,) = of_node(first, [first])
     assert (found.state, found.message) == ("ok", "4 CPU; python 3.11.7, torch 2.15.0")
     other = replace(first, host="b", versions=versions | {"torch": "2.14.0", "obstore": "0.12.1"}, clock_s=-3.0)
@@ -210,9 +210,16 @@ def test_nodes_that_do_not_fit_together() -> None:
         assert (found.state, found.message) == ("warning", message)
 
 
+def test_a_cluster_that_whoever_reaches_it_can_use() -> None:
+    open_to_all = NodeFacts("a", {}, 4.0, 0.0, 0, 0, {"gcs_server": (6379,), "workers": (7, 9)}, False, 0.0)
+    nodes = [open_to_all, replace(open_to_all, asks_for_token=True), replace(open_to_all, open_ports={})]
+    assert [found.state for found in access_to(nodes)] == ["fault", "ok", "ok"]
+    assert next(access_to(nodes)).message.endswith("Ray listens for other hosts: gcs_server 6379; workers 7, 9")
+
+
 def test_nodes_with_gpus_are_compared_with_each_other() -> None:
     """The head has none."""
-    head = NodeFacts("head", {"torch": "2.15.0"}, 4.0, 0.0, 10**9, 10**10, 0.0)
+    head = NodeFacts("head", {"torch": "2.15.0"}, 4.0, 0.0, 10**9, 10**10, {}, True, 0.0)
     first = replace(head, host="a", versions={"torch": "2.15.0", "cuda": "13.2", "nccl": "2.30.7"}, gpus=1.0)
     second = replace(first, host="b", versions=first.versions | {"nccl": "2.29.1"})
     third = replace(first, host="c", versions=first.versions | {"cuda": None, "nccl": None})

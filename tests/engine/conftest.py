@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-os.environ["RAY_AUTH_MODE"] = "disabled"
+# The clusters of the tests ask for a token, and no test reads or writes the one in the home folder.
+os.environ["RAY_AUTH_MODE"] = "token"
+os.environ.setdefault("RAY_AUTH_TOKEN", "0" * 64)
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ |= {
     "RAY_worker_niceness": "0",  # as in a Ray that alray starts

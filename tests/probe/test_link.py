@@ -11,7 +11,7 @@ from alray.probe import link
 
 def test_both_ways_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "STREAM_S", 0.1)
-    listener = link.listen()
+    listener = link.listen("127.0.0.1")
     with ThreadPoolExecutor(max_workers=1) as threads:
         answered = threads.submit(link.answer, listener)
         latency_s, buffered_s, down_s_per_byte = link.ask("127.0.0.1", listener.getsockname()[1])
@@ -21,7 +21,7 @@ def test_both_ways_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_end_that_leaves_is_an_error() -> None:
-    listener = link.listen()
+    listener = link.listen("127.0.0.1")
     port = listener.getsockname()[1]
     listener.close()
     with pytest.raises(OSError, match="refused"):

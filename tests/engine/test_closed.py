@@ -1,0 +1,179 @@
+"""A Ray that alray starts for itself: nobody else can use it, and nothing of it is left, however its command ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from pathlib import Path
+
+import psutil
+import pytest
+import ray
+
+from alray.errors import RequestError, RunError
+from alray.graph import own_ray as starting
+from alray.graph.cluster import connect
+
+from .conftest import LONG, Workshop
+
+NICENESS = "RAY_worker_niceness"
+ALRAY = [sys.executable, "-c", "from alray.cli.main import main; main()"]
+ATTACH = """
+import sys
+from ray._raylet import GcsClient
+print(GcsClient(address=sys.argv[1]).get_all_node_info(timeout=5))
+"""
+STUDY = """
+study: two
+base: tiny.yaml
+set: {run.epochs: 1, pipeline.stages: 2}
+axes: {optimizer.lr: [1e-3, 1e-2]}
+"""
+
+
+def plain_environment(**more: str) -> dict[str, str]:
+    """The environment of a user who has set nothing of Ray's."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | more
+
+
+@contextmanager
+def going_on(folder: Path, *words: str) -> Iterator[psutil.Popen]:
+    """A command of alray in this folder; killed at the end of the block if it still goes on."""
+    process = psutil.Popen(
+        [*ALRAY, *words], cwd=folder, env=plain_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def until(happened: Callable[[], object], limit_s: float = 150.0) -> None:
+    end_s = time.monotonic() + limit_s
+    while not happened():
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+
+
+def listening(process: psutil.Process) -> set[tuple[str, str, int]]:
+    """Program, address and port of each socket on which a process or one that it started takes connections."""
+    found = set()
+    for each in [process, *process.children(recursive=True)]:
+        try:
+            for socket in each.net_connections("inet"):
+                if socket.status == psutil.CONN_LISTEN or (socket.type.name == "SOCK_DGRAM" and not socket.raddr):
+                    found.add((each.name(), socket.laddr.ip, socket.laddr.port))
+        except psutil.Error:  # it has ended
+            continue
+    return found
+
+
+def outside(sockets: set[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
+    return [each for each in sockets if not ip_address(each[1].removeprefix("::ffff:")).is_loopback]
+
+
+def refused(url: str) -> int:
+    """The status with which an agent refuses to run a command for somebody without the token."""
+    body = json.dumps({"entrypoint": "id"}).encode()
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(urllib.request.Request(url, body, {"Content-Type": "application/json"}), timeout=10)
+    return caught.value.code
+
+
+def test_others_are_refused_and_a_killed_command_leaves_nothing(workshop: Workshop, own_ray: None) -> None:
+    words = ["run", str(workshop.spec), *LONG, "pipeline.stages=2", "replicas.count=2", "--watch", "--run-dir", "run"]
+    records = workshop.folder / "run" / "records.jsonl"
+    with going_on(workshop.folder, *words) as run:
+        until(lambda: records.is_file() and '"kind":"steps"' in records.read_text())
+        everything = run.children(recursive=True)
+        sockets = listening(run)
+        assert {"gcs_server", "raylet"} <= {name for name, _, _ in sockets} and not outside(sockets)
+
+        (raylet,) = (each for each in everything if each.name() == "raylet")
+        token = raylet.environ()["RAY_AUTH_TOKEN"]
+        (folder,) = (Path(each.cmdline()[-1]) for each in everything if "reaper.py" in "".join(each.cmdline()))
+        assert len(token) == 64 and stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert not any(token in word for each in everything for word in each.cmdline())
+        written = [*(workshop.folder / "run").rglob("*"), *folder.rglob("*")]
+        assert not any(token.encode() in file.read_bytes() for file in written if file.is_file())
+
+        for name, _, port in sockets:
+            if name.startswith("ray::DashboardA") and port == 52365:
+                assert refused(f"http://127.0.0.1:{port}/api/job_agent/jobs/") == 401
+        (gcs,) = (port for name, _, port in sockets if name == "gcs_server")
+        for environment in (plain_environment(RAY_AUTH_MODE="disabled"), plain_environment(RAY_AUTH_TOKEN="a" * 64)):
+            command = [sys.executable, "-c", ATTACH, f"127.0.0.1:{gcs}"]
+            foreign = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+            assert foreign.returncode != 0 and "uthenticat" in foreign.stderr
+
+        run.kill()
+        until(lambda: not any(each.is_running() and each.status() != "zombie" for each in everything), 10.0)
+        until(lambda: not folder.exists(), 10.0)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("study", "two.yaml", "--study-dir", "study"),
+        ("plan", "tiny.yaml", "--probe", "pipeline.stages=2", "replicas.count=2", "pipeline.costs=null"),
+        ("run", "tiny.yaml", "--inline", "--watch", "pipeline.stages=2", "replicas.count=2"),
+        ("run", "tiny.yaml", "method=backpropagation", "replicas={count: 2, engine: ray_train}", "run.epochs=2"),
+        ("doctor",),
+    ],
+    ids=lambda words: words[0],
+)
+def test_no_command_listens_for_other_hosts(workshop: Workshop, own_ray: None, words: tuple[str, ...]) -> None:
+    (workshop.folder / "two.yaml").write_text(STUDY)
+    sockets: set[tuple[str, str, int]] = set()
+    with going_on(workshop.folder, *words) as command:
+        while command.poll() is None:
+            sockets |= listening(command)
+            time.sleep(0.02)
+    assert command.returncode == 0 and not outside(sockets)
+
+
+def test_two_in_one_process_have_two_tokens_and_the_environment_is_as_before(own_ray: None, monkeypatch) -> None:
+    for name in [name for name in os.environ if name.startswith("RAY_AUTH")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv(NICENESS, "3")
+    before, tokens = dict(os.environ), set()
+    for _ in range(2):
+        with connect(None, [{"CPU": 1.0}]) as connection:
+            assert connection.own and os.environ[NICENESS] == "3"
+            tokens.add(os.environ["RAY_AUTH_TOKEN"])
+            ray.get(ray.remote(lambda: None).remote(), timeout=60)
+        assert {name: value for name, value in os.environ.items() if name.startswith("RAY_")} == {
+            name: value for name, value in before.items() if name.startswith("RAY_")
+        }
+    assert len(tokens) == 2
+
+
+def test_a_ray_that_does_not_start_is_one_error(monkeypatch, tmp_path: Path) -> None:
+    def late(**named: object) -> None:
+        raise Exception("The current node timed out during startup.\nand more")
+
+    monkeypatch.setattr(ray, "init", late)
+    monkeypatch.setattr(starting, "rays_folder", lambda: (tmp_path / "a", tmp_path))
+    monkeypatch.setattr(starting, "_LONGEST_SOCKET", 500)
+    with (
+        pytest.raises(RunError, match=r"Ray did not start on this machine: The current node timed out"),
+        connect(None, []),
+    ):
+        pass
+    assert list((tmp_path / "a").iterdir()) == []
+    monkeypatch.undo()
+    monkeypatch.setenv("RAY_TMPDIR", "/tmp/" + "long" * 10)
+    with pytest.raises(RequestError, match="too long for Ray's sockets"), connect(None, []):
+        pass
