@@ -87,7 +87,7 @@ def processes_of(process: subprocess.Popen[Any]) -> list[psutil.Process]:
 
 def wait_for_a_step(process: subprocess.Popen[Any], terminal: int | None = None) -> None:
     """terminal: its other end, which is read so that the process can go on writing."""
-    until_s = time.monotonic() + 60
+    until_s = time.monotonic() + 90
     records = Path("out/records.jsonl")
     while not records.exists() or '"kind":"steps"' not in records.read_text():
         assert process.poll() is None, process.communicate()
@@ -173,7 +173,7 @@ def test_a_closed_terminal_ends_a_run_with_a_checkpoint(spec: Path, command: lis
 def test_sigterm_while_ray_starts(spec: Path, command: list[str], after_s: float) -> None:
     """after_s: seconds after the first sight of the raylet."""
     process = subprocess.Popen([*command, "run", str(spec), "--run-dir", "out"], stderr=subprocess.PIPE, text=True)
-    until_s = time.monotonic() + 60
+    until_s = time.monotonic() + 90
     while not any(child.name() == "raylet" for child in processes_of(process)):
         assert process.poll() is None and time.monotonic() < until_s
         time.sleep(0.01)
