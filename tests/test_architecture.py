@@ -33,6 +33,7 @@ EXIT_CODES = {
     "RunError": 1,
     "UserCodeError": 1,
     "StageError": 1,
+    "ProcessLost": 1,
     "ChannelError": 1,
     "ConnectionLost": 1,
     "NonFiniteLoss": 1,
