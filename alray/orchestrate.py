@@ -18,7 +18,7 @@ from alray.run.options import Finished, Options
 from alray.spec.inputs import load_with_inputs
 from alray.spec.loading import LoadedSpec, Source
 from alray.spec.step_ranges import require_steps
-from alray.storage.location import Location
+from alray.storage.location import Location, sync_below
 from alray.storage.lock import held
 from alray.store import make_run_dir, require_new, require_run_dir, writing_to
 from alray.user_code import UserCode
@@ -54,6 +54,7 @@ def run_spec(
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
         with held(run_dir, observer.note), writing_to(run_dir), page_beside(run_dir, options.watch, observer.note):
             planner.workload.code.copy_used(run_dir / "code")
+            sync_below(run_dir / "code")
             return _run(planner, trackers, run_dir, None, made, options, observer, interrupts)
 
 

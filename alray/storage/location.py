@@ -7,7 +7,6 @@ delete a folder, and lend a folder of this machine to what can only use one.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from alray.errors import RequestError
+from alray.storage import disk
 from alray.storage.objects import SCHEMES, ObjectPath
 
 Location: TypeAlias = Path | ObjectPath
@@ -50,13 +50,24 @@ def names_a_scheme(text: str) -> bool:
 
 
 def publish(file: Location, content: bytes) -> None:
-    """Write a file in one step: a reader finds the whole old file or the whole new one, never a part."""
+    """Write a file in one step. When this returns, it outlasts a power cut. A reader finds the whole old file or the
+    whole new one, never a part."""
     if isinstance(file, ObjectPath):
         file.write_bytes(content)
-        return
-    partial = file.with_name(f"{file.name}.{os.getpid()}.partial")  # two processes may write the same file
-    partial.write_bytes(content)
-    partial.replace(file)
+    else:
+        disk.publish(file, content)
+
+
+def sync_folder(folder: Location) -> None:
+    """Wait until the names in a folder outlast a power cut. Object storage keeps what it has answered."""
+    if isinstance(folder, Path):
+        disk.sync_folder(folder)
+
+
+def sync_below(folder: Location) -> None:
+    """Wait until a folder, if it is there, outlasts a power cut with all that is in it."""
+    if isinstance(folder, Path):
+        disk.sync_below(folder)
 
 
 def modified_s(file: Location) -> float:
@@ -69,7 +80,7 @@ def remove_folder(folder: Location) -> None:
     if isinstance(folder, ObjectPath):
         folder.remove()
     else:
-        shutil.rmtree(folder)
+        disk.remove_folder(folder)
 
 
 @contextmanager
