@@ -21,7 +21,7 @@ from alray.errors import AlrayError, CheckpointError, RequestError, RunError
 from alray.records import Standing, replace_file, write_json
 from alray.storage import disk
 from alray.storage.appended import was_appended
-from alray.storage.location import Location, remove_folder, sync_folder
+from alray.storage.location import Location, remove_file, remove_folder, sync_folder
 from alray.storage.lock import LOCK, is_held
 from alray.storage.objects import ObjectPath
 
@@ -344,7 +344,7 @@ def prune(run_dir: Location, keep: int, newest: dict[str, Any]) -> None:
         if step not in kept and step < newest["step"]:
             folder = checkpoint_folder(run_dir, step)
             if MANIFEST in files[step]:
-                (folder / MANIFEST).unlink(missing_ok=True)
+                remove_file(folder / MANIFEST)
                 sync_folder(folder)
             remove_folder(folder)
 

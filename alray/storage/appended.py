@@ -23,7 +23,7 @@ from threading import Event, Lock, Thread
 
 from alray.errors import RunError
 from alray.storage import disk
-from alray.storage.location import Location, publish
+from alray.storage.location import Location, publish, remove_file
 from alray.storage.objects import ObjectPath
 
 _PART_S = 20.0
@@ -55,7 +55,7 @@ def appending(file: Location, require: Callable[[], None] = lambda: None) -> App
     if parts := _parts(file):
         publish(file, _joined(file, parts))
         for part in parts:
-            part.unlink(missing_ok=True)
+            remove_file(part)
     return _OnDisk(file, disk.open_to_append(file))
 
 

@@ -75,6 +75,14 @@ def modified_s(file: Location) -> float:
     return file.modified_s() if isinstance(file, ObjectPath) else file.stat().st_mtime
 
 
+def remove_file(file: Location) -> None:
+    """Delete a file, if it is there."""
+    if isinstance(file, ObjectPath):
+        file.unlink(missing_ok=True)
+    else:
+        disk.remove_file(file)
+
+
 def remove_folder(folder: Location) -> None:
     """Delete a folder and all that is in it."""
     if isinstance(folder, ObjectPath):

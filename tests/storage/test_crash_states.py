@@ -1,0 +1,304 @@
+"""What a power cut, a full disk or a failing disk leaves of a run: a whole checkpoint, or word that there is none.
+
+Every operation on files of a real run is recorded (`crash_model`). The folder is rebuilt as it may be after each of
+them, and opened as a resume opens it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alray.errors import CheckpointError
+from alray.orchestrate import Finished, Options, open_planner, resume_run, run_spec
+from alray.records import effective, read
+from alray.run import driver, resume
+from alray.run.recorder import Recorder
+from alray.run.resume import Resumed
+from alray.spec.loading import load_spec
+from alray.stage.assignment import start_from
+from alray.stage.checkpoint import read_checked
+from alray.stage.workload import DataFacts
+from alray.storage import disk
+from alray.store import manifests, require_new
+
+from .crash_model import Tree, WatchedOs, states, tree_of
+
+SPEC = """\
+name: crashed
+seed: 3
+data: {source: synthetic, shape: [1, 4, 4], classes: 3, samples: 60, batch_size: 10, validation_fraction: 0.2}
+model:
+  components:
+    - {block: vgg, channels: [2]}
+    - {block: "python:own_block.Own"}
+method: {kind: associated_learning, label_dim: 4}
+optimizer: {kind: adam, lr: 3e-3}
+pipeline: {stages: 2, costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost]}
+run: {steps: 17, evaluate_every: 6 steps, checkpoint: {every: 5 steps, keep: 1}}
+"""
+STEPS = 17
+OWN = """\
+from torch import nn
+
+
+class Own(nn.Conv2d):
+    def __init__(self, input):
+        super().__init__(input[0], 2, 1)
+
+    def forward(self, s, mask=None):
+        return super().forward(s)
+"""
+RUN = "runs/it"
+UNWATCHED = {f"{RUN}/logs", f"{RUN}/logs/stage-0.log"}
+"""What nothing depends on: written without this care."""
+
+pytestmark = pytest.mark.usefixtures("counted_once")
+
+
+class Silent:
+    """Neither shows nor stops a run."""
+
+    count = 0
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *given: None
+
+
+@dataclass
+class Desk:
+    """Where runs are done. root: the folder around `runs`; whole: the summary of the run that nothing disturbed."""
+
+    root: Path
+    spec: Path
+    facts: DataFacts
+    whole: dict[str, Any]
+
+    @property
+    def run_dir(self) -> Path:
+        return self.root / RUN
+
+    def begin(self, **options: Any) -> Finished:
+        given = Options(inline=True, run_dir=self.run_dir, pages=False, **options)
+        return run_spec(self.spec, [], given, Silent(), Silent())
+
+    def resume(self) -> Finished:
+        return resume_run(self.run_dir, [], Options(inline=True, pages=False), Silent(), Silent(), allow_change=False)
+
+    def to_the_end(self) -> None:
+        """Go on as a user would, from whatever is there, and require the bits and the records of the whole run."""
+        try:
+            ended = self.resume()
+        except CheckpointError:
+            ended = self.begin()
+        assert ended.error is None
+        assert ended.summary.weights_sha256 == self.whole["weights_sha256"]
+        assert ended.summary.accuracy.model_dump() == self.whole["accuracy"]
+        assert self.steps() == list(range(1, STEPS + 1))
+
+    def steps(self) -> list[int]:
+        kept = effective(read(self.run_dir / "records.jsonl"))
+        return [record.step for record in kept if record.kind == "step"]
+
+    def clear(self) -> None:
+        shutil.rmtree(self.root)
+        self.root.mkdir()
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, counted_once: None) -> Iterator[Desk]:
+    folder = tmp_path_factory.mktemp("crash")
+    (folder / "own_block.py").write_text(OWN)
+    (folder / "crashed.yaml").write_text(SPEC)
+    spec = folder / "crashed.yaml"
+    planner = open_planner(load_spec(spec), Options(inline=True), Silent())
+    made = Desk(folder / "root", spec, planner.workload.facts, {})
+    made.root.mkdir()
+    made.whole = made.begin().summary.model_dump()
+    made.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resume, "load_spec", _remembered(load_spec))
+        yield made
+
+
+def _remembered(load: Callable[..., Any]) -> Callable[..., Any]:
+    """What a file of the same content was loaded as: of ten thousand folders there are few different specs."""
+    known: dict[str, Any] = {}
+
+    def loaded(file: Path, overrides: list[str] | None = None, **more: Any) -> Any:
+        key = f"{file} {file.read_bytes()!r} {overrides} {more}"
+        if key not in known:
+            known[key] = load(file, *([] if overrides is None else [overrides]), **more)
+        return known[key]
+
+    return loaded
+
+
+@contextmanager
+def watching(root: Path, **more: Any) -> Iterator[WatchedOs]:
+    watched = WatchedOs(root, **more)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disk, "os", watched)
+        yield watched
+
+
+class Folder:
+    """A folder that is rebuilt as one tree after another. Only what differs is written."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.held: Tree = {}
+
+    def become(self, tree: Tree) -> None:
+        for path in sorted(self.held.keys() - tree.keys(), reverse=True):
+            file = self.root / path
+            file.rmdir() if self.held[path] is None else file.unlink()
+        for path in sorted(tree):
+            content = tree[path]
+            if path not in self.held and content is None:
+                (self.root / path).mkdir()
+            elif content is not None and (path not in self.held or self.held[path] != content):
+                (self.root / path).write_bytes(content)
+        self.held = dict(tree)
+
+    def touched(self, path: str) -> None:
+        """Write this file anew next time."""
+        if path in self.held:
+            self.held[path] = b"changed"
+
+
+def announced(watched: WatchedOs) -> list[int]:
+    """After each number of operations, the last checkpoint that the records told of: it must not be lost."""
+    last, found = 0, [0]
+    for op in watched.operations:
+        if op.kind == "write" and b'"kind":"checkpoint"' in op.content:
+            last = json.loads(op.content.splitlines()[-1])["step"]
+        found.append(last)
+    return found
+
+
+def open_as_a_resume(desk: Desk, run_dir: Path, last: int) -> bool:
+    """Open a folder and look at all that a resume takes from it; return whether there is a run to go on with.
+
+    last: the newest checkpoint that must be there.
+    """
+    try:
+        resumed = Resumed.open(run_dir, [], allow_change=False)
+    except CheckpointError as error:
+        assert last == 0 and not (run_dir / "spec.yaml").exists(), error
+        require_new(run_dir)  # and so `alray run` can begin there
+        return False
+    start, spent_s = resumed.start, resumed.spent_s
+    assert start.step >= last
+    for manifest in manifests(run_dir):
+        found = start_from(run_dir, manifest)
+        assert found.folder is not None
+        for file, sha256 in found.hashes:
+            read_checked(found.folder, file, sha256)
+    recorder = Recorder(
+        run_dir,
+        facts=desk.facts,
+        batch_size=10,
+        keep=1,
+        environment={},
+        started_wall_s=time.time() - spent_s,
+        observers=[],
+        token="",
+    )
+    before = list(read(run_dir / "records.jsonl"))
+    if start.step > 0 or spent_s > 0:  # as in `alray.orchestrate`
+        recorder.began(None, start, again=True)  # type: ignore[arg-type]
+    else:
+        assert before == []
+    recorder.close()
+    after = list(read(run_dir / "records.jsonl"))
+    assert after[: len(before)] == before
+    kept = effective(iter(after))
+    assert all(record.step <= start.step for record in kept if record.kind not in ("event", "plan"))
+    assert [record.step for record in kept if record.kind == "step"] == list(range(1, start.step + 1))
+    return True
+
+
+def check(desk: Desk, watched: WatchedOs, *, each: int, trained: int) -> tuple[int, int]:
+    """Open all states of a recording, and train one of `trained` different ones to its end; return how many different
+    ones there were and how many were trained."""
+    desk.clear()
+    folder, seen, done = Folder(desk.root), set(), 0
+    last_at = announced(watched)
+    for number, tree in states(watched, each=each, seed=7):
+        content = hashlib.sha256(repr((sorted(tree.items()), last_at[number])).encode()).digest()
+        if content in seen:
+            continue
+        seen.add(content)
+        folder.become(tree)
+        open_as_a_resume(desk, desk.run_dir, last_at[number])
+        folder.touched(f"{RUN}/records.jsonl")
+        if f"{RUN}/records.jsonl" not in tree:
+            (desk.run_dir / "records.jsonl").unlink(missing_ok=True)
+        if len(seen) % trained == 0:
+            desk.clear()
+            folder.held = {}
+            folder.become(tree)
+            desk.to_the_end()
+            desk.clear()
+            folder.held = {}
+            done += 1
+    return len(seen), done
+
+
+def is_torn(tree: Tree) -> bool:
+    """Whether the records end in a part of a line."""
+    content = (tree.get(f"{RUN}/records.jsonl") or b"\n").rstrip(b"\0")
+    return not content.endswith(b"\n")
+
+
+@pytest.fixture(scope="module")
+def recordings(desk: Desk) -> list[WatchedOs]:
+    """A run with checkpoints after 5, 6 (the best), 10 and 11, and its resume to the end; and a resume of what a power
+    cut left, with torn records."""
+    (desk.root / "runs").mkdir()
+    with pytest.MonkeyPatch.context() as patch, watching(desk.root) as first:
+        patch.setattr(driver, "POLL_S", 0.002)  # so that manifests come while the run goes on
+        assert desk.begin(stop_after=11).summary.steps == 11
+        assert desk.resume().error is None
+    after = {path: content for path, content in tree_of(desk.root).items() if path not in UNWATCHED}
+    (_, everything), (_, synced) = list(states(first, each=0, seed=0))[-2:]
+    assert {path: content for path, content in everything.items() if path not in UNWATCHED} == after
+    assert {path: synced[path] for path in after} == after, "only what was deleted last may come back"
+    last = announced(first)
+    torn = [tree for number, tree in states(first, each=4, seed=1) if last[number] == 10 and is_torn(tree)]
+    desk.clear()
+    Folder(desk.root).become(torn[len(torn) // 2])
+    with watching(desk.root) as second:
+        assert desk.resume().error is None
+    desk.clear()
+    return [first, second]
+
+
+def test_some_states_after_a_power_cut(desk: Desk, recordings: list[WatchedOs]) -> None:
+    tried = [check(desk, watched, each=1, trained=200) for watched in recordings]
+    assert sum(number for number, _ in tried) >= 300 and sum(trained for _, trained in tried) >= 2
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_ten_thousand_states_after_a_power_cut(
+    desk: Desk, recordings: list[WatchedOs], capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = time.monotonic()
+    tried = [check(desk, watched, each=40, trained=100) for watched in recordings]
+    number, trained = (sum(each) for each in zip(*tried, strict=True))
+    with capsys.disabled():
+        seconds = time.monotonic() - began
+        sys.stderr.write(f"\n{number:,} states, no violation; {trained} went on to the same bits; {seconds:.0f} s\n")
+    assert number >= 10_000
