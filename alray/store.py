@@ -354,11 +354,12 @@ def require_run_dir(run_dir: Location) -> Location:
     if not run_dir.is_dir():
         raise no_such_run_folder(run_dir)
     if not (run_dir / "spec.yaml").is_file():
-        if is_marked(run_dir, _NEVER_BEGAN) or (isinstance(run_dir, Path) and _names(run_dir) == {LOCK}):
+        if _ended_at_once(run_dir):
+            first = "" if isinstance(run_dir, Path) else "delete this folder and "
             raise CheckpointError(
                 "the run in this folder ended before it had written its spec, so there is nothing to go on with",
                 file=str(run_dir),
-                mend="begin it again: `alray run SPEC --run-dir` with this folder",
+                mend=f"{first}begin it again: `alray run SPEC --run-dir` with this folder",
             )
         raise CheckpointError(
             "this is not a run folder: it has no spec.yaml",
@@ -366,6 +367,12 @@ def require_run_dir(run_dir: Location) -> Location:
             mend="name a folder that `alray run` made, such as runs/<name>-<time>",
         )
     return run_dir.resolve()
+
+
+def _ended_at_once(run_dir: Location) -> bool:
+    if isinstance(run_dir, ObjectPath):
+        return (run_dir / _MARK).is_file()
+    return is_marked(run_dir, _NEVER_BEGAN) or _names(run_dir) == {LOCK}
 
 
 def no_such_run_folder(run_dir: Location) -> CheckpointError:

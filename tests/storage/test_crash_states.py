@@ -10,143 +10,27 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from alray.cli.faults import completed
-from alray.errors import AlrayError, CheckpointError
-from alray.orchestrate import Finished, Options, open_planner, resume_run, run_spec
-from alray.records import effective, read
-from alray.run import driver, resume
-from alray.run.recorder import Recorder
-from alray.run.resume import Resumed
-from alray.spec.loading import load_spec
-from alray.stage.assignment import start_from
-from alray.stage.checkpoint import read_checked
-from alray.stage.workload import DataFacts
+from alray.errors import AlrayError
+from alray.run import driver
 from alray.storage import disk
-from alray.store import manifests, require_new
 
 from .crash_model import Tree, WatchedOs, states, tree_of
+from .crashed_runs import RUN, Desk, open_as_a_resume
 
-SPEC = """\
-name: crashed
-seed: 3
-data: {source: synthetic, shape: [1, 4, 4], classes: 3, samples: 60, batch_size: 10, validation_fraction: 0.2}
-model:
-  components:
-    - {block: vgg, channels: [2]}
-    - {block: "python:own_block.Own"}
-method: {kind: associated_learning, label_dim: 4}
-optimizer: {kind: adam, lr: 3e-3}
-pipeline: {stages: 2, costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost]}
-run: {steps: 17, evaluate_every: 6 steps, checkpoint: {every: 5 steps, keep: 1}}
-"""
-STEPS = 17
-OWN = """\
-from torch import nn
-
-
-class Own(nn.Conv2d):
-    def __init__(self, input):
-        super().__init__(input[0], 2, 1)
-
-    def forward(self, s, mask=None):
-        return super().forward(s)
-"""
-RUN = "runs/it"
 UNWATCHED = {f"{RUN}/logs", f"{RUN}/logs/stage-0.log"}
 """What nothing depends on: written without this care."""
 
 FAULTS = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
-
-pytestmark = pytest.mark.usefixtures("counted_once")
-
-
-class Silent:
-    """Neither shows nor stops a run."""
-
-    count = 0
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *given: None
-
-
-@dataclass
-class Desk:
-    """Where runs are done. root: the folder around `runs`; whole: the summary of the run that nothing disturbed."""
-
-    root: Path
-    spec: Path
-    facts: DataFacts
-    whole: dict[str, Any]
-
-    @property
-    def run_dir(self) -> Path:
-        return self.root / RUN
-
-    def begin(self, **options: Any) -> Finished:
-        given = Options(inline=True, run_dir=self.run_dir, pages=False, **options)
-        return run_spec(self.spec, [], given, Silent(), Silent())
-
-    def resume(self) -> Finished:
-        return resume_run(self.run_dir, [], Options(inline=True, pages=False), Silent(), Silent(), allow_change=False)
-
-    def to_the_end(self) -> None:
-        """Go on as a user would, from whatever is there, and require the bits and the records of the whole run."""
-        try:
-            ended = self.resume()
-        except CheckpointError:
-            ended = self.begin()
-        assert ended.error is None
-        assert ended.summary.weights_sha256 == self.whole["weights_sha256"]
-        assert ended.summary.accuracy.model_dump() == self.whole["accuracy"]
-        assert self.steps() == list(range(1, STEPS + 1))
-
-    def steps(self) -> list[int]:
-        kept = effective(read(self.run_dir / "records.jsonl"))
-        return [record.step for record in kept if record.kind == "step"]
-
-    def clear(self) -> None:
-        shutil.rmtree(self.root)
-        self.root.mkdir()
-
-
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, counted_once: None) -> Iterator[Desk]:
-    folder = tmp_path_factory.mktemp("crash")
-    (folder / "own_block.py").write_text(OWN)
-    (folder / "crashed.yaml").write_text(SPEC)
-    spec = folder / "crashed.yaml"
-    planner = open_planner(load_spec(spec), Options(inline=True), Silent())
-    made = Desk(folder / "root", spec, planner.workload.facts, {})
-    made.root.mkdir()
-    made.whole = made.begin().summary.model_dump()
-    made.clear()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resume, "load_spec", _remembered(load_spec))
-        yield made
-
-
-def _remembered(load: Callable[..., Any]) -> Callable[..., Any]:
-    """What a file of the same content was loaded as: of ten thousand folders there are few different specs."""
-    known: dict[str, Any] = {}
-
-    def loaded(file: Path, overrides: list[str] | None = None, **more: Any) -> Any:
-        key = f"{file} {file.read_bytes()!r} {overrides} {more}"
-        if key not in known:
-            known[key] = load(file, *([] if overrides is None else [overrides]), **more)
-        return known[key]
-
-    return loaded
 
 
 @contextmanager
@@ -190,48 +74,6 @@ def announced(watched: WatchedOs) -> list[int]:
             last = json.loads(op.content.splitlines()[-1])["step"]
         found.append(last)
     return found
-
-
-def open_as_a_resume(desk: Desk, run_dir: Path, last: int) -> bool:
-    """Open a folder and look at all that a resume takes from it; return whether there is a run to go on with.
-
-    last: the newest checkpoint that must be there.
-    """
-    try:
-        resumed = Resumed.open(run_dir, [], allow_change=False)
-    except CheckpointError as error:
-        assert last == 0 and not (run_dir / "spec.yaml").exists(), error
-        require_new(run_dir)  # and so `alray run` can begin there
-        return False
-    start, spent_s = resumed.start, resumed.spent_s
-    assert start.step >= last
-    for manifest in manifests(run_dir):
-        found = start_from(run_dir, manifest)
-        assert found.folder is not None
-        for file, sha256 in found.hashes:
-            read_checked(found.folder, file, sha256)
-    recorder = Recorder(
-        run_dir,
-        facts=desk.facts,
-        batch_size=10,
-        keep=1,
-        environment={},
-        started_wall_s=time.time() - spent_s,
-        observers=[],
-        token="",
-    )
-    before = list(read(run_dir / "records.jsonl"))
-    if start.step > 0 or spent_s > 0:  # as in `alray.orchestrate`
-        recorder.began(None, start, again=True)  # type: ignore[arg-type]
-    else:
-        assert before == []
-    recorder.close()
-    after = list(read(run_dir / "records.jsonl"))
-    assert after[: len(before)] == before
-    kept = effective(iter(after))
-    assert all(record.step <= start.step for record in kept if record.kind not in ("event", "plan"))
-    assert [record.step for record in kept if record.kind == "step"] == list(range(1, start.step + 1))
-    return True
 
 
 def check(desk: Desk, watched: WatchedOs, *, each: int, trained: int, every: int = 1) -> tuple[int, int]:
@@ -301,7 +143,7 @@ def test_ten_thousand_states_after_a_power_cut(
     desk: Desk, recordings: list[WatchedOs], capsys: pytest.CaptureFixture[str]
 ) -> None:
     began = time.monotonic()
-    tried = [check(desk, watched, each=20, trained=100) for watched in recordings]
+    tried = [check(desk, watched, each=28, trained=100) for watched in recordings]
     number, trained = (sum(each) for each in zip(*tried, strict=True))
     with capsys.disabled():
         seconds = time.monotonic() - began
