@@ -311,7 +311,8 @@ class Disk:
 
 def states(watched: WatchedOs, *, each: int, seed: int) -> Iterator[tuple[int, Tree]]:
     """What a crash may leave after each number of operations: all and nothing of what was not synced, and `each` times
-    some of it, in both orders. Some of these trees are the same."""
+    some of it, in both orders; ten times as often where a file has just got its name. Some of these trees are the same.
+    """
     random = Random(seed)
     orders: tuple[Order, ...] = ("journal", "strict")
     first = {path: inode for inode, path in enumerate(_files(watched.before), 1)}
@@ -322,8 +323,14 @@ def states(watched: WatchedOs, *, each: int, seed: int) -> Iterator[tuple[int, T
                 disk.take(watched.operations[number - 1])
             yield number, disk.everything()
             yield number, disk.nothing_more()
-            for _ in range(each):
+            for _ in range(each * (10 if has_just_a_name(watched, number) else 1)):
                 yield number, disk.any_of_it(random)
+
+
+def has_just_a_name(watched: WatchedOs, number: int) -> bool:
+    """Whether the last of so many operations gave a manifest its name: what it tells of must be there before."""
+    last = watched.operations[number - 1] if number else None
+    return last is not None and last.kind == "rename" and last.to.endswith("/manifest.json")
 
 
 def _files(tree: Tree) -> list[str]:

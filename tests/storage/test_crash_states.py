@@ -24,7 +24,7 @@ from alray.errors import AlrayError
 from alray.run import driver
 from alray.storage import disk
 
-from .crash_model import Tree, WatchedOs, states, tree_of
+from .crash_model import Tree, WatchedOs, has_just_a_name, states, tree_of
 from .crashed_runs import RUN, Desk, open_as_a_resume
 
 UNWATCHED = {f"{RUN}/logs", f"{RUN}/logs/stage-0.log"}
@@ -84,7 +84,7 @@ def check(desk: Desk, watched: WatchedOs, *, each: int, trained: int, every: int
     last_at = announced(watched)
     for number, tree in states(watched, each=each, seed=7):
         content = hashlib.sha256(repr((sorted(tree.items()), last_at[number])).encode()).digest()
-        if content in seen or number % every:
+        if content in seen or (number % every and not has_just_a_name(watched, number)):
             continue
         seen.add(content)
         folder.become(tree)
