@@ -21,7 +21,7 @@ from alray.known_code import CODE, CodeRecord, origin_of, write_record
 from alray.spec.find_class import is_reserved, name_is_taken, no_module
 from alray.spec.own_code import parse_python_reference
 from alray.storage.appended import local_copy
-from alray.storage.location import Location, kept_at
+from alray.storage.location import Location, kept_at, sync_below
 from alray.system_errors import ran_out
 
 FAULTS_OF_USER_CODE = Exception
@@ -157,6 +157,7 @@ class UserCode:
                 copy = folder / path.relative_to(self.root)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, copy)
+        sync_below(self._kept)
         record = CodeRecord.of(self.root, own)
         write_record(run_dir, record)
         record.remember(note)

@@ -119,8 +119,11 @@ class Resumed:
 
     @cached_property
     def spent_s(self) -> float:
-        """How long the run took so far."""
-        return max((record.time_s for record in read(self.run_dir / "records.jsonl")), default=0.0)
+        """How long the run took so far: 0 if it was killed before its first record."""
+        try:
+            return max((record.time_s for record in read(self.run_dir / "records.jsonl")), default=0.0)
+        except FileNotFoundError:
+            return 0.0
 
     def require_longer(self, total_steps: int | None = None) -> None:
         """Raise SpecError if the resume asks for fewer mini-batches than the run has done.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from safetensors.torch import save as save_safetensors
 from alray.errors import CheckpointError
 from alray.nn.component import Component
 from alray.nn.encoder import row_major
+from alray.storage import disk
 from alray.storage.location import Location, publish
 from alray.store import ComponentFile
 
@@ -71,7 +73,7 @@ def _copied(value: Any) -> Any:
 
 
 def write_snapshot(snapshot: Snapshot, folder: Location) -> tuple[ComponentFile, ...]:
-    """Write both files of a component. Each is written whole or not at all."""
+    """Write both files of a component by `write_file`."""
     buffer = io.BytesIO()
     torch.save(snapshot.optimizers, buffer)
     # The order of names is kept beside the weights, because the hash of a network follows it.
@@ -83,23 +85,27 @@ def write_snapshot(snapshot: Snapshot, folder: Location) -> tuple[ComponentFile,
 
 
 def write_file(folder: Location, name: str, content: bytes) -> ComponentFile:
-    """Write a file of a checkpoint whole or not at all."""
-    folder.parent.mkdir(exist_ok=True)  # a run folder that was deleted is not made again
-    folder.mkdir(exist_ok=True)
-    publish(folder / name, content)
+    """Write a file of a checkpoint whole or not at all. Its name outlasts a power cut only after `sync_folder`."""
+    if isinstance(folder, Path):
+        disk.make_folder(folder.parent)  # a run folder that was deleted is not made again
+        disk.make_folder(folder)
+        disk.write_whole(folder / name, content)
+    else:
+        publish(folder / name, content)
     return ComponentFile(name, hashlib.sha256(content).hexdigest(), len(content))
 
 
 def read_checked(folder: Location, file: str, sha256: str) -> bytes:
     """The bytes of a checkpoint's file. Raises CheckpointError where it is missing or was changed."""
     path = folder / file
-    if not path.is_file():
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
         raise CheckpointError(
             "a file of this checkpoint is missing",
             file=str(path),
             mend=f"restore it, or delete the folder {folder.name} to use the checkpoint before it",
-        )
-    content = path.read_bytes()
+        ) from error
     if hashlib.sha256(content).hexdigest() != sha256:
         raise CheckpointError(
             "this file was damaged after it was written: its SHA-256 is not the manifest's",

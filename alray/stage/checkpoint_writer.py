@@ -13,7 +13,7 @@ from alray.stage.checkpoint import Snapshot, take_snapshot, write_snapshot
 from alray.stage.replica_state import ReplicaState, take_replica_state, write_replica_state
 from alray.stage.replication import MeanWeights, Replication, holding
 from alray.stage.telemetry import CheckpointPart
-from alray.storage.location import Location
+from alray.storage.location import Location, sync_folder
 from alray.store import ComponentFile, step_folder
 from alray.system_errors import ran_out
 
@@ -78,6 +78,8 @@ class CheckpointWriter:
             if self._replication.replica == 0:
                 files += write_snapshot(snapshot, folder)
             files += write_replica_state(snapshot.index, state, self._replication, folder)
+        if files:
+            sync_folder(folder)  # before the driver hears of them, and writes the manifest
         parameters: tuple[tuple[int, str], ...] = ()
         # Between two means, replicas that average weights differ.
         if self._replication.count > 1 and not self._replication.averages_weights:

@@ -7,7 +7,6 @@ delete a folder, and lend a folder of this machine to what can only use one.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from alray.errors import RequestError
+from alray.storage import disk
 from alray.storage.objects import SCHEMES, ObjectPath
 
 _MOST_NAMED = 10
@@ -53,13 +53,24 @@ def names_a_scheme(text: str) -> bool:
 
 
 def publish(file: Location, content: bytes) -> None:
-    """Write a file in one step: a reader finds the whole old file or the whole new one, never a part."""
+    """Write a file in one step. When this returns, it outlasts a power cut. A reader finds the whole old file or the
+    whole new one, never a part."""
     if isinstance(file, ObjectPath):
         file.write_bytes(content)
-        return
-    partial = file.with_name(f"{file.name}.{os.getpid()}.partial")  # two processes may write the same file
-    partial.write_bytes(content)
-    partial.replace(file)
+    else:
+        disk.publish(file, content)
+
+
+def sync_folder(folder: Location) -> None:
+    """Wait until the names in a folder outlast a power cut. Object storage keeps what it has answered."""
+    if isinstance(folder, Path):
+        disk.sync_folder(folder)
+
+
+def sync_below(folder: Location) -> None:
+    """Wait until a folder, if it is there, outlasts a power cut with all that is in it."""
+    if isinstance(folder, Path):
+        disk.sync_below(folder)
 
 
 def modified_s(file: Location) -> float:
@@ -67,12 +78,20 @@ def modified_s(file: Location) -> float:
     return file.modified_s() if isinstance(file, ObjectPath) else file.stat().st_mtime
 
 
+def remove_file(file: Location) -> None:
+    """Delete a file, if it is there."""
+    if isinstance(file, ObjectPath):
+        file.unlink(missing_ok=True)
+    else:
+        disk.remove_file(file)
+
+
 def remove_folder(folder: Location) -> None:
     """Delete a folder and all that is in it."""
     if isinstance(folder, ObjectPath):
         folder.remove()
     else:
-        shutil.rmtree(folder)
+        disk.remove_folder(folder)
 
 
 def require_no_links(folder: Location, *, itself: bool = False) -> None:

@@ -35,14 +35,27 @@ def held(folder: Location, note: Callable[[str], None], what: str = "run") -> It
         lock = stack.enter_context(file.open("a+", encoding="utf-8"))
         while not _has(lock, file, note, what):  # who held it has deleted the file
             lock = stack.enter_context(file.open("a+", encoding="utf-8"))
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} on {socket.gethostname()}")
-        lock.flush()
         try:
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {socket.gethostname()}")
+            lock.flush()
             yield
         finally:
             with suppress(OSError):  # a folder that is gone, or can no longer be written, is told of elsewhere
                 file.unlink()
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process holds a folder. Where the file system has no locks, nobody does."""
+    try:
+        with (folder / LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, *_WITHOUT_LOCKS):
+            raise
+    return False
 
 
 def _has(lock: TextIO, file: Path, note: Callable[[str], None], what: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,9 @@ from alray.spec.loading import dump_spec, read_document
 from alray.spec.study.loading import LoadedStudy, dump_study
 from alray.spec.study.section import Study
 from alray.spec.study.trials import Trial
+from alray.storage import disk
 from alray.storage.location import names_a_scheme
+from alray.storage.lock import LOCK
 from alray.study.records import TrialRecord, read_trial
 
 STUDY, TRIALS, SUMMARY = "study.yaml", "trials.json", "study.json"
@@ -35,14 +36,14 @@ class StudyFolder:
         """Make the folder `study_dir`, or `studies/<name>-<time>` for None. Raises RequestError if it is not empty."""
         if study_dir is None:
             study_dir = Path("studies") / f"{loaded.study.study}-{time.strftime('%Y%m%d-%H%M%S')}"
-        if study_dir.exists() and (not study_dir.is_dir() or any(study_dir.iterdir())):
+        if study_dir.exists() and not _is_free(study_dir):
             raise RequestError(
                 "the study folder is not empty",
                 file=str(study_dir),
                 mend="choose another --study-dir, or go on with `alray study --resume`",
             )
         try:
-            (study_dir / "trials").mkdir(parents=True)
+            disk.make_folders(study_dir / "trials")
         except OSError as error:
             raise RequestError(
                 f"the study folder cannot be made: {error.strerror}",
@@ -50,8 +51,8 @@ class StudyFolder:
                 mend="choose another --study-dir",
             ) from error
         folder = cls(study_dir.resolve())
-        replace_file(folder.path / STUDY, dump_study(loaded.study))
         write_json(folder.path / TRIALS, _enumerated(loaded))
+        replace_file(folder.path / STUDY, dump_study(loaded.study))  # with it the study has begun
         return folder
 
     @classmethod
@@ -87,13 +88,16 @@ class StudyFolder:
         """The run folder of a trial, without what an earlier attempt left."""
         folder = self.trial_dir(number)
         if folder.exists():
-            shutil.rmtree(folder)
+            disk.remove_file(folder / _ENDED)  # before what it tells of, also where the power is cut
+            disk.sync_folder(folder)
+            disk.remove_folder(folder)
         return folder
 
     def write(self, record: TrialRecord) -> None:
         """Keep the record of a trial, which has thereby ended."""
         folder = self.trial_dir(record.number)
-        folder.mkdir(parents=True, exist_ok=True)
+        disk.make_folders(folder)
+        disk.sync_folder(folder.parent)
         replace_file(folder / _ENDED, record.model_dump_json(indent=2) + "\n")
 
     def record(self, number: int) -> TrialRecord | None:
@@ -119,6 +123,16 @@ class StudyFolder:
         """What the study consists of, as `trials.json` holds it."""
         value: dict[str, Any] = json.loads((self.path / TRIALS).read_text(encoding="utf-8"))
         return value
+
+
+def _is_free(study_dir: Path) -> bool:
+    """Whether a study can begin in this folder: it is empty, or has what a study leaves that was killed before it had
+    written its `study.yaml`."""
+    if not study_dir.is_dir():
+        return False
+    names = {path.name for path in study_dir.iterdir() if path.suffix != disk.PARTIAL}
+    trials = study_dir / "trials"
+    return names <= {LOCK, "trials", TRIALS} and not (trials.is_dir() and any(trials.iterdir()))
 
 
 def require_on_disk(study_dir: Path) -> None:
