@@ -296,7 +296,7 @@ _OTHER_HASH = (
     "restore it, or delete the folder step-00000009 to use the checkpoint before it"
 )
 _NO_JSON = (
-    "this manifest is damaged: Expecting value: line 1 column 1 (char 0); "
+    "not written by alray: Invalid JSON: expected value at line 1 column 1; "
     "delete the folder step-00000009 to use the checkpoint before it"
 )
 
@@ -339,7 +339,7 @@ def test_a_checkpoint_that_no_longer_knows_its_data(
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "data": json.loads(data)}))
     for command in ("evaluate", "resume"):
         said = alray(command, "damaged")
-        assert said.code == 2 and f"{manifest}: this manifest is damaged: " in said.err
+        assert said.code == 2 and f"{manifest}: not written by alray: " in said.err
 
 
 def test_what_is_no_run_folder(alray: Callable[..., Said], ended: Path, folder: Path) -> None:

@@ -12,7 +12,7 @@ from alray.python.asking import Overrides, asked, override_texts, place_texts, w
 from alray.python.frames import frame_of
 from alray.python.notebook import framed
 from alray.records import Summary, effective, read
-from alray.report.folder import read_plan, read_summary
+from alray.report.folder import read_plan
 from alray.report.text import accuracy, counted
 from alray.run.options import Finished, Options
 from alray.spec.loading import Source, load_spec

@@ -9,6 +9,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
 
 from alray.errors import Problem, SpecError
 from alray.spec.choice import Choice
@@ -17,7 +18,7 @@ from alray.spec.messages import problem
 from alray.spec.models import Spec
 from alray.spec.places import Path, Places
 from alray.spec.precedence import set_aside
-from alray.spec.section import Input, describe, located
+from alray.spec.section import Input, describe, located, path_from
 from alray.spec.yaml_text import Parsed
 
 BASE = "base"
@@ -68,7 +69,11 @@ def _file_of(given: Any, folder: FilePath | None, places: Places, above: Sequenc
 
     if not isinstance(given, str):
         raise refuse(f"expected the path of a spec, got {describe(given)}", "write, for example, base: other.yaml")
-    file = ((folder or FilePath()) / FilePath(given).expanduser()).resolve()
+    try:
+        file = path_from(given, folder).resolve()
+    except PydanticCustomError as error:
+        why = error.context or {}
+        raise refuse(why["message"], why["mend"]) from error
     if not file.is_file():
         raise refuse(f"there is no file {file}", "correct the path, which begins in the folder of this spec")
     if file in above:

@@ -22,6 +22,9 @@ from alray.spec.section import Section, Unknown, nearest
 
 Root = TypeVar("Root", bound=Section)
 
+MOST_ERRORS = 100
+"""No more errors of one document are told."""
+
 Context = dict[str, Any]
 """What validators are given: the folder of the spec."""
 
@@ -38,7 +41,8 @@ def parse_document(
 ) -> tuple[Root, list[ErrorDetails]]:
     """Return a document as its model `root`, and all errors of its values.
 
-    If there are errors, the model lacks the wrong values: asking for one raises `Unknown`. directory: where relative
+    If there are errors, the model lacks the wrong values: asking for one raises `Unknown`. Of more than MOST_ERRORS the
+    first ones are returned, and the model lacks all values. directory: where relative
     paths begin. refused: paths of values that are already known to be wrong; no error is returned for them.
     """
     context = {"directory": directory}
@@ -48,6 +52,8 @@ def parse_document(
         spec, found = root.model_validate(document, context=context), []
     except ValidationError as error:
         spec, found = None, error.errors(include_url=False)
+    if len(found) > MOST_ERRORS:  # to compare thousands with each other takes minutes
+        return _Rest(frozenset((key,) for key in hints(root)), {}, context).section(root, {}, ()), found[:MOST_ERRORS]
     meant: dict[Path, dict[str, str]] = {}
     for wrong_kind in [each for each in found if each["type"] in WRONG_KIND]:
         here = spot(wrong_kind["loc"], root)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
@@ -112,10 +113,10 @@ def read_checked(folder: Location, file: str, sha256: str) -> bytes:
 def load_component(component: Component, folder: Location, hashes: dict[str, str], *, optimizer: bool = True) -> None:
     """Load the weights of a component, and its optimizer state, from a checkpoint whose manifest has these hashes."""
     name = weights_file(component.index)
-    weights = load_safetensors(read_checked(folder, name, _hash(hashes, folder, name)))
+    content = read_checked(folder, name, _hash(hashes, folder, name))
     try:
-        component.load_weights(weights)
-    except RuntimeError as error:
+        component.load_weights(load_safetensors(content))
+    except (RuntimeError, SafetensorError) as error:
         raise CheckpointError(
             f"these are not the weights of component {component.index}: {' '.join(str(error).split())}",
             file=str(folder / name),

@@ -18,7 +18,7 @@ from alray.spec.overrides import apply_overrides
 from alray.spec.partial import parse_document
 from alray.spec.places import COMMAND_LINE, Path, Places, key_text
 from alray.spec.section import Section, Unknown, counted
-from alray.spec.study.checks import CHECKS, trial_faults
+from alray.spec.study.checks import CHECKS, base_is_a_file, trial_faults
 from alray.spec.study.points import Point, Setting, merged, parts_of, points_of
 from alray.spec.study.section import FLAT, Study
 from alray.spec.study.trials import Trial, settings_at_the_ends, trials_of
@@ -49,6 +49,19 @@ def is_study(path: str | pathlib.Path) -> bool:
         return "study" in read_document(path).value
     except SpecError:
         return False
+
+
+def read_study_file(file: pathlib.Path) -> Study:
+    """The study in a file, without its points: the base may be gone since. Raises SpecError with all problems."""
+    parsed = read_document(file)
+    document = spelled_out(parsed.value, Study)
+    study, errors = parse_document(Study, document, directory_of(file), parsed.problems)
+    problems = [*parsed.problems.values(), *problems_of(errors, parsed.places, Study)]
+    checks = [check for check in CHECKS if check is not base_is_a_file]
+    problems += [problem(parsed.places, *finding) for check in checks for finding in _findings(check, study)]
+    if problems:
+        raise SpecError.of(tuple(problems))
+    return study
 
 
 def load_study(source: Source, overrides: Sequence[str] = (), *, also: AlsoCheck = lambda base: ()) -> LoadedStudy:
