@@ -10,7 +10,6 @@ from alray.plan.costs import Costs, Link
 from alray.schedules.actions import Action
 from alray.schedules.table import SCHEDULES
 
-
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 

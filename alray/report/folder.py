@@ -12,8 +12,8 @@ from alray.errors import CheckpointError
 from alray.plan.plan import Plan
 from alray.records import PlanRecord, Record, Summary, effective, read, read_environment, read_summary
 from alray.storage.appended import was_appended
-from alray.storage.location import Location
 from alray.storage.json_file import RESTORE, first_fault, read_json
+from alray.storage.location import Location
 from alray.store import no_such_run_folder
 
 

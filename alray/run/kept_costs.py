@@ -18,7 +18,6 @@ from alray.records import write_json
 from alray.spec.models import Spec
 from alray.storage.json_file import read_json
 
-
 MEASURED_AGAIN = "delete this file: it is measured again"
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -35,6 +36,10 @@ class Composed:
     problems: dict[Path, Problem]
     notes: tuple[str, ...] = ()
     bases: tuple[FilePath, ...] = ()
+
+    def copy(self) -> Composed:
+        """The same, to be changed by overrides."""
+        return replace(self, value=deepcopy(self.value), places=self.places.over({}))
 
 
 def compose(

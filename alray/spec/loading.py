@@ -59,8 +59,18 @@ def load_spec(
     that a run folder keeps has none, but overrides may. Raises SpecError with all problems, each with file,
     line, key and mend. A syntax error of YAML hides others.
     """
-    file = file_of(source)
-    composed = read_spec(source)
+    return load_composed(read_spec(source), file_of(source), overrides, also=also, directory=directory)
+
+
+def load_composed(
+    composed: Composed,
+    file: Location | None,
+    overrides: Sequence[str] = (),
+    *,
+    also: Sequence[Check] = (),
+    directory: Path | None = None,
+) -> LoadedSpec:
+    """`load_spec` of a spec whose file was read before. The overrides change `composed`: it is used once."""
     document, places = composed.value, composed.places
     applied = apply_overrides(document, overrides, places)
     spec, errors = parse_spec(document, directory or directory_of(file), composed.problems)
@@ -126,7 +136,7 @@ def _text(file: Location) -> str:
 
 
 def _content(file: Location) -> bytes:
-    """The bytes of a spec's file. Raises SpecError for what is no file, such as a pipe, and for one that is too large."""
+    """The bytes of a spec's file. Raises SpecError for what is no file, such as a pipe, and for a file too large."""
     if not isinstance(file, Path):
         return file.read_bytes()
     if file.exists() and not file.is_file():  # it may have no end, or wait for ever

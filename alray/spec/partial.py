@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from alray.spec.grammar import Spot, hints, item_of, section_of, selected, spot
+from alray.spec.grammar import Spot, has_any_length, hints, item_of, section_of, selected, spot
 from alray.spec.messages import WRONG_KIND, meant_kind
 from alray.spec.models import Spec
 from alray.spec.places import Path
@@ -53,7 +53,9 @@ def parse_document(
     except ValidationError as error:
         spec, found = None, error.errors(include_url=False)
     if len(found) > MOST_ERRORS:  # to compare thousands with each other takes minutes
-        return _Rest(frozenset((key,) for key in hints(root)), {}, context).section(root, {}, ()), found[:MOST_ERRORS]
+        nothing = _Rest(frozenset((key,) for key in hints(root)), {}, context).section(root, {}, ())
+        assert isinstance(nothing, root)
+        return nothing, found[:MOST_ERRORS]
     meant: dict[Path, dict[str, str]] = {}
     for wrong_kind in [each for each in found if each["type"] in WRONG_KIND]:
         here = spot(wrong_kind["loc"], root)
@@ -171,6 +173,6 @@ class _Rest:
         section = section_of(chosen)
         if section is not None and isinstance(given, dict):
             return self.section(section, given, path)
-        if isinstance(given, list):
+        if isinstance(given, list) and has_any_length(chosen):
             return tuple(self._value(item_of(chosen), each, (*path, index)) for index, each in enumerate(given))
         raise Unknown(path)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,10 +24,11 @@ def read_json(file: Location, kind: type[T], mend: str = RESTORE) -> T:
     then. Raises OSError where the file cannot be read.
     """
     try:
-        return _adapter(kind).validate_json(file.read_bytes())
+        value: T = _adapter(cast(Hashable, kind)).validate_json(file.read_bytes())
     except ValidationError as error:
         said = f"not written by alray: {first_fault(error)}"
         raise CheckpointError(said, file=str(file), line=_line(error), mend=mend) from error
+    return value
 
 
 def first_fault(error: ValidationError) -> str:

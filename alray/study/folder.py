@@ -14,7 +14,6 @@ from alray.records import replace_file, write_json
 from alray.spec.loading import dump_spec
 from alray.spec.study.loading import LoadedStudy, dump_study, read_study_file
 from alray.spec.study.section import Study
-from alray.spec.study.trials import Trial
 from alray.storage.json_file import read_json
 from alray.storage.location import names_a_scheme
 from alray.study.records import Begun, TrialRecord, read_trial

@@ -16,8 +16,6 @@ TrialStatus = Literal["finished", "reached", "stopped", "diverged", "failed"]
 trial scheduler ended it. `diverged`: its losses grew without end. `failed`: it could not be run to its end."""
 
 
-
-
 def _is_override(text: str) -> str:
     """Raises ValueError unless the text is `key=` and a value as JSON, which `override_text` writes."""
     json.loads(text.partition("=")[2])

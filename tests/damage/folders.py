@@ -12,6 +12,7 @@ import pickle
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -135,10 +136,10 @@ def _state_damaged(random: Random, file: Path) -> bytes:
         [],
         3,
         dict.fromkeys(state, 3),
-        dict.fromkeys(state, {}),
+        {name: {} for name in state},
         {name: {**value, "state": {0: {}}} for name, value in state.items()},
         {name: {**value, "param_groups": []} for name, value in state.items()},
-        {name: {key: 0 for key in value} for name, value in state.items()},
+        {name: dict.fromkeys(value, 0) for name, value in state.items()},
         {name: {**value, "state": {n: {"exp_avg": torch.zeros(2)} for n in range(2)}} for name, value in state.items()},
     )
     torch.save(random.choice(wrong), file)
@@ -181,7 +182,15 @@ OF_A_STUDY: dict[str, Callable[[Path], list[str]]] = {
     "list around": lambda study: ["list", str(study.parent)],
     "resume": lambda study: ["study", "--resume", str(study)],
 }
-SMALL = ("manifest.json", "plan.json", "summary.json", "environment.json", "trackers.json", "records.jsonl", "spec.yaml")
+READ = (
+    "manifest.json",
+    "plan.json",
+    "summary.json",
+    "environment.json",
+    "trackers.json",
+    "records.jsonl",
+    "spec.yaml",
+)
 
 
 def main(seed: int, cases: int, folder: Path) -> list[str]:
@@ -212,7 +221,7 @@ def main(seed: int, cases: int, folder: Path) -> list[str]:
         else:
             run = case / "run"
             shutil.copytree(made / kind, run)
-            files = sorted(file for file in run.rglob("*") if file.name in SMALL or file.suffix in (".safetensors", ".pt"))
+            files = sorted(each for each in run.rglob("*") if each.suffix in READ and each.name != "timeline.json")
             file = random.choice(files)
             title += f", {kind}, {file.relative_to(run)} {damage(random, file)}"
             if file.suffix in (".safetensors", ".pt") and random.random() < 0.7:
@@ -220,7 +229,7 @@ def main(seed: int, cases: int, folder: Path) -> list[str]:
             names = list(COMMANDS) if number < 0 else random.sample(list(COMMANDS), 4)
             commands = {name: COMMANDS[name](run) for name in names}
         for name, arguments in commands.items():
-            found = watched(f"{title}, {name}", lambda: _answered(arguments))
+            found = watched(f"{title}, {name}", partial(_answered, arguments))
             if found:
                 keep = folder / f"kept-{number}"
                 if not keep.exists():
@@ -231,4 +240,4 @@ def main(seed: int, cases: int, folder: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))))
+    sys.stdout.write(json.dumps(main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))))

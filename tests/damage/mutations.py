@@ -252,9 +252,49 @@ def _after_colon(random: Random, text: str) -> str:
 def _token(random: Random, text: str) -> str:
     """Anything where YAML has a meaning for it."""
     tokens = (
-        *("&a ", "*a", "*nowhere", "<<: *a", "<<: 1", "? ", "- ", ": ", "\t", "---\n", "...\n", "%YAML 1.2\n", "!!set "),
-        *("!!binary ", "!!python/name:os.system ", "!<tag:yaml.org,2002:int> ", "|\n", ">\n", '"', "'", "{", "}", "[", "]"),
-        *("\u2028", "\x85", "\x00", "\x07", "\ufeff", "\ud800", '"\\ud800"', '"\\U00110000"', "#", "@", "`", "\r", "\\"),
+        *(
+            "&a ",
+            "*a",
+            "*nowhere",
+            "<<: *a",
+            "<<: 1",
+            "? ",
+            "- ",
+            ": ",
+            "\t",
+            "---\n",
+            "...\n",
+            "%YAML 1.2\n",
+            "!!set ",
+        ),
+        *(
+            "!!binary ",
+            "!!python/name:os.system ",
+            "!<tag:yaml.org,2002:int> ",
+            "|\n",
+            ">\n",
+            '"',
+            "'",
+            "{",
+            "}",
+            "[",
+            "]",
+        ),
+        *(
+            "\u2028",
+            "\x85",
+            "\x00",
+            "\x07",
+            "\ufeff",
+            "\ud800",
+            '"\\ud800"',
+            '"\\U00110000"',
+            "#",
+            "@",
+            "`",
+            "\r",
+            "\\",
+        ),
     )
     at = random.randrange(len(text) + 1)
     return text[:at] + random.choice(tokens) + text[at:]

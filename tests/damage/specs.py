@@ -12,6 +12,7 @@ import json
 import shutil
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -51,7 +52,7 @@ def main(seed: int, cases: int, folder: Path) -> list[str]:
         of = random.choice(files)
         damaged = of.with_name(f"damaged_{of.name}")
         damaged.write_bytes(mutate_yaml(random, of.read_text(encoding="utf-8")))
-        found = watched(f"case {number} of seed {seed}, {of.relative_to(folder)}", lambda: validated(damaged))
+        found = watched(f"case {number} of seed {seed}, {of.relative_to(folder)}", partial(validated, damaged))
         if found:
             damaged.rename(folder / f"case-{number}.yaml.kept")
         else:
@@ -62,4 +63,4 @@ def main(seed: int, cases: int, folder: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))))
+    sys.stdout.write(json.dumps(main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))))

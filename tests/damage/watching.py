@@ -43,7 +43,7 @@ def watched(case: str, run: Callable[[], str | None]) -> list[str]:
     try:
         with _limited():
             said = run()
-    except BaseException:
+    except (Exception, Hangs):  # noqa: BLE001  # whatever a user would see as a traceback is to be told
         wrong.append(f"{case}: traceback\n{traceback.format_exc(limit=-6)}")
     else:
         wrong += [f"{case}: {said}"] if said else []

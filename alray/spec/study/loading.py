@@ -9,9 +9,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from alray.errors import Problem, SpecError
+from alray.spec.composition import Composed
 from alray.spec.finding import Check, Finding
 from alray.spec.grammar import spelled_out
-from alray.spec.loading import Source, directory_of, dump_spec, file_of, load_spec, read_document
+from alray.spec.loading import (
+    Source,
+    directory_of,
+    dump_spec,
+    file_of,
+    load_composed,
+    load_spec,
+    read_document,
+    read_spec,
+)
 from alray.spec.messages import problem, problems_of
 from alray.spec.models import Spec
 from alray.spec.overrides import apply_overrides
@@ -130,6 +140,7 @@ class _Loader:
 
     def __init__(self, study: Study, places: Places, also: AlsoCheck) -> None:
         self._study, self._places, self._also = study, places, also
+        self._read: Composed | SpecError | None = None
         self._found: dict[tuple[object, ...], _Found] = {}
         self.points: list[Point] = []
         self.specs: list[Spec] = []
@@ -152,11 +163,23 @@ class _Loader:
         if not self.problems:
             self.problems = list(self._equal_points())
 
+    def _base(self) -> Composed:
+        """The base, which is read once. Raises SpecError if it cannot be read."""
+        if self._read is None:
+            try:
+                self._read = read_spec(self._study.base)
+            except SpecError as error:
+                self._read = error
+        if isinstance(self._read, SpecError):
+            raise self._read
+        return self._read
+
     def _spec(self, point: Point, settings: Iterable[Setting]) -> Spec | None:
         settings = tuple(settings)
         try:
             overrides = [setting.override for setting in settings]
-            loaded = load_spec(self._study.base, overrides, also=self._also(self._study.base.parent))
+            base = self._study.base
+            loaded = load_composed(self._base().copy(), base, overrides, also=self._also(base.parent))
         except SpecError as error:
             for said in error.problems:
                 self._find(said, point, settings)
