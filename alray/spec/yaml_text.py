@@ -19,7 +19,7 @@ from alray.spec.places import Path, Place, Places, Span, key_text
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = _TAG + "merge"
-_LARGEST = 40_000
+_LARGEST = 20_000
 """Keys and values in one document, and values with aliases expanded; more is a mistake or an attack."""
 _DEEPEST = 100  # sections within sections
 _LONGEST_NUMBER = 100  # digits
