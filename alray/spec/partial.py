@@ -166,7 +166,10 @@ class _Rest:
         if path in self.wrong:
             raise Unknown(path)
         if all(wrong[: len(path)] != path for wrong in self.wrong):
-            return TypeAdapter(annotation).validate_python(given, context=self.context)
+            try:
+                return TypeAdapter(annotation).validate_python(given, context=self.context)
+            except ValidationError as error:  # of more that is wrong than was told
+                raise Unknown(path) from error
         if isinstance(given, dict):
             given = {**given, **self.meant.get(path, {})}
         chosen = selected(annotation, given)

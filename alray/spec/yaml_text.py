@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from alray.errors import Problem, SpecError
+from alray.errors import Problem, SpecError, printable
 from alray.spec.places import Path, Place, Places, Span, key_text
 
 _TAG = "tag:yaml.org,2002:"
@@ -254,6 +254,9 @@ class _Builder:
                 shown = f"`{key_node.value}`" if isinstance(key_node, ScalarNode) else "a list or section"
                 said = f"{shown} is used as a key, but keys are text"
                 self._refuse(key_node, path, said, "write the key in quotes", within=f"line {line}")
+            elif printable(key_node.value) != key_node.value:  # half a surrogate pair, which pydantic does not take
+                said = f"`{printable(key_node.value)}` is used as a key, but keys are text"
+                self._refuse(key_node, path, said, "write another key", within=f"line {line}")
             elif key_node.value in own:
                 first = lines[key_node.value]
                 self._refuse(
