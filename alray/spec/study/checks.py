@@ -15,6 +15,7 @@ from alray.spec.study.section import VARIANT, Search, Study
 
 _MOST_POINTS = 1_000
 _MOST_TRIALS = 100_000
+_MOST_SETTINGS = 200
 
 
 def base_is_a_file(study: Study) -> Iterator[Finding]:
@@ -67,6 +68,17 @@ def it_has_an_end(study: Study) -> Iterator[Finding]:
     if points * study.repeats * settings > _MOST_TRIALS:
         longest_key = ("repeats",) if study.repeats >= settings else ("search", "trials")
         yield longest_key, f"the study would have more than {_MOST_TRIALS:,} trials", "give a smaller number"
+
+
+def a_point_is_a_few_keys(study: Study) -> Iterator[Finding]:
+    """What has more keys than a spec is a mistake, and takes minutes to be checked."""
+    variants = study.axes.get(VARIANT)
+    groups: dict[Path, object] = {("set",): study.set, ("follow",): study.follow}
+    if isinstance(variants, dict):
+        groups |= {("axes", VARIANT, name): settings for name, settings in variants.items()}
+    for path, settings in groups.items():
+        if isinstance(settings, dict) and len(settings) > _MOST_SETTINGS:
+            yield path, f"{len(settings):,} keys are set, more than {_MOST_SETTINGS}", "set fewer keys of the base"
 
 
 def followed_axes_have_values(study: Study) -> Iterator[Finding]:
@@ -148,6 +160,7 @@ CHECKS: tuple[Callable[[Study], Iterator[Finding]], ...] = (
     base_is_a_file,
     axes_are_lists,
     it_has_an_end,
+    a_point_is_a_few_keys,
     followed_axes_have_values,
     a_key_is_set_once,
     searched_variants_exist,

@@ -6,7 +6,6 @@ import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from alray.errors import Problem, SpecError
 from alray.spec.composition import Composed
@@ -90,7 +89,7 @@ def load_study(source: Source, overrides: Sequence[str] = (), *, also: AlsoCheck
     problems += [*parsed.problems.values(), *problems_of(errors, places, Study)]
     found = [finding for check in CHECKS for finding in _findings(check, study)]
     problems += [problem(places, *finding) for finding in found]
-    loader = _Loader(_usable(study, {path[1] for path, _, _ in found if path[0] == "axes"}), places, also)
+    loader = _Loader(_usable(study, {path[:2] for path, _, _ in found}), places, also)
     loader.load()
     problems += loader.problems
     if problems:
@@ -110,13 +109,14 @@ def _findings(check: Callable[[Study], Iterable[Finding]], study: Study) -> list
     return found
 
 
-def _usable(study: Study, wrong_axes: set[Any]) -> Study:
+def _usable(study: Study, wrong: set[Path]) -> Study:
     """The study with defaults in place of what is wrong, so that its points can be checked all the same."""
     values = {key: field.get_default(call_default_factory=True) for key, field in Study.model_fields.items()}
     for key, value in vars(study).items():
         if not isinstance(value, Section) or vars(value).keys() == type(value).model_fields.keys():
             values[key] = value
-    values["axes"] = {axis: given for axis, given in values["axes"].items() if axis not in wrong_axes}
+    values |= {key: {} for key in ("set", "follow") if (key,) in wrong}
+    values["axes"] = {axis: given for axis, given in values["axes"].items() if ("axes", axis) not in wrong}
     return Study.model_construct(**values)
 
 
