@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter,
 
 from alray.errors import CheckpointError
 from alray.storage.appended import Appended, appending, keep_whole_lines
+from alray.storage.json_file import read_json
 from alray.storage.location import Location, publish
 
 VERSION = 2
@@ -605,6 +606,48 @@ def effective(records: Iterator[Record]) -> list[Record]:
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of one line of `records.jsonl`."""
     return _LINE.json_schema()
+
+
+class Git(BaseModel):
+    """The state of the repository around a spec. dirty: whether files were changed; None: git took too long to tell."""
+
+    commit: str
+    dirty: bool | None
+
+
+class Environment(BaseModel):
+    """`environment.json`, as far as alray reads it: the machine, the versions, and where the run came from. Further
+    keys stay as they are. Older versions did not write all of them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    alray: str | None = None
+    python: str | None = None
+    torch: str | None = None
+    platform: str | None = None
+    device: str | None = None
+    cores: int | None = None
+    engine: str | None = None
+    date: str | None = None
+    command: list[str] | None = None
+    git: Git | None = None
+    packages: dict[str, str] | None = None
+    given: dict[str, Any] | None = None
+    data_sha256: str | None = None
+    spec_sha256: list[str] | None = None
+
+
+def read_environment(run_dir: Location) -> dict[str, Any] | None:
+    """What `environment.json` holds; None if there is none. Raises CheckpointError if it is damaged."""
+    file = run_dir / "environment.json"
+    return read_json(file, Environment).model_dump(exclude_unset=True) if file.is_file() else None
+
+
+def read_summary(run_dir: Location) -> Summary | None:
+    """The summary of a run; None while it goes on, and if it was killed. Raises CheckpointError if it is damaged."""
+    file = run_dir / "summary.json"
+    mend = "restore it, or delete it: the end of the run writes another"
+    return read_json(file, Summary, mend) if file.is_file() else None
 
 
 def write_json(path: Location, value: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-import json
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -14,13 +13,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from alray.data_identity import DataIdentity
 from alray.errors import AlrayError, CheckpointError, RequestError, RunError
 from alray.records import Standing, replace_file, write_json
 from alray.storage import disk
 from alray.storage.appended import was_appended
+from alray.storage.json_file import read_json
 from alray.storage.location import Location, remove_file, remove_folder, sync_folder
 from alray.storage.lock import LOCK, is_held
 from alray.storage.objects import ObjectPath
@@ -33,6 +33,30 @@ _BEFORE_RECORDS = (
     *("code", "code.json", "logs", "tensorboard"),
 )
 """What a run writes before its first record."""
+
+
+class _File(BaseModel):
+    """A file of a checkpoint, which lies in the checkpoint's own folder."""
+
+    file: str = Field(pattern=r"^[^/\\\x00]+$")
+    sha256: str
+    bytes: int
+
+
+class _Manifest(BaseModel):
+    """`manifest.json`, as `write_manifest` writes it. Older versions did not write all of it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    step: int = Field(ge=0)
+    epoch: float = Field(gt=0, allow_inf_nan=False)
+    samples: int = Field(ge=0)
+    partition: list[PositiveInt] = Field(min_length=1)
+    environment: dict[str, Any]
+    shares: list[PositiveInt] | None = None
+    data: DataIdentity | None = None
+    evaluations: Standing = Standing()
+    files: list[_File]
 
 
 @dataclass(frozen=True)
@@ -282,20 +306,15 @@ def manifests(run_dir: Location) -> list[dict[str, Any]]:
         if MANIFEST not in names:
             continue
         path = checkpoint_folder(run_dir, step) / MANIFEST
+        mend = f"delete the folder {path.parent.name} to use the checkpoint before it"
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-            found.append({**manifest, "step": int(manifest["step"]), "files": list(manifest["files"])})
-            standing_of(found[-1])
-            data_of(found[-1])
+            manifest = read_json(path, _Manifest, mend)
         except FileNotFoundError:
             continue
-        except (ValueError, KeyError, TypeError) as error:
-            why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-            raise CheckpointError(
-                f"this manifest is damaged: {why}",
-                file=str(path),
-                mend=f"delete the folder {path.parent.name} to use the checkpoint before it",
-            ) from error
+        if manifest.step != step:
+            said = f"not written by alray: this is the manifest of the checkpoint after {manifest.step:,} mini-batches"
+            raise CheckpointError(said, file=str(path), mend=mend)
+        found.append(manifest.model_dump(mode="json", exclude_unset=True))
     return sorted(found, key=lambda manifest: int(manifest["step"]))
 
 

@@ -11,8 +11,8 @@ from alray.plan.plan import Plan
 from alray.python.asking import Overrides, asked, override_texts, place_texts, watched
 from alray.python.frames import frame_of
 from alray.python.notebook import framed
-from alray.records import Summary, effective, read
-from alray.report.folder import read_plan, read_summary
+from alray.records import Summary, effective, read, read_summary
+from alray.report.folder import read_plan
 from alray.report.text import accuracy, counted
 from alray.run.options import Finished, Options
 from alray.spec.loading import Source, load_spec

@@ -8,12 +8,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from alray.data_identity import DataIdentity
-from alray.errors import CheckpointError, DataError, Problem, SpecError, printable
+from alray.errors import DataError, Problem, SpecError, printable
 from alray.plan.plan import Plan
-from alray.records import Summary, read
+from alray.records import Summary, read, read_summary
 from alray.run.micro_batches import as_kept
 from alray.run.provenance import require_own_spec
 from alray.schedules.table import SCHEDULES
@@ -157,17 +155,9 @@ class Resumed:
         total_steps = workload.total_steps
         self.require_longer(total_steps)
         self._compare_data(workload.facts.identity, note)
-        file = self.run_dir / "summary.json"
-        if self.manifest is None or not file.is_file():
+        summary = read_summary(self.run_dir)
+        if self.manifest is None or summary is None:
             return None
-        try:
-            summary = Summary.model_validate_json(file.read_text(encoding="utf-8"))
-        except ValidationError as error:
-            raise CheckpointError(
-                f"not a summary: {error.errors()[0]['msg']}",
-                file=str(file),
-                mend="restore it, or delete it: the end of the run writes another",
-            ) from error
         step, standing, stop_at = self.manifest["step"], self.start.standing, self.spec.run.stop_at
         over = step >= total_steps or (stop_at is not None and standing.step == step and stop_at.reached(standing))
         if not over or summary.status != "finished" or summary.steps != step:

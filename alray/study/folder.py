@@ -7,18 +7,17 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from alray.errors import CheckpointError, RequestError
 from alray.records import replace_file, write_json
-from alray.spec.loading import dump_spec, read_document
-from alray.spec.study.loading import LoadedStudy, dump_study
+from alray.spec.loading import dump_spec
+from alray.spec.study.loading import LoadedStudy, dump_study, read_study_file
 from alray.spec.study.section import Study
-from alray.spec.study.trials import Trial
 from alray.storage import disk
+from alray.storage.json_file import read_json
 from alray.storage.location import names_a_scheme
 from alray.storage.lock import LOCK
-from alray.study.records import TrialRecord, read_trial
+from alray.study.records import Begun, TrialRecord, read_trial
 
 STUDY, TRIALS, SUMMARY = "study.yaml", "trials.json", "study.json"
 REPORT, MARKDOWN = "report.html", "report.md"
@@ -51,7 +50,7 @@ class StudyFolder:
                 mend="choose another --study-dir",
             ) from error
         folder = cls(study_dir.resolve())
-        write_json(folder.path / TRIALS, _enumerated(loaded))
+        write_json(folder.path / TRIALS, _begun(loaded).model_dump(mode="json"))
         replace_file(folder.path / STUDY, dump_study(loaded.study))  # with it the study has begun
         return folder
 
@@ -69,11 +68,10 @@ class StudyFolder:
 
     def require_same(self, loaded: LoadedStudy) -> None:
         """Raise RequestError unless the study still has the trials that it began with: its base may have changed."""
-        begun = json.loads((self.path / TRIALS).read_text(encoding="utf-8"))
-        now = _enumerated(loaded)
-        if begun != json.loads(json.dumps(now)):
-            changed = [place for place, entry in enumerate(begun["points"]) if entry not in now["points"]]
-            where = f", at {len(changed)} of {len(begun['points'])} points" if changed else ""
+        begun, now = self.begun, _begun(loaded)
+        if begun != now:
+            changed = [point for point in begun.points if point not in now.points]
+            where = f", at {len(changed)} of {len(begun.points)} points" if changed else ""
             raise RequestError(
                 f"the specs of the trials are no longer those that the study began with{where}",
                 file=str(loaded.study.base),
@@ -110,19 +108,18 @@ class StudyFolder:
 
     def records(self) -> list[TrialRecord]:
         """The records of all trials that have ended, in order. The folder is not listed: a list may be old on NFS."""
-        found = (self.record(trial["number"]) for trial in self.enumerated["trials"])
+        found = (self.record(trial.number) for trial in self.begun.trials)
         return [record for record in found if record is not None]
 
     @property
     def study(self) -> Study:
         """The study, as its folder keeps it."""
-        return Study.model_validate(read_document(self.path / STUDY).value)
+        return read_study_file(self.path / STUDY)
 
     @property
-    def enumerated(self) -> dict[str, Any]:
-        """What the study consists of, as `trials.json` holds it."""
-        value: dict[str, Any] = json.loads((self.path / TRIALS).read_text(encoding="utf-8"))
-        return value
+    def begun(self) -> Begun:
+        """What the study consists of, as `trials.json` holds it. Raises CheckpointError if that is damaged."""
+        return read_json(self.path / TRIALS, Begun)
 
 
 def _is_free(study_dir: Path) -> bool:
@@ -141,17 +138,14 @@ def require_on_disk(study_dir: Path) -> None:
         raise RequestError("a study needs a folder on a disk", file=str(study_dir), mend="give a path instead of a URL")
 
 
-def _enumerated(loaded: LoadedStudy) -> dict[str, Any]:
-    return {
-        "study": loaded.study.study,
-        "base": str(loaded.study.base),
-        "points": [
-            {"values": dict(point.values), "spec_sha256": hashlib.sha256(dump_spec(spec).encode()).hexdigest()}
-            for point, spec in zip(loaded.points, loaded.specs, strict=True)
-        ],
-        "trials": [_described(trial) for trial in loaded.trials],
-    }
-
-
-def _described(trial: Trial) -> dict[str, Any]:
-    return {"number": trial.number, "point": trial.point.number, "overrides": list(trial.overrides)}
+def _begun(loaded: LoadedStudy) -> Begun:
+    """What a study consists of, in the types that JSON has."""
+    points = [
+        {"values": dict(point.values), "spec_sha256": hashlib.sha256(dump_spec(spec).encode()).hexdigest()}
+        for point, spec in zip(loaded.points, loaded.specs, strict=True)
+    ]
+    trials = [
+        {"number": trial.number, "point": trial.point.number, "overrides": trial.overrides} for trial in loaded.trials
+    ]
+    of = {"study": loaded.study.study, "base": str(loaded.study.base), "points": points, "trials": trials}
+    return Begun.model_validate_json(json.dumps(of))

@@ -48,14 +48,14 @@ def write_report(folder: StudyFolder) -> StudyReport:
 def _summary(
     folder: StudyFolder, results: Results, exhibits: Sequence[Exhibit], warnings: Sequence[str]
 ) -> StudySummary:
-    begun, records = folder.enumerated, results.records
+    begun, records = folder.begun, results.records
     return StudySummary(
         version=__version__,
         study=results.study.study,
-        status="finished" if len(records) == len(begun["trials"]) else "interrupted",
+        status="finished" if len(records) == len(begun.trials) else "interrupted",
         study_dir=str(folder.path),
-        points=len(begun["points"]),
-        trials=len(begun["trials"]),
+        points=len(begun.points),
+        trials=len(begun.trials),
         statuses=dict(Counter(record.status for record in records)),
         trials_s=sum(record.summary.duration_s for record in records if record.summary is not None),
         rows=[row.as_json() for row in results.rows],

@@ -32,7 +32,7 @@ class ExportedRoute:
         text, weights = _read(file)
         self.header: RouteHeader = parse_header(text, str(file))
         folder = file.resolve().parent
-        references = [reference for _, reference, _ in marked(self.header.whole_spec, OwnClass)]
+        references = [reference for _, reference, _ in marked(self.header.whole_spec(), OwnClass)]
         if references and not allow_code:
             raise refused("code beside weights", sorted(map(str, own_files(references, folder))), str(file))
         self.route = self.header.build(UserCode(folder, allow_elsewhere=allow_code, is_copy=True))

@@ -1,0 +1,49 @@
+"""JSON files of run and study folders: each is read as a typed value, and whatever is wrong with one is one error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from functools import cache
+from typing import Any, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from alray.errors import CheckpointError
+from alray.storage.location import Location
+
+T = TypeVar("T")
+
+RESTORE = "another program changed this file; restore it"
+
+
+def read_json(file: Location, kind: type[T], mend: str = RESTORE) -> T:
+    """The JSON of a file as a value of this type: a model, a dataclass, or such as `dict[str, str]`.
+
+    Raises CheckpointError where the file is not JSON, is not UTF-8, or does not hold such a value. mend: what to do
+    then. Raises OSError where the file cannot be read.
+    """
+    try:
+        value: T = _adapter(cast(Hashable, kind)).validate_json(file.read_bytes())
+    except ValidationError as error:
+        said = f"not written by alray: {first_fault(error)}"
+        raise CheckpointError(said, file=str(file), line=_line(error), mend=mend) from error
+    return value
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first thing that is wrong: its keys and pydantic's words, which say where in the text a syntax error is."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}" if place else first["msg"]
+
+
+def _line(error: ValidationError) -> int | None:
+    """The line of a syntax error; None where the text is JSON, and its values are wrong."""
+    found = re.search(r" at line (\d+) column \d+$", error.errors()[0]["msg"])
+    return int(found[1]) if found else None
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
