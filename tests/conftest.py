@@ -62,6 +62,7 @@ ON_RAY = (
     "tests/cluster/test_slurm.py",
     "tests/cluster/test_three_hosts.py",
     "tests/storage/test_runs.py",
+    "tests/chaos/test_chaos.py",
 )
 TIMED = (
     "tests/channel/test_host_barrier.py",

@@ -77,6 +77,7 @@ def status_of(
         progress=loop.clock.progress if loop is not None else 0,
         activity=loop.clock.activity if loop is not None else "starting",
         activity_s=now_s - loop.clock.activity_since if loop is not None else 0.0,
+        first_time=loop.clock.first_time if loop is not None else False,
         reports=outbox.take(),
         finished=finished,
         error=error,

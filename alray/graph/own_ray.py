@@ -20,6 +20,7 @@ Bundle = dict[str, float]
 QUIET: Mapping[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "alray"}
 """Arguments of `ray.init`, for every Ray that alray connects to."""
 _LEADING = ("gcs_server", "raylet")
+_ANSWERING_S = 10.0
 _NAME_BYTES = 2
 _LONGEST_SOCKET = 107
 """Characters that the path of a Unix socket may have."""
@@ -54,6 +55,7 @@ def own_ray(bundles: Sequence[Bundle]) -> Iterator[tuple[str, ...]]:
             )
             yield (warning,) if wanted > cores else ()
         finally:
+            end_if_silent()
             if is_lost():  # or `shutdown` would wait for it
                 reaper.end_processes(str(folder))
             ray.shutdown()
@@ -73,6 +75,27 @@ def require_not_lost() -> None:
     ended = _ended_process()
     if ended is not None:
         raise StageError(f"a process of Ray on this machine ended: {ended}")
+
+
+def end_if_silent() -> None:
+    """End the leading processes of the Ray that this process started if its GCS does not answer: then it `is_lost`.
+
+    A process that is stopped, or that no message reaches, has not ended. Calls that need it would wait for a minute,
+    and then raise an error or end this process.
+    """
+    import ray
+    from ray.exceptions import RayError
+
+    node = ray._private.worker._global_node
+    leading = [info.process for name in _LEADING for info in node.all_processes.get(name, ())] if node else []
+    if not leading or is_lost():
+        return
+    try:
+        ray._private.worker.global_worker.gcs_client.internal_kv_exists(b"alray", None, timeout=_ANSWERING_S)
+    except RayError:
+        for process in leading:
+            process.kill()
+            process.wait()
 
 
 def _ended_process() -> str | None:

@@ -17,7 +17,7 @@ from alray.errors import StageError
 from alray.graph.actor import require_run_dir
 from alray.graph.cluster import reason_of
 from alray.graph.graph import Graph
-from alray.graph.own_ray import is_lost, require_not_lost
+from alray.graph.own_ray import end_if_silent, is_lost, require_not_lost
 from alray.graph.processes import StageProcesses, Whereabouts, end_processes
 from alray.graph.rendezvous import Meeting, MeetingPoint
 from alray.stage.assignment import Assignment
@@ -203,6 +203,7 @@ class RayGraph(Graph):
         return True
 
     def close(self) -> None:
+        end_if_silent()
         if not is_lost() and not self._hand_on():
             self._end()
         self._actors, self._places, self._processes = [], [], None

@@ -15,7 +15,7 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 from alray.errors import PlanError, StageError
 from alray.graph.cluster import Bundle, reason_of, wait_for_room
 from alray.graph.graph import Graph
-from alray.graph.own_ray import is_lost, require_not_lost
+from alray.graph.own_ray import end_if_silent, is_lost, require_not_lost
 from alray.graph.processes import end_processes
 from alray.graph.trainer import STORAGE, Fate, Heard, TrainerActor
 from alray.stage.assignment import Assignment
@@ -151,6 +151,7 @@ class TrainGraph(Graph):
         """End the workers first, so that Ray Train ends by itself and frees their resources; then end its trainer."""
         if self._trainer is None:
             return
+        end_if_silent()
         if is_lost():
             self._forget()
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from alray.errors import AlrayError, RunError, StageError
@@ -107,10 +107,7 @@ class Driver:
             failed_at = max(failed_at, checkpoint)
             if not verdict.again or failures > self.max_failures:
                 if verdict.again:
-                    error = RunError(
-                        f"{error}; that was failure {failures} since the checkpoint at mini-batch {checkpoint}",
-                        mend="raise run.max_failures, or mend the cause and `alray resume` the run",
-                    )
+                    error = _given_up(error, failures, checkpoint)
                 self.recorder.event("failed", str(error), step=step, stage=verdict.stage)
                 return Outcome("failed", checkpoint, error)
             if self.interrupts.count:
@@ -178,6 +175,16 @@ class Driver:
         except (OSError, AlrayError) as unwritten:
             self.observer.note(f"the failure could not be written to the run folder: {unwritten}")
             raise error from unwritten
+
+
+def _given_up(error: AlrayError, failures: int, checkpoint: int) -> RunError:
+    """The last failure of a run that gives up, with its hint and that of `run.max_failures`."""
+    problem = error.problems[0]
+    hints = [problem.mend, "raise run.max_failures, or mend the cause and `alray resume` the run"]
+    return RunError(
+        f"{replace(problem, mend=None)}; that was failure {failures} since the checkpoint at mini-batch {checkpoint}",
+        mend="; ".join(hint for hint in hints if hint),
+    )
 
 
 def assignments(

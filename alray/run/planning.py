@@ -283,7 +283,7 @@ class Planner:
             links=found.links,
             nodes=found.nodes,
         )
-        return replace(plan, deadline_s=plan.deadline_s + _first_time_s(spec))
+        return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))
 
     def _shares(self, replicas: int) -> tuple[int, ...]:
         """Samples of the first mini-batch for each replica."""

@@ -12,8 +12,11 @@ from alray.stage.telemetry import StageStatus
 GRACE_S = 5.0
 """Seconds that stages with a lost connection wait for Ray to report which stage died."""
 
-STARTING_FACTOR = 8.0
-"""A stage that still loads libraries, data and weights may take this many times the deadline."""
+FIRST_FACTOR = 8.0
+"""A stage that still loads libraries, data and weights may take this many times the deadline, and so may an action of a
+kind that it has not done before: code may load, compile or allocate what it needs when it is first used."""
+
+_MEND = "if that is healthy, raise run.deadline_s"
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ GO_ON = Verdict("go_on")
 def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: float) -> Verdict:
     """Judge one poll.
 
-    deadline_s: how long a stage may be silent, or busy with one action.
+    deadline_s: how long a stage may be silent, or busy with one action; `run.deadline_s` of the spec.
     lost_since_s: how long ago a stage first reported a lost neighbour (0: none has).
 
     A stage that died is at fault. A stage that only lost a neighbour is not: the driver first waits for Ray to report a
@@ -51,14 +54,17 @@ def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: f
         if status.silent_s > deadline_s:
             error = StageError(
                 f"stage {status.stage} has not answered for {status.silent_s:.0f} s (deadline {deadline_s:.0f} s): "
-                "its process is stopped or its node is gone"
+                "its process is stopped or its node is gone",
+                mend=_MEND,
             )
             return Verdict("failed", status.stage, error, again=True)
-        limit_s = deadline_s * (STARTING_FACTOR if status.activity == "starting" else 1.0)
+        first = status.first_time or status.activity == "starting"
+        limit_s = deadline_s * (FIRST_FACTOR if first else 1.0)
         if status.activity in ("compute", "starting") and status.activity_s > limit_s and not status.finished:
             error = StageError(
                 f"stage {status.stage} has been busy with one action ({status.activity}) for "
-                f"{status.activity_s:.0f} s (deadline {limit_s:.0f} s)"
+                f"{status.activity_s:.0f} s (deadline {limit_s:.0f} s)",
+                mend=_MEND,
             )
             return Verdict("failed", status.stage, error, again=True)
     lost = [status for status in statuses if isinstance(status.error, ChannelError)]

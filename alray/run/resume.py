@@ -39,6 +39,7 @@ _FREE = (
     "run.evaluate_every",
     "run.test",
     "run.max_failures",
+    "run.deadline_s",
     "run.stop_at",
     "run.trackers",
 )

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from alray.records import Standing
 from alray.spec.duration import Duration, SpecDuration
-from alray.spec.section import NonNegativeInt, PositiveInt, Section
+from alray.spec.section import NonNegativeInt, PositiveFloat, PositiveInt, Section
 from alray.spec.trackers import Trackers
 
 LENGTHS = ("epochs", "steps", "samples")
@@ -69,6 +69,10 @@ class RunSection(Section):
     the other evaluations. Default: always."""
     max_failures: NonNegativeInt = 3
     """Number of failures, without a newer checkpoint between them, after which the run gives up. Default: 3."""
+    deadline_s: PositiveFloat | None = None
+    """Seconds that a stage may be silent, or busy with one action, before it is taken for lost and the run goes on from
+    the last checkpoint. Starting, the first mini-batch and the first evaluation may take eight times as long. null:
+    from the plan, at least 15 s. A run with `--inline` has no deadline. Default: null."""
     stop_at: StopAt | None = None
     """When the run ends early. null: never."""
     deterministic: bool = True

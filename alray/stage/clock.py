@@ -92,9 +92,12 @@ class Clock:
         self._between_began = 0.0
         self._by_samples_before_s = 0.0  # until this window
         self._between: str | None = None
+        self._done: set[str] = set()  # kinds of measurements
+        self._familiar: set[str] = set()  # of these, the ones before the mini-batch or evaluation under way
         self.progress = 0
         self.activity = "starting"
         self.activity_since = self._window_began
+        self.first_time = False  # whether the activity is an action of a kind that is not familiar
 
     def now_s(self) -> float:
         """Seconds since the run was started."""
@@ -110,6 +113,7 @@ class Clock:
 
     def _begin(self, kind: str) -> float:
         self.activity = kind if len(kind) > 1 else "compute"
+        self.first_time = kind not in self._familiar
         self.activity_since = began = time.perf_counter()
         if self._gpu is not None:
             self._gpu.begin(computes=kind in _ON_DEVICE)
@@ -118,6 +122,7 @@ class Clock:
     def _end(self, kind: str, text: str, step: int, began: float) -> None:
         ended = time.perf_counter()
         self.progress += 1
+        self._done.add(kind)
         self.activity, self.activity_since = self._between or "between", ended
         if self._gpu is None:
             self._count(kind, text, step, self._in_pause, began, ended)
@@ -173,6 +178,7 @@ class Clock:
         self.activity, self.activity_since = activity, began
         yield
         self._in_pause = False
+        self._familiar |= self._done
         seconds = time.perf_counter() - began
         self._pause_in_step += seconds
         self._window.evaluation += seconds
@@ -194,6 +200,7 @@ class Clock:
         self._window.steps += 1
         self._window.step_times.append(ended - self._last_step - self._pause_in_step)
         self._last_step, self._pause_in_step = ended, 0.0
+        self._familiar |= self._done
 
     def window_due(self, step: int) -> bool:
         """Whether to make a record now.

@@ -46,6 +46,7 @@ class StageStatus:
     progress: int  # actions completed since the start; grows as long as the stage works
     activity: str  # "compute", "data", a wait, "barrier", "between", "checkpoint", "starting", "finished"
     activity_s: float  # seconds since it began that activity
+    first_time: bool = False  # whether it does so for the first time since it started
     reports: tuple[Telemetry, ...] = ()
     finished: bool = False
     dead: bool = False  # the process is gone

@@ -74,7 +74,9 @@ def test_stopped_again_and_again(workshop, reference, stopping) -> None:
         run = workshop.resume(f"pipeline.partition={PARTITIONS[step % 8]}", asked=stopping(step))
         assert (run.summary.status, run.summary.steps) == ("interrupted", step)
     stopping(None)
-    same(workshop.resume("pipeline.schedule=overlapped"), reference)
+    watching = Watching()
+    same(workshop.resume("pipeline.schedule=overlapped", "run.deadline_s=40", watching=watching), reference)
+    assert watching.plans[0].deadline_s == 40.0
 
 
 def test_losses_of_a_resumed_run_are_those_of_an_unbroken_one(workshop, reference, stopping) -> None:

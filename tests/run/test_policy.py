@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from alray.errors import ChannelError, NonFiniteLoss, ProcessLost, StageError
-from alray.run.policy import GO_ON, GRACE_S, STARTING_FACTOR, judge
+from alray.run.policy import FIRST_FACTOR, GO_ON, GRACE_S, judge
 from alray.stage.telemetry import StageStatus
 
 WELL = [StageStatus(stage, 0, 5, 40, "compute", 0.1) for stage in range(3)]
@@ -66,16 +67,24 @@ def test_silence() -> None:
     found = verdict(with_one(1, silent_s=DEADLINE_S + 1))
     assert (found.stage, found.again) == (1, True)
     assert str(found.error) == (
-        "stage 1 has not answered for 11 s (deadline 10 s): its process is stopped or its node is gone"
+        "stage 1 has not answered for 11 s (deadline 10 s): its process is stopped or its node is gone; "
+        "if that is healthy, raise run.deadline_s"
     )
 
 
-@pytest.mark.parametrize(("activity", "limit_s"), [("compute", DEADLINE_S), ("starting", DEADLINE_S * STARTING_FACTOR)])
-def test_stuck(activity, limit_s) -> None:
-    assert verdict(with_one(2, activity=activity, activity_s=limit_s - 1)) is GO_ON
-    found = verdict(with_one(2, activity=activity, activity_s=limit_s + 1))
+@pytest.mark.parametrize(
+    ("activity", "first_time", "factor"),
+    [("compute", False, 1.0), ("compute", True, FIRST_FACTOR), ("starting", False, FIRST_FACTOR)],
+)
+def test_stuck(activity, first_time, factor) -> None:
+    stage = partial(with_one, 2, activity=activity, first_time=first_time)
+    assert verdict(stage(activity_s=factor * DEADLINE_S - 1)) is GO_ON
+    found = verdict(stage(activity_s=factor * DEADLINE_S + 1))
     assert (found.kind, found.stage, found.again) == ("failed", 2, True)
-    assert f"({activity})" in str(found.error)
+    assert str(found.error) == (
+        f"stage 2 has been busy with one action ({activity}) for {factor * DEADLINE_S + 1:.0f} s "
+        f"(deadline {factor * DEADLINE_S:.0f} s); if that is healthy, raise run.deadline_s"
+    )
 
 
 @pytest.mark.parametrize("activity", ["receive_wait", "send_wait", "barrier", "data", "checkpoint", "between"])

@@ -282,3 +282,25 @@ def test_what_its_gpu_began_before_a_pipeline_is_not_taken_from_its_waiting(hand
     record = closed(clock, 2)
     assert record.update_s == pytest.approx(0.5, abs=0.005)
     assert record.receive_wait_s == pytest.approx(0.04, abs=0.005)
+
+
+def test_an_action_is_familiar_once_a_mini_batch_or_an_evaluation_with_it_is_done(hands):
+    """What a stage does for the first time may take longer; a second component or batch belongs to that first time."""
+    clock = Clock(started_wall_s=50.0, start_step=7)
+    seen = {}
+
+    def begin(kind, name):
+        with clock.measure(kind, kind, 8):
+            seen[name] = clock.first_time
+
+    begin("F", "first component")
+    begin("F", "second component")
+    clock.step_done()
+    begin("F", "next mini-batch")
+    begin("U", "first update of several mini-batches")
+    with clock.pause("evaluation"):
+        begin("E", "first batch")
+        begin("E", "second batch")
+    with clock.pause("evaluation"):
+        begin("E", "next evaluation")
+    assert [name for name, first in seen.items() if not first] == ["next mini-batch", "next evaluation"]
