@@ -114,6 +114,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((n for n, first in enumerate(ORDER) if files[item].startswith(first)), len(ORDER)))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nothing_waits_for_the_disk() -> Iterator[None]:
+    """No test cuts the power: `tests/storage/crash_model.py` says what that would leave."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def docstrings_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One cache of the data source `docstrings` for all tests: it is made once, in ten seconds."""

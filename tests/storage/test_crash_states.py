@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -20,12 +21,15 @@ from typing import Any
 import pytest
 
 from alray.cli.faults import completed
-from alray.errors import AlrayError
+from alray.errors import AlrayError, CheckpointError
 from alray.run import driver
+from alray.spec.study.loading import load_study
 from alray.storage import disk
+from alray.study.folder import StudyFolder
+from alray.study.trial import record_of
 
 from .crash_model import Tree, WatchedOs, has_just_a_name, states, tree_of
-from .crashed_runs import RUN, Desk, open_as_a_resume
+from .crashed_runs import OWN, RUN, SPEC, Desk, open_as_a_resume
 
 UNWATCHED = {f"{RUN}/logs", f"{RUN}/logs/stage-0.log"}
 """What nothing depends on: written without this care."""
@@ -204,3 +208,49 @@ def test_every_call_fails_once(desk: Desk, quick_polls: None, capsys: pytest.Cap
                 resumed += 1
     with capsys.disabled():
         sys.stderr.write(f"\n{done:,} calls failed, each ended in one error; {resumed} runs went on to the same bits\n")
+
+
+STUDY = """\
+study: small
+base: base.yaml
+axes: {data.batch_size: [5, 10]}
+"""
+
+
+def test_a_study_after_a_power_cut(tmp_path: Path) -> None:
+    """It goes on with every trial that had ended, or can be begun anew in the same folder."""
+    (tmp_path / "own_block.py").write_text(OWN)
+    (tmp_path / "base.yaml").write_text(SPEC)
+    (tmp_path / "study.yaml").write_text(STUDY)
+    loaded = load_study(tmp_path / "study.yaml")
+    root, ended = tmp_path / "root", []
+    root.mkdir()
+    with watching(root) as watched:
+        made = StudyFolder.make(loaded, root / "it")
+        for trial in loaded.trials:
+            made.write(record_of(trial, "failed", "it was only made up"))
+            ended.append(len(watched.operations))
+    shutil.rmtree(root)
+    root.mkdir()
+    folder, gone_on, made_anew = Folder(root), 0, 0
+    different: set[str] = set()
+    for number, tree in states(watched, each=4, seed=3):
+        partial = [path for path in tree if path.endswith(".partial")]  # what is in it is of no account
+        key = f"{sum(number >= at for at in ended)} {[item for item in sorted(tree.items()) if item[0] not in partial]}"
+        if key in different:
+            continue
+        different.add(key)
+        folder.become(tree)
+        try:
+            found = StudyFolder.open(root / "it")
+        except CheckpointError:
+            assert number < ended[0]
+            StudyFolder.make(loaded, root / "it")
+            shutil.rmtree(root / "it")
+            folder.held = {}
+            made_anew += 1
+            continue
+        found.require_same(load_study(found.path / "study.yaml"))
+        assert len(found.records()) >= sum(number >= at for at in ended)
+        gone_on += 1
+    assert gone_on >= 5 and made_anew >= 3
