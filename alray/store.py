@@ -107,7 +107,9 @@ def make_run_dir(name: str, run_dir: Location | None) -> Location:
     if isinstance(run_dir, ObjectPath):
         run_dir.require_folder()
         # Of several runs that begin there at once, the one that writes the mark has the folder.
-        if run_dir.is_dir() or not (run_dir / _MARK).create(b""):
+        ours = new_token().encode()  # by which it is known where the answer to the request was lost
+        file = run_dir / _MARK
+        if run_dir.is_dir() or not (file.create(ours) or file.read_bytes() == ours):
             raise _not_empty(run_dir)
         return run_dir
     if run_dir is None:

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -172,6 +173,9 @@ def under_a_fault(desk: Desk, number: int, at: int, *, on_and_on: bool) -> int:
                 error = desk.begin().error
         except AlrayError as caught:
             error = caught
+        # What a stage was about to write when the driver failed.
+        while writing := [each for each in threading.enumerate() if each.name.startswith(("checkpoint-", "alray-in"))]:
+            writing[0].join(60)
     if watched.calls >= at:
         assert error is not None and len(error.problems) == 1 and error.problems[0].mend
         told = str(error)
