@@ -26,8 +26,11 @@ def read_json(file: Location, kind: type[T], mend: str = RESTORE) -> T:
     try:
         value: T = _adapter(cast(Hashable, kind)).validate_json(file.read_bytes())
     except ValidationError as error:
-        said = f"not written by alray: {first_fault(error)}"
-        raise CheckpointError(said, file=str(file), line=_line(error), mend=mend) from error
+        said, line = f"not written by alray: {first_fault(error)}", None
+        syntax = re.search(r"^Invalid JSON: (.*) at line (\d+) column \d+$", error.errors()[0]["msg"])
+        if syntax is not None:
+            said, line = f"not JSON: {syntax[1]}", int(syntax[2])
+        raise CheckpointError(said, file=str(file), line=line, mend=mend) from error
     return value
 
 
@@ -36,12 +39,6 @@ def first_fault(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))
     return f"{place}: {first['msg']}" if place else first["msg"]
-
-
-def _line(error: ValidationError) -> int | None:
-    """The line of a syntax error; None where the text is JSON, and its values are wrong."""
-    found = re.search(r" at line (\d+) column \d+$", error.errors()[0]["msg"])
-    return int(found[1]) if found else None
 
 
 @cache
