@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all gpu chaos bench schedules all-reduce replicas accuracy studies clean
+.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all crash-states chaos gpu bench schedules all-reduce replicas accuracy studies clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -52,6 +52,10 @@ unit: $(INSTALLED)
 # With the tests marked `full`: whole grids, of which `unit` takes a part.
 unit-all: $(INSTALLED)
 	$(PYTEST) -m ""
+
+# What a power cut, a full disk and requests that fail leave of a run: more than 10,000 states. Some minutes.
+crash-states: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m full tests/storage/test_crash_states.py tests/storage/test_crash_objects.py
 
 # Pages in Chromium, which the distribution has: apt-get install chromium. Without it the tests are skipped.
 page-test: $(INSTALLED)
@@ -99,6 +103,7 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.trials
 	$(BIN)/python -m benchmarks.clock
+	$(BIN)/python -m benchmarks.syncs
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.tables
 

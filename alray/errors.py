@@ -72,7 +72,8 @@ class Problem:
 class AlrayError(Exception):
     """The base of all errors of alray. `exit_code` is the exit code of the command line.
 
-    Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 130 interrupted.
+    Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 130 interrupted. A folder that is damaged makes the
+    request wrong, in every command: nothing failed, and what was asked cannot be done with this folder.
     """
 
     exit_code = 1

@@ -9,6 +9,7 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from alray.known_code import require_no_run_folder
 from alray.records import write_json
 from alray.report.live.beside import page_beside
 from alray.report.trackers.follow import watched
@@ -45,7 +46,8 @@ def run_spec(
     source: Source, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
 ) -> Finished:
     """Run a spec from its beginning, in a new run folder."""
-    loaded = load_with_inputs(source, overrides, code=options.code, allow_elsewhere=options.allow_code)
+    code = options.code.root if options.code is not None else None
+    loaded = load_with_inputs(source, overrides, code=code, allow_elsewhere=options.allow_code)
     require_new(options.run_dir)
     with closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made:
         planner = open_planner(loaded, options, observer)
@@ -53,7 +55,7 @@ def run_spec(
         trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
         with held(run_dir, observer.note), writing_to(run_dir), page_beside(run_dir, options.watch, observer.note):
-            planner.workload.code.copy_used(run_dir / "code")
+            planner.workload.code.copy_used(run_dir, observer.note)
             return _run(planner, trackers, run_dir, None, made, options, observer, interrupts)
 
 
@@ -73,9 +75,9 @@ def resume_run(
     with held(require_run_dir(run_dir), observer.note):
         resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
         resumed.require_longer()
+        code = resumed.code(allow=options.allow_code)
         with closing(engine(resumed.spec, options.inline, options.address, observer.note)) as made:
             observer.doing("opening the data")
-            code = UserCode(resumed.run_dir / "code", allow_elsewhere=options.allow_code)
             planner = Planner.open(resumed.spec, code, options, note=observer.note, trained=resumed.trained)
             require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
             if summary := resumed.finished(planner.workload, observer.note):
@@ -93,8 +95,10 @@ def open_planner(loaded: LoadedSpec, options: Options, observer: Observer) -> Pl
     from alray.run.planning import Planner
 
     observer.doing("opening the data")
-    spec, code = loaded.spec, UserCode(options.code or loaded.folder, allow_elsewhere=options.allow_code)
-    return Planner.open(spec, code, options, note=observer.note)
+    if options.code is None and not options.allow_code:
+        require_no_run_folder(loaded)
+    code = options.code or UserCode(loaded.folder, allow_elsewhere=options.allow_code)
+    return Planner.open(loaded.spec, code, options, note=observer.note)
 
 
 def _run(

@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from math import fsum
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
 from alray.errors import CheckpointError
-from alray.storage.appended import Appended, appending
+from alray.storage.appended import Appended, appending, keep_whole_lines
+from alray.storage.json_file import read_json
 from alray.storage.location import Location, publish
 
 VERSION = 2
@@ -482,17 +482,13 @@ class Writer:
     """
 
     def __init__(self, path: Location, require: Callable[[], None] = lambda: None) -> None:
-        """Open a file to append to it. A last line that was cut off when a run was killed is removed.
+        """Open a file to append to it. What a kill or a power cut has left of its last lines is removed.
 
         require: as for `appending`.
         """
-        if isinstance(path, Path) and path.exists():  # an object is whole
-            content = path.read_bytes()
-            whole = content.rfind(b"\n") + 1
-            if whole < len(content):
-                with path.open("r+b") as file:
-                    file.truncate(whole)
+        keep_whole_lines(path)
         self.path = path
+        self._torn = False  # whether a line was not written to its end
         self._file = appending(path, require)
         self._thinning = Thinning()
         self._losses: list[StepRecord] = []  # not written yet
@@ -511,14 +507,17 @@ class Writer:
         self._write_line(record)
         self._file.flush()
 
-    def flush(self) -> None:
-        """Write all records that came so far."""
+    def sync(self) -> None:
+        """Write all records that came so far, and wait until they outlast a power cut."""
         self._write_rest()
-        self._file.flush()
+        self._file.sync()
 
     def close(self) -> None:
-        self._write_rest()
-        self._file.close()
+        """As `sync`, and close the file."""
+        try:
+            self.sync()
+        finally:
+            self._file.close()
 
     def _keep(self, losses: StepRecord | None) -> None:
         if losses is not None:
@@ -537,7 +536,11 @@ class Writer:
         self._losses.clear()
 
     def _write_line(self, record: Record | StepsRecord) -> None:
+        if self._torn:  # the disk was full, and nothing may follow a part of a line
+            keep_whole_lines(self.path)
+        self._torn = True
         self._file.write(record.model_dump_json() + "\n")
+        self._torn = False
 
 
 class Reader:
@@ -605,11 +608,53 @@ def json_schema() -> dict[str, Any]:
     return _LINE.json_schema()
 
 
+class Git(BaseModel):
+    """The state of the repository around a spec. dirty: whether files were changed; None: git took too long to tell."""
+
+    commit: str
+    dirty: bool | None
+
+
+class Environment(BaseModel):
+    """`environment.json`, as far as alray reads it: the machine, the versions, and where the run came from. Further
+    keys stay as they are. Older versions did not write all of them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    alray: str | None = None
+    python: str | None = None
+    torch: str | None = None
+    platform: str | None = None
+    device: str | None = None
+    cores: int | None = None
+    engine: str | None = None
+    date: str | None = None
+    command: list[str] | None = None
+    git: Git | None = None
+    packages: dict[str, str] | None = None
+    given: dict[str, Any] | None = None
+    data_sha256: str | None = None
+    spec_sha256: list[str] | None = None
+
+
+def read_environment(run_dir: Location) -> dict[str, Any] | None:
+    """What `environment.json` holds; None if there is none. Raises CheckpointError if it is damaged."""
+    file = run_dir / "environment.json"
+    return read_json(file, Environment).model_dump(exclude_unset=True) if file.is_file() else None
+
+
+def read_summary(run_dir: Location) -> Summary | None:
+    """The summary of a run; None while it goes on, and if it was killed. Raises CheckpointError if it is damaged."""
+    file = run_dir / "summary.json"
+    mend = "restore it, or delete it: the end of the run writes another"
+    return read_json(file, Summary, mend) if file.is_file() else None
+
+
 def write_json(path: Location, value: Any) -> None:
     """Write a value as JSON by `replace_file`."""
     replace_file(path, json.dumps(value, indent=2) + "\n")
 
 
 def replace_file(path: Location, text: str) -> None:
-    """Write a text file in one step: a reader finds the whole old file or the whole new one, never a part."""
+    """Write a text file by `publish`."""
     publish(path, text.encode("utf-8", "backslashreplace"))

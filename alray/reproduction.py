@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from alray.errors import CheckpointError
 from alray.orchestrate import run_spec
-from alray.records import EvaluationRecord, Record, StepRecord, effective, read
-from alray.report.folder import read_plan, read_summary
+from alray.records import EvaluationRecord, Record, StepRecord, effective, read, read_environment, read_summary
+from alray.report.folder import read_plan
 from alray.run.driver import Interrupts, Observer
 from alray.run.options import Finished, Options
 from alray.run.resume import Resumed
@@ -85,7 +84,7 @@ def reproduce_run(
         address=options.address,
         run_dir=options.run_dir,
         allow_code=options.allow_code,
-        code=again.run_dir / "code",
+        code=again.code(allow=options.allow_code),
         data=data_of(again.manifest or {}),
         stop_after=None if before.finished else before.steps,
     )
@@ -167,8 +166,7 @@ def _parted_losses(old: Iterable[Record], new: Iterable[Record]) -> int | None:
 
 def _environment(run_dir: Location) -> dict[str, Any]:
     """What of `environment.json` may change a result, a name for each: machine, versions, engine."""
-    file = run_dir / "environment.json"
-    told = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    told = read_environment(run_dir) or {}
     names = ("alray", "python", "torch", "platform", "device", "cores", "engine", "data_sha256")
     packages = {name: version for name, version in told.get("packages", {}).items() if name not in names}
     return {name: told[name] for name in names if name in told} | packages

@@ -3,33 +3,60 @@
 from __future__ import annotations
 
 import errno
-import json
+import itertools
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from alray.data_identity import DataIdentity
-from alray.errors import CheckpointError, RequestError, RunError
+from alray.errors import AlrayError, CheckpointError, RequestError, RunError
 from alray.records import Standing, replace_file, write_json
+from alray.storage import disk
 from alray.storage.appended import was_appended
-from alray.storage.location import Location, remove_folder
-from alray.storage.lock import LOCK
+from alray.storage.json_file import read_json
+from alray.storage.location import Location, remove_file, remove_folder, sync_folder
+from alray.storage.lock import LOCK, is_held
 from alray.storage.objects import ObjectPath
 
 MANIFEST = "manifest.json"
 _MARK = ".run"
 _NEVER_BEGAN = "ended before its first record"
 _BEFORE_RECORDS = (
-    *(_MARK, LOCK, "spec.yaml", "environment.json", "plan.json", "records.jsonl", "code", "logs", "tensorboard"),
+    *(_MARK, LOCK, "spec.yaml", "environment.json", "plan.json", "records.jsonl"),
+    *("code", "code.json", "logs", "tensorboard"),
 )
 """What a run writes before its first record."""
+
+
+class _File(BaseModel):
+    """A file of a checkpoint, which lies in the checkpoint's own folder."""
+
+    file: str = Field(pattern=r"^[^/\\\x00]+$")
+    sha256: str
+    bytes: int
+
+
+class _Manifest(BaseModel):
+    """`manifest.json`, as `write_manifest` writes it. Older versions did not write all of it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    step: int = Field(ge=0)
+    epoch: float = Field(gt=0, allow_inf_nan=False)
+    samples: int = Field(ge=0)
+    partition: list[PositiveInt] = Field(min_length=1)
+    environment: dict[str, Any]
+    shares: list[PositiveInt] | None = None
+    data: DataIdentity | None = None
+    evaluations: Standing = Standing()
+    files: list[_File]
 
 
 @dataclass(frozen=True)
@@ -73,39 +100,58 @@ def require_new(run_dir: Location | None) -> None:
 def make_run_dir(name: str, run_dir: Location | None) -> Location:
     """Make the folder `run_dir`, or `runs/<name>-<time>` for None; return its absolute path.
 
-    What a run left there that ended before its first record is deleted. On object storage the folder stays taken: two
-    runs that begin at once could not agree whose it is. Raises RequestError if anything else is in `run_dir`, or if the
-    folder cannot be made.
+    What a run left there that ended before its first record is deleted, also where it was killed. On object storage the
+    folder stays taken: two runs that begin at once could not agree whose it is. Raises RequestError if anything else is
+    in `run_dir`, or if the folder cannot be made.
     """
     if isinstance(run_dir, ObjectPath):
         run_dir.require_folder()
         # Of several runs that begin there at once, the one that writes the mark has the folder.
-        if run_dir.is_dir() or not (run_dir / _MARK).create(b""):
+        ours = new_token().encode()  # by which it is known where the answer to the request was lost
+        file = run_dir / _MARK
+        if run_dir.is_dir() or not (file.create(ours) or file.read_bytes() == ours):
             raise _not_empty(run_dir)
         return run_dir
     if run_dir is None:
-        run_dir = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-        number = 1
-        while run_dir.exists():
-            number += 1
-            run_dir = run_dir.with_name(f"{run_dir.name.rsplit('_', 1)[0]}_{number}")
+        run_dir = _new_folder(name)
     elif _taken(run_dir):
         raise _not_empty(run_dir)
     with _making(run_dir):
-        run_dir.mkdir(parents=True, exist_ok=True)
+        disk.make_folders(run_dir)
         for left in run_dir.iterdir():
-            if left.is_dir():
+            if left.name in (LOCK, _MARK):  # another run may have the lock; the mark tells whose all the others are
+                continue
+            if left.is_dir() and not left.is_symlink():
                 remove_folder(left)
-            elif left.name != LOCK:  # another run may have it
-                left.unlink()
+            else:
+                disk.remove_file(left)
+        mark(run_dir, _NEVER_BEGAN)  # so it is true until there is a record, also if the run is killed
     return run_dir.resolve()
+
+
+def _new_folder(name: str) -> Path:
+    """Make `runs/<name>-<time>`, or the first of `runs/<name>-<time>_2` and so on that is not there."""
+    first = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    for number in itertools.count(1):
+        folder = first if number == 1 else first.with_name(f"{first.name}_{number}")
+        with _making(folder):
+            if disk.make_folders(folder):
+                break
+    return folder
 
 
 def _taken(run_dir: Path) -> bool:
     if not run_dir.is_dir():
         return run_dir.exists()
-    names = {path.name for path in run_dir.iterdir()}
-    return bool(names) and not (names <= set(_BEFORE_RECORDS) and never_began(run_dir))
+    names = _names(run_dir)
+    if names <= {LOCK}:  # whoever holds it keeps others out
+        return False
+    return not (names <= set(_BEFORE_RECORDS) and never_began(run_dir)) or is_held(run_dir)
+
+
+def _names(run_dir: Path) -> set[str]:
+    """The names in a folder, without what a killed process had half written."""
+    return {path.name for path in run_dir.iterdir() if path.suffix != disk.PARTIAL}
 
 
 def never_began(run_dir: Location) -> bool:
@@ -156,9 +202,11 @@ def writing_to(run_dir: Location) -> Iterator[None]:
     try:
         try:
             yield
-        finally:
-            if not _has_records(run_dir):
-                mark(run_dir, _NEVER_BEGAN)
+        except BaseException:
+            with suppress(OSError, AlrayError):  # what failed first is the cause to report
+                _mark_without_records(run_dir)
+            raise
+        _mark_without_records(run_dir)
     except OSError as error:
         require_kept(run_dir)
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -168,6 +216,11 @@ def writing_to(run_dir: Location) -> Iterator[None]:
                 mend="make it writable; then `alray resume` goes on from the last checkpoint",
             ) from error
         raise
+
+
+def _mark_without_records(run_dir: Location) -> None:
+    if not _has_records(run_dir):
+        mark(run_dir, _NEVER_BEGAN)
 
 
 def require_kept(run_dir: Location) -> None:
@@ -240,28 +293,30 @@ def write_manifest(
         ],
     }
     write_json(checkpoint_folder(run_dir, step) / MANIFEST, manifest)
+    for above in (run_dir / "checkpoints", run_dir):  # the names of these folders may be new
+        sync_folder(above)
     return manifest
 
 
 def manifests(run_dir: Location) -> list[dict[str, Any]]:
-    """Manifests of all complete checkpoints, oldest first. Raises CheckpointError if one is damaged."""
+    """Manifests of all complete checkpoints, oldest first. One that a run deletes meanwhile is left out.
+
+    Raises CheckpointError if one is damaged.
+    """
     found = []
     for step, names in _files(run_dir).items():
         if MANIFEST not in names:
             continue
         path = checkpoint_folder(run_dir, step) / MANIFEST
+        mend = f"delete the folder {path.parent.name} to use the checkpoint before it"
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-            found.append({**manifest, "step": int(manifest["step"]), "files": list(manifest["files"])})
-            standing_of(found[-1])
-            data_of(found[-1])
-        except (ValueError, KeyError, TypeError) as error:
-            why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-            raise CheckpointError(
-                f"this manifest is damaged: {why}",
-                file=str(path),
-                mend=f"delete the folder {path.parent.name} to use the checkpoint before it",
-            ) from error
+            manifest = read_json(path, _Manifest, mend)
+        except FileNotFoundError:
+            continue
+        if manifest.step != step:
+            said = f"not written by alray: this is the manifest of the checkpoint after {manifest.step:,} mini-batches"
+            raise CheckpointError(said, file=str(path), mend=mend)
+        found.append(manifest.model_dump(mode="json", exclude_unset=True))
     return sorted(found, key=lambda manifest: int(manifest["step"]))
 
 
@@ -301,7 +356,7 @@ def prune(run_dir: Location, keep: int, newest: dict[str, Any]) -> None:
     and incomplete ones that came before the newest.
 
     newest: manifest of the last checkpoint. No other manifest is read: on object storage each question costs. A
-    manifest goes before its folder, so that no manifest describes files that are gone.
+    manifest goes before its folder, also where the power is cut, so that no manifest describes files that are gone.
     """
     files = _files(run_dir)
     complete = sorted(step for step, names in files.items() if MANIFEST in names)
@@ -310,7 +365,9 @@ def prune(run_dir: Location, keep: int, newest: dict[str, Any]) -> None:
     for step in files:
         if step not in kept and step < newest["step"]:
             folder = checkpoint_folder(run_dir, step)
-            (folder / MANIFEST).unlink(missing_ok=True)
+            if MANIFEST in files[step]:
+                remove_file(folder / MANIFEST)
+                sync_folder(folder)
             remove_folder(folder)
 
 
@@ -319,12 +376,25 @@ def require_run_dir(run_dir: Location) -> Location:
     if not run_dir.is_dir():
         raise no_such_run_folder(run_dir)
     if not (run_dir / "spec.yaml").is_file():
+        if _ended_at_once(run_dir):
+            first = "" if isinstance(run_dir, Path) else "delete this folder and "
+            raise CheckpointError(
+                "the run in this folder ended before it had written its spec, so there is nothing to go on with",
+                file=str(run_dir),
+                mend=f"{first}begin it again: `alray run SPEC --run-dir` with this folder",
+            )
         raise CheckpointError(
             "this is not a run folder: it has no spec.yaml",
             file=str(run_dir),
             mend="name a folder that `alray run` made, such as runs/<name>-<time>",
         )
     return run_dir.resolve()
+
+
+def _ended_at_once(run_dir: Location) -> bool:
+    if isinstance(run_dir, ObjectPath):
+        return (run_dir / _MARK).is_file()
+    return is_marked(run_dir, _NEVER_BEGAN) or _names(run_dir) == {LOCK}
 
 
 def no_such_run_folder(run_dir: Location) -> CheckpointError:

@@ -6,7 +6,7 @@ import errno
 import os
 import resource
 
-from alray.errors import RunError
+from alray.errors import AlrayError, RequestError, RunError
 
 _NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't allocate memory", "std::bad_alloc")
 _NO_DESCRIPTORS = ("too many open files",)
@@ -15,11 +15,13 @@ _TWICE = "can only be initialized once per process"  # torch, after a first impo
 _UNLIMITED = "unlimited"
 
 
-def from_system(fault: BaseException) -> RunError | None:
+def from_system(fault: BaseException) -> AlrayError | None:
     """The error to report for a fault that comes from the operating system; None for any other fault."""
     known = ran_out(fault)
     if known is not None or not isinstance(fault, OSError) or fault.errno is None:
         return known
+    if fault.errno == errno.ENAMETOOLONG:
+        return RequestError("no file can have so long a name", file=_file(fault), mend="give a shorter one")
     return RunError(
         f"{fault.strerror or fault}",
         file=_file(fault),

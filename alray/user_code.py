@@ -8,19 +8,20 @@ import shutil
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from alray.errors import AlrayError, Problem, SpecError, UserCodeError
+from alray.errors import AlrayError, Problem, RequestError, SpecError, UserCodeError
+from alray.known_code import CODE, CodeRecord, origin_of, write_record
 from alray.spec.find_class import is_reserved, name_is_taken, no_module
 from alray.spec.own_code import parse_python_reference
 from alray.storage.appended import local_copy
-from alray.storage.location import Location, kept_at
+from alray.storage.location import Location, kept_at, sync_below
 from alray.system_errors import ran_out
 
 FAULTS_OF_USER_CODE = Exception
@@ -31,6 +32,33 @@ _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
 
 _roots: list[Path] = []
 """The directories from which this process has loaded user code; the last one comes first in imports."""
+_copies: list[Path] = []
+"""Copies of code in run folders, of which this process loads only the text (`_FromText`)."""
+
+
+class _FromText(SourceFileLoader):
+    """Loads modules from their text. Bytecode beside it, which may be of another text, is neither read nor written."""
+
+    def path_stats(self, path: str) -> Any:
+        """Python then takes no bytecode to be that of this file."""
+        raise OSError
+
+
+def _find_text(path: str) -> FileFinder:
+    """The finder of modules in a copy of a run folder: no bytecode, no compiled modules. For `sys.path_hooks`."""
+    if not any(Path(path).is_relative_to(copy) for copy in _copies):
+        raise ImportError
+    return FileFinder(path, (_FromText, SOURCE_SUFFIXES))
+
+
+def _only_text(copy: Path) -> None:
+    """From now on, load only text from this folder."""
+    if _find_text not in sys.path_hooks:
+        sys.path_hooks.insert(0, _find_text)
+    if copy not in _copies:
+        _copies.append(copy)
+        for path in [path for path in sys.path_importer_cache if Path(path).is_relative_to(copy)]:
+            del sys.path_importer_cache[path]
 
 
 class UserCode:
@@ -40,15 +68,39 @@ class UserCode:
     copy in the run folder.
     """
 
-    def __init__(self, root: Location, *, allow_elsewhere: bool = False) -> None:
-        """root: the directory of the spec, or the copy of the user's code in a run folder.
+    def __init__(self, root: Location, *, allow_elsewhere: bool = False, is_copy: bool = False) -> None:
+        """root: the directory of the spec, or the copy of the user's code in a run folder or beside weights.
 
-        allow_elsewhere: whether modules may also come from other directories of `sys.path`.
+        allow_elsewhere: whether modules may also come from other directories of `sys.path`. is_copy: whether the code
+        may be another's: then only its text is loaded.
         """
         self.root = local_copy(root).resolve()
         self.allow_elsewhere = allow_elsewhere
+        self._is_copy = is_copy
         self._kept = root  # where every machine of the run sees the code
         self._copy: Path | None = None  # of `_kept`, on this machine
+        self._refusal: RequestError | None = None  # raised if anything is loaded
+
+    @classmethod
+    def of_run(cls, run_dir: Location, *, allow: bool, named: bool) -> UserCode:
+        """The code of a run folder: from where it came, if it still lies there as it was when it ran; otherwise the
+        copy in the run folder, if the user allows that.
+
+        named: whether the spec of the run names any code. Raises RequestError as `origin_of`.
+        """
+        copy = run_dir / CODE
+        if not copy.is_dir():
+            return cls(copy, allow_elsewhere=allow, is_copy=True)
+        here = local_copy(copy)
+        try:
+            code = cls(origin_of(run_dir, here), allow_elsewhere=allow)
+        except RequestError as refusal:
+            if named and not allow:
+                raise
+            code = cls(here, allow_elsewhere=allow, is_copy=True)
+            code._refusal = None if allow else refusal
+        code._kept, code._copy = copy, here
+        return code
 
     def __getstate__(self) -> dict[str, Any]:
         """Another machine makes a copy of its own."""
@@ -57,11 +109,16 @@ class UserCode:
     def __call__(self, reference: str) -> Any:
         """Return the class that a reference names.
 
-        Raises SpecError if it does not exist, if its module fails to import, or if loading it is not allowed.
+        Raises SpecError if it does not exist, if its module fails to import, or if loading it is not allowed; and
+        RequestError if it is in a run folder whose code may not run.
         """
+        if self._refusal is not None:
+            raise self._refusal
         parsed = parse_python_reference(reference)
         top = parsed.module.partition(".")[0]
         importlib.invalidate_caches()
+        if self._is_copy:
+            _only_text(self.root)
         if self._find(top) is None:
             self._turn_to_the_copy(top)
         if self._find(top) is not None:
@@ -84,24 +141,32 @@ class UserCode:
             )
         return getattr(module, parsed.name)
 
-    def copy_used(self, target: Location) -> None:
-        """Copy every module that was loaded from `root` to `target`, so that a run folder can be resumed anywhere.
+    def copy_used(self, run_dir: Location, note: Callable[[str], None]) -> None:
+        """Copy every module that was loaded from `root` to the run folder, so that it can be resumed anywhere, and
+        record where they came from.
 
-        Processes on other machines that this object is sent to from now on load from there what they miss.
+        Processes on other machines that this object is sent to from now on load from there what they miss. note: as
+        for `CodeRecord.remember`.
         """
-        with kept_at(target) as folder:
-            for module in list(sys.modules.values()):
-                path = _own_file(module)
-                if path is not None and path.is_relative_to(self.root):
-                    copy = folder / path.relative_to(self.root)
-                    copy.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(path, copy)
-        self._kept = target
+        self._kept = run_dir / CODE
+        paths = {path for module in list(sys.modules.values()) if (path := _own_file(module)) is not None}
+        if not (own := {path for path in paths if path.is_relative_to(self.root)}):
+            return
+        with kept_at(self._kept) as folder:
+            for path in own:
+                copy = folder / path.relative_to(self.root)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copy)
+        sync_below(self._kept)
+        record = CodeRecord.of(self.root, own)
+        write_record(run_dir, record)
+        record.remember(note)
 
     def _turn_to_the_copy(self, top: str) -> None:
         """Load from the copy in the run folder from now on, if that has a module that `root` lacks on this machine."""
         if self._copy is None:
             self._copy = local_copy(self._kept).resolve()
+        _only_text(self._copy)
         if PathFinder.find_spec(top, [str(self._copy)]) is not None:
             self.root = self._copy
 

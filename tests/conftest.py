@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 # pytest loads readline, which sets these for the workers of xdist; alray would lay out what it prints for them.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
+
+# The tests leave nothing in the state folder of whoever runs them. Child processes inherit this.
+_state = TemporaryDirectory(prefix="alray-state-")
+os.environ["XDG_STATE_HOME"] = _state.name
 
 # A script's shell begins what it runs in the background with SIGINT ignored, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -107,6 +112,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if file in TIMED:
             item.add_marker("timing")
     items.sort(key=lambda item: next((n for n, first in enumerate(ORDER) if files[item].startswith(first)), len(ORDER)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_waits_for_the_disk() -> Iterator[None]:
+    """No test cuts the power: `tests/storage/crash_model.py` says what that would leave."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture(scope="session")

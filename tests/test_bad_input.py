@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -126,6 +128,44 @@ def test_a_spec_with_one_fault(refusal: Callable[..., str], old: str, new: str, 
 def test_a_file_that_is_no_spec(refusal: Callable[..., str], content: bytes, place: str) -> None:
     message = refusal(text=content)
     assert message.startswith(place) and message.count("\n") == 1
+
+
+def test_what_is_no_spec_is_refused_before_it_is_read(alray: Callable[..., Said], folder: Path) -> None:
+    """A device has no end, a pipe waits, and PyYAML takes minutes for megabytes."""
+    os.mkfifo("pipe")
+    (folder / "comments.yaml").write_text("# so many comments\n" * 100_000)
+    (folder / "list.yaml").write_text(f"{SPEC}more: [{'1, ' * 300_000}]\n")
+    (folder / "keys.yaml").write_text(SPEC + "".join(f"k{number}: 1\n" for number in range(9_000)))
+    begun_s = time.process_time()
+    for file, message in (
+        ("/dev/zero", "this is a device or a pipe, not a file; "),
+        ("pipe", "this is a device or a pipe, not a file; "),
+        ("comments.yaml", "the file has more than 1,000,000 bytes, which no spec needs; "),
+        ("list.yaml", "the file has more than 20,000 keys and values; shorten its lists and sections"),
+        ("keys.yaml", "k0: unknown key; "),
+        ("9" * 5_000, "cannot be read: File name too long; "),
+    ):
+        said = alray("validate", file)
+        assert said.code == 2 and message in said.err and len(said.err) < 40_000, file
+    assert time.process_time() - begun_s < 10
+
+
+def test_numbers_and_names_of_5000_digits(
+    alray: Callable[..., Said], refusal: Callable[..., str], folder: Path
+) -> None:
+    digits = "9" * 5_000
+    assert refusal(f"run.steps={digits}").startswith("command line: run.steps: ")
+    assert "command line: run.steps: " in alray("validate", "x.yaml", f"run.steps={digits}").err
+    for command in (("init", ""), ("init", "."), ("report", digits), ("predict", digits, "x"), ("list", digits)):
+        said = alray(*command)
+        assert said.code == 2 and "; " in said.err, command
+    (folder / "train.csv").write_text(f'"1","good words"\n"{digits}","bad words"\n"1","more words"\n')
+    data = "{source: text_csv, train: train.csv, batch_size: 1, header: false}"
+    embedding = "    - {block: embedding, dim: 4}\n    - {block: lstm, hidden: 4}\n    - {block: lstm, hidden: 4}\n"
+    text = spec(DATA, data)
+    before, _, after = text.partition("    - {block: vgg, channels: [2]}\n")
+    text = before + embedding + after[after.index("method:") :]
+    assert f"{folder / 'train.csv'}:2: " in refusal(MEASURED, text=text)
 
 
 def test_windows_line_ends_are_taken_and_counted_as_lines(
@@ -295,10 +335,7 @@ _OTHER_HASH = (
     "this file was damaged after it was written: its SHA-256 is not the manifest's; "
     "restore it, or delete the folder step-00000009 to use the checkpoint before it"
 )
-_NO_JSON = (
-    "this manifest is damaged: Expecting value: line 1 column 1 (char 0); "
-    "delete the folder step-00000009 to use the checkpoint before it"
-)
+_NO_JSON = "not JSON: expected value; delete the folder step-00000009 to use the checkpoint before it"
 
 
 @pytest.fixture(scope="module")
@@ -327,7 +364,35 @@ def test_a_checkpoint_with_a_flipped_byte(
     content = bytearray(damaged.read_bytes())
     content[offset] ^= 1
     damaged.write_bytes(content)
-    assert alray("evaluate", "damaged") == (2, "", f"{damaged}: {message}\n")
+    said = alray("evaluate", "damaged")
+    assert (said.code, said.out) == (2, "") and said.err.startswith(f"{damaged}:") and said.err.endswith(message + "\n")
+    # What a stage finds is told in the same way: no command makes a damaged folder a run that failed.
+    going_on = alray("resume", "damaged", "--inline", "run.epochs=2")
+    assert going_on.code == 2 and f": {message}\n" in going_on.err
+
+
+def test_a_study_folder_and_trackers_that_are_damaged(alray: Callable[..., Said], ended: Path, folder: Path) -> None:
+    study = folder / "studies" / "one"
+    shutil.copytree(ended, folder / "studies" / "two")
+    study.mkdir()
+    (study / "x.yaml").write_text(SPEC)
+    for file, bad in (
+        ("trials.json", '{"trials": [{}]}'),
+        ("study.yaml", "study: one\nbase: x.yaml\naxes: {seed: 3}\n"),
+    ):
+        (study / "study.yaml").write_text("study: one\nbase: x.yaml\n")
+        (study / "trials.json").write_text('{"study": "one", "base": "x.yaml", "points": [], "trials": []}')
+        assert alray("report", str(study)).code == 0
+        (study / file).write_text(bad)
+        for command in (("report", str(study)), ("study", "--resume", str(study))):
+            said = alray(*command)
+            assert said.code == 2 and str(study / file) in said.err, command
+        rows = json.loads(alray("list", "--json").out)["runs"]
+        assert sorted(row["state"] for row in rows) == ["damaged", "finished"]
+    shutil.copytree(ended, folder / "tracked")
+    (folder / "tracked" / "trackers.json").write_text("[1]")
+    said = alray("resume", "tracked", "--inline", "run.epochs=2")
+    assert said.code == 2 and "trackers.json: not written by alray: " in said.err
 
 
 @pytest.mark.parametrize("data", ['"x"', '{"train": "many"}', "[]"])
@@ -339,7 +404,7 @@ def test_a_checkpoint_that_no_longer_knows_its_data(
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "data": json.loads(data)}))
     for command in ("evaluate", "resume"):
         said = alray(command, "damaged")
-        assert said.code == 2 and f"{manifest}: this manifest is damaged: " in said.err
+        assert said.code == 2 and f"{manifest}: not written by alray: " in said.err
 
 
 def test_what_is_no_run_folder(alray: Callable[..., Said], ended: Path, folder: Path) -> None:

@@ -144,11 +144,11 @@ def test_copy_used_takes_what_was_loaded_and_nothing_else(tmp_path):
     )
     code = UserCode(tmp_path / "spec")
     code("python:used_i.word")
-    code.copy_used(tmp_path / "copy")
-    copied = sorted(str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*.py"))
+    code.copy_used(tmp_path, print)
+    copied = sorted(str(path.relative_to(tmp_path / "code")) for path in (tmp_path / "code").rglob("*.py"))
     assert copied == ["helper_i.py", "pack_i/__init__.py", "pack_i/deep.py", "used_i.py"]
-    assert UserCode(tmp_path / "copy")("python:used_i.word") == 1
-    assert Path(sys.modules["helper_i"].__file__ or "").is_relative_to(tmp_path / "copy")
+    assert UserCode(tmp_path / "code")("python:used_i.word") == 1
+    assert Path(sys.modules["helper_i"].__file__ or "").is_relative_to(tmp_path / "code")
 
 
 @pytest.mark.parametrize("left", ["nothing", "the folder"])
@@ -156,7 +156,7 @@ def test_a_machine_without_the_specs_folder_loads_from_the_run_folder(tmp_path, 
     code = UserCode(write(tmp_path / "spec", **{"pack_k.__init__": "", "pack_k.blocks": "from used_k import word"}))
     write(tmp_path / "spec", used_k="word = 1")
     code("python:pack_k.blocks.word")
-    code.copy_used(tmp_path / "run" / "code")
+    code.copy_used(tmp_path / "run", print)
     sent = pickle.dumps(code)
     shutil.rmtree(tmp_path / "spec")
     if left == "the folder":  # as where the spec lies in the home folder
@@ -174,13 +174,13 @@ def test_running_in_the_specs_own_folder_copies_no_more(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = UserCode(write(tmp_path, used_j="word = 1"))
     code("python:used_j.word")
-    code.copy_used(tmp_path / "copy")
-    assert [path.name for path in (tmp_path / "copy").iterdir()] == ["used_j.py"]
+    code.copy_used(tmp_path / "run", print)
+    assert [path.name for path in (tmp_path / "run" / "code").iterdir()] == ["used_j.py"]
 
 
 def test_alray_itself_is_never_copied_nor_loaded_anew(tmp_path):
     import alray.errors
 
     root = Path(alray.errors.__file__).resolve().parent.parent
-    UserCode(root).copy_used(tmp_path / "copy")
-    assert not (tmp_path / "copy" / "alray").exists()
+    UserCode(root).copy_used(tmp_path, print)
+    assert not (tmp_path / "code" / "alray").exists()

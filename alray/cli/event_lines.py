@@ -30,7 +30,7 @@ def read_event(line: str) -> tuple[Kind, dict[str, Any]] | None:
         return None
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     kind = value.pop("alray")
     return (kind, value) if kind in get_args(Kind) else None

@@ -12,12 +12,14 @@ from alray.cli.display import Display, terminal_display
 from alray.cli.event_lines import read_event
 from alray.cli.interrupts import Interrupts
 from alray.cli.terminal import Terminal
-from alray.errors import Problem, RequestError
+from alray.errors import Problem, RequestError, RunError
 from alray.plan.plan import Plan
 from alray.records import record_of
 from alray.submit.dashboard import Dashboard, Job
 from alray.submit.follow import Log, follow
 
+_SHOWN = 100
+"""Characters of a line that an error shows."""
 STOP, DETACH = "stop", "detach"
 GOES_ON, STOPPING = "the job goes on", "the job is being stopped"
 _RAYS_OWN = "Running entrypoint for job"
@@ -44,7 +46,13 @@ class JobView:
         """Show one line: an event, or what a library or a user's code printed."""
         event = read_event(line)
         if event is not None:
-            self._show(*event)
+            try:
+                self._show(*event)
+            except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+                raise RunError(
+                    f"the log of the job holds a line that alray does not write: {line[:_SHOWN]}",
+                    mend="read it in the dashboard; the same alray here and there shows it",
+                ) from error
         elif self._begun:
             self._display.note(line)
         else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from alray.cli.layout import cleaned
 from alray.cli.submit import DashboardAddress, described, end, exit_code
 from alray.cli.terminal import Json, Terminal, shown, terminal
 from alray.report.table import Table
@@ -83,7 +84,7 @@ def logs(
         for line in text.splitlines():
             view.line(line)
         for line in view.unshown(job):
-            streams.put(line)
+            streams.put(cleaned(line))
         if view.problems:
             streams.explain(view.problems)
 

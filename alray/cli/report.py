@@ -10,7 +10,7 @@ import typer
 from alray.cli.layout import kept
 from alray.cli.study import print_study
 from alray.cli.terminal import Json, shown, terminal, writing
-from alray.storage.location import location_of
+from alray.storage.location import location_of, require_no_links
 
 _PAGE = "compare.html"
 
@@ -75,12 +75,14 @@ def compare(
         folders = [location_of(run) for run in runs]
         comparison = compare_runs(folders)
         page = location_of(output) if output is not None else folders[0].resolve().parent / _PAGE
+        files = page.parent / f"{page.name.removesuffix('.html')}_files"
+        require_no_links(files, itself=True)
         made = ComparisonReport(comparison)
         html = made.page()
         with writing(page):
             page.parent.mkdir(parents=True, exist_ok=True)
             replace_file(page, html)
-            write_exhibits(made.exhibits, page.parent / f"{page.name.removesuffix('.html')}_files")
+            write_exhibits(made.exhibits, files)
         if json:
             streams.answer({**comparison.as_json(), "page": str(page)})
             return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from alray.cli.terminal import INTERRUPTED, AllowCode, Events, Json, Overrides, RunDir, SpecFile, Terminal, terminal
+from alray.errors import CheckpointError
 from alray.spec.step_ranges import parse_steps
 from alray.storage.location import location_of
 
@@ -125,6 +126,7 @@ def _watch(streams: Terminal, go: Callable[[Observer, Interrupts], Finished]) ->
     if finished.error is not None:
         streams.explain(finished.error.problems)
     if summary.status == "failed":
-        raise typer.Exit(1)
+        # A damaged folder is a wrong request in every command: here the stages found it, before they trained.
+        raise typer.Exit(2 if isinstance(finished.error, CheckpointError) else 1)
     if summary.status == "interrupted":
         raise typer.Exit(INTERRUPTED)

@@ -40,10 +40,12 @@ def validate(
 
     The data and the `python:` classes that a spec names must be there. They are opened only with --deep.
     """
+    from alray.spec.section import is_too_long
+
     with terminal(as_json=json) as streams:
         good: list[dict[str, Any]] = []
         problems: list[Problem] = []
-        overrides = [word for word in specs if "=" in word and not Path(word).exists()]
+        overrides = [word for word in specs if "=" in word and (is_too_long(word) or not Path(word).exists())]
         paths = [Path(word) for word in specs if word not in overrides]
         if not paths:
             raise RequestError(
@@ -114,6 +116,8 @@ def init(
 
         name = starter_named(name)
         target = path if path is not None else Path(f"{name.rpartition('/')[2]}.yaml")
+        if not target.name:  # of "", "." and "/"
+            raise RequestError("this is not the name of a file", key="FILE", mend="name one, such as my_spec.yaml")
         schema_file = target.with_name(SCHEMA_FILE)
         texts = starter(name, target)
         for file in texts:

@@ -52,7 +52,10 @@ RunDir = Annotated[
 """Typer cannot read a `Location`: each command makes one of this text."""
 
 AllowCode = Annotated[
-    bool, typer.Option("--allow-code", help="Also load `python:` code from outside the folder of the spec.")
+    bool,
+    typer.Option(
+        "--allow-code", help="Also load `python:` code from outside the folder of the spec, or from another's folder."
+    ),
 ]
 
 Json = Annotated[

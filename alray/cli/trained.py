@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -124,7 +125,7 @@ def predict(
     Uses a checkpoint of a run, or an exported route.
     """
     source = location_of(run)
-    exported = isinstance(source, Path) and source.is_file()
+    exported = isinstance(source, Path) and os.path.isfile(source)  # noqa: PTH113  # False for a name that is too long
     with terminal(as_json=json, spec=None if exported else source / "spec.yaml") as streams:
         from alray.trained.requests import predict_run
         from alray.trained.weights import Asked

@@ -101,6 +101,7 @@ class TrainBatches:
             worker_init_fn=partial(_begin_worker, torch.get_num_threads()) if workers else None,
             generator=torch.Generator(),  # else the loader draws from the global one
         )
+        self._has_workers = workers > 0
         self._batches: Iterator[Batch | AlrayError] | None
         self._batches = _start_workers(loader) if workers else iter(loader)
 
@@ -110,11 +111,24 @@ class TrainBatches:
     def __next__(self) -> Batch:
         if self._batches is None:
             raise StopIteration
-        item = _next_of(self._batches)
+        item = self._following(self._batches)
         if isinstance(item, AlrayError):
             self.close()
             raise item
         return item
+
+    def _following(self, batches: Iterator[Batch | AlrayError]) -> Batch | AlrayError:
+        try:
+            return next(batches)
+        except (RuntimeError, ConnectionError, EOFError, FileNotFoundError) as error:
+            # What torch says of a worker that it misses, or what comes of reading a tensor that one shared.
+            if not self._has_workers or (isinstance(error, RuntimeError) and _WORKER_GONE not in str(error)):
+                raise
+            raise ProcessLost(
+                "a process that prepares mini-batches ended: it was killed, or the code of the source ended it",
+                mend="lower data.workers if memory ran out",
+                key="data.workers",
+            ) from error
 
     def close(self) -> None:
         """End the workers and wait for them. No batches follow. A second call does nothing."""
@@ -208,19 +222,6 @@ def _start_workers(loader: DataLoader[Any]) -> Iterator[Batch | AlrayError]:
         ) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _next_of(batches: Iterator[Batch | AlrayError]) -> Batch | AlrayError:
-    try:
-        return next(batches)
-    except RuntimeError as error:
-        if not str(error).startswith(_WORKER_GONE):
-            raise
-        raise ProcessLost(
-            "a process that prepares mini-batches ended: it was killed, or the code of the source ended it",
-            mend="lower data.workers if memory ran out",
-            key="data.workers",
-        ) from error
 
 
 def _as_it_is(item: Any) -> Any:

@@ -34,6 +34,10 @@ def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
 _DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
 _MOST_NAMED = 10
 """Broken pictures that one error names."""
+_MOST_PIXELS = 50_000_000
+"""A larger picture is not decoded: a file of 100 kB can stand for many gigabytes of memory."""
+_PROGRAMS = ("EPS",)
+"""Formats that Pillow lets another program draw: such a file is a program itself."""
 _MODES = {1: "L", 3: "RGB"}
 
 
@@ -84,6 +88,19 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         raise DataError("picture not found", file=str(path), mend="give the path of a picture file")
     try:
         with Image.open(path) as image:
+            width, height = image.size
+            if image.format in _PROGRAMS:
+                raise DataError(
+                    f"{image.format} is a program that draws a picture, and is not run",
+                    file=str(path),
+                    mend="convert it to PNG",
+                )
+            if width * height > _MOST_PIXELS:
+                raise DataError(
+                    f"the picture has {width:,} x {height:,} pixels, and at most {_MOST_PIXELS:,} are decoded",
+                    file=str(path),
+                    mend="make it smaller",
+                )
             yield image
     except UnidentifiedImageError as error:
         raise DataError(

@@ -20,7 +20,7 @@ Column = str | int
 _LAYOUT = "a line is a class and one or more columns of text (data.label_column, data.text_columns, data.header)"
 _LABEL = "label"
 """The column that holds the classes where the spec does not say which, if the header has it."""
-_NUMBER = re.compile(r"-?[0-9]+")
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _MOST_SHOWN = 10
 _FEW_CLASSES = 50
 """With more classes than this, most of which have one document, the column is not one of classes."""

@@ -152,6 +152,8 @@ def _missing(message: str, root: Path, address: str) -> DataError:
 
 
 _UNSIGNED_BYTE = 0x08
+_MOST_BYTES = 1 << 30
+"""Of an IDX file, unpacked. The largest of these sets has 47 MB; a file of 1 MB can unpack to a gigabyte."""
 
 
 def read_idx(path: Path, num_dimensions: int) -> Tensor:
@@ -160,9 +162,12 @@ def read_idx(path: Path, num_dimensions: int) -> Tensor:
     Raises DataError if the file is damaged or has another type or number of dimensions.
     """
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as opened:
+            content = opened.read(_MOST_BYTES + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise _damaged(path, str(error)) from error
+    if len(content) > _MOST_BYTES:
+        raise _damaged(path, f"it has more than {_MOST_BYTES:,} bytes, unpacked")
     header = 4 + 4 * num_dimensions
     if len(content) < header or content[:4] != bytes((0, 0, _UNSIGNED_BYTE, num_dimensions)):
         raise _damaged(path, f"it has no header of an IDX file of bytes with {num_dimensions} dimensions")

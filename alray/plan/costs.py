@@ -117,10 +117,3 @@ class Costs:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Costs:
-        components = tuple(
-            ComponentCosts(**{**entry, "output_shape": tuple(entry["output_shape"])}) for entry in value["components"]
-        )
-        return cls(**{**value, "components": components})

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from alray.plan.costs import Costs, Link
 from alray.schedules.actions import Action
 from alray.schedules.table import SCHEDULES
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,24 @@ class Plan:
     links: tuple[Link | None, ...] = ()  # between nodes, as in `alray.plan.setting.Setting`
     nodes: tuple[str, ...] = ()  # of each stage, replica by replica; (): all on one
 
+    def __post_init__(self) -> None:
+        """Raises ValueError where the parts do not fit each other: a plan may be read from a file that was changed."""
+        least = (self.stages, self.replicas, self.in_flight, self.steps_per_epoch, self.micro_batches)
+        if min(*least, self.virtual_stages, *self.partition, *self.shares) < 1:
+            raise ValueError("a number of the plan is below 1")
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"there is no schedule `{self.schedule}`")
+        counts = {
+            "partition": (sum(self.partition), len(self.costs.components)),
+            "shares": (len(self.shares) or self.replicas, self.replicas),
+            "stage_speed": (len(self.stage_speed) or self.stages, self.stages),
+        }
+        wrong = [name for name, (there, wanted) in counts.items() if there != wanted]
+        virtual = (self.stages, self.stages * self.virtual_stages)
+        wrong += [name for name in ("partition", "stage_plans") if len(getattr(self, name)) not in virtual]
+        if wrong:
+            raise ValueError(f"`{wrong[0]}` does not suit the rest of the plan")
+
     def actions(self, stage: int) -> tuple[Action, ...]:
         """What `stage` does for mini-batch 0; every mini-batch has the same list.
 
@@ -134,21 +156,12 @@ class Plan:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Plan:
-        stages = []
-        for entry in value["stage_plans"]:
-            memory = {k: v for k, v in entry["memory"].items() if k != "total_bytes"}
-            chunks = tuple((first, last) for first, last in entry.get("chunks", ()))
-            stages.append(StagePlan(**{**entry, "memory": Memory(**memory), "chunks": chunks}))
-        return cls(
-            **{
-                **value,
-                "partition": tuple(value["partition"]),
-                "stage_plans": tuple(stages),
-                "edges": tuple(EdgePlan(**entry) for entry in value["edges"]),
-                "costs": Costs.from_json(value["costs"]),
-                "stage_speed": tuple(value.get("stage_speed", ())),
-                "shares": tuple(value.get("shares", ())),
-                "links": tuple(link and Link(**link) for link in value.get("links", ())),
-                "nodes": tuple(value.get("nodes", ())),
-            }
-        )
+        """The plan of which `as_json` gave `value`. Raises pydantic's ValidationError if it is none."""
+        return _adapter().validate_python(value)
+
+
+@cache
+def _adapter() -> TypeAdapter[Plan]:
+    from pydantic import TypeAdapter  # only where a plan is read: making one needs no library
+
+    return TypeAdapter(Plan)

@@ -11,8 +11,8 @@ from alray.plan.plan import Plan
 from alray.python.asking import Overrides, asked, override_texts, place_texts, watched
 from alray.python.frames import frame_of
 from alray.python.notebook import framed
-from alray.records import Summary, effective, read
-from alray.report.folder import read_plan, read_summary
+from alray.records import Summary, effective, read, read_summary
+from alray.report.folder import read_plan
 from alray.report.text import accuracy, counted
 from alray.run.options import Finished, Options
 from alray.spec.loading import Source, load_spec
@@ -51,7 +51,8 @@ def run(
     folder. overrides: values that replace those of the spec, such as {"optimizer.lr": 3e-4}. inline: run in this
     process, without Ray. run_dir: the run folder, new or empty, or its URL on object storage; None:
     runs/<name>-<time>. address: the Ray cluster to connect to; None: start one. profile: mini-batches to trace, such as
-    "20-24,40". allow_code: also load `python:` classes from outside the folder of the spec. progress: show it.
+    "20-24,40". allow_code: also load `python:` classes from outside the folder of the spec, or from a folder that
+    came from elsewhere. progress: show it.
 
     Raises an `alray.AlrayError`: a `RequestError` if nothing was started, a `RunError` if the run failed. Ctrl-C, or a
     notebook's stop button, finishes the mini-batch, writes a checkpoint and raises KeyboardInterrupt; a second one
@@ -162,6 +163,7 @@ class Run:
 
         depth: that of one route; None: all. best: with the weights of the best validation accuracy. step: with those of
         the checkpoint after so many mini-batches. data: where files of the data lie now, such as {"train": "photos"}.
+        allow_code: also run the code of a folder that came from elsewhere.
         """
         from alray.trained.requests import evaluate_run
         from alray.trained.weights import Asked

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
 from alray.errors import CheckpointError
 from alray.plan.plan import Plan
-from alray.records import Record, Summary, effective, read
+from alray.records import PlanRecord, Record, Summary, effective, read, read_environment, read_summary
 from alray.storage.appended import was_appended
+from alray.storage.json_file import RESTORE, first_fault, read_json
 from alray.storage.location import Location
 from alray.store import no_such_run_folder
-
-T = TypeVar("T")
-
-_DAMAGED = "another program changed this file; restore it"
 
 
 @dataclass(frozen=True)
@@ -51,15 +47,36 @@ def read_run(run_dir: Location) -> RunFolder:
     if not was_appended(records_file):
         raise _missing(records_file)
     records = list(read(records_file))
+    require_plans(records, records_file)
     return RunFolder(
         path=run_dir,
-        spec_text=_existing(run_dir / "spec.yaml").read_text(encoding="utf-8"),
+        spec_text=read_spec_text(run_dir),
         plan=read_plan(run_dir),
         environment=read_environment(run_dir),
         records=records,
         kept=effective(iter(records)),
         summary=read_summary(run_dir),
     )
+
+
+def read_spec_text(run_dir: Location) -> str:
+    """The text of the spec. Raises CheckpointError if it is missing, or is no text."""
+    file = _existing(run_dir / "spec.yaml")
+    try:
+        return file.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CheckpointError("this is not UTF-8 text", file=str(file), mend=RESTORE) from error
+
+
+def require_plans(records: Iterable[Record], file: Location) -> None:
+    """Raise CheckpointError for a record of a plan that holds none: records lie below the floor that knows plans."""
+    for record in records:
+        if isinstance(record, PlanRecord):
+            try:
+                Plan.from_json(record.plan)
+            except ValidationError as error:
+                said = f"a plan in these records is damaged: {first_fault(error)}"
+                raise CheckpointError(said, file=str(file), mend=RESTORE) from error
 
 
 def longest_silence_s(plan: Plan) -> float:
@@ -69,17 +86,7 @@ def longest_silence_s(plan: Plan) -> float:
 
 def read_plan(run_dir: Location) -> Plan:
     """The last plan of a run. Raises CheckpointError if it is missing or damaged."""
-    return _parsed(_existing(run_dir / "plan.json"), Plan.from_json)
-
-
-def read_summary(run_dir: Location) -> Summary | None:
-    """The summary of a run; None while it goes on, and if it was killed. Raises CheckpointError if it is damaged."""
-    return _optional(run_dir / "summary.json", Summary.model_validate)
-
-
-def read_environment(run_dir: Location) -> dict[str, Any] | None:
-    """What `environment.json` holds; None if there is none. Raises CheckpointError if it is damaged."""
-    return _optional(run_dir / "environment.json", dict)
+    return read_json(_existing(run_dir / "plan.json"), Plan)
 
 
 def _existing(path: Location) -> Location:
@@ -94,19 +101,3 @@ def _missing(path: Location) -> CheckpointError:
         file=str(path),
         mend="give a folder that `alray run` wrote; a report needs this file",
     )
-
-
-def _optional(path: Location, build: Callable[[Any], T]) -> T | None:
-    return _parsed(path, build) if path.is_file() else None
-
-
-def _parsed(path: Location, build: Callable[[Any], T]) -> T:
-    """The JSON of a file as a typed value. Raises CheckpointError with the file and, if known, the line."""
-    try:
-        return build(json.loads(path.read_text(encoding="utf-8")))
-    except json.JSONDecodeError as error:
-        raise CheckpointError(f"not JSON: {error.msg}", file=str(path), line=error.lineno, mend=_DAMAGED) from error
-    except KeyError as error:
-        raise CheckpointError(f"not written by alray: {error} is missing", file=str(path), mend=_DAMAGED) from error
-    except (ValidationError, TypeError, ValueError) as error:
-        raise CheckpointError(f"not written by alray: {error}", file=str(path), mend=_DAMAGED) from error

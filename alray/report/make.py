@@ -8,7 +8,7 @@ from alray.plan.plan import Plan
 from alray.records import EngineName, Status, Summary, replace_file
 from alray.report.folder import read_run
 from alray.report.summary import write_summary
-from alray.storage.location import Location
+from alray.storage.location import Location, require_no_links
 
 if TYPE_CHECKING:
     from alray.stage.workload import Workload
@@ -51,6 +51,8 @@ def make_report(run_dir: Location, *, files: bool = False) -> Location:
     from alray.report.timeline import write_timeline
     from alray.report.trackers.tensorboard import write_tensorboard
 
+    if files:  # another user may have made the folder; at the end of a run its lock has asked this
+        require_no_links(run_dir)
     run = read_run(run_dir)
     write_timeline(run, run_dir / "timeline.json")
     write_tensorboard(run.kept, run_dir / "tensorboard")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 _LONG = 40  # characters
+_BEGINS_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_SIGNED = re.compile(r"[+-][\d.,]+(e[+-]?\d+)?( ?[%\w/]+)?")
 _IN_LATEX = {
     "\\": r"\textbackslash{}",
     "^": r"\textasciicircum{}",
@@ -61,16 +64,23 @@ class Table:
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    """Rows of values as CSV. None is an empty field."""
+    """Rows of values as CSV. None is an empty field. A text that a spreadsheet would take for a formula begins with an
+    apostrophe."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows(rows)
+    writer.writerows([_in_csv(value) for value in row] for row in (head, *rows))
     return text.getvalue()
 
 
+def _in_csv(value: Any) -> Any:
+    """Source: CSV injection, owasp.org. A number with its sign and unit is no formula."""
+    formula = isinstance(value, str) and value.startswith(_BEGINS_FORMULA) and not _SIGNED.fullmatch(value)
+    return f"'{value}" if formula else value
+
+
 def _in_markdown(text: str) -> str:
-    return "".join(f"\\{sign}" if sign in r"\|*_`<" else sign for sign in " ".join(text.split()))
+    escaped = "".join(f"\\{sign}" if sign in r"\|*_`<" else sign for sign in " ".join(text.split()))
+    return escaped.replace("](", r"]\(")  # neither a link nor a picture
 
 
 def _in_latex(text: str) -> str:

@@ -16,13 +16,16 @@ from alray.plan.costs import Costs
 from alray.probe.measure import Surroundings
 from alray.records import write_json
 from alray.spec.models import Spec
+from alray.storage.json_file import read_json
+
+MEASURED_AGAIN = "delete this file: it is measured again"
 
 
 def kept_costs(folder: Path, spec: Spec, surroundings: Surroundings, measure: Callable[[], Costs]) -> Costs:
     """The costs of a spec's components: those that `folder` keeps, else measured now and kept there."""
     file = folder / f"{_key(spec, surroundings)}.json"
     if file.is_file():
-        return Costs.from_json(json.loads(file.read_text(encoding="utf-8")))
+        return read_json(file, Costs, MEASURED_AGAIN)
     costs = measure()
     folder.mkdir(parents=True, exist_ok=True)
     write_json(file, costs.as_json())
@@ -37,7 +40,7 @@ def kept_encoders(folder: Path, spec: Spec, sample: Shape) -> tuple[EncoderFacts
     file = _encoders_file(folder, spec, sample)
     if not file.is_file():
         return ()
-    first, *others = json.loads(file.read_text(encoding="utf-8"))
+    first, *others = read_json(file, list[dict[str, Any]], MEASURED_AGAIN)
     return (EncoderFacts.from_json(first, sample.words), *(EncoderFacts.from_json(each, None) for each in others))
 
 

@@ -10,6 +10,7 @@ from alray.data_identity import DataIdentity
 from alray.errors import AlrayError, RequestError
 from alray.records import Summary
 from alray.storage.location import Location
+from alray.user_code import UserCode
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,11 @@ class Options:
     inline: bool = False  # run every stage in this process, without Ray
     address: str | None = None  # the Ray cluster to attach to; None: start one for this run
     run_dir: Location | None = None  # None: runs/<name>-<time>
-    allow_code: bool = False  # load the user's classes from outside the spec's folder too
+    allow_code: bool = False  # load the user's classes from outside the spec's folder and from a stranger's folder too
     profile: tuple[range, ...] = ()  # mini-batches to trace with torch.profiler, counted from 1
     pages: bool = True  # end with the HTML page, timeline and TensorBoard files; `alray report` makes them later
     deep: bool = False  # first open the header of every picture file
-    code: Location | None = None  # where the user's classes are; None: beside the spec
+    code: UserCode | None = None  # loads the user's classes; None: from beside the spec
     data: DataIdentity | None = None  # what told the data of the run that is done again from others
     stop_after: int | None = None  # stop after so many mini-batches, as if the user had asked for it then
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))  # what the user typed

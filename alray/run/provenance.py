@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 import re
 import subprocess
@@ -14,14 +13,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from alray.errors import CheckpointError, SpecError, printable
-from alray.records import replace_file, write_json
+from alray.errors import SpecError, printable
+from alray.records import read_environment, replace_file, write_json
 from alray.run.micro_batches import as_kept
 from alray.spec.loading import dump_spec, read_document
 from alray.spec.models import Spec
 from alray.stage.workload import Workload
 from alray.storage.location import Location
 
+_WITH_PASSWORD = re.compile(r"://[^/@\s]*@")
+"""In a URL: a user and a password. They are in no record."""
+_NAMES_PROGRAMS = r"^(filter\.|extensions\.partialclone|remote\..*\.promisor)"
+_QUIETLY = ("-c", "core.fsmonitor=false")
 _GIT_S = 5.0  # in a large repository git may take longer
 
 
@@ -33,7 +36,7 @@ def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, 
     origin = {
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "host": platform.node(),
-        "command": [printable(word) for word in command],
+        "command": [printable(_WITH_PASSWORD.sub("://", word)) for word in command],
         "git": git_state(workload.code.root),
         "packages": _packages(),
         "given": given,
@@ -47,26 +50,13 @@ def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, 
 
 def require_own_spec(run_dir: Location) -> None:
     """Raise SpecError if `spec.yaml` is not what alray wrote. Folders of older versions do not tell."""
-    file, known = run_dir / "spec.yaml", _origin(run_dir).get("spec_sha256")
+    file, known = run_dir / "spec.yaml", (read_environment(run_dir) or {}).get("spec_sha256")
     if known is not None and _sha256(file.read_bytes()) not in known:
         raise SpecError(
             "spec.yaml was changed since alray wrote it",
             file=str(file),
             mend="restore it, and give changes as overrides",
         )
-
-
-def _origin(run_dir: Location) -> dict[str, Any]:
-    """What `environment.json` holds; {} if there is none. Raises CheckpointError if it is damaged."""
-    file = run_dir / "environment.json"
-    if not file.is_file():
-        return {}
-    try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise CheckpointError(
-            "environment.json is not what alray wrote", file=str(file), mend="restore it, or delete it"
-        ) from error
 
 
 def _sha256(content: bytes) -> str:
@@ -76,9 +66,10 @@ def _sha256(content: bytes) -> str:
 def _given(run_dir: Location, spec: Spec) -> dict[str, Any] | None:
     """What the user wrote of a spec, overrides included; of a resumed run, what was written for its first start and
     what the resume changed. None where a run of an older version is resumed, which did not keep it."""
-    if not (run_dir / "environment.json").is_file():
+    origin = read_environment(run_dir)
+    if origin is None:
         return spec.model_dump(mode="json", exclude_unset=True)
-    before = _origin(run_dir).get("given")
+    before = origin.get("given")
     kept = read_document(run_dir / "spec.yaml").value
     return None if before is None else _written(spec.model_dump(mode="json"), kept, before)
 
@@ -88,7 +79,8 @@ def _written(now: dict[str, Any], kept: dict[str, Any], before: dict[str, Any]) 
     found = {}
     for key, value in now.items():
         if isinstance(value, dict) and isinstance(kept.get(key), dict):
-            if inner := _written(value, kept[key], before.get(key, {})):
+            own = before.get(key)
+            if inner := _written(value, kept[key], own if isinstance(own, dict) else {}):
                 found[key] = inner
         elif key in before or value != kept.get(key):
             found[key] = value
@@ -96,12 +88,19 @@ def _written(now: dict[str, Any], kept: dict[str, Any], before: dict[str, Any]) 
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """The commit of the repository around a folder, and whether a file in it was changed since; None without one."""
+    """The commit of the repository around a folder, and whether a file in it was changed since; None without one.
+
+    The repository may be a stranger's, who can name programs in its configuration that git runs to compare files. Then
+    it is not asked what was changed.
+    """
     folder = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None
-    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    named = _git(folder, "config", "--show-scope", "--get-regexp", _NAMES_PROGRAMS) or ""
+    if any(line.startswith(("local", "worktree")) for line in named.splitlines()):
+        return {"commit": commit, "dirty": None}
+    changed = _git(folder, *_QUIETLY, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
     return {"commit": commit, "dirty": None if changed is None else bool(changed)}
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from alray.errors import RunError
+from alray.errors import AlrayError, RunError
 from alray.plan.plan import Plan
 from alray.records import (
     CheckpointRecord,
@@ -55,8 +55,11 @@ def recording(
     )
     try:
         yield recorder
-    finally:
-        recorder.close()
+    except BaseException:
+        with suppress(OSError, AlrayError):  # what failed first is the cause to report
+            recorder.close()
+        raise
+    recorder.close()
 
 
 class Recorder:
@@ -172,7 +175,7 @@ class Recorder:
         files = [file for part in parts for file in part.files]
         place = self._place(report.step)
         require_own(self.run_dir, self._token)
-        self._writer.flush()  # no record is missing from before a checkpoint
+        self._writer.sync()  # no record is missing from before a checkpoint
         manifest = write_manifest(
             self.run_dir,
             step=report.step,

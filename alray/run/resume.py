@@ -8,17 +8,16 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from alray.data_identity import DataIdentity
-from alray.errors import CheckpointError, DataError, Problem, SpecError, printable
+from alray.errors import DataError, Problem, SpecError, printable
 from alray.plan.plan import Plan
-from alray.records import Summary, read
+from alray.records import Summary, read, read_summary
 from alray.run.micro_batches import as_kept
 from alray.run.provenance import require_own_spec
 from alray.schedules.table import SCHEDULES
 from alray.spec.data import OwnData, TextSection
 from alray.spec.data_files import keys_of_files, missing_files
+from alray.spec.inputs import names_code
 from alray.spec.loading import load_spec
 from alray.spec.models import Spec
 from alray.spec.replicas import AverageEvery
@@ -27,6 +26,7 @@ from alray.stage.assignment import Start, start_from
 from alray.stage.workload import Workload
 from alray.storage.location import Location
 from alray.store import data_of, latest_manifest, require_run_dir
+from alray.user_code import UserCode
 
 _FREE = (
     "name",
@@ -102,6 +102,10 @@ class Resumed:
             )
         return cls.open(run_dir, overrides, allow_change=False)
 
+    def code(self, *, allow: bool) -> UserCode:
+        """The user's code of the run. allow: also a stranger's. Raises RequestError if it may not run."""
+        return UserCode.of_run(self.run_dir, allow=allow, named=names_code(self.spec))
+
     def at_last(self) -> Resumed:
         """With the last checkpoint there is now: a process that was at work here may have written more of them, until
         it saw that another one has marked the run folder."""
@@ -114,8 +118,11 @@ class Resumed:
 
     @cached_property
     def spent_s(self) -> float:
-        """How long the run took so far."""
-        return max((record.time_s for record in read(self.run_dir / "records.jsonl")), default=0.0)
+        """How long the run took so far: 0 if it was killed before its first record."""
+        try:
+            return max((record.time_s for record in read(self.run_dir / "records.jsonl")), default=0.0)
+        except FileNotFoundError:
+            return 0.0
 
     def require_longer(self, total_steps: int | None = None) -> None:
         """Raise SpecError if the resume asks for fewer mini-batches than the run has done.
@@ -149,17 +156,9 @@ class Resumed:
         total_steps = workload.total_steps
         self.require_longer(total_steps)
         self._compare_data(workload.facts.identity, note)
-        file = self.run_dir / "summary.json"
-        if self.manifest is None or not file.is_file():
+        summary = read_summary(self.run_dir)
+        if self.manifest is None or summary is None:
             return None
-        try:
-            summary = Summary.model_validate_json(file.read_text(encoding="utf-8"))
-        except ValidationError as error:
-            raise CheckpointError(
-                f"not a summary: {error.errors()[0]['msg']}",
-                file=str(file),
-                mend="restore it, or delete it: the end of the run writes another",
-            ) from error
         step, standing, stop_at = self.manifest["step"], self.start.standing, self.spec.run.stop_at
         over = step >= total_steps or (stop_at is not None and standing.step == step and stop_at.reached(standing))
         if not over or summary.status != "finished" or summary.steps != step:

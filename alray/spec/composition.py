@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any
 
 from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
 
 from alray.errors import Problem, SpecError
 from alray.spec.choice import Choice
@@ -17,7 +19,7 @@ from alray.spec.messages import problem
 from alray.spec.models import Spec
 from alray.spec.places import Path, Places
 from alray.spec.precedence import set_aside
-from alray.spec.section import Input, describe, located
+from alray.spec.section import Input, describe, located, path_from
 from alray.spec.yaml_text import Parsed
 
 BASE = "base"
@@ -34,6 +36,10 @@ class Composed:
     problems: dict[Path, Problem]
     notes: tuple[str, ...] = ()
     bases: tuple[FilePath, ...] = ()
+
+    def copy(self) -> Composed:
+        """The same, to be changed by overrides."""
+        return replace(self, value=deepcopy(self.value), places=self.places.over({}))
 
 
 def compose(
@@ -68,7 +74,11 @@ def _file_of(given: Any, folder: FilePath | None, places: Places, above: Sequenc
 
     if not isinstance(given, str):
         raise refuse(f"expected the path of a spec, got {describe(given)}", "write, for example, base: other.yaml")
-    file = ((folder or FilePath()) / FilePath(given).expanduser()).resolve()
+    try:
+        file = path_from(given, folder).resolve()
+    except PydanticCustomError as error:
+        why = error.context or {}
+        raise refuse(why["message"], why["mend"]) from error
     if not file.is_file():
         raise refuse(f"there is no file {file}", "correct the path, which begins in the folder of this spec")
     if file in above:

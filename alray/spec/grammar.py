@@ -210,6 +210,11 @@ def sections_of(annotation: Any) -> list[type[Section]]:
     return [section for section in found if section is not None]
 
 
+def has_any_length(annotation: Any) -> bool:
+    """Whether this is a list of any number of items, and not, say, a pair."""
+    return get_args(bare(annotation)[0])[1:] == (...,)
+
+
 def item_of(annotation: Any) -> Any:
     """Return the annotation of the items of a list or the values of a mapping."""
     core, _ = bare(annotation)

@@ -45,6 +45,11 @@ def load_with_inputs(
     return load_spec(source, overrides, also=checks)
 
 
+def names_code(spec: Spec) -> bool:
+    """Whether a spec names a class of the user."""
+    return any(True for _ in marked(spec, OwnClass))
+
+
 def inputs_exist(spec: Spec) -> Iterator[Finding]:
     """The files and folders that are read are there."""
     for key, value, wanted in marked(spec, Input):

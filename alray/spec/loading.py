@@ -24,6 +24,10 @@ Source: TypeAlias = str | Location | Mapping[str, Any] | Section
 """A spec or a study: its file, its keys and values, or its model."""
 
 
+LARGEST_BYTES = 1_000_000
+"""Size of the largest file that is read as a spec."""
+
+
 @dataclass(frozen=True)
 class LoadedSpec:
     """A spec, its file, its keys as they were given and where, and notes for the user about what overrides removed."""
@@ -55,8 +59,18 @@ def load_spec(
     that a run folder keeps has none, but overrides may. Raises SpecError with all problems, each with file,
     line, key and mend. A syntax error of YAML hides others.
     """
-    file = file_of(source)
-    composed = read_spec(source)
+    return load_composed(read_spec(source), file_of(source), overrides, also=also, directory=directory)
+
+
+def load_composed(
+    composed: Composed,
+    file: Location | None,
+    overrides: Sequence[str] = (),
+    *,
+    also: Sequence[Check] = (),
+    directory: Path | None = None,
+) -> LoadedSpec:
+    """`load_spec` of a spec whose file was read before. The overrides change `composed`: it is used once."""
     document, places = composed.value, composed.places
     applied = apply_overrides(document, overrides, places)
     spec, errors = parse_spec(document, directory or directory_of(file), composed.problems)
@@ -103,10 +117,10 @@ def directory_of(file: Location | None) -> Path | None:
 
 
 def _text(file: Location) -> str:
-    if file.is_dir():
-        raise SpecError("this is a folder", mend="give a spec file", file=str(file))
     try:
-        content = file.read_bytes()
+        if file.is_dir():
+            raise SpecError("this is a folder", mend="give a spec file", file=str(file))
+        content = _content(file)
     except FileNotFoundError as error:
         message, mend = "the file does not exist", "write an example spec with `alray init`"
         if isinstance(file, Path) and names_a_scheme(str(file)):
@@ -119,6 +133,21 @@ def _text(file: Location) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise SpecError("this is not UTF-8 text", mend="give a spec file", file=str(file), line=line) from error
+
+
+def _content(file: Location) -> bytes:
+    """The bytes of a spec's file. Raises SpecError for what is no file, such as a pipe, and for a file too large."""
+    if not isinstance(file, Path):
+        return file.read_bytes()
+    if file.exists() and not file.is_file():  # it may have no end, or wait for ever
+        raise SpecError("this is a device or a pipe, not a file", mend="give a spec file", file=str(file))
+    with file.open("rb") as opened:
+        content = opened.read(LARGEST_BYTES + 1)
+    if len(content) > LARGEST_BYTES:
+        said = f"the file has more than {LARGEST_BYTES:,} bytes, which no spec needs"
+        mend = "give a spec file; a component that comes again is written once, with `repeat`"
+        raise SpecError(said, mend=mend, file=str(file))
+    return content
 
 
 def read_document(source: Source) -> Parsed:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from alray.errors import Problem, SpecError, printable
@@ -97,12 +99,18 @@ def _parse(text: str, document: dict[str, Any], flat: Sequence[Path], applied: A
         path = (*path, step)
         holder = _child(holder, step)
     try:
-        value, _ = read_yaml(written, COMMAND_LINE)
+        value = deepcopy(_value(written))
     except SpecError as error:
         for said in error.problems:
             applied.refuse(text, f"`{written}`: {said.message}", said.mend, path, at_key=False)
         return None
     return _Override(text, path, value)
+
+
+@lru_cache(256)
+def _value(written: str) -> Any:
+    """The value in a text. The points of a study have the same ones again and again."""
+    return read_yaml(written, COMMAND_LINE)[0]
 
 
 def _child(value: Any, part: str | int) -> Any:

@@ -42,7 +42,7 @@ def _imported(file: Path, package: str) -> Iterator[str]:
     """The modules that a file may import, at any depth. package: where its relative imports begin."""
     try:
         tree = ast.parse(decode_source(file.read_bytes()))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deeply
         return  # `ClassFinder` tells what is wrong in the file of a class; another file may never be imported
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -14,13 +14,16 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from alray.spec.grammar import Spot, hints, item_of, section_of, selected, spot
+from alray.spec.grammar import Spot, has_any_length, hints, item_of, section_of, selected, spot
 from alray.spec.messages import WRONG_KIND, meant_kind
 from alray.spec.models import Spec
 from alray.spec.places import Path
 from alray.spec.section import Section, Unknown, nearest
 
 Root = TypeVar("Root", bound=Section)
+
+MOST_ERRORS = 100
+"""No more errors of one document are told."""
 
 Context = dict[str, Any]
 """What validators are given: the folder of the spec."""
@@ -38,7 +41,8 @@ def parse_document(
 ) -> tuple[Root, list[ErrorDetails]]:
     """Return a document as its model `root`, and all errors of its values.
 
-    If there are errors, the model lacks the wrong values: asking for one raises `Unknown`. directory: where relative
+    If there are errors, the model lacks the wrong values: asking for one raises `Unknown`. Of more than MOST_ERRORS the
+    first ones are returned, and the model lacks all values. directory: where relative
     paths begin. refused: paths of values that are already known to be wrong; no error is returned for them.
     """
     context = {"directory": directory}
@@ -48,6 +52,10 @@ def parse_document(
         spec, found = root.model_validate(document, context=context), []
     except ValidationError as error:
         spec, found = None, error.errors(include_url=False)
+    if len(found) > MOST_ERRORS:  # to compare thousands with each other takes minutes
+        nothing = _Rest(frozenset((key,) for key in hints(root)), {}, context).section(root, {}, ())
+        assert isinstance(nothing, root)
+        return nothing, found[:MOST_ERRORS]
     meant: dict[Path, dict[str, str]] = {}
     for wrong_kind in [each for each in found if each["type"] in WRONG_KIND]:
         here = spot(wrong_kind["loc"], root)
@@ -158,13 +166,16 @@ class _Rest:
         if path in self.wrong:
             raise Unknown(path)
         if all(wrong[: len(path)] != path for wrong in self.wrong):
-            return TypeAdapter(annotation).validate_python(given, context=self.context)
+            try:
+                return TypeAdapter(annotation).validate_python(given, context=self.context)
+            except ValidationError as error:  # of more that is wrong than was told
+                raise Unknown(path) from error
         if isinstance(given, dict):
             given = {**given, **self.meant.get(path, {})}
         chosen = selected(annotation, given)
         section = section_of(chosen)
         if section is not None and isinstance(given, dict):
             return self.section(section, given, path)
-        if isinstance(given, list):
+        if isinstance(given, list) and has_any_length(chosen):
             return tuple(self._value(item_of(chosen), each, (*path, index)) for index, each in enumerate(given))
         raise Unknown(path)

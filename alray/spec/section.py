@@ -92,19 +92,34 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
+def is_too_long(path: str) -> bool:
+    """Whether no file of Linux can have this path: a name has at most 255 bytes, a path 4,095."""
+    content = path.encode("utf-8", "surrogateescape")
+    return len(content) > 4_095 or any(len(name) > 255 for name in content.split(b"/"))
+
+
 def located(value: Any, info: ValidationInfo) -> Path:
     """Return the path that a spec gives. A relative one is taken from the folder `context["directory"]`."""
+    return path_from(value, (info.context or {}).get("directory"))
+
+
+def path_from(value: Any, directory: Path | None) -> Path:
+    """The path that a value of a spec stands for. Raises `refusal` if it stands for none.
+
+    directory: where relative paths begin; None: they stay relative.
+    """
     if not isinstance(value, str | Path):
         raise refusal(f"expected a path, got {describe(value)}", "write a path as text, such as data/train")
     if not str(value).strip() or "\0" in str(value):
         raise refusal("expected a path that is not empty and has no NUL characters", "write, for example, data/train")
+    if is_too_long(str(value)):
+        raise refusal("this path is longer than that of any file", "write, for example, data/train")
     try:
         path = Path(value).expanduser()
     except RuntimeError as error:  # "~name" without such a user
         raise refusal(
             f"`{value}` begins with a home folder that does not exist", "write the whole path, or `~/` for your own"
         ) from error
-    directory = (info.context or {}).get("directory")
     return path if directory is None else Path(directory) / path
 
 

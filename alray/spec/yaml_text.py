@@ -14,12 +14,13 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from alray.errors import Problem, SpecError
+from alray.errors import Problem, SpecError, printable
 from alray.spec.places import Path, Place, Places, Span, key_text
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = _TAG + "merge"
-_LARGEST = 100_000  # values in one document, with aliases expanded; more is a mistake or an attack
+_LARGEST = 20_000
+"""Keys and values in one document, and values with aliases expanded; more is a mistake or an attack."""
 _DEEPEST = 100  # sections within sections
 _LONGEST_NUMBER = 100  # digits
 
@@ -73,8 +74,19 @@ def _cautious(resolvers: Resolvers) -> Resolvers:
     return {first: [*resolvers.get(first, []), *old.get(first, [])] for first in {*resolvers, *old}}
 
 
+class _TooMany(Exception):
+    """A document has more keys and values than any spec. PyYAML takes minutes for millions of them."""
+
+
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers = _resolvers()
+    _composed = 0
+
+    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+        self._composed += 1
+        if self._composed > _LARGEST:
+            raise _TooMany
+        return super().compose_node(parent, index)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -141,6 +153,8 @@ def _compose(text: str, file: str, lines: Sequence[str]) -> Node | None:
         raise _unparsable(error, file, lines) from error
     except RecursionError as error:
         raise _too_deep(file) from error
+    except _TooMany as error:
+        raise _too_many(file, "shorten its lists and sections") from error
     except ValueError as error:  # from chr(), for an escape beyond the last character
         at = _place(file, lines, loader.line)
         raise SpecError.of((at.problem("not YAML: an escape is not a character", _MENDS["escape"], None),)) from error
@@ -181,6 +195,10 @@ def _place(file: str | None, lines: Sequence[str], line: int, column: int | None
     return Place(file, line + 1, text, value=None if column is None else (column + 1, column + 2))
 
 
+def _too_many(file: str | None, mend: str) -> SpecError:
+    return SpecError(f"the file has more than {_LARGEST:,} keys and values", mend=mend, file=file)
+
+
 def _too_deep(file: str | None) -> SpecError:
     return SpecError("sections are nested too deeply", mend=f"use at most {_DEEPEST} levels", file=file)
 
@@ -198,11 +216,7 @@ class _Builder:
     def build(self, node: Node, path: Path) -> Any:
         self._count += 1
         if self._count > _LARGEST:
-            raise SpecError(
-                f"the file has more than {_LARGEST} values",
-                mend="remove aliases",
-                file=self._places.file,
-            )
+            raise _too_many(self._places.file, "remove aliases")
         if len(path) > _DEEPEST:
             raise _too_deep(self._places.file)
         if isinstance(node, ScalarNode):
@@ -240,6 +254,9 @@ class _Builder:
                 shown = f"`{key_node.value}`" if isinstance(key_node, ScalarNode) else "a list or section"
                 said = f"{shown} is used as a key, but keys are text"
                 self._refuse(key_node, path, said, "write the key in quotes", within=f"line {line}")
+            elif printable(key_node.value) != key_node.value:  # half a surrogate pair, which pydantic does not take
+                said = f"`{printable(key_node.value)}` is used as a key, but keys are text"
+                self._refuse(key_node, path, said, "write another key", within=f"line {line}")
             elif key_node.value in own:
                 first = lines[key_node.value]
                 self._refuse(

@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import io
+import pickle
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
 from alray.errors import CheckpointError
 from alray.nn.component import Component
 from alray.nn.encoder import row_major
+from alray.storage import disk
 from alray.storage.location import Location, publish
 from alray.store import ComponentFile
+
+_ZIP = b"PK"
+"""So begins what `torch.save` writes."""
 
 
 def weights_file(index: int) -> str:
@@ -71,7 +78,7 @@ def _copied(value: Any) -> Any:
 
 
 def write_snapshot(snapshot: Snapshot, folder: Location) -> tuple[ComponentFile, ...]:
-    """Write both files of a component. Each is written whole or not at all."""
+    """Write both files of a component by `write_file`."""
     buffer = io.BytesIO()
     torch.save(snapshot.optimizers, buffer)
     # The order of names is kept beside the weights, because the hash of a network follows it.
@@ -83,23 +90,27 @@ def write_snapshot(snapshot: Snapshot, folder: Location) -> tuple[ComponentFile,
 
 
 def write_file(folder: Location, name: str, content: bytes) -> ComponentFile:
-    """Write a file of a checkpoint whole or not at all."""
-    folder.parent.mkdir(exist_ok=True)  # a run folder that was deleted is not made again
-    folder.mkdir(exist_ok=True)
-    publish(folder / name, content)
+    """Write a file of a checkpoint whole or not at all. Its name outlasts a power cut only after `sync_folder`."""
+    if isinstance(folder, Path):
+        disk.make_folder(folder.parent)  # a run folder that was deleted is not made again
+        disk.make_folder(folder)
+        disk.write_whole(folder / name, content)
+    else:
+        publish(folder / name, content)
     return ComponentFile(name, hashlib.sha256(content).hexdigest(), len(content))
 
 
 def read_checked(folder: Location, file: str, sha256: str) -> bytes:
     """The bytes of a checkpoint's file. Raises CheckpointError where it is missing or was changed."""
     path = folder / file
-    if not path.is_file():
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
         raise CheckpointError(
             "a file of this checkpoint is missing",
             file=str(path),
             mend=f"restore it, or delete the folder {folder.name} to use the checkpoint before it",
-        )
-    content = path.read_bytes()
+        ) from error
     if hashlib.sha256(content).hexdigest() != sha256:
         raise CheckpointError(
             "this file was damaged after it was written: its SHA-256 is not the manifest's",
@@ -109,13 +120,32 @@ def read_checked(folder: Location, file: str, sha256: str) -> bytes:
     return content
 
 
+def read_state(folder: Location, file: str, sha256: str) -> dict[str, Any]:
+    """What `torch.save` wrote into a checkpoint's file: no code is run. Raises CheckpointError as `read_checked`, and
+    for anything else."""
+    content = read_checked(folder, file, sha256)
+    try:
+        if not content.startswith(_ZIP):  # torch also reads what it wrote until 2020, and that without limits
+            raise ValueError("it is no zip archive")
+        state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+        if not isinstance(state, dict):
+            raise ValueError(f"it holds a {type(state).__name__}")
+    except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError) as error:
+        raise CheckpointError(
+            f"this is not the state that alray wrote: {str(error).splitlines()[0]}",
+            file=str(folder / file),
+            mend=f"restore it, or delete the folder {folder.name} to use the checkpoint before it",
+        ) from error
+    return state
+
+
 def load_component(component: Component, folder: Location, hashes: dict[str, str], *, optimizer: bool = True) -> None:
     """Load the weights of a component, and its optimizer state, from a checkpoint whose manifest has these hashes."""
     name = weights_file(component.index)
-    weights = load_safetensors(read_checked(folder, name, _hash(hashes, folder, name)))
+    content = read_checked(folder, name, _hash(hashes, folder, name))
     try:
-        component.load_weights(weights)
-    except RuntimeError as error:
+        component.load_weights(load_safetensors(content))
+    except (RuntimeError, SafetensorError) as error:
         raise CheckpointError(
             f"these are not the weights of component {component.index}: {' '.join(str(error).split())}",
             file=str(folder / name),
@@ -124,9 +154,7 @@ def load_component(component: Component, folder: Location, hashes: dict[str, str
     if not optimizer:
         return
     name = optimizer_file(component.index)
-    content = read_checked(folder, name, _hash(hashes, folder, name))
-    states = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
-    load_optimizers(component, states, folder / name)
+    load_optimizers(component, read_state(folder, name, _hash(hashes, folder, name)), folder / name)
 
 
 def load_optimizers(component: Component, states: dict[str, Any], file: Location) -> None:
@@ -134,7 +162,7 @@ def load_optimizers(component: Component, states: dict[str, Any], file: Location
     for key, part in component.optimizers().items():
         try:
             part.load_state_dict(states[key])
-        except ValueError as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 f"this is not the optimizer state of component {component.index}: {error}",
                 file=str(file),

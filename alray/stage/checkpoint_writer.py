@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from alray.errors import CheckpointError
+from alray.errors import RunError
 from alray.nn.component import Component
 from alray.records import Standing
 from alray.stage.checkpoint import Snapshot, take_snapshot, write_snapshot
 from alray.stage.replica_state import ReplicaState, take_replica_state, write_replica_state
 from alray.stage.replication import MeanWeights, Replication, holding
 from alray.stage.telemetry import CheckpointPart
-from alray.storage.location import Location
+from alray.storage.location import Location, sync_folder
 from alray.store import ComponentFile, step_folder
 from alray.system_errors import ran_out
 
@@ -78,6 +78,8 @@ class CheckpointWriter:
             if self._replication.replica == 0:
                 files += write_snapshot(snapshot, folder)
             files += write_replica_state(snapshot.index, state, self._replication, folder)
+        if files:
+            sync_folder(folder)  # before the driver hears of them, and writes the manifest
         parameters: tuple[tuple[int, str], ...] = ()
         # Between two means, replicas that average weights differ.
         if self._replication.count > 1 and not self._replication.averages_weights:
@@ -86,14 +88,14 @@ class CheckpointWriter:
         self._emit(CheckpointPart(step, tuple(files), duration_s, final, parameters, shares, standing))
 
     def finish(self) -> None:
-        """Wait until everything is written. Raises CheckpointError where the disk refused it."""
+        """Wait until everything is written. Raises RunError where the disk refused it."""
         if self._pending is None:
             return
         try:
             self._pending.result()
         except OSError as error:
             known = ran_out(error)
-            raise CheckpointError(
+            raise RunError(
                 f"a checkpoint could not be written: {known.problems[0].message if known else error}",
                 file=str(self._checkpoints),
                 mend=known.problems[0].mend if known else "make the folder writable, then resume",

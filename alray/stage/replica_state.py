@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from alray.nn.component import Component
-from alray.stage.checkpoint import Snapshot, load_optimizers, read_checked, write_file
+from alray.stage.checkpoint import Snapshot, load_optimizers, read_state, write_file
 from alray.stage.replication import Replication
 from alray.storage.location import Location
 from alray.store import ComponentFile
@@ -97,9 +97,7 @@ def _take(component: Component, replication: Replication, state: ReplicaState, f
 
 
 def _read(file: str, folder: Location, hashes: Mapping[str, str]) -> ReplicaState:
-    content = read_checked(folder, file, hashes[file])
-    state: ReplicaState = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
-    return state
+    return read_state(folder, file, hashes[file])
 
 
 def _prefix(index: int) -> str:

@@ -13,6 +13,7 @@ import errno
 import io
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -21,7 +22,8 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from threading import Event, Lock, Thread
 
 from alray.errors import RunError
-from alray.storage.location import Location, publish
+from alray.storage import disk
+from alray.storage.location import Location, publish, remove_file
 from alray.storage.objects import ObjectPath
 
 _PART_S = 20.0
@@ -34,9 +36,17 @@ _DIGITS = 6  # of the number of a part
 _copies = ExitStack()  # never closed: Python deletes temporary folders when it ends
 
 
-def appending(file: Location, require: Callable[[], None] = lambda: None) -> io.TextIOBase:
-    """Open a file to append text to it. On a disk each line is handed to the system at once; on object storage a part
-    is written every 20 s, at `flush` and at the end.
+class Appending(io.TextIOBase, ABC):
+    """A file that is open to append text to it."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Wait until all that was written outlasts a power cut."""
+
+
+def appending(file: Location, require: Callable[[], None] = lambda: None) -> Appending:
+    """Open a file to append text to it. On a disk what is written is handed to the system at once; on object storage a
+    part is written every 20 s, at `flush` and at the end.
 
     require: is called before a part is written, and raises an error if it must not be.
     """
@@ -45,8 +55,17 @@ def appending(file: Location, require: Callable[[], None] = lambda: None) -> io.
     if parts := _parts(file):
         publish(file, _joined(file, parts))
         for part in parts:
-            part.unlink(missing_ok=True)
-    return file.open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
+            remove_file(part)
+    return _OnDisk(file, disk.open_to_append(file))
+
+
+def keep_whole_lines(file: Location) -> None:
+    """Cut off what a killed process or a power cut has left of a file's last lines. An object is always whole."""
+    if isinstance(file, Path) and file.is_file():
+        content = file.read_bytes()
+        whole = _length_of_lines(content)
+        if whole < len(content):
+            disk.cut(file, whole)
 
 
 def lies_at(file: Location) -> Location:
@@ -68,7 +87,10 @@ class Appended:
         self._whole: bytes | None = None  # of object storage: what was there before the parts
 
     def lines(self) -> list[bytes]:
-        """The lines that were completed since the last time. Raises FileNotFoundError if there is no file yet."""
+        """The lines that were completed since the last time. Raises FileNotFoundError if there is no file yet.
+
+        A line with a byte of zero ends a file: after a power cut that is what was written and had not reached the disk.
+        """
         new = self._of_objects(self._file) if isinstance(self._file, ObjectPath) else self._of_disk(self._file)
         return new.split(b"\n")[:-1]
 
@@ -79,7 +101,7 @@ class Appended:
             with file.open("rb") as opened:
                 opened.seek(self._taken)
                 content = opened.read()
-        content = content[: content.rfind(b"\n") + 1]
+        content = content[: _length_of_lines(content)]
         self._taken += len(content)
         return content
 
@@ -155,7 +177,24 @@ def opened_log(file: Location, tell: Callable[[str], None]) -> Iterator[int]:
             copy.take()
 
 
-class _Parts(io.TextIOBase):
+class _OnDisk(Appending):
+    def __init__(self, file: Path, descriptor: int) -> None:
+        self._file, self._descriptor = file, descriptor
+
+    def write(self, text: str, /) -> int:
+        disk.write_all(self._descriptor, text.encode("utf-8", "backslashreplace"), self._file)
+        return len(text)
+
+    def sync(self) -> None:
+        disk.sync(self._descriptor, self._file)
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._descriptor)
+        super().close()
+
+
+class _Parts(Appending):
     """Text for object storage, held until it is written as the next part."""
 
     def __init__(self, file: ObjectPath, require: Callable[[], None]) -> None:
@@ -180,6 +219,9 @@ class _Parts(io.TextIOBase):
                 self._require()
             self._numbered.add(b"".join(self._held[:number]))
             del self._held[:number]
+
+    def sync(self) -> None:
+        self.flush()
 
 
 class _Numbered:
@@ -249,7 +291,13 @@ def _whole(file: Location) -> bytes:
         content = file.read_bytes()
     except FileNotFoundError:
         return b""
-    return content[: content.rfind(b"\n") + 1]
+    return content[: _length_of_lines(content)]
+
+
+def _length_of_lines(content: bytes) -> int:
+    """How many bytes the whole lines before the first byte of zero have."""
+    zero = content.find(b"\0")
+    return content.rfind(b"\n", 0, zero if zero >= 0 else len(content)) + 1
 
 
 def _joined(file: Path, parts: Sequence[Location]) -> bytes:

@@ -7,7 +7,6 @@ delete a folder, and lend a folder of this machine to what can only use one.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,11 @@ from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from alray.errors import RequestError
+from alray.storage import disk
 from alray.storage.objects import SCHEMES, ObjectPath
+
+_MOST_NAMED = 10
+"""Symbolic links that one error names."""
 
 Location: TypeAlias = Path | ObjectPath
 """A file or a folder, on a disk that this machine sees or on object storage."""
@@ -50,13 +53,24 @@ def names_a_scheme(text: str) -> bool:
 
 
 def publish(file: Location, content: bytes) -> None:
-    """Write a file in one step: a reader finds the whole old file or the whole new one, never a part."""
+    """Write a file in one step. When this returns, it outlasts a power cut. A reader finds the whole old file or the
+    whole new one, never a part."""
     if isinstance(file, ObjectPath):
         file.write_bytes(content)
-        return
-    partial = file.with_name(f"{file.name}.{os.getpid()}.partial")  # two processes may write the same file
-    partial.write_bytes(content)
-    partial.replace(file)
+    else:
+        disk.publish(file, content)
+
+
+def sync_folder(folder: Location) -> None:
+    """Wait until the names in a folder outlast a power cut. Object storage keeps what it has answered."""
+    if isinstance(folder, Path):
+        disk.sync_folder(folder)
+
+
+def sync_below(folder: Location) -> None:
+    """Wait until a folder, if it is there, outlasts a power cut with all that is in it."""
+    if isinstance(folder, Path):
+        disk.sync_below(folder)
 
 
 def modified_s(file: Location) -> float:
@@ -64,12 +78,46 @@ def modified_s(file: Location) -> float:
     return file.modified_s() if isinstance(file, ObjectPath) else file.stat().st_mtime
 
 
+def remove_file(file: Location) -> None:
+    """Delete a file, if it is there."""
+    if isinstance(file, ObjectPath):
+        file.unlink(missing_ok=True)
+    else:
+        disk.remove_file(file)
+
+
 def remove_folder(folder: Location) -> None:
     """Delete a folder and all that is in it."""
     if isinstance(folder, ObjectPath):
         folder.remove()
     else:
-        shutil.rmtree(folder)
+        disk.remove_folder(folder)
+
+
+def require_no_links(folder: Location, *, itself: bool = False) -> None:
+    """Raise RequestError if there is a symbolic link below a folder. Where it leads to, alray would write and delete.
+
+    itself: whether the folder must not be a link either. Each command that writes into a folder that was there before
+    asks this first: another user may have made it.
+    """
+    if not isinstance(folder, Path):
+        return
+    found = [folder] if itself and folder.is_symlink() else []
+    found += [
+        Path(here, name)
+        for here, folders, files in os.walk(folder)
+        for name in (*folders, *files)
+        if Path(here, name).is_symlink()
+    ]
+    if found:
+        links = sorted(found)[:_MOST_NAMED]
+        named = ", ".join(f"{link.relative_to(folder.parent)} -> {link.readlink()}" for link in links)
+        more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
+        raise RequestError(
+            f"alray does not write through symbolic links: {named}{more}",
+            file=str(folder),
+            mend="put what they lead to in their places, or delete them",
+        )
 
 
 @contextmanager
@@ -85,9 +133,21 @@ def kept_at(folder: Location) -> Iterator[Path]:
 
 
 def user_cache() -> Path:
-    """$XDG_CACHE_HOME/alray, or ~/.cache/alray if that variable is not set or relative.
+    """$XDG_CACHE_HOME/alray, or ~/.cache/alray: what can be made again. Raises RuntimeError if the user has no home
+    folder."""
+    return _of_user("XDG_CACHE_HOME", ".cache")
 
-    Source: XDG Base Directory Specification. Raises RuntimeError if the user has no home folder.
+
+def user_state() -> Path:
+    """$XDG_STATE_HOME/alray, or ~/.local/state/alray: what alray remembers for the user. Raises RuntimeError as
+    `user_cache`."""
+    return _of_user("XDG_STATE_HOME", ".local/state")
+
+
+def _of_user(variable: str, otherwise: str) -> Path:
+    """The folder of alray in one of the user's base folders; one that is relative does not count.
+
+    Source: XDG Base Directory Specification.
     """
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".cache") / "alray"
+    base = Path(os.environ.get(variable, ""))
+    return (base if base.is_absolute() else Path.home() / otherwise) / "alray"

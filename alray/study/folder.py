@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from alray.errors import CheckpointError, RequestError
 from alray.records import replace_file, write_json
-from alray.spec.loading import dump_spec, read_document
-from alray.spec.study.loading import LoadedStudy, dump_study
+from alray.spec.loading import dump_spec
+from alray.spec.study.loading import LoadedStudy, dump_study, read_study_file
 from alray.spec.study.section import Study
-from alray.spec.study.trials import Trial
+from alray.storage import disk
+from alray.storage.json_file import read_json
 from alray.storage.location import names_a_scheme
-from alray.study.records import TrialRecord, read_trial
+from alray.storage.lock import LOCK
+from alray.study.records import Begun, TrialRecord, read_trial
 
 STUDY, TRIALS, SUMMARY = "study.yaml", "trials.json", "study.json"
 REPORT, MARKDOWN = "report.html", "report.md"
@@ -35,14 +35,14 @@ class StudyFolder:
         """Make the folder `study_dir`, or `studies/<name>-<time>` for None. Raises RequestError if it is not empty."""
         if study_dir is None:
             study_dir = Path("studies") / f"{loaded.study.study}-{time.strftime('%Y%m%d-%H%M%S')}"
-        if study_dir.exists() and (not study_dir.is_dir() or any(study_dir.iterdir())):
+        if study_dir.exists() and not _is_free(study_dir):
             raise RequestError(
                 "the study folder is not empty",
                 file=str(study_dir),
                 mend="choose another --study-dir, or go on with `alray study --resume`",
             )
         try:
-            (study_dir / "trials").mkdir(parents=True)
+            disk.make_folders(study_dir / "trials")
         except OSError as error:
             raise RequestError(
                 f"the study folder cannot be made: {error.strerror}",
@@ -50,8 +50,8 @@ class StudyFolder:
                 mend="choose another --study-dir",
             ) from error
         folder = cls(study_dir.resolve())
-        replace_file(folder.path / STUDY, dump_study(loaded.study))
-        write_json(folder.path / TRIALS, _enumerated(loaded))
+        write_json(folder.path / TRIALS, _begun(loaded).model_dump(mode="json"))
+        replace_file(folder.path / STUDY, dump_study(loaded.study))  # with it the study has begun
         return folder
 
     @classmethod
@@ -68,11 +68,10 @@ class StudyFolder:
 
     def require_same(self, loaded: LoadedStudy) -> None:
         """Raise RequestError unless the study still has the trials that it began with: its base may have changed."""
-        begun = json.loads((self.path / TRIALS).read_text(encoding="utf-8"))
-        now = _enumerated(loaded)
-        if begun != json.loads(json.dumps(now)):
-            changed = [place for place, entry in enumerate(begun["points"]) if entry not in now["points"]]
-            where = f", at {len(changed)} of {len(begun['points'])} points" if changed else ""
+        begun, now = self.begun, _begun(loaded)
+        if begun != now:
+            changed = [point for point in begun.points if point not in now.points]
+            where = f", at {len(changed)} of {len(begun.points)} points" if changed else ""
             raise RequestError(
                 f"the specs of the trials are no longer those that the study began with{where}",
                 file=str(loaded.study.base),
@@ -87,13 +86,16 @@ class StudyFolder:
         """The run folder of a trial, without what an earlier attempt left."""
         folder = self.trial_dir(number)
         if folder.exists():
-            shutil.rmtree(folder)
+            disk.remove_file(folder / _ENDED)  # before what it tells of, also where the power is cut
+            disk.sync_folder(folder)
+            disk.remove_folder(folder)
         return folder
 
     def write(self, record: TrialRecord) -> None:
         """Keep the record of a trial, which has thereby ended."""
         folder = self.trial_dir(record.number)
-        folder.mkdir(parents=True, exist_ok=True)
+        disk.make_folders(folder)
+        disk.sync_folder(folder.parent)
         replace_file(folder / _ENDED, record.model_dump_json(indent=2) + "\n")
 
     def record(self, number: int) -> TrialRecord | None:
@@ -106,19 +108,28 @@ class StudyFolder:
 
     def records(self) -> list[TrialRecord]:
         """The records of all trials that have ended, in order. The folder is not listed: a list may be old on NFS."""
-        found = (self.record(trial["number"]) for trial in self.enumerated["trials"])
+        found = (self.record(trial.number) for trial in self.begun.trials)
         return [record for record in found if record is not None]
 
     @property
     def study(self) -> Study:
         """The study, as its folder keeps it."""
-        return Study.model_validate(read_document(self.path / STUDY).value)
+        return read_study_file(self.path / STUDY)
 
     @property
-    def enumerated(self) -> dict[str, Any]:
-        """What the study consists of, as `trials.json` holds it."""
-        value: dict[str, Any] = json.loads((self.path / TRIALS).read_text(encoding="utf-8"))
-        return value
+    def begun(self) -> Begun:
+        """What the study consists of, as `trials.json` holds it. Raises CheckpointError if that is damaged."""
+        return read_json(self.path / TRIALS, Begun)
+
+
+def _is_free(study_dir: Path) -> bool:
+    """Whether a study can begin in this folder: it is empty, or has what a study leaves that was killed before it had
+    written its `study.yaml`."""
+    if not study_dir.is_dir():
+        return False
+    names = {path.name for path in study_dir.iterdir() if path.suffix != disk.PARTIAL}
+    trials = study_dir / "trials"
+    return names <= {LOCK, "trials", TRIALS} and not (trials.is_dir() and any(trials.iterdir()))
 
 
 def require_on_disk(study_dir: Path) -> None:
@@ -127,17 +138,14 @@ def require_on_disk(study_dir: Path) -> None:
         raise RequestError("a study needs a folder on a disk", file=str(study_dir), mend="give a path instead of a URL")
 
 
-def _enumerated(loaded: LoadedStudy) -> dict[str, Any]:
-    return {
-        "study": loaded.study.study,
-        "base": str(loaded.study.base),
-        "points": [
-            {"values": dict(point.values), "spec_sha256": hashlib.sha256(dump_spec(spec).encode()).hexdigest()}
-            for point, spec in zip(loaded.points, loaded.specs, strict=True)
-        ],
-        "trials": [_described(trial) for trial in loaded.trials],
-    }
-
-
-def _described(trial: Trial) -> dict[str, Any]:
-    return {"number": trial.number, "point": trial.point.number, "overrides": list(trial.overrides)}
+def _begun(loaded: LoadedStudy) -> Begun:
+    """What a study consists of, in the types that JSON has."""
+    points = [
+        {"values": dict(point.values), "spec_sha256": hashlib.sha256(dump_spec(spec).encode()).hexdigest()}
+        for point, spec in zip(loaded.points, loaded.specs, strict=True)
+    ]
+    trials = [
+        {"number": trial.number, "point": trial.point.number, "overrides": trial.overrides} for trial in loaded.trials
+    ]
+    of = {"study": loaded.study.study, "base": str(loaded.study.base), "points": points, "trials": trials}
+    return Begun.model_validate_json(json.dumps(of))

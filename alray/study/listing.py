@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -11,8 +10,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from alray.errors import AlrayError, CheckpointError, RequestError
-from alray.report.folder import longest_silence_s, read_plan, read_summary
+from alray.errors import AlrayError, RequestError
+from alray.records import read_environment, read_summary
+from alray.report.folder import longest_silence_s, read_plan
 from alray.report.table import Table
 from alray.report.text import accuracy, counted, seconds
 from alray.spec.loading import read_document
@@ -190,13 +190,18 @@ def _run(folder: Location) -> Listed:
         folder=str(folder),
         kind="run",
         state=state,
-        name=spec.get("name"),
-        method=spec["method"]["kind"] if isinstance(spec.get("method"), dict) else None,
+        name=_text(spec.get("name")),
+        method=_text(spec["method"].get("kind")) if isinstance(spec.get("method"), dict) else None,
         schedule=planned.schedule if planned else None,
         stages=planned.stages if planned else None,
         replicas=planned.replicas if planned else None,
         date=date,
     )
+
+
+def _text(value: Any) -> str | None:
+    """A value of a spec that was not checked, if it is a text."""
+    return value if isinstance(value, str) else None
 
 
 def _state(folder: Location, ended: State | None) -> State:
@@ -214,19 +219,12 @@ def _state(folder: Location, ended: State | None) -> State:
 
 def _date(folder: Location) -> str | None:
     """When the run began, or went on after an end."""
-    file = folder / "environment.json"
-    if not file.is_file():
-        return None
-    try:
-        date = json.loads(file.read_text(encoding="utf-8"))["date"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError("environment.json is not what alray wrote", file=str(file), mend="restore it") from error
-    return str(date)
+    return (read_environment(folder) or {}).get("date")
 
 
 def _study(folder: Path) -> Listed:
     of = StudyFolder.open(folder)
-    records, trials = of.records(), len(of.enumerated["trials"])
+    records, trials = of.records(), len(of.begun.trials)
     begun_s = (folder / STUDY).stat().st_mtime
     return Listed(
         folder=str(folder),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
+from alray.records import read_environment
 from alray.report.figure import Exhibit
 from alray.report.table import Table
 from alray.report.text import counted, seconds
@@ -41,17 +41,16 @@ def _shown(exhibit: Exhibit) -> list[str]:
 def made_with(results: Results) -> str | None:
     """The code, the libraries and the machine of the first trial that ran; None if none did."""
     for record in results.records:
-        file = results.trial_dir(record.number) / "environment.json"
-        if file.exists():
-            of = json.loads(file.read_text(encoding="utf-8"))
-            git = of.get("git")
+        of = read_environment(results.trial_dir(record.number))
+        if of is not None:
+            git, packages, cores = of.get("git"), of.get("packages") or {}, of.get("cores")
             changed = " with changes" if git and git["dirty"] else ""
             commit = f" at commit {git['commit'][:12]}{changed}" if git else ""
-            versions = ", ".join(
-                f"{name} {of['packages'][name]}" for name in ("ray", "numpy") if name in of["packages"]
-            )
-            return (
-                f"alray {of['alray']}{commit}, Python {of['python']}, torch {of['torch']}, {versions}; {of['device']}, "
-                f"{counted(of['cores'], 'core')}; {of['date'][:10]}"
-            )
+            named = {"Python": of.get("python"), "torch": of.get("torch")} | {
+                name: packages.get(name) for name in ("ray", "numpy")
+            }
+            versions = [f"{name} {version}" for name, version in named.items() if version is not None]
+            software = ", ".join([f"alray {of.get('alray')}{commit}", *versions])
+            hardware = ", ".join(filter(None, [of.get("device"), cores and counted(cores, "core")]))
+            return "; ".join(filter(None, [software, hardware, (of.get("date") or "")[:10]]))
     return None

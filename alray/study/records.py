@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt
 
-from alray.errors import CheckpointError
 from alray.records import Exit, Summary
+from alray.storage.json_file import read_json
 
 TrialStatus = Literal["finished", "reached", "stopped", "diverged", "failed"]
 """`finished`: it ran to its end, without its target if there is one. `reached`: the target ended it. `stopped`: the
 trial scheduler ended it. `diverged`: its losses grew without end. `failed`: it could not be run to its end."""
+
+
+def _is_override(text: str) -> str:
+    """Raises ValueError unless the text is `key=` and a value as JSON, which `override_text` writes."""
+    json.loads(text.partition("=")[2])
+    return text
+
+
+class Begun(BaseModel):
+    """`trials.json`: what a study consists of, from its beginning."""
+
+    class Point(BaseModel):
+        values: dict[str, Any]  # axis -> value, for a variant its name
+        spec_sha256: str
+
+    class Trial(BaseModel):
+        number: NonNegativeInt
+        point: NonNegativeInt
+        overrides: list[str]
+
+    study: str
+    base: str
+    points: list[Point]
+    trials: list[Trial]
 
 
 class Reached(BaseModel):
@@ -30,12 +55,12 @@ class TrialRecord(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    number: int
+    number: NonNegativeInt
     point: dict[str, Any]  # axis -> value, for a variant its name
     index: int  # which settings of the search; 0 without a search
     values: dict[str, Any]  # the settings that were drawn
     seed: int
-    overrides: list[str]  # `alray run BASE` with these is the same run
+    overrides: list[Annotated[str, AfterValidator(_is_override)]]  # `alray run BASE` with these is the same run
     status: TrialStatus
     reason: str | None = None  # of `diverged` and `failed`
     reached: Reached | None = None
@@ -64,21 +89,9 @@ class StudySummary(BaseModel):
 
 def read_study(path: Path) -> StudySummary:
     """Read a `study.json`. Raises CheckpointError if it is damaged."""
-    try:
-        return StudySummary.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise CheckpointError(
-            f"not written by alray: {error.errors()[0]['msg']}", file=str(path), mend="`alray report` writes it again"
-        ) from error
+    return read_json(path, StudySummary, "`alray report` writes it again")
 
 
 def read_trial(path: Path) -> TrialRecord:
     """Read a `trial.json`. Raises CheckpointError if it is damaged."""
-    try:
-        return TrialRecord.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise CheckpointError(
-            f"not written by alray: {error.errors()[0]['msg']}",
-            file=str(path),
-            mend="delete this file to run the trial again with `alray study --resume`",
-        ) from error
+    return read_json(path, TrialRecord, "delete this file to run the trial again with `alray study --resume`")

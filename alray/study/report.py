@@ -12,6 +12,7 @@ from alray.report.figure import TABLES, Exhibit, write_exhibits, write_table
 from alray.report.html import render_page
 from alray.report.table import Table
 from alray.spec.study.loading import dump_study
+from alray.storage.location import require_no_links
 from alray.study.figures import exhibits_of, warnings_of
 from alray.study.folder import MARKDOWN, REPORT, SUMMARY, StudyFolder
 from alray.study.markdown import made_with, markdown_of
@@ -30,6 +31,7 @@ class StudyReport:
 
 def write_report(folder: StudyFolder) -> StudyReport:
     """Write the report of a study again and return it. The study may still be going on."""
+    require_no_links(folder.path)
     results = Results(folder.study, folder.records(), folder.trial_dir)
     table = table_of(results.rows, target=results.study.target is not None)
     exhibits = exhibits_of(results)
@@ -46,14 +48,14 @@ def write_report(folder: StudyFolder) -> StudyReport:
 def _summary(
     folder: StudyFolder, results: Results, exhibits: Sequence[Exhibit], warnings: Sequence[str]
 ) -> StudySummary:
-    begun, records = folder.enumerated, results.records
+    begun, records = folder.begun, results.records
     return StudySummary(
         version=__version__,
         study=results.study.study,
-        status="finished" if len(records) == len(begun["trials"]) else "interrupted",
+        status="finished" if len(records) == len(begun.trials) else "interrupted",
         study_dir=str(folder.path),
-        points=len(begun["points"]),
-        trials=len(begun["trials"]),
+        points=len(begun.points),
+        trials=len(begun.trials),
         statuses=dict(Counter(record.status for record in records)),
         trials_s=sum(record.summary.duration_s for record in records if record.summary is not None),
         rows=[row.as_json() for row in results.rows],

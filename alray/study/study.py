@@ -14,9 +14,13 @@ from typing import TYPE_CHECKING, Any
 from alray.errors import PlanError
 from alray.graph.cluster import Bundle, connect, has_room, holding_nodes
 from alray.graph.sigterm import sigterm_as_sigint
+from alray.known_code import CodeRecord, refused, sha256
 from alray.run.engines import stage_bundles
+from alray.spec.grammar import marked
 from alray.spec.loading import Source
 from alray.spec.models import Spec
+from alray.spec.own_code import PREFIX, OwnClass
+from alray.spec.own_files import own_files
 from alray.spec.study.loading import LoadedStudy, load_study
 from alray.spec.study.section import Asha
 from alray.spec.study.trials import Trial
@@ -37,7 +41,7 @@ class StudyOptions:
 
     address: str | None = None  # the Ray cluster to attach to; None: start one for this study
     study_dir: Path | None = None  # None: studies/<name>-<time>
-    allow_code: bool = False  # load the user's classes from outside the spec's folder too
+    allow_code: bool = False  # load the user's classes from outside the spec's folder, and of a stranger's study, too
 
     def __post_init__(self) -> None:
         if self.study_dir is not None:
@@ -83,6 +87,8 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
     """begun: the folder of a study that goes on; None: a new one is made once it is clear that the study can run."""
     if begun is not None and all(begun.has_ended(trial.number) for trial in loaded.trials):
         return write_report(begun)
+    if begun is not None and not options.allow_code:
+        _require_known_code(loaded, begun)
     specs = [loaded.spec_of(trial) for trial in loaded.trials]
     bundles = [stage_bundles(spec, spec.pipeline.stages, spec.replicas.count) for spec in specs]
     largest = max(bundles, key=lambda each: sum(bundle.get("CPU", 0.0) for bundle in each))
@@ -101,6 +107,8 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
                     mend="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
                 )
         folder = begun or StudyFolder.make(loaded, options.study_dir)
+        if begun is None and (record := _code_of(loaded, folder)) is not None:
+            record.remember(watcher.note)
         if begun is None:
             stack.enter_context(held(folder.path, watcher.note, "study"))
         try:
@@ -111,6 +119,23 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
             raise
         _run_trials(loaded, specs, folder, options, watcher)
     return write_report(folder)
+
+
+def _code_of(loaded: LoadedStudy, folder: StudyFolder) -> CodeRecord | None:
+    """The code of the user that the trials load, together with the text of the study; None if they load none."""
+    root, text = loaded.study.base.parent.resolve(), (folder.path / STUDY).read_bytes()
+    references = {reference for spec in loaded.specs for _, reference, _ in marked(spec, OwnClass)}
+    if not references and PREFIX.encode() not in text:  # settings that are drawn later may name classes too
+        return None
+    return CodeRecord.of(root, own_files(references, root), study=sha256(text))
+
+
+def _require_known_code(loaded: LoadedStudy, folder: StudyFolder) -> None:
+    """Raise RequestError, which names the files, unless this user began the study on this machine, with this code."""
+    record = _code_of(loaded, folder)
+    if record is not None and not record.is_known:
+        files = [str(loaded.study.base.parent / name) for name in record.files] or [str(folder.path / STUDY)]
+        raise refused("code that this study has not run here", files, str(folder.path))
 
 
 def _require_shared(folder: StudyFolder, base: Path, specs: Sequence[Spec]) -> None:

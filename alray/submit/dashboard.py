@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from alray.errors import ConnectionLost, RequestError
+from alray.errors import AlrayError, ConnectionLost, RequestError
 
 PORT = 8265
 """The dashboard's port, unless Ray was told another."""
@@ -35,9 +35,13 @@ _ENDED = ("STOPPED", "SUCCEEDED", "FAILED")
 _TOKEN_MEND = "set RAY_AUTH_TOKEN_PATH to the file with the token of this cluster (on its head: `ray get-auth-token`)"
 
 _FAULTS = (OSError, http.client.HTTPException)
+_FAULTS_OF_ANSWERS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What is raised by an answer that is no JSON, or of another form than a dashboard's."""
 _OF_PROXIES = (502, 503, 504)
 """What a proxy answers while the dashboard behind it does not."""
 _CHUNK = 1 << 20
+_LONGEST_ANSWER = 1 << 30
+"""Bytes of an answer in JSON: the log of a job that runs for weeks."""
 _MOST_NODES = 10_000  # the most that Ray lists
 
 
@@ -96,14 +100,14 @@ class Dashboard:
         dashboard = cls(address)
         try:
             with dashboard._ask("GET", "/api/version", timeout_s=_OPEN_S) as answer:
-                version = json.loads(answer.read())["ray_version"]
+                version = json.loads(answer.read(_CHUNK))["ray_version"]
             with dashboard._ask("GET", f"/api/jobs/{quote(str(version))}", timeout_s=_OPEN_S):
                 pass
         except urllib.error.HTTPError as error:
             # No job has the version as its name: with a token that is accepted this is a 404.
             if not (error.code == 404 and "/api/jobs/" in error.url):
                 raise dashboard._refused(error) from error
-        except (ValueError, KeyError, TypeError, http.client.HTTPException) as error:
+        except (*_FAULTS_OF_ANSWERS, http.client.HTTPException) as error:
             raise dashboard._something_else() from error
         except OSError as error:
             raise dashboard._nobody(error) from error
@@ -145,18 +149,21 @@ class Dashboard:
 
     def jobs(self) -> list[Job]:
         """All jobs that were submitted, the newest first."""
-        found = [_job(value) for value in self._json("GET", "/api/jobs/") if value.get("submission_id")]
+        with self._understood():
+            found = [_job(value) for value in self._json("GET", "/api/jobs/") if value.get("submission_id")]
         return sorted(found, key=lambda job: job.begun_s or 0.0, reverse=True)
 
     def job(self, job_id: str) -> Job:
         """Raises RequestError if there is no such job, and ConnectionLost, as all that follows."""
-        return _job(self._of(job_id, "GET", ""))
+        with self._understood():
+            return _job(self._of(job_id, "GET", ""))
 
     def nodes(self) -> list[Node]:
         """The nodes that are alive."""
         answer = self._json("GET", f"/api/v0/nodes?detail=true&limit={_MOST_NODES}")
-        found = answer["data"]["result"]["result"]
-        return [Node(node["labels"], node["resources_total"]) for node in found if node["state"] == "ALIVE"]
+        with self._understood():
+            found = answer["data"]["result"]["result"]
+            return [Node(node["labels"], node["resources_total"]) for node in found if node["state"] == "ALIVE"]
 
     def stop(self, job_id: str) -> None:
         """Ask a job to stop: its command gets a signal."""
@@ -164,7 +171,8 @@ class Dashboard:
 
     def log(self, job_id: str) -> str:
         """What a job has written so far."""
-        return str(self._of(job_id, "GET", "/logs").get("logs") or "")
+        with self._understood():
+            return str(self._of(job_id, "GET", "/logs").get("logs") or "")
 
     def file(self, node: str, name: str) -> Iterator[bytes]:
         """The bytes of a file in the folder of a node's logs, piece by piece."""
@@ -215,8 +223,22 @@ class Dashboard:
         return self._json(method, f"/api/jobs/{quote(job_id, safe='')}{what}", missing)
 
     def _json(self, method: str, path: str, missing: RequestError | None = None) -> Any:
-        with self._connected(missing), self._ask(method, path, timeout_s=_ANSWER_S) as answer:
-            return json.loads(answer.read())
+        with (
+            self._understood(),
+            self._connected(missing),
+            self._ask(method, path, timeout_s=_ANSWER_S) as answer,
+        ):
+            return json.loads(answer.read(_LONGEST_ANSWER))
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Raise RequestError where an answer in the block is not one of a dashboard."""
+        try:
+            yield
+        except AlrayError:
+            raise
+        except _FAULTS_OF_ANSWERS as error:
+            raise self._something_else() from error
 
     @contextmanager
     def _connected(self, missing: RequestError | None = None) -> Iterator[None]:
@@ -242,7 +264,7 @@ class Dashboard:
 
     def _ask(self, method: str, path: str, *, timeout_s: float) -> Any:
         request = urllib.request.Request(self.url + path, headers=self._headers, method=method)
-        return urllib.request.urlopen(request, timeout=timeout_s)
+        return urllib.request.build_opener(_SameHost).open(request, timeout=timeout_s)
 
     def _refused(self, error: urllib.error.HTTPError) -> RequestError:
         if error.code == 401:
@@ -288,6 +310,21 @@ def _client(url: str, headers: Mapping[str, str]) -> Any:
             return super()._do_request(*arguments, timeout=(_UPLOAD_S, _TAKEN_S), **options)
 
     return Limited(url, headers=dict(headers))
+
+
+class _SameHost(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect to another host, which would get the token too."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        before, after = urlsplit(req.full_url), urlsplit(newurl)
+        if (before.scheme, before.netloc) != (after.scheme, after.netloc):
+            raise RequestError(
+                f"the dashboard at {before.scheme}://{before.netloc} sends on to {after.scheme}://{after.netloc}, and "
+                "the token is not sent to another address",
+                key="--address",
+                mend="give that address yourself, if it is your cluster's",
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 @contextmanager
@@ -363,7 +400,7 @@ def _job(value: Mapping[str, Any]) -> Job:
         id=value["submission_id"],
         status=value["status"],
         message=value.get("message") or "",
-        metadata=value.get("metadata") or {},
+        metadata={str(key): str(text) for key, text in (value.get("metadata") or {}).items()},
         begun_s=seconds("start_time"),
         ended_s=seconds("end_time"),
         exit_code=value.get("driver_exit_code"),

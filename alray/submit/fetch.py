@@ -1,10 +1,13 @@
-"""Fetches the folder of a job through the dashboard: no storage has to be shared with the cluster."""
+"""Fetches the folder of a job through the dashboard: no storage has to be shared with the cluster.
+
+What comes may be a stranger's. It is taken only up to its announced size, and holds nothing but files and folders.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
+import os
 import secrets
 import shlex
 import shutil
@@ -14,7 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError
 
 from alray.errors import Problem, RequestError, RunError
 from alray.report.text import size
@@ -25,6 +30,26 @@ _BEGIN_S = 120.0
 """At most so long until the job that packs the folder begins. Packing has no limit."""
 _END_S = 20.0
 _PAUSE_S = 0.5
+_BEGINS = '{"alray": "offer"'
+"""How a line of the job begins that is meant for this file."""
+_LONGEST_HEADER = 1 << 20
+"""Bytes of a tar file that come before an entry, for a long name say."""
+_DEEPEST = 50
+"""Folders within each other; a run folder has fewer."""
+_SHOWN = 100
+"""Characters of a name that an error shows."""
+_CHUNK = 1 << 20
+
+
+class _Said(BaseModel):
+    """A line of the job that packs: that it has begun, where the packed folder is, or why there is none."""
+
+    alray: Literal["offer"]
+    begun: bool | None = None
+    file: str | None = None
+    bytes: int = Field(0, ge=0, le=1 << 60)
+    sha256: str = ""
+    failed: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -58,22 +83,84 @@ def _bring(dashboard: Dashboard, job: Job, target: Path, doing: Callable[[str], 
     target.parent.mkdir(parents=True, exist_ok=True)
     archive = target.with_name(f".{target.name}.tar")
     with _offer(dashboard, job, doing) as (node, offer), ExitStack() as undo:
-        doing(f"fetching {size(offer['bytes'])}")
-        found, sha256 = 0, hashlib.sha256()
+        doing(f"fetching {size(offer.bytes)}")
+        _require_space(offer.bytes, archive.parent)
         undo.callback(archive.unlink, missing_ok=True)
         with archive.open("wb") as file:
-            for piece in dashboard.file(node, offer["file"]):
-                file.write(piece)
-                sha256.update(piece)
-                found += len(piece)
-        if (found, sha256.hexdigest()) != (offer["bytes"], offer["sha256"]):
-            raise RunError(f"{found:,} bytes came instead of {offer['bytes']:,}", mend="fetch it again")
+            _take(dashboard.file(node, offer.file or ""), offer, file)
         target.mkdir(exist_ok=True)
-        with ExitStack() as broken, tarfile.open(archive) as packed:
+        with ExitStack() as broken:
             broken.callback(_empty, target)
-            packed.extractall(target, filter="data")
+            try:
+                _unpack(archive, target)
+            except (tarfile.TarError, ValueError, OverflowError) as error:  # the last two: of wrong numbers in it
+                raise _not_offered(f"it cannot be read ({error})") from error
             broken.pop_all()
-    return found
+    return offer.bytes
+
+
+def _require_space(announced: int, disk: Path) -> None:
+    """Raise RunError if a disk has no room for a packed folder of so many bytes and what is in it."""
+    free = shutil.disk_usage(disk).free
+    if 2 * announced > free:
+        raise RunError(
+            f"the folder needs {size(2 * announced)} while it is unpacked, and {size(free)} are free",
+            file=str(disk),
+            mend="make room, or choose another --to",
+        )
+
+
+def _take(pieces: Iterator[bytes], offer: _Said, file: IO[bytes]) -> None:
+    """Write what comes to a file. Raises RunError if it is not what was announced, as soon as it is more."""
+    found, sha256 = 0, hashlib.sha256()
+    for piece in pieces:
+        found += len(piece)
+        if found > offer.bytes:
+            raise RunError(f"more than the announced {offer.bytes:,} bytes came", mend="fetch it again")
+        file.write(piece)
+        sha256.update(piece)
+    if (found, sha256.hexdigest()) != (offer.bytes, offer.sha256):
+        raise RunError(f"{found:,} bytes came instead of {offer.bytes:,}", mend="fetch it again")
+
+
+class _Entry(tarfile.TarInfo):
+    """An entry of a tar file. What comes before it, which tarfile reads into memory, is short."""
+
+    def _proc_member(self, packed: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.type not in (*tarfile.REGULAR_TYPES, tarfile.DIRTYPE) and self.size > _LONGEST_HEADER:
+            raise tarfile.HeaderError("a header of more than 1 MB")
+        return super()._proc_member(packed)  # type: ignore[misc, no-any-return]  # tarfile says that it may be extended
+
+
+def _unpack(archive: Path, target: Path) -> None:
+    """Write the files of a tar file below an empty folder. Raises RunError for anything but files and folders in it.
+
+    Not tarfile's own extraction: there a chain of links has led out of the folder before (CVE-2025-4517).
+    """
+    with tarfile.open(archive, tarinfo=_Entry) as packed:
+        for entry in packed:
+            parts = entry.name.split("/")
+            if not {"", ".", ".."}.isdisjoint(parts) or "\0" in entry.name or len(parts) > _DEEPEST:
+                raise _not_offered(f"`{entry.name[:_SHOWN]}` is no place in it")
+            place = target.joinpath(*parts)
+            if entry.isdir():
+                place.mkdir(parents=True, exist_ok=True)
+            elif entry.isreg() and not entry.issparse():
+                content = packed.extractfile(entry)
+                assert content is not None
+                place.parent.mkdir(parents=True, exist_ok=True)
+                with place.open("xb") as file:
+                    shutil.copyfileobj(content, file, _CHUNK)
+                os.utime(place, (entry.mtime, entry.mtime))
+            else:
+                raise _not_offered(f"`{entry.name[:_SHOWN]}` is neither a file nor a folder")
+
+
+def _not_offered(why: str) -> RunError:
+    return RunError(
+        f"the packed folder is not one that alray packed: {why}",
+        mend="look at the folder on the cluster: alray fetches only files and folders, and no links",
+    )
 
 
 def _empty(folder: Path) -> None:
@@ -86,7 +173,7 @@ def _empty(folder: Path) -> None:
 
 
 @contextmanager
-def _offer(dashboard: Dashboard, job: Job, doing: Callable[[str], None]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _offer(dashboard: Dashboard, job: Job, doing: Callable[[str], None]) -> Iterator[tuple[str, _Said]]:
     """Run the job that offers the folder on the node where it lies, until the block ends."""
     folder = job.require_result()
     if job.node is None:
@@ -104,18 +191,26 @@ def _offer(dashboard: Dashboard, job: Job, doing: Callable[[str], None]) -> Iter
         wait_until_ended(dashboard, name, _END_S)
 
 
-def _said(dashboard: Dashboard, name: str, key: str, timeout_s: float) -> dict[str, Any]:
-    """The line of the job that has this key. Raises RunError if the job fails, or ends or takes too long without it."""
+def _said(dashboard: Dashboard, name: str, key: Literal["begun", "file"], timeout_s: float) -> _Said:
+    """The line of the job that has this key. Raises RunError if the job fails, or ends or takes too long without it,
+    and if a line is none that it writes."""
     until_s = time.monotonic() + timeout_s
     while True:
         ended = dashboard.job(name).ended
         log = dashboard.log(name)
-        for line in log.splitlines():
-            if line.startswith('{"alray": "offer"'):
-                said: dict[str, Any] = json.loads(line)
-                if "failed" in said:
-                    raise RunError.of((Problem.from_json(said["failed"]),))
-                if key in said:
+        for line in log.split("\n")[:-1]:  # the last one may still be written
+            if line.startswith(_BEGINS):
+                try:
+                    said = _Said.model_validate_json(line)
+                    failed = said.failed and Problem.from_json(said.failed)
+                except (ValidationError, TypeError, KeyError) as error:
+                    raise RunError(
+                        "the job that packs the folder wrote a line that alray does not write",
+                        mend=f"read it: `alray jobs logs {name}`",
+                    ) from error
+                if failed:
+                    raise RunError.of((failed,))
+                if getattr(said, key) is not None:
                     return said
         if ended or time.monotonic() > until_s:
             last = log.strip().splitlines()[-1:] or ["the job did not begin"]

@@ -20,6 +20,7 @@ from alray.errors import RequestError
 from alray.nn.component import trainable
 from alray.nn.precision import restore
 from alray.nn.route import Route
+from alray.storage import disk
 from alray.trained.network import TrainedNetwork
 from alray.trained.route_header import HEADER, RouteHeader, header_of
 from alray.user_code import FAULTS_OF_USER_CODE
@@ -70,7 +71,7 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file:
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
             write[kind](route, header, partial)
-            partial.replace(file)
+            disk.publish_written(partial, file)
         finally:
             partial.unlink(missing_ok=True)
     except OSError as error:

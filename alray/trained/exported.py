@@ -10,7 +10,11 @@ from safetensors import SafetensorError, safe_open
 
 from alray.data.split import as_float
 from alray.errors import CheckpointError, DataError, RequestError
+from alray.known_code import refused
 from alray.nn.blocks.embedding import PADDING
+from alray.spec.grammar import marked
+from alray.spec.own_code import OwnClass
+from alray.spec.own_files import own_files
 from alray.trained.prediction import ClassPrediction, document, prediction_of
 from alray.trained.route_header import HEADER, RouteHeader, TextForm, parse_header
 from alray.user_code import UserCode
@@ -20,13 +24,18 @@ class ExportedRoute:
     """One route, loaded from a file onto the CPU."""
 
     def __init__(self, file: Path, *, allow_code: bool) -> None:
-        """The user's own blocks are loaded from the file's folder.
+        """The user's own blocks are loaded from the file's folder, if that is allowed.
 
-        Raises CheckpointError if alray did not export the file, or if it is damaged.
+        Raises CheckpointError if alray did not export the file, or if it is damaged. Raises RequestError if the route
+        has blocks of a user and `allow_code` is not set: nothing tells whose files these are.
         """
         text, weights = _read(file)
         self.header: RouteHeader = parse_header(text, str(file))
-        self.route = self.header.build(UserCode(file.resolve().parent, allow_elsewhere=allow_code))
+        folder = file.resolve().parent
+        references = [reference for _, reference, _ in marked(self.header.whole_spec(), OwnClass)]
+        if references and not allow_code:
+            raise refused("code beside weights", sorted(map(str, own_files(references, folder))), str(file))
+        self.route = self.header.build(UserCode(folder, allow_elsewhere=allow_code, is_copy=True))
         try:
             self.route.load_state_dict(weights)
         except RuntimeError as error:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from alray.data.batches import Batch
 from alray.data_identity import OF_WEIGHTS
 from alray.device import devices
-from alray.errors import RequestError, UserCodeError
+from alray.errors import CheckpointError, RequestError, UserCodeError
 from alray.nn.route import Route, route_of
 from alray.records import DepthAccuracy
+from alray.spec.inputs import names_code
 from alray.spec.models import Spec
 from alray.stage.assemble import stage_of
 from alray.stage.assignment import start_from
@@ -52,7 +54,7 @@ class TrainedNetwork:
         spec = spec_of(run_dir, data)
         if not compiled:
             spec = spec.model_copy(update={"run": spec.run.model_copy(update={"compile": False})})
-        code = UserCode(run_dir / "code", allow_elsewhere=allow_code)
+        code = UserCode.of_run(run_dir, allow=allow_code, named=names_code(spec))
         elsewhere = how_to_name(spec.data)
         self.workload = _opened(spec, code, elsewhere)
         self._require_same = partial(
@@ -63,18 +65,28 @@ class TrainedNetwork:
             mend="restore them" if elsewhere is None else f"restore them, or {elsewhere}",
         )
         self._require_same(fields=OF_WEIGHTS)
-        self.step = self.weights.step
         self.device = self.workload.device
         devices.settle(spec.resources.threads, spec.run.deterministic, self.device)
-        start = start_from(run_dir, manifest)
-        assert start.folder is not None
         self.components = [
             self.workload.network.component(index, self.device) for index in range(len(self.workload.network))
         ]
-        for component in self.components:
-            load_component(component, start.folder, dict(start.hashes), optimizer=False)
+        self._load(run_dir, manifest, asked)
+        self.step = self.weights.step
         self._stage: Stage = stage_of(self.components)
         self._stage.evaluation_mode(True)
+
+    def _load(self, run_dir: Location, manifest: dict[str, Any], asked: Asked) -> None:
+        """Load the weights, which are found again if a run that goes on has deleted them meanwhile."""
+        start = start_from(run_dir, manifest)
+        assert start.folder is not None
+        try:
+            for component in self.components:
+                load_component(component, start.folder, dict(start.hashes), optimizer=False)
+        except CheckpointError:
+            newer, self.weights = find_weights(run_dir, asked)
+            if newer["step"] == manifest["step"]:
+                raise
+            self._load(run_dir, newer, asked)
 
     @property
     def depths(self) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from alray.errors import RequestError
 from alray.records import DepthAccuracy
-from alray.storage.location import Location
+from alray.storage.location import Location, require_no_links
 from alray.trained.data_places import OPTION
 from alray.trained.export import ENDINGS, Exported, Format, export_route
 from alray.trained.exported import ExportedRoute
@@ -95,6 +95,8 @@ def export_run(
     """
     network = TrainedNetwork(run_dir, allow_code=allow_code, asked=asked, data=data, compiled=False)
     depth = network.require_depth(depth)
+    if output is None:
+        require_no_links(run_dir)
     file = run_dir / "export" / f"route-{depth}{ENDINGS[kind]}" if output is None else output
     if not isinstance(file, Path):
         raise RequestError(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from alray import __version__
 from alray.data.dataset import Data
@@ -17,10 +17,14 @@ from alray.nn.network import Network
 from alray.nn.route import Route, route_of
 from alray.nn.shape import Shape
 from alray.spec.models import Spec
+from alray.storage.json_file import first_fault
 from alray.trained.network import TrainedNetwork
 
 HEADER = "alray"
 """Key of the header, as JSON, in a file's metadata."""
+
+
+_Pixels = Annotated[int, Field(ge=1, le=65_535)]
 
 
 class _Part(BaseModel):
@@ -30,8 +34,8 @@ class _Part(BaseModel):
 class PictureForm(_Part):
     """See `alray.data.picture.Picture`."""
 
-    read_as: tuple[int, ...]
-    size: tuple[int, ...]
+    read_as: tuple[_Pixels, _Pixels, _Pixels]
+    size: tuple[_Pixels, _Pixels]
     as_float: bool
 
     @property
@@ -43,10 +47,16 @@ class SampleForm(_Part):
     """Samples of one shape: float32, values of pictures scaled to 0..1, then (x - mean) / std per channel."""
 
     kind: Literal["samples"] = "samples"
-    shape: tuple[int, ...]
+    shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
     mean: tuple[float, ...] | None  # null: not normalised
     std: tuple[float, ...] | None
     picture: PictureForm | None  # null: samples are not pictures, or the user's own code reads them
+
+    @model_validator(mode="after")
+    def _each_channel_has_both(self) -> SampleForm:
+        if any(given is not None and len(given) != self.shape[0] for given in (self.mean, self.std)):
+            raise ValueError(f"`mean` and `std` need a value for each of {self.shape[0]} channels")
+        return self
 
     @property
     def normalisation(self) -> Normalisation | None:
@@ -57,9 +67,9 @@ class TextForm(_Part):
     """Documents as rows of word numbers, int64, with a mask that is true at the words of a row."""
 
     kind: Literal["text"] = "text"
-    words: tuple[str, ...]  # the word of each number; <pad> and <unk> first
+    words: Annotated[tuple[str, ...], Field(min_length=2)]  # the word of each number; <pad> and <unk> first
     tokenizer: str
-    max_tokens: int
+    max_tokens: Annotated[int, Field(ge=1, le=100_000)]
     padded: bool = False  # whether every row had `max_tokens` places in training
 
 
@@ -70,8 +80,8 @@ class RouteHeader(_Part):
     alray: str
     name: str
     step: int  # mini-batches of training
-    depth: int
-    classes: tuple[str, ...]
+    depth: PositiveInt
+    classes: Annotated[tuple[str, ...], Field(min_length=1)]
     input: Annotated[SampleForm | TextForm, Field(discriminator="kind")]
     spec: dict[str, Any]
 
@@ -82,14 +92,21 @@ class RouteHeader(_Part):
             return Shape((self.input.max_tokens,), torch.int64, words=self.input.words)
         return Shape(self.input.shape)
 
+    def whole_spec(self) -> Spec:
+        """`spec` with the sections that a spec must have, and inference does not use. Raises ValueError."""
+        spec = Spec.model_validate({**self.spec, "data": {"source": "digits"}, "run": {"steps": 1}})
+        if spec.model.num_components != self.depth:
+            raise ValueError(
+                f"a route of depth {self.depth} has {self.depth} components, not {spec.model.num_components}"
+            )
+        return spec
+
     def build(self, load: Callable[[str], Any]) -> Route:
         """The route on the CPU in float32, with its weights still to be loaded. Raises SpecError.
 
         load: turns a reference `python:package.module.Class` into that class.
         """
-        # A spec must have these sections, but inference does not use them.
-        spec = Spec.model_validate({**self.spec, "data": {"source": "digits"}, "run": {"steps": 1}})
-        network = Network(spec, sample=self.sample, classes=len(self.classes), load=load, trained=True)
+        network = Network(self.whole_spec(), sample=self.sample, classes=len(self.classes), load=load, trained=True)
         return route_of([network.component(index, "cpu") for index in range(self.depth)], self.depth)
 
 
@@ -113,15 +130,16 @@ def header_of(network: TrainedNetwork, depth: int) -> RouteHeader:
 def parse_header(text: str, file: str) -> RouteHeader:
     """Parse the header of a file. Raises CheckpointError if it is damaged or of another version."""
     try:
-        return RouteHeader.model_validate_json(text)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(map(str, problem["loc"]))
+        header = RouteHeader.model_validate_json(text)
+        header.whole_spec()
+    except ValueError as error:
+        why = first_fault(error) if isinstance(error, ValidationError) else error
         raise CheckpointError(
-            f"this is not a header that alray {__version__} can read: {place}: {problem['msg']}",
+            f"this is not a header that alray {__version__} can read: {why}",
             file=file,
             mend="export the run anew with `alray export`",
         ) from error
+    return header
 
 
 def _form(data: Data) -> SampleForm | TextForm:

@@ -122,7 +122,7 @@ def test_an_exported_file_of_pictures_predicts_as_the_run(
     assert said["bytes"] == file.stat().st_size
     shutil.copy(images / "code" / "own_blocks.py", file.parent)
     of_run = alray("predict", images, picture, "--depth", depth, "--json").json
-    assert alray("predict", file, picture, "--json").json["predictions"] == of_run["predictions"]
+    assert alray("predict", file, picture, "--allow-code", "--json").json["predictions"] == of_run["predictions"]
 
 
 def test_an_exported_file_of_text_needs_neither_run_nor_data(
@@ -149,7 +149,8 @@ def test_methods_without_a_label_chain(alray: Callable[..., Any], picture: Path,
     assert alray("export", run, "--format", "safetensors").code == 0
     shutil.copy(run / "code" / "own_blocks.py", run / "export")
     file = run / "export" / "route-3.safetensors"
-    of_file, of_run = (alray("predict", given, picture, "--json").json["predictions"] for given in (file, run))
+    answers = (alray("predict", given, picture, "--allow-code", "--json").json for given in (file, run))
+    of_file, of_run = (answer["predictions"] for answer in answers)
     assert of_file == of_run
     with safe_open(file, "pt") as opened:
         assert not [name for name in opened.keys() if name.split(".")[0] not in ("f", "turn")]  # noqa: SIM118
@@ -223,7 +224,7 @@ def test_a_block_that_cannot_be_traced_is_told(alray: Callable[..., Any], tmp_pa
     code.write_text(
         OWN_BLOCKS.replace("return", "assert s.is_meta or float(s.sum()) < 1e9\n        return"), encoding="utf-8"
     )
-    refused = alray("export", run, "--format", "torch_export", "--json")
+    refused = alray("export", run, "--format", "torch_export", "--allow-code", "--json")
     (problem,) = refused.json["errors"]
     assert (refused.code, problem["key"], "safetensors" in problem["mend"]) == (2, "--format", True)
 
@@ -244,8 +245,9 @@ def test_requests_that_are_wrong(
     file = tmp_path / "route.safetensors"
     alray("export", images, "--format", "safetensors", "--depth", "2", "--output", file)
     (tmp_path / "own_blocks.py").write_text(OWN_BLOCKS, encoding="utf-8")
-    assert problem("predict", file, picture, "--depth", "1")["key"] == "--depth"
-    assert file_of("predict", file, tmp_path / "b.png") == tmp_path / "b.png"
+    assert problem("predict", file, picture)["key"] == "--allow-code"
+    assert problem("predict", file, picture, "--allow-code", "--depth", "1")["key"] == "--depth"
+    assert file_of("predict", file, tmp_path / "b.png", "--allow-code") == tmp_path / "b.png"
     assert file_of("predict", picture, picture) == picture
     with safe_open(file, "pt") as opened:
         weights, header = {name: opened.get_tensor(name) for name in opened.keys()}, opened.metadata()[HEADER]  # noqa: SIM118

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 
 from alray.cli.interrupts import Interrupts
 
-LONG = ["--inline", "--run-dir", "out"]
+INLINE: list[str] = ["--inline"]
+ON_RAY: list[str] = []
 STUCK = """\
 import time
 
@@ -66,18 +68,26 @@ class Ended(NamedTuple):
     err: str
 
 
-def start(command: list[str], *arguments: str | Path) -> subprocess.Popen[str]:
+def start(command: list[str], *arguments: str | Path, engine: list[str] = INLINE) -> subprocess.Popen[str]:
     """`alray run` on its way, past its first mini-batch."""
     process = subprocess.Popen(
-        [*command, "run", *map(str, arguments), *LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "run", *map(str, arguments), *engine, "--run-dir", "out"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     wait_for_a_step(process)
     return process
 
 
+def processes_of(process: subprocess.Popen[Any]) -> list[psutil.Process]:
+    """What this process has started, and what those have."""
+    return psutil.Process(process.pid).children(recursive=True)
+
+
 def wait_for_a_step(process: subprocess.Popen[Any], terminal: int | None = None) -> None:
     """terminal: its other end, which is read so that the process can go on writing."""
-    until_s = time.monotonic() + 60
+    until_s = time.monotonic() + 90
     records = Path("out/records.jsonl")
     while not records.exists() or '"kind":"steps"' not in records.read_text():
         assert process.poll() is None, process.communicate()
@@ -89,29 +99,39 @@ def wait_for_a_step(process: subprocess.Popen[Any], terminal: int | None = None)
 
 def end(process: subprocess.Popen[str]) -> Ended:
     try:
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=90)
     finally:
         process.kill()
     return Ended(process.returncode, out, err)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("number", "engine"),
+    [
+        (signal.SIGTERM, ON_RAY),  # Ray has a handler of its own for it, which aborts
+        pytest.param(signal.SIGTERM, INLINE, marks=pytest.mark.full),
+        pytest.param(signal.SIGINT, INLINE, marks=pytest.mark.full),
+    ],
+)
 def test_a_run_that_was_interrupted_goes_on_to_the_same_bits(
     alray: Callable[..., Any],
     spec: Path,
     command: list[str],
     monkeypatch: pytest.MonkeyPatch,
     number: signal.Signals,
+    engine: list[str],
 ) -> None:
     Path("mine.py").write_text(SLOW)
     spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:mine.Slow'}", 1))
     long = "run.steps=200"
     monkeypatch.setenv("SLOW_S", "0.05")
-    process = start(command, spec, long, "run.evaluate_every=null", "run.checkpoint=null", "--json")
+    process = start(command, spec, long, "run.evaluate_every=null", "run.checkpoint=null", "--json", engine=engine)
     monkeypatch.delenv("SLOW_S")
+    started = processes_of(process)
     process.send_signal(number)
     said = end(process)
     assert said.code == 130, said.err
+    assert psutil.wait_procs(started, timeout=20)[1] == []
     assert json.loads(said.out)["status"] == "interrupted"
     (manifest,) = Path("out/checkpoints").glob("*/manifest.json")
     assert 0 < json.loads(manifest.read_text())["step"] < 200
@@ -122,7 +142,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_bits(
     assert resumed.json["weights_sha256"] == unbroken["weights_sha256"]
 
 
-@pytest.mark.parametrize("engine", [["--inline"], pytest.param([], id="ray", marks=pytest.mark.full)])
+@pytest.mark.parametrize("engine", [INLINE, pytest.param(ON_RAY, id="ray", marks=pytest.mark.full)])
 def test_a_closed_terminal_ends_a_run_with_a_checkpoint(spec: Path, command: list[str], engine: list[str]) -> None:
     """A shell whose terminal is closed sends SIGHUP to the whole group, and nothing can be written any more."""
     arguments = ["run", str(spec), "run.steps=100000", "run.evaluate_every=null", "run.checkpoint=null"]
@@ -145,6 +165,68 @@ def test_a_closed_terminal_ends_a_run_with_a_checkpoint(spec: Path, command: lis
         process.kill()
     assert json.loads(Path("out/summary.json").read_text())["status"] == "interrupted"
     assert len(list(Path("out/checkpoints").glob("*/manifest.json"))) == 1
+
+
+@pytest.mark.parametrize(
+    "after_s", [0.0, *(pytest.param(tenths / 10, marks=pytest.mark.full) for tenths in range(1, 15))]
+)
+def test_sigterm_while_ray_starts(spec: Path, command: list[str], after_s: float) -> None:
+    """after_s: seconds after the first sight of the raylet."""
+    process = subprocess.Popen([*command, "run", str(spec), "--run-dir", "out"], stderr=subprocess.PIPE, text=True)
+    until_s = time.monotonic() + 90
+    while not any(child.name() == "raylet" for child in processes_of(process)):
+        assert process.poll() is None and time.monotonic() < until_s
+        time.sleep(0.01)
+    time.sleep(after_s)
+    started = processes_of(process)
+    process.send_signal(signal.SIGTERM)
+    said = end(process)
+    assert (said.code, said.err.splitlines()[-1]) == (130, "interrupted")
+    assert psutil.wait_procs(started, timeout=20)[1] == []
+
+
+def test_a_reader_that_is_gone_ends_the_output_alone(spec: Path, command: list[str]) -> None:
+    """As after `alray run ... 2>&1 | tee log` and Ctrl-C, which ends tee too."""
+    ours, theirs = os.pipe()
+    arguments = ["run", str(spec), "run.steps=100000", "run.evaluate_every=null", "run.checkpoint=null", "--inline"]
+    process = subprocess.Popen([*command, *arguments, "--run-dir", "out"], stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    try:
+        wait_for_a_step(process)
+        os.close(ours)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+    finally:
+        process.kill()
+    assert json.loads(Path("out/summary.json").read_text())["status"] == "interrupted"
+    assert len(list(Path("out/checkpoints").glob("*/manifest.json"))) == 1
+    for arguments in (["list", "."], ["list", ".", "--json"], ["--help"]):
+        ours, theirs = os.pipe()
+        os.close(ours)
+        listed = subprocess.run([*command, *arguments], stdout=theirs, stderr=subprocess.PIPE, text=True, check=False)
+        os.close(theirs)
+        assert (listed.returncode, listed.stderr) == (0, ""), arguments
+
+
+@pytest.mark.parametrize("name", ["gcs_server", pytest.param("raylet", marks=pytest.mark.full)])
+def test_a_run_whose_ray_dies_goes_on_with_another(
+    alray: Callable[..., Any], spec: Path, command: list[str], name: str
+) -> None:
+    """Ray itself would end the process 60 s after the death of its GCS."""
+    long = ("run.steps=400", "run.evaluate_every=null")
+    process = start(command, spec, *long, "run.checkpoint={every: 10 steps}", "--json", engine=ON_RAY)
+    (victim,) = [each for each in processes_of(process) if each.name() == name]
+    started = processes_of(process)
+    victim.kill()
+    said = end(process)
+    assert said.code == 0, said.err
+    summary = json.loads(said.out)
+    assert [failure["message"] for failure in summary["failures"]] == [
+        f"a process of Ray on this machine ended: {name}"
+    ]
+    assert psutil.wait_procs(started, timeout=20)[1] == []
+    unbroken = alray("run", spec, *long, "--inline", "--json").json
+    assert summary["weights_sha256"] == unbroken["weights_sha256"]
 
 
 def test_a_run_under_nohup_goes_on() -> None:

@@ -80,7 +80,8 @@ def test_where_two_runs_part(alray: Callable[..., Any], spec: Path) -> None:
     code.write_text(code.read_text().replace("* 1.0", "* 8.0"), encoding="utf-8")
     environment = json.loads(Path("then/environment.json").read_text())
     Path("then/environment.json").write_text(json.dumps({**environment, "torch": "1.0", "device": "an old one"}))
-    said = alray("reproduce", "then", "--run-dir", "now")
+    assert "scaled.py (changed in the run folder)" in alray("reproduce", "then").err
+    said = alray("reproduce", "then", "--run-dir", "now", "--allow-code")
     assert said.code == 1
     then, now = (
         [each for each in read(Path(run, "records.jsonl")) if each.kind == "evaluation"] for run in ("then", "now")

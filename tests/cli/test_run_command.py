@@ -16,6 +16,7 @@ import pytest
 
 from alray.records import Summary
 from alray.storage.lock import held
+from alray.store import make_run_dir, mark, require_new
 
 from .conftest import COUNTED
 
@@ -213,6 +214,36 @@ def test_a_run_that_never_began_leaves_its_folder_to_another(alray: Callable[...
     given = json.loads(Path("runs/out/environment.json").read_text(encoding="utf-8"))["given"]
     assert "costs" in given["pipeline"] and given["pipeline"]["costs"] is not None
     assert "the run folder is not empty" in alray("run", spec, "--inline", "--run-dir", "runs/out").err
+
+
+def test_what_a_kill_leaves_of_a_run_that_had_hardly_begun(
+    alray: Callable[..., Any], spec: Path, ended: Path, tmp_path: Path
+) -> None:
+    """Only the lock; then what is written before the spec; then all that comes before the first record."""
+    Path("out").mkdir()
+    Path("out/.lock").touch()
+    said = alray("resume", "out", "--inline")
+    assert (said.code, "ended before it had written its spec" in said.errors) == (2, True)
+    assert "begin it again: `alray run SPEC --run-dir`" in said.errors
+    assert alray("run", spec, "--inline", "--run-dir", "out").code == 0
+    early = make_run_dir("tiny", tmp_path / "early")
+    (early / "code").mkdir()
+    assert "ended before it had written its spec" in alray("resume", early).errors
+    with held(early, print):
+        assert "the run folder is not empty" in alray("run", spec, "--inline", "--run-dir", early).errors
+    require_new(early)
+    for name in ("spec.yaml", "plan.json", "environment.json"):
+        shutil.copy(ended / name, early)
+    mark(early, "alray-0")
+    said = alray("resume", early, "--inline", "--json")
+    assert said.json["weights_sha256"] == json.loads((ended / "summary.json").read_text())["weights_sha256"]
+
+
+def test_runs_that_begin_in_the_same_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("alray.store.time.strftime", lambda form: "20261120-165026")
+    made = [make_run_dir("my_run", None).name for _ in range(3)]
+    assert made == [f"my_run-20261120-165026{end}" for end in ("", "_2", "_3")]
 
 
 def test_a_run_that_goes_on_is_read_and_not_resumed(alray: Callable[..., Any], ended: Path) -> None:

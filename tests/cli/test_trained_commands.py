@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
+
+from alray.stage.workload import Workload
 
 
 def test_evaluate_measures_what_the_run_measured(alray: Callable[..., Any], ended: Path) -> None:
@@ -53,6 +56,27 @@ def test_predict(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None
     folder = alray("predict", ended, tmp_path)
     assert folder.code == 2
     assert folder.errors == f"{tmp_path}: this is a folder, not a picture; give the paths of its picture files\n"
+
+
+def test_a_checkpoint_that_the_run_deletes_meanwhile(
+    alray: Callable[..., Any], ended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the data are opened the run writes the checkpoint after 18 mini-batches, and deletes that after 9."""
+    run, later = shutil.copytree(ended, tmp_path / "run"), tmp_path / "later"
+    (run / "checkpoints/step-00000018").rename(later)
+    opened = Workload.open
+
+    def opening(*given: Any, **more: Any) -> Workload:
+        if later.exists():
+            later.rename(run / "checkpoints/step-00000018")
+            shutil.rmtree(run / "checkpoints/step-00000009")
+        return opened(*given, **more)
+
+    monkeypatch.setattr(Workload, "open", opening)
+    said = alray("evaluate", run, "--json").json
+    assert said["weights"] == {"step": 18, "which": "last"} and said["step"] == 18
+    (run / "checkpoints/step-00000018/component-00.safetensors").unlink()
+    assert "a file of this checkpoint is missing" in alray("evaluate", run).errors
 
 
 def test_the_weights_that_were_asked_for(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:

@@ -63,3 +63,15 @@ def test_a_picture_cut_short(tmp_path: Path, ending: str) -> None:
     problem = caught.value.problems[0]
     assert problem.file == str(path)
     assert problem.message.startswith(("damaged picture (", "this is not a picture"))
+
+
+def test_a_small_file_of_a_large_picture_is_not_decoded(tmp_path: Path) -> None:
+    bomb = tmp_path / "bomb.png"
+    Image.new("1", (11_000, 11_000)).save(bomb)
+    assert bomb.stat().st_size < 100_000
+    with pytest.raises(DataError, match="has 11,000 x 11,000 pixels, and at most 50,000,000 are decoded; make it smal"):
+        read_image(bomb, (3, 8, 8))
+    program = tmp_path / "program.png"  # of PostScript, which Pillow would have Ghostscript run
+    program.write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(x) print\n%%EOF\n")
+    with pytest.raises(DataError, match="EPS is a program that draws a picture, and is not run; convert it to PNG"):
+        read_image(program, (3, 8, 8))

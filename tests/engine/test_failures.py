@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from collections.abc import Sequence
+
 import pytest
 
 from alray.errors import NonFiniteLoss
+from alray.stage.telemetry import StageStatus
+
+from .conftest import Watching
+from .test_same_bits import same
 
 
 @pytest.mark.parametrize("inline", [True, False])
@@ -46,3 +53,19 @@ def test_own_code_that_raises(workshop, processes, inline) -> None:
     )
     assert "Traceback" in log.read_text()
     assert "call 100" in "".join(path.read_text() for path in log.parent.iterdir())
+
+
+def test_a_loader_worker_that_is_killed(workshop, reference) -> None:
+    """The machine may have killed it, for memory say: the run goes on from its last checkpoint."""
+    killed = []
+
+    def kill(statuses: Sequence[StageStatus]) -> None:
+        if not killed and statuses[0].step >= 3:
+            killed.extend(multiprocessing.active_children())
+            killed[0].kill()
+
+    slowly = ("data.workers=1", "pipeline.stages=2", "model.components.2.sleep_s=0.1")
+    run = workshop.run(*slowly, watching=Watching(on_statuses=kill))
+    (failure,) = run.summary.failures
+    assert "a process that prepares mini-batches ended" in failure.message
+    same(run, reference)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from alray.errors import SpecError
+from alray.errors import RequestError, SpecError
 from alray.records import StepRecord
 from alray.records import read as read_records
 from alray.trained.export import export_route
@@ -68,13 +68,15 @@ def test_what_a_run_leaves_behind(own: Workshop) -> None:
     assert {tuple(of_component) for of_component in losses.values()} == {("squared_error",)}
     assert [entry.depth for entry in finished.summary.accuracy_per_depth] == [1, 2, 3, 4]
     (own.folder / "one_hot.py").unlink()
-    accuracies = evaluate_run(folder, depth=None, allow_code=False).accuracies
+    with pytest.raises(RequestError, match=r"one_hot.py \(another file, or none, in "):
+        evaluate_run(folder, depth=None, allow_code=False)
+    accuracies = evaluate_run(folder, depth=None, allow_code=True).accuracies
     assert [(entry.depth, entry.test) for entry in accuracies] == [
         (entry.depth, entry.test) for entry in finished.summary.accuracy_per_depth
     ]
-    trained = TrainedNetwork(folder, allow_code=False)
+    trained = TrainedNetwork(folder, allow_code=True)
     exported = export_route(trained, 2, "safetensors", folder / "code" / "route.safetensors")
-    loaded = ExportedRoute(Path(exported.file), allow_code=False)
+    loaded = ExportedRoute(Path(exported.file), allow_code=True)
     assert list(loaded.route.state_dict()) == list(trained.route(2).state_dict())
 
 

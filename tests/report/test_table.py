@@ -15,6 +15,14 @@ def test_csv_can_be_read_again() -> None:
     assert csv_text(["a", "b"], [[1.5, None]]) == "a,b\n1.5,\n"
 
 
+def test_a_text_is_no_formula_and_no_link() -> None:
+    evil = ("=HYPERLINK(1)", "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1")
+    assert csv_text(evil, []) == csv_text([f"'{text}" for text in evil], [])
+    harmless = ("-0.5", "+1.2e-05 ms", "-3 %", "- 1", "a=b", "")
+    assert list(csv.reader(io.StringIO(csv_text(["x"] * 6, [harmless]))))[1] == [*harmless[:3], "'- 1", "a=b", ""]
+    assert "![x]\\(http://a)" in Table(("run",), (("![x](http://a)",),)).markdown
+
+
 def test_markdown_shows_every_sign() -> None:
     assert TABLE.markdown.splitlines() == [
         r"| run | a\_b \| 5 % |",

@@ -39,6 +39,10 @@ PLAN = make_plan(
 )
 
 
+class LostAsAWhole(StageError):
+    """What `FakeGraph.poll` raises instead of an answer."""
+
+
 @dataclass
 class FakeGraph:
     """Two stages; each poll is one mini-batch. `faults` says what happens at which step, once."""
@@ -58,6 +62,8 @@ class FakeGraph:
         fault = self.faults.get(self.step)
         if fault is not None:
             del self.faults[self.step]
+            if isinstance(fault, LostAsAWhole):
+                raise fault
             return [self._status(0), self._status(1, finished=True, dead=isinstance(fault, StageError), error=fault)]
         self.step += 1
         last = self.step == TOTAL or self.stopping
@@ -162,6 +168,12 @@ def test_a_death_goes_on_from_the_last_checkpoint(tmp_path) -> None:
     assert (outcome.status, starts) == ("finished", [0, 3])
     assert observer.notes == ["stage 1 died; going on from mini-batch 3"]
     assert sorted(losses(tmp_path)) == list(range(1, TOTAL + 1))
+
+
+def test_a_graph_that_is_lost_as_a_whole_goes_on_from_the_last_checkpoint(tmp_path) -> None:
+    outcome, starts, observer = drive(tmp_path, {5: LostAsAWhole("Ray is gone")})
+    assert (outcome.status, starts) == ("finished", [0, 3])
+    assert observer.notes == ["Ray is gone; going on from mini-batch 3"]
 
 
 def test_an_old_list_of_the_folder_misleads_nobody(tmp_path, monkeypatch) -> None:

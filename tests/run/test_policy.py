@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from alray.errors import ChannelError, NonFiniteLoss, StageError
+from alray.errors import ChannelError, NonFiniteLoss, ProcessLost, StageError
 from alray.run.policy import FIRST_FACTOR, GO_ON, GRACE_S, judge
 from alray.stage.telemetry import StageStatus
 
@@ -54,6 +54,12 @@ def test_who_lost_a_neighbour_waits_for_the_word() -> None:
 def test_what_the_same_bits_would_do_again_is_not_tried_again() -> None:
     found = verdict(with_one(1, finished=True, error=NonFiniteLoss("component 1: the loss is nan")))
     assert (found.kind, found.stage, found.again) == ("failed", 1, False)
+
+
+def test_a_lost_process_of_a_stage_is_not_of_the_bits() -> None:
+    lost = ProcessLost("a process that prepares mini-batches ended")
+    found = verdict(with_one(0, finished=True, error=lost))
+    assert (found.kind, found.stage, found.error, found.again) == ("failed", 0, lost, True)
 
 
 def test_silence() -> None:

@@ -162,7 +162,7 @@ def test_a_damaged_summary_is_named(tmp_path) -> None:
     facts = SimpleNamespace(
         identity=DataIdentity(train=64, validation=0, shape=(4,), classes="", words=None, contents=None)
     )
-    with pytest.raises(CheckpointError, match=r"summary.json: not a summary: .*; restore it, or delete it"):
+    with pytest.raises(CheckpointError, match=r"summary.json:1: not JSON: .*; restore it, or delete it"):
         Resumed.open(run_dir, [], allow_change=False).finished(SimpleNamespace(total_steps=4, facts=facts), print)
 
 

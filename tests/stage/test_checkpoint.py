@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from alray.errors import CheckpointError
+from alray.errors import CheckpointError, RunError
 from alray.nn.component import Component
 from alray.stage.checkpoint import (
     load_component,
@@ -231,7 +231,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told(make_network, tmp_path):
     parts: list[CheckpointPart] = []
     writer = CheckpointWriter(tmp_path / "checkpoints", parts.append, Alone())
     writer.write([make_network().component(0, "cpu")], 3, {}, final=False)
-    with pytest.raises(CheckpointError, match=r"a checkpoint could not be written: .*; make the folder writable"):
+    with pytest.raises(RunError, match=r"a checkpoint could not be written: .*; make the folder writable"):
         writer.finish()
     assert parts == []
 

@@ -1,13 +1,17 @@
-"""A real S3 server, in this process and on a port of this machine, with a new bucket for each test."""
+"""A real S3 server, in this process and on a port of this machine, with a new bucket for each test; runs cut short."""
 
 from __future__ import annotations
 
 import logging
 import uuid
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from urllib.request import Request, urlopen
 
 import pytest
+
+if TYPE_CHECKING:
+    from .crashed_runs import Desk
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +42,12 @@ def bucket(server: str) -> str:
     name = f"runs-{uuid.uuid4().hex}"
     urlopen(Request(f"{server}/{name}", method="PUT")).close()
     return f"s3://{name}"
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, counted_once: None) -> Iterator[Desk]:
+    """For the tests of what a crash leaves."""
+    from .crashed_runs import desk_in
+
+    with desk_in(tmp_path_factory.mktemp("crash")) as made:
+        yield made

@@ -32,7 +32,7 @@ def test_a_run_is_followed_through_its_store(bucket: str, monkeypatch: pytest.Mo
         writer = Writer(run / "records.jsonl")
         for record in records[:28]:
             writer.write(record)
-        writer.flush()
+        writer.sync()
         answer = page.getresponse()
         while b"mini-batch 20 of 40" not in (line := answer.readline()):
             assert line

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from alray.records import Accuracy, Best, EvaluationRecord, StepRecord, Summary
 from alray.spec.study.loading import dump_study
 from alray.spec.study.section import Study
 from alray.study.folder import StudyFolder
-from alray.study.records import Reached, TrialRecord
+from alray.study.records import Begun, Reached, TrialRecord
 from alray.study.results import Results
 
 BATCH = 10
@@ -118,9 +117,13 @@ def study_folder(of: Results, path: Path) -> StudyFolder:
     """The folder of a study whose trials have all ended."""
     (path / "trials").mkdir(parents=True)
     (path / "study.yaml").write_text(dump_study(of.study), encoding="utf-8")
-    points = [{"values": row.point} for row in of.rows]
-    begun = {"points": points, "trials": [{"number": record.number} for record in of.records]}
-    (path / "trials.json").write_text(json.dumps(begun), encoding="utf-8")
+    begun = Begun(
+        study=of.study.study,
+        base=str(of.study.base),
+        points=[Begun.Point(values=dict(row.point), spec_sha256="0") for row in of.rows],
+        trials=[Begun.Trial(number=record.number, point=0, overrides=record.overrides) for record in of.records],
+    )
+    (path / "trials.json").write_text(begun.model_dump_json(), encoding="utf-8")
     folder = StudyFolder(path)
     for record in of.records:
         folder.write(record)

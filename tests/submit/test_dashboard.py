@@ -141,6 +141,54 @@ def test_the_token_is_asked_for(serve: Callable[..., str], token: Path, monkeypa
     assert "asks for a token, and none was sent; set RAY_AUTH_TOKEN_PATH" in refusal(address)
 
 
+class SendsOn(Answers):
+    """A dashboard that sends every request on to another address."""
+
+    onward: ClassVar[str] = ""
+
+    def do_GET(self) -> None:
+        self.send_response(302)
+        self.send_header("Location", self.onward + self.path)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+class Listens(Answers):
+    """A host that keeps the tokens that it gets."""
+
+    heard: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        Listens.heard.append(self.headers.get("Authorization"))
+        self._answer(200, b"{}")
+
+
+class Babbles(Answers):
+    """A dashboard whose lists are not those of Ray."""
+
+    def do_GET(self) -> None:
+        known = {"/api/version": b'{"ray_version": "2"}', "/api/jobs/": b'[{"submission_id": "x"}]'}
+        known |= {"/api/jobs/deep": b"[" * 100_000, "/api/jobs/x/logs": b"[]", "/api/jobs/text": b"no JSON"}
+        self._answer(404 if self.path.endswith("/2") else 200, known.get(self.path, b'{"data": []}'))
+
+
+def test_a_token_goes_to_no_other_host(serve: Callable[..., str]) -> None:
+    SendsOn.onward = f"http://{serve(Listens)}"
+    address = serve(SendsOn)
+    said = refusal(address)
+    assert f"at http://{address} sends on to {SendsOn.onward}, and the token is not sent to another address" in said
+    assert Listens.heard == []
+
+
+def test_answers_of_another_form_are_one_error(serve: Callable[..., str]) -> None:
+    dashboard = Dashboard.open(serve(Babbles))
+    asked = [dashboard.jobs, dashboard.nodes, lambda: dashboard.log("x")]
+    asked += [lambda name=name: dashboard.job(name) for name in ("deep", "text", "y")]
+    for ask in asked:
+        with pytest.raises(RequestError, match="is not the dashboard of a Ray cluster"):
+            ask()
+
+
 def test_what_is_no_dashboard_is_told_at_once(serve: Callable[..., str]) -> None:
     assert "is not the dashboard of a Ray cluster" in refusal(serve(is_other=True))
     with socket.socket() as silent:

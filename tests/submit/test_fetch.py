@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import io
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -100,22 +103,110 @@ def test_half_a_folder_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (folder / "records.jsonl").write_text("{}")
     (folder / "summary.json").write_text("{}")
     monkeypatch.chdir(here)
-    whole = tarfile.TarFile.extractall
+    taken = iter([None, OSError(errno.ENOSPC, "No space left on device")])
 
-    def full(packed: tarfile.TarFile, target: Path, **options: Any) -> None:
-        whole(packed, target, members=packed.getmembers()[:1], **options)
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def full(source: Any, target: Any, length: int) -> None:
+        if (error := next(taken)) is not None:
+            raise error
 
-    monkeypatch.setattr(tarfile.TarFile, "extractall", full)
+    with_room = shutil.copyfileobj
+    monkeypatch.setattr(shutil, "copyfileobj", full)
     with pytest.raises(RunError, match="the folder could not be written: No space left on device; make room"):
         fetch(Cluster(logs), job(folder), Path(), print)
     assert not list(here.iterdir())
-    monkeypatch.setattr(tarfile.TarFile, "extractall", whole)
+    monkeypatch.setattr(shutil, "copyfileobj", with_room)
     fetch(Cluster(logs), job(folder), Path(), print)
     assert {path.name for path in here.iterdir()} == {"records.jsonl", "summary.json"}
     assert {path.name for path in tmp_path.iterdir()} == {"run", "logs", "here"}
     with pytest.raises(RunError, match="the folder could not be written: "):
         fetch(Cluster(logs), job(folder), here / "summary.json" / "below", print)
+
+
+class Hostile(Cluster):
+    """A cluster that answers as it likes. packed: the bytes that it sends. offer: what its job says of them; None: the
+    truth."""
+
+    def __init__(self, logs: Path, packed: bytes, offer: str | None = None) -> None:
+        super().__init__(logs)
+        self.stopped = False
+        self._packed = packed
+        true = {"alray": "offer", "file": "x", "bytes": len(packed), "sha256": hashlib.sha256(packed).hexdigest()}
+        self._offer = json.dumps(true) if offer is None else offer
+
+    def submit(self, job_id: str, command: str, metadata: Any, **options: Any) -> None:
+        pass
+
+    def job(self, job_id: str) -> Job:
+        return Job(job_id, "STOPPED" if self.stopped else "RUNNING", "", {}, None, None, None, None)
+
+    def log(self, job_id: str) -> str:
+        return '{"alray": "offer", "begun": true}\n' + self._offer + "\n"
+
+    def file(self, node: str, name: str) -> Iterator[bytes]:
+        for start in range(0, len(self._packed), 4096):
+            self.sent = start
+            yield self._packed[start : start + 4096]
+
+    def stop(self, job_id: str) -> None:
+        self.stopped = True
+
+
+def tar_of(*entries: tuple[str, bytes, str], size: int = 0) -> bytes:
+    """A tar file of entries: name, type and where a link leads. size: of each file, in bytes."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as packed:
+        for name, kind, leads in entries:
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname, entry.size = kind, leads, size if kind == tarfile.REGTYPE else 0
+            packed.addfile(entry, io.BytesIO(bytes(entry.size)))
+    return made.getvalue()
+
+
+FILE, FOLDER = tarfile.REGTYPE, tarfile.DIRTYPE
+
+
+@pytest.mark.parametrize(
+    ("packed", "said"),
+    [
+        (tar_of(("../escaped", FILE, "")), "`../escaped` is no place in it"),
+        (tar_of(("a", FOLDER, ""), ("a/../../escaped", FILE, "")), "is no place in it"),
+        (tar_of(("/tmp/escaped", FILE, "")), "`/tmp/escaped` is no place in it"),
+        (tar_of(("a/" * 60 + "b", FILE, "")), "is no place in it"),
+        (tar_of(("a", tarfile.SYMTYPE, ".."), ("a/escaped", FILE, "")), "`a` is neither a file nor a folder"),
+        (tar_of(("x", FILE, ""), ("a", tarfile.LNKTYPE, "x")), "`a` is neither a file nor a folder"),
+        (tar_of(("a", tarfile.CHRTYPE, "")), "`a` is neither a file nor a folder"),
+        (tar_of(("a", tarfile.FIFOTYPE, "")), "`a` is neither a file nor a folder"),
+        (tar_of(("a", FILE, ""), ("a", FILE, "")), "could not be written: File exists"),
+        (tar_of(("a" * 2_000_000, FILE, "")), "a header of more than 1 MB"),
+        (b"no tar file" * 1000, "it cannot be read"),
+    ],
+)
+def test_what_a_stranger_packed_stays_in_the_folder(tmp_path: Path, packed: bytes, said: str) -> None:
+    target = tmp_path / "runs" / "here"
+    with pytest.raises(RunError, match=re.escape(said)):
+        fetch(Hostile(tmp_path, packed), job(tmp_path), target, print)
+    assert [path.name for path in tmp_path.rglob("*")] in (["runs"], ["runs", "here"])
+
+
+def test_no_more_is_taken_than_was_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed, target = tar_of(("a", FILE, ""), size=1_000_000), tmp_path / "runs" / "here"
+    offer = {"alray": "offer", "file": "x", "bytes": 1000, "sha256": hashlib.sha256(packed[:1000]).hexdigest()}
+    cluster = Hostile(tmp_path, packed, json.dumps(offer))
+    with pytest.raises(RunError, match="more than the announced 1,000 bytes came"):
+        fetch(cluster, job(tmp_path), target, print)
+    assert cluster.sent == 0, "the connection ends at once"
+    for line in (
+        '{"alray": "offer", "file": ',
+        '{"alray": "offer", "file": 3}',
+        '{"alray": "offer", "file": "x", "bytes": []}',
+        '{"alray": "offer", "failed": {"messages": 1}}',
+        '{"alray": "offer", "file": ' + "[" * 100_000,
+    ):
+        with pytest.raises(RunError, match="wrote a line that alray does not write"):
+            fetch(Hostile(tmp_path, packed, line), job(tmp_path), target, print)
+    with pytest.raises(RunError, match=r"the folder needs 2,000 TB while it is unpacked, and .* are free"):
+        fetch(Hostile(tmp_path, packed, json.dumps(offer | {"bytes": 10**15})), job(tmp_path), target, print)
+    assert not list((tmp_path / "runs").iterdir())
 
 
 def test_room_is_asked_for_before_anything_is_packed(

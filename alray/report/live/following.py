@@ -9,8 +9,18 @@ from typing import Any, Literal, TypeAlias
 
 from alray.errors import CheckpointError
 from alray.plan.plan import Plan
-from alray.records import EventRecord, PlanRecord, Reader, Record, Status, Summary, effective
-from alray.report.folder import RunFolder, longest_silence_s, read_environment, read_plan, read_summary
+from alray.records import (
+    EventRecord,
+    PlanRecord,
+    Reader,
+    Record,
+    Status,
+    Summary,
+    effective,
+    read_environment,
+    read_summary,
+)
+from alray.report.folder import RunFolder, longest_silence_s, read_plan, read_spec_text, require_plans
 from alray.report.progress import Progress
 from alray.storage.location import Location
 from alray.store import require_run_dir
@@ -35,7 +45,7 @@ class Following:
         self.run: RunFolder | None = None
         """What the run has written so far, without its summary while it goes on; None before its first record."""
         self.progress: Progress | None = None
-        self._spec_text = (self.path / "spec.yaml").read_text(encoding="utf-8")
+        self._spec_text = read_spec_text(self.path)
         self._reader = Reader(self.path / "records.jsonl")
         self._records: list[Record] = []
         self._plan: Plan | None = None
@@ -83,6 +93,7 @@ class Following:
             return False
         if came and self._records:
             self._heard_s = time.monotonic()
+        require_plans(came, self.path / "records.jsonl")
         for record in came:
             self._take(record)
         summary = self._summary()

@@ -6,7 +6,6 @@ goes wrong in MLflow's queue is only logged.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,12 +21,14 @@ from alray.report.trackers.points import Points
 from alray.report.trackers.tensorboard import TensorBoard
 from alray.report.trackers.tracker import Point, TrackedRun, Tracker
 from alray.spec.models import Spec
+from alray.storage.json_file import read_json
 from alray.storage.location import Location
 from alray.store import run_name
 from alray.user_code import named_error
 
 _ENDING_S = 30.0  # how long the end of a run waits for its trackers
 _IDS = "trackers.json"
+_WITHOUT_IDS = "restore it, or delete it: the run is then tracked as a new one"
 _KEPT = "records.jsonl has everything"
 
 
@@ -50,7 +51,7 @@ def watched(
         yield lambda record: None
         return
     file = run_dir / _IDS
-    ids: dict[str, str] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    ids = read_json(file, dict[str, str], _WITHOUT_IDS) if file.is_file() else {}
     name, of = run_name(run_dir, study), study.name if study is not None else None
     parameters = dict(_flat(spec.model_dump(mode="json")))
     following = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from math import prod
 
 from alray.spec.finding import Finding
 from alray.spec.models import Spec
@@ -11,6 +12,10 @@ from alray.spec.places import Path
 from alray.spec.section import describe, listed
 from alray.spec.study.points import value_text
 from alray.spec.study.section import VARIANT, Search, Study
+
+_MOST_POINTS = 1_000
+_MOST_TRIALS = 100_000
+_MOST_SETTINGS = 200
 
 
 def base_is_a_file(study: Study) -> Iterator[Finding]:
@@ -49,6 +54,31 @@ def _variants(variants: object) -> Iterator[Finding]:
                 for key in settings:
                     if not all(key.split(".")):
                         yield ("axes", VARIANT, name, key), "this cannot be a key of a spec", "write optimizer.lr, say"
+
+
+def it_has_an_end(study: Study) -> Iterator[Finding]:
+    """The combinations of all values are not too many to be checked, and the trials not too many to be listed."""
+    lengths = {axis: len(values) for axis, values in study.axes.items() if isinstance(values, list | dict) and values}
+    points = prod(lengths.values())
+    if points > _MOST_POINTS:
+        longest = max(lengths, key=lambda axis: lengths[axis])
+        yield ("axes", longest), f"the axes make {points:,} points, more than {_MOST_POINTS:,}", "give fewer values"
+        return
+    settings = study.search.trials if study.search is not None else 1
+    if points * study.repeats * settings > _MOST_TRIALS:
+        longest_key = ("repeats",) if study.repeats >= settings else ("search", "trials")
+        yield longest_key, f"the study would have more than {_MOST_TRIALS:,} trials", "give a smaller number"
+
+
+def a_point_is_a_few_keys(study: Study) -> Iterator[Finding]:
+    """What has more keys than a spec is a mistake, and takes minutes to be checked."""
+    variants = study.axes.get(VARIANT)
+    groups: dict[Path, object] = {("set",): study.set, ("follow",): study.follow}
+    if isinstance(variants, dict):
+        groups |= {("axes", VARIANT, name): settings for name, settings in variants.items()}
+    for path, settings in groups.items():
+        if isinstance(settings, dict) and len(settings) > _MOST_SETTINGS:
+            yield path, f"{len(settings):,} keys are set, more than {_MOST_SETTINGS}", "set fewer keys of the base"
 
 
 def followed_axes_have_values(study: Study) -> Iterator[Finding]:
@@ -129,6 +159,8 @@ def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
 CHECKS: tuple[Callable[[Study], Iterator[Finding]], ...] = (
     base_is_a_file,
     axes_are_lists,
+    it_has_an_end,
+    a_point_is_a_few_keys,
     followed_axes_have_values,
     a_key_is_set_once,
     searched_variants_exist,

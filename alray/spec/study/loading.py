@@ -6,19 +6,28 @@ import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from alray.errors import Problem, SpecError
+from alray.spec.composition import Composed
 from alray.spec.finding import Check, Finding
 from alray.spec.grammar import spelled_out
-from alray.spec.loading import Source, directory_of, dump_spec, file_of, load_spec, read_document
+from alray.spec.loading import (
+    Source,
+    directory_of,
+    dump_spec,
+    file_of,
+    load_composed,
+    load_spec,
+    read_document,
+    read_spec,
+)
 from alray.spec.messages import problem, problems_of
 from alray.spec.models import Spec
 from alray.spec.overrides import apply_overrides
 from alray.spec.partial import parse_document
 from alray.spec.places import COMMAND_LINE, Path, Places, key_text
 from alray.spec.section import Section, Unknown, counted
-from alray.spec.study.checks import CHECKS, trial_faults
+from alray.spec.study.checks import CHECKS, base_is_a_file, trial_faults
 from alray.spec.study.points import Point, Setting, merged, parts_of, points_of
 from alray.spec.study.section import FLAT, Study
 from alray.spec.study.trials import Trial, settings_at_the_ends, trials_of
@@ -51,6 +60,19 @@ def is_study(path: str | pathlib.Path) -> bool:
         return False
 
 
+def read_study_file(file: pathlib.Path) -> Study:
+    """The study in a file, without its points: the base may be gone since. Raises SpecError with all problems."""
+    parsed = read_document(file)
+    document = spelled_out(parsed.value, Study)
+    study, errors = parse_document(Study, document, directory_of(file), parsed.problems)
+    problems = [*parsed.problems.values(), *problems_of(errors, parsed.places, Study)]
+    checks = [check for check in CHECKS if check is not base_is_a_file]
+    problems += [problem(parsed.places, *finding) for check in checks for finding in _findings(check, study)]
+    if problems:
+        raise SpecError.of(tuple(problems))
+    return study
+
+
 def load_study(source: Source, overrides: Sequence[str] = (), *, also: AlsoCheck = lambda base: ()) -> LoadedStudy:
     """Read a study, apply `key=value` overrides of its keys, and check every point as a spec.
 
@@ -67,7 +89,7 @@ def load_study(source: Source, overrides: Sequence[str] = (), *, also: AlsoCheck
     problems += [*parsed.problems.values(), *problems_of(errors, places, Study)]
     found = [finding for check in CHECKS for finding in _findings(check, study)]
     problems += [problem(places, *finding) for finding in found]
-    loader = _Loader(_usable(study, {path[1] for path, _, _ in found if path[0] == "axes"}), places, also)
+    loader = _Loader(_usable(study, {path[:2] for path, _, _ in found}), places, also)
     loader.load()
     problems += loader.problems
     if problems:
@@ -87,13 +109,14 @@ def _findings(check: Callable[[Study], Iterable[Finding]], study: Study) -> list
     return found
 
 
-def _usable(study: Study, wrong_axes: set[Any]) -> Study:
+def _usable(study: Study, wrong: set[Path]) -> Study:
     """The study with defaults in place of what is wrong, so that its points can be checked all the same."""
     values = {key: field.get_default(call_default_factory=True) for key, field in Study.model_fields.items()}
     for key, value in vars(study).items():
         if not isinstance(value, Section) or vars(value).keys() == type(value).model_fields.keys():
             values[key] = value
-    values["axes"] = {axis: given for axis, given in values["axes"].items() if axis not in wrong_axes}
+    values |= {key: {} for key in ("set", "follow") if (key,) in wrong}
+    values["axes"] = {axis: given for axis, given in values["axes"].items() if ("axes", axis) not in wrong}
     return Study.model_construct(**values)
 
 
@@ -117,6 +140,7 @@ class _Loader:
 
     def __init__(self, study: Study, places: Places, also: AlsoCheck) -> None:
         self._study, self._places, self._also = study, places, also
+        self._read: Composed | SpecError | None = None
         self._found: dict[tuple[object, ...], _Found] = {}
         self.points: list[Point] = []
         self.specs: list[Spec] = []
@@ -139,11 +163,23 @@ class _Loader:
         if not self.problems:
             self.problems = list(self._equal_points())
 
+    def _base(self) -> Composed:
+        """The base, which is read once. Raises SpecError if it cannot be read."""
+        if self._read is None:
+            try:
+                self._read = read_spec(self._study.base)
+            except SpecError as error:
+                self._read = error
+        if isinstance(self._read, SpecError):
+            raise self._read
+        return self._read
+
     def _spec(self, point: Point, settings: Iterable[Setting]) -> Spec | None:
         settings = tuple(settings)
         try:
             overrides = [setting.override for setting in settings]
-            loaded = load_spec(self._study.base, overrides, also=self._also(self._study.base.parent))
+            base = self._study.base
+            loaded = load_composed(self._base().copy(), base, overrides, also=self._also(base.parent))
         except SpecError as error:
             for said in error.problems:
                 self._find(said, point, settings)

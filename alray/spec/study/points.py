@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from alray.spec.overrides import override_text
@@ -22,12 +23,12 @@ class Setting:
     value: Any
     source: Path
 
-    @property
+    @cached_property
     def path(self) -> tuple[str, ...]:
         """The parts of the key."""
         return parts_of(self.key)
 
-    @property
+    @cached_property
     def override(self) -> str:
         """The setting as `alray run` takes it: `optimizer.lr=0.001`."""
         return override_text(self.key, self.value)
