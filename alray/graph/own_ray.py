@@ -21,6 +21,7 @@ QUIET: Mapping[str, Any] = {"log_to_driver": False, "logging_level": logging.ERR
 """Arguments of `ray.init`, for every Ray that alray connects to."""
 _LEADING = ("gcs_server", "raylet")
 _ANSWERING_S = 10.0
+_TRIES = 2  # of 40 s each
 _NAME_BYTES = 2
 _LONGEST_SOCKET = 107
 """Characters that the path of a Unix socket may have."""
@@ -42,7 +43,7 @@ def own_ray(bundles: Sequence[Bundle]) -> Iterator[tuple[str, ...]]:
     wanted = sum(bundle.get("CPU", 0.0) for bundle in bundles)
     with _private_folder() as folder, _closed_to_others():
         try:
-            with _not_hung_up(), _named_if_it_fails():
+            with _not_hung_up(), _given_up_in_time(), _named_if_it_fails():
                 ray.init(
                     address="local",
                     num_cpus=max(cores, math.ceil(wanted)),
@@ -212,6 +213,19 @@ def _not_hung_up() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _given_up_in_time() -> Iterator[None]:
+    """Let Ray give up in the block after a minute and a half, not fifteen minutes, where its GCS has started and does not answer."""
+    from ray._private import ray_constants
+
+    before = ray_constants.NUM_REDIS_GET_RETRIES
+    ray_constants.NUM_REDIS_GET_RETRIES = _TRIES
+    try:
+        yield
+    finally:
+        ray_constants.NUM_REDIS_GET_RETRIES = before
 
 
 @contextmanager
