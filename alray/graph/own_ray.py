@@ -217,7 +217,10 @@ def _not_hung_up() -> Iterator[None]:
 
 @contextmanager
 def _given_up_in_time() -> Iterator[None]:
-    """Let Ray give up in the block after a minute and a half, not fifteen minutes, where its GCS has started and does not answer."""
+    """Let Ray give up in the block after a minute and a half where its GCS has started and does not answer.
+
+    By default it would take fifteen minutes.
+    """
     from ray._private import ray_constants
 
     before = ray_constants.NUM_REDIS_GET_RETRIES
