@@ -49,7 +49,7 @@ class _Manifest(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     step: int = Field(ge=0)
-    epoch: float = Field(gt=0, allow_inf_nan=False)
+    epoch: float = Field(ge=0, allow_inf_nan=False)
     samples: int = Field(ge=0)
     partition: list[PositiveInt] = Field(min_length=1)
     environment: dict[str, Any]

@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
 
+# Ray reads these when it is first imported. The clusters of the tests ask for a token, and no test reads or writes the one
+# in the home folder.
+os.environ["RAY_AUTH_MODE"] = "token"
+os.environ.setdefault("RAY_AUTH_TOKEN", "0" * 64)
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ |= {
+    "RAY_worker_niceness": "0",  # as in a Ray that alray starts
+    "RAY_health_check_period_ms": "1000",  # a node that goes is missed after 5 s instead of 15
+}
+
 # The tests leave nothing in the state folder of whoever runs them. Child processes inherit this.
 _state = TemporaryDirectory(prefix="alray-state-")
 os.environ["XDG_STATE_HOME"] = _state.name

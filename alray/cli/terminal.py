@@ -54,7 +54,7 @@ RunDir = Annotated[
 AllowCode = Annotated[
     bool,
     typer.Option(
-        "--allow-code", help="Also load `python:` code from outside the folder of the spec, or from another's folder."
+        "--allow-code", help="Also load `python:` code from outside the folder of the spec, and of others' run folders."
     ),
 ]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from alray.errors import PlanError, RequestError, StageError
-from alray.graph.own_ray import QUIET, Bundle, own_ray, rays_environment
+from alray.graph.own_ray import QUIET, Bundle, own_ray, rays_environment, read_authentication_again
 from alray.storage.location import Location
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def _attached(address: str) -> Iterator[None]:
     """Attach to the cluster at this address, until the block ends."""
     import ray
 
+    read_authentication_again()
     _require_listener(address)
     _require_token(address)
     try:

@@ -180,18 +180,18 @@ def _closed_to_others() -> Iterator[None]:
                 os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
             # Ray reads this variable when it is imported, which may have been before.
             ray_constants.ENABLE_RAY_CLUSTER = False
-            _read_authentication_again()
+            read_authentication_again()
             yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = on_other_addresses
-        _read_authentication_again()
+        read_authentication_again()
 
 
 def _has_token() -> bool:
     return any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
 
 
-def _read_authentication_again() -> None:
+def read_authentication_again() -> None:
     """Make Ray forget what it has read of mode and token from the environment.
 
     The mode comes first: where a thread of an earlier Ray still ends, it must not look for a token that is gone.

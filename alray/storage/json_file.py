@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Hashable
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -23,14 +23,16 @@ def read_json(file: Location, kind: type[T], mend: str = RESTORE) -> T:
     Raises CheckpointError where the file is not JSON, is not UTF-8, or does not hold such a value. mend: what to do
     then. Raises OSError where the file cannot be read.
     """
+    content = file.read_bytes()
     try:
-        value: T = _adapter(cast(Hashable, kind)).validate_json(file.read_bytes())
+        # Not pydantic's own parser: it refuses the escapes of file names that are not UTF-8.
+        value: T = _adapter(cast(Hashable, kind)).validate_python(json.loads(content))
+    except json.JSONDecodeError as error:
+        raise CheckpointError(f"not JSON: {error.msg}", file=str(file), line=error.lineno, mend=mend) from error
     except ValidationError as error:
-        said, line = f"not written by alray: {first_fault(error)}", None
-        syntax = re.search(r"^Invalid JSON: (.*) at line (\d+) column \d+$", error.errors()[0]["msg"])
-        if syntax is not None:
-            said, line = f"not JSON: {syntax[1]}", int(syntax[2])
-        raise CheckpointError(said, file=str(file), line=line, mend=mend) from error
+        raise CheckpointError(f"not written by alray: {first_fault(error)}", file=str(file), mend=mend) from error
+    except (ValueError, RecursionError) as error:  # bytes that are not UTF-8, a number of 5,000 digits, deep nesting
+        raise CheckpointError(f"not JSON that alray writes: {error}", file=str(file), mend=mend) from error
     return value
 
 

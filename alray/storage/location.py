@@ -114,7 +114,7 @@ def require_no_links(folder: Location, *, itself: bool = False) -> None:
         named = ", ".join(f"{link.relative_to(folder.parent)} -> {link.readlink()}" for link in links)
         more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
         raise RequestError(
-            f"alray does not write through symbolic links: {named}{more}",
+            f"nothing is written through symbolic links: {named}{more}",
             file=str(folder),
             mend="put what they lead to in their places, or delete them",
         )

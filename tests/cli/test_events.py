@@ -15,7 +15,7 @@ from alray.cli.event_lines import read_event
 from alray.cli.interrupts import Interrupts
 from alray.cli.job_view import JobView
 from alray.cli.terminal import Terminal, shown
-from alray.errors import RequestError
+from alray.errors import RequestError, RunError
 from alray.submit.dashboard import Job
 
 
@@ -79,7 +79,7 @@ def test_another_version_may_write_what_is_unknown_here(alray: Callable[..., Any
     assert text.count("some of what alray 99.0 reports cannot be shown by alray") == 1
     assert "the cluster's alray 99.0 reads the spec" in text
     assert view.answer["status"] == "finished"
-    with pytest.raises(TypeError):
+    with pytest.raises(RunError, match="a line that alray does not write"):
         viewed("\n".join(changed))
 
 

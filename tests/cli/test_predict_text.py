@@ -107,7 +107,10 @@ def test_a_pipeline_that_padded_its_texts_gets_padded_ones(
     of_run = alray("predict", tmp_path / "run", "the saw", "--json").json["predictions"]
     route = alray("export", tmp_path / "run", "--format", "safetensors", "--output", tmp_path / "route.safetensors")
     assert route.code == 0
-    assert alray("predict", tmp_path / "route.safetensors", "the saw", "--json").json["predictions"] == of_run
+    assert (
+        alray("predict", tmp_path / "route.safetensors", "the saw", "--json", "--allow-code").json["predictions"]
+        == of_run
+    )
     said = alray("export", tmp_path / "run", "--format", "torch_export", "--json")
     assert said.code == 2
 

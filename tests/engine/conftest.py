@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,15 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-# The clusters of the tests ask for a token, and no test reads or writes the one in the home folder.
-os.environ["RAY_AUTH_MODE"] = "token"
-os.environ.setdefault("RAY_AUTH_TOKEN", "0" * 64)
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-os.environ |= {
-    "RAY_worker_niceness": "0",  # as in a Ray that alray starts
-    "RAY_health_check_period_ms": "1000",  # a node that goes is missed after 5 s instead of 15
-}
 
 from alray.orchestrate import Finished, Options, resume_run, run_spec
 
@@ -156,11 +146,12 @@ class Workshop:
         watching: Watching | None = None,
         asked: Asked | None = None,
         allow_change: bool = False,
+        allow_code: bool = False,
     ) -> Finished:
         return resume_run(
             self.folder / name,
             list(overrides),
-            Options(inline=inline, pages=False),
+            Options(inline=inline, pages=False, allow_code=allow_code),
             watching or Watching(),
             asked or Asked(),
             allow_change=allow_change,

@@ -174,7 +174,7 @@ def test_code_of_a_run_is_kept_with_it(workshop, reference, stopping) -> None:
     workshop.run(asked=stopping(3))
     (workshop.folder / "own_blocks.py").unlink()
     stopping(None)
-    same(workshop.resume(), reference)
+    same(workshop.resume(allow_code=True), reference)
 
 
 def test_a_run_killed_after_its_last_checkpoint_keeps_it(workshop, reference) -> None:
