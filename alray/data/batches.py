@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 from alray.data.dataset import Data
 from alray.data.source import generator
 from alray.data.split import Augment
+from alray.data.worker_names import use_names_of_owner
 from alray.errors import AlrayError, DataError, ProcessLost, UserCodeError
 from alray.plan.shares import rows_of, shares_of_part
 
@@ -210,6 +211,7 @@ class _Steps(Dataset[Any]):
 
 
 def _start_workers(loader: DataLoader[Any]) -> Iterator[Batch | AlrayError]:
+    use_names_of_owner()
     # Workers inherit the signal mask, so that Ctrl-C cannot end a worker before it reaches `_begin_worker`.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

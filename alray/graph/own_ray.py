@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from alray.data.worker_names import OWNER
 from alray.errors import RequestError, RunError, StageError
 from alray.graph import reaper
 
@@ -141,10 +142,14 @@ def _private_folder() -> Iterator[Path]:
             f"Ray cannot keep its files in {parent}: {error.strerror}",
             mend="set RAY_TMPDIR to a folder that can be written, or run with --inline",
         ) from error
-    process = reaper.begin(folder)
+    process, before = reaper.begin(folder), os.environ.get(OWNER)
+    os.environ[OWNER] = str(folder)
     try:
         yield folder
     finally:
+        os.environ.pop(OWNER)
+        if before is not None:
+            os.environ[OWNER] = before
         reaper.finish(process)
 
 

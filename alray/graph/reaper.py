@@ -17,6 +17,7 @@ from pathlib import Path
 
 _ENDING_S = 10.0
 _LOOKING_S = 0.05
+_SEMAPHORES = Path("/dev/shm")
 
 
 def begin(folder: Path) -> subprocess.Popen[bytes]:
@@ -87,6 +88,8 @@ def main(folder: str) -> None:
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
     end_processes(folder)
+    for semaphore in _SEMAPHORES.glob(f"sem.{Path(folder).name}-*"):  # as `alray.data.worker_names` calls them
+        semaphore.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -92,7 +92,8 @@ def refused(url: str) -> int:
 
 
 def test_others_are_refused_and_a_killed_command_leaves_nothing(workshop: Workshop, own_ray: None) -> None:
-    words = ["run", str(workshop.spec), *LONG, "pipeline.stages=2", "replicas.count=2", "--watch", "--run-dir", "run"]
+    words = ["run", str(workshop.spec), *LONG, "pipeline.stages=2", "replicas.count=2", "data.workers=1"]
+    words += ["--watch", "--run-dir", "run"]
     records = workshop.folder / "run" / "records.jsonl"
     with going_on(workshop.folder, *words) as run:
         until(lambda: records.is_file() and '"kind":"steps"' in records.read_text())
@@ -103,6 +104,8 @@ def test_others_are_refused_and_a_killed_command_leaves_nothing(workshop: Worksh
         (raylet,) = (each for each in everything if each.name() == "raylet")
         token = raylet.environ()["RAY_AUTH_TOKEN"]
         (folder,) = (Path(each.cmdline()[-1]) for each in everything if "reaper.py" in "".join(each.cmdline()))
+        semaphores = f"sem.{folder.name}-*"
+        assert list(Path("/dev/shm").glob(semaphores)), "the loaders' worker names them after the folder"
         assert len(token) == 64 and stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert not any(token in word for each in everything for word in each.cmdline())
         written = [*(workshop.folder / "run").rglob("*"), *folder.rglob("*")]
@@ -119,7 +122,7 @@ def test_others_are_refused_and_a_killed_command_leaves_nothing(workshop: Worksh
 
         run.kill()
         until(lambda: not any(each.is_running() and each.status() != "zombie" for each in everything), 10.0)
-        until(lambda: not folder.exists(), 10.0)
+        until(lambda: not folder.exists() and not list(Path("/dev/shm").glob(semaphores)), 10.0)
 
 
 @pytest.mark.full
