@@ -170,4 +170,7 @@ def _leave(code: int) -> None:
             thread.join(max(0.0, until_s - time.monotonic()))
             if thread.is_alive():
                 os._exit(code)
+    # Python remembers an interrupt that came within `exec`, which dataclasses use. With `python -m alray` it would then
+    # end by SIGINT, not with this exit code. Another `exec` makes it forget.
+    exec("")
     sys.exit(code)

@@ -31,11 +31,20 @@ def begin(folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def finish(process: subprocess.Popen[bytes]) -> None:
-    """Let the process do its work now, and wait for it. Call this when Ray has been shut down."""
+def finish(process: subprocess.Popen[bytes], folder: Path) -> None:
+    """Let the process do its work now, and wait for it. Call this when Ray has been shut down.
+
+    The work is done here if the process was killed or does not end.
+    """
     assert process.stdin is not None
     process.stdin.close()
-    process.wait(timeout=2 * _ENDING_S)
+    try:
+        process.wait(timeout=2 * _ENDING_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.returncode:
+        clear(str(folder))
 
 
 def end_processes(folder: str) -> None:
@@ -87,6 +96,11 @@ def main(folder: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # whoever stops the command may stop its children too
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
+    clear(folder)
+
+
+def clear(folder: str) -> None:
+    """Kill what is left of the Ray in this folder, and delete its files."""
     end_processes(folder)
     for semaphore in _SEMAPHORES.glob(f"sem.{Path(folder).name}-*"):  # as `alray.data.worker_names` calls them
         semaphore.unlink(missing_ok=True)

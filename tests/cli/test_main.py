@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,3 +149,16 @@ def test_the_console_script_exits_with_the_code(spec: Path, command: list[str]) 
     done = subprocess.run([*command, "validate", "nothing.yaml"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("error: nothing.yaml: ")
+
+
+def test_an_interrupt_in_code_that_python_makes_changes_no_exit_code(tmp_path: Path) -> None:
+    """Such as the methods of a dataclass, when it is imported."""
+    (tmp_path / "interrupted.py").write_text(
+        "from contextlib import suppress\n"
+        "from alray.cli.main import _leave\n"
+        "with suppress(KeyboardInterrupt):\n"
+        "    exec('raise KeyboardInterrupt')\n"
+        "_leave(130)\n"
+    )
+    done = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, check=False)
+    assert done.returncode == 130
