@@ -150,7 +150,7 @@ def _private_folder() -> Iterator[Path]:
         os.environ.pop(OWNER)
         if before is not None:
             os.environ[OWNER] = before
-        reaper.finish(process)
+        reaper.finish(process, folder)
 
 
 @contextmanager
