@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
 
-# Ray reads these when it is first imported. The clusters of the tests ask for a token, and no test reads or writes the one
-# in the home folder.
+# Ray reads these when it is first imported. The clusters of the tests ask for a token, and no test reads or writes the
+# one in the home folder.
 os.environ["RAY_AUTH_MODE"] = "token"
 os.environ.setdefault("RAY_AUTH_TOKEN", "0" * 64)
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"

@@ -28,7 +28,7 @@ def watch(
     with terminal(as_json=json) as streams:
         from alray.report.live.board import Board
         from alray.report.live.following import Following
-        from alray.report.live.server import address_of, listen
+        from alray.report.live.server import listen
         from alray.report.live.watch import ending
         from alray.report.live.watch import watch as show
         from alray.report.make import PAGE
@@ -36,10 +36,10 @@ def watch(
         following = Following(location_of(run_dir))
         following.read()
         if not following.has_ended:
-            with listen(port) as listening:
-                streams.fields([("watching", shown(following.path)), ("page", address_of(listening))])
+            with listen(port) as door:
+                streams.fields([("watching", shown(following.path)), ("page", door.address)])
                 try:
-                    show(following, listening, Board())
+                    show(following, door, Board())
                 except KeyboardInterrupt as interrupt:
                     streams.tell("the run goes on")
                     raise typer.Exit(INTERRUPTED) from interrupt

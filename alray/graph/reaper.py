@@ -34,7 +34,7 @@ def begin(folder: Path) -> subprocess.Popen[bytes]:
 def finish(process: subprocess.Popen[bytes], folder: Path) -> None:
     """Let the process do its work now, and wait for it. Call this when Ray has been shut down.
 
-    The work is done here if the process was killed or does not end.
+    The work is done here if the process was killed or is stopped.
     """
     assert process.stdin is not None
     process.stdin.close()
@@ -43,8 +43,16 @@ def finish(process: subprocess.Popen[bytes], folder: Path) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    if process.returncode:
-        clear(str(folder))
+    if process.returncode != 0:
+        clean_up(str(folder))
+
+
+def clean_up(folder: str) -> None:
+    """Kill what is left of the Ray in this folder, and delete the folder and the semaphores of its stages."""
+    end_processes(folder)
+    for semaphore in _SEMAPHORES.glob(f"sem.{Path(folder).name}-*"):  # as `alray.data.worker_names` calls them
+        semaphore.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def end_processes(folder: str) -> None:
@@ -96,15 +104,7 @@ def main(folder: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # whoever stops the command may stop its children too
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
-    clear(folder)
-
-
-def clear(folder: str) -> None:
-    """Kill what is left of the Ray in this folder, and delete its files."""
-    end_processes(folder)
-    for semaphore in _SEMAPHORES.glob(f"sem.{Path(folder).name}-*"):  # as `alray.data.worker_names` calls them
-        semaphore.unlink(missing_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
+    clean_up(folder)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def test_wrong_requests(alray: Callable[..., Any], going_on: Path, tmp_path: Pat
     said = alray("watch", tmp_path / "nosuch")
     assert said.code == 2 and f"{tmp_path / 'nosuch'}: no such run folder" in said.errors
     with listen(0) as taken:
-        port = taken.getsockname()[1]
+        port = taken.socket.getsockname()[1]
         said = alray("watch", going_on, "--port", str(port))
     assert said.code == 2 and f"--port: port {port} cannot be used: another program has it" in said.errors
     said = alray("watch", going_on, "--port", "65536")
@@ -98,8 +98,9 @@ def test_a_run_with_a_page_beside_it_ends_in_the_same_bits(alray: Callable[..., 
 def test_the_page_beside_a_run_that_is_killed_says_so_at_once(ended: Path, tmp_path: Path) -> None:
     run, notes = tmp_path / "run", list[str]()
     with page_beside(run, True, notes.append):
-        connection = HTTPConnection(urlsplit(notes[0].split()[-1]).netloc, timeout=20)
-        connection.request("GET", "/events")  # before there is anything
+        address = urlsplit(notes[0].split()[-1])
+        connection = HTTPConnection(address.netloc, timeout=20)
+        connection.request("GET", f"{address.path}events")  # before there is anything
         shutil.copytree(ended, run, ignore=NO_END)
         answer = connection.getresponse()
         while not (line := answer.readline()).startswith(b"data: "):

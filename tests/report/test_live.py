@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Event, Thread
 from types import ModuleType
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -67,13 +68,12 @@ def going(given: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @contextmanager
-def watched(folder: Path) -> Iterator[int]:
-    """The port of the page of a run, which has ended with the block."""
-    with listen(0) as listening:
-        port = listening.getsockname()[1]
-        thread = Thread(target=watch, args=(Following(folder), listening, Board()), daemon=True)
+def watched(folder: Path) -> Iterator[str]:
+    """The address of the page of a run, which has ended with the block."""
+    with listen(0) as door:
+        thread = Thread(target=watch, args=(Following(folder), door, Board()), daemon=True)
         thread.start()
-        yield port
+        yield door.address
         thread.join(10)
         assert not thread.is_alive()
 
@@ -81,9 +81,10 @@ def watched(folder: Path) -> Iterator[int]:
 class Events:
     """What a page is told, from its opening on; `pieces` is what it shows then."""
 
-    def __init__(self, port: int) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        self._connection.request("GET", "/events")
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        self._connection = http.client.HTTPConnection(parts.netloc, timeout=10)
+        self._connection.request("GET", f"{parts.path}events")
         self._answer = self._connection.getresponse()
         assert self._answer.headers["Content-Type"] == "text/event-stream"
         self.pieces: dict[str, Any] = {}
@@ -106,9 +107,11 @@ class Events:
             assert self.next()[0] == "pieces"
 
 
-def get(port: int, path: str = "/", *, method: str = "GET", **headers: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    connection.request(method, path, headers=headers)
+def get(address: str, path: str = "", *, method: str = "GET", **headers: str) -> tuple[int, str]:
+    """path: below the page, or with a slash at its beginning of the server."""
+    parts = urlsplit(address)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=10)
+    connection.request(method, path if path.startswith("/") else f"{parts.path}{path}", headers=headers)
     answer = connection.getresponse()
     return answer.status, answer.read().decode()
 
@@ -119,10 +122,10 @@ def figures_of(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_a_page_follows_a_run_to_its_end(going: Going) -> None:
-    with watched(going.folder) as port:
-        status, frame = get(port)
+    with watched(going.folder) as address:
+        status, frame = get(address)
         assert status == 200 and "Waiting for the first record of the run." in frame and "EventSource" in frame
-        events = Events(port)
+        events = Events(address)
         going.write(15)
         events.until("mini-batch 10 of 40")
         first = dict(events.pieces)
@@ -144,10 +147,10 @@ def test_a_page_follows_a_run_to_its_end(going: Going) -> None:
 
 def test_a_page_that_is_opened_later_sees_all(going: Going) -> None:
     going.write(30)
-    with watched(going.folder) as port:
-        first = Events(port)
+    with watched(going.folder) as address:
+        first = Events(address)
         first.until("running")
-        second = Events(port)
+        second = Events(address)
         second.until("running")
         assert set(second.pieces) == set(first.pieces)
         going.finish()
@@ -157,13 +160,17 @@ def test_a_page_that_is_opened_later_sees_all(going: Going) -> None:
 
 
 def test_only_its_two_paths_are_served_to_this_machine(going: Going) -> None:
-    with watched(going.folder) as port:
-        assert get(port, Host=f"localhost:{port}")[0] == get(port, Host="localhost:8000")[0] == 200
-        assert get(port, Host="[::1]:80")[0] == 200
-        for stranger in ("evil.example", f"127.0.0.1.evil.example:{port}", "10.0.0.7", "", "[", "localhost:x:1@a"):
-            assert get(port, Host=stranger)[0] == 403
-            assert get(port, "/events", Host=stranger)[0] == 403
+    with watched(going.folder) as address:
+        assert get(address, Host="localhost:1")[0] == get(address, Host="localhost:8000")[0] == 200
+        assert get(address, Host="[::1]:80")[0] == 200
+        for stranger in ("evil.example", "127.0.0.1.evil.example:80", "10.0.0.7", "", "[", "localhost:x:1@a"):
+            assert get(address, Host=stranger)[0] == 403
+            assert get(address, "events", Host=stranger)[0] == 403
         for path in (
+            "/",
+            "/events",
+            f"{urlsplit(address).path[:-2]}/",
+            "records.jsonl",
             "/records.jsonl",
             "/../spec.yaml",
             "/%2e%2e/spec.yaml",
@@ -171,22 +178,22 @@ def test_only_its_two_paths_are_served_to_this_machine(going: Going) -> None:
             "/report.html",
             "/favicon.ico",
         ):
-            assert get(port, path)[0] == 404
-        assert get(port, "/events", **{"Sec-Fetch-Site": "cross-site"})[0] == 404  # from the page of another server
+            assert get(address, path)[0] == 404
+        assert get(address, "events", **{"Sec-Fetch-Site": "cross-site"})[0] == 404  # from the page of another server
         for method in ("POST", "PUT", "DELETE", "HEAD", "OPTIONS"):
-            assert get(port, method=method)[0] == 501
+            assert get(address, method=method)[0] == 501
         going.write(len(going.records))
         going.finish()
 
 
 def test_the_port_of_another_program(going: Going) -> None:
     with listen(0) as taken, pytest.raises(RequestError) as refused:
-        listen(taken.getsockname()[1])
+        listen(taken.socket.getsockname()[1])
     assert "cannot be used: another program has it; choose another one, or leave out --port" in str(refused.value)
-    with socket.socket() as outside, listen(0) as listening:  # not on the other addresses of this machine
+    with socket.socket() as outside, listen(0) as door:  # not on the other addresses of this machine
         outside.settimeout(1)
         with pytest.raises(OSError):
-            outside.connect(("127.0.0.2", listening.getsockname()[1]))
+            outside.connect(("127.0.0.2", door.socket.getsockname()[1]))
 
 
 def test_a_run_that_was_killed(going: Going) -> None:
@@ -245,13 +252,13 @@ def test_what_is_no_run_folder(tmp_path: Path, going: Going) -> None:
 
 def test_what_a_user_wrote_is_shown_and_not_run(going: Going, given: ModuleType) -> None:
     (going.folder / "spec.yaml").write_text(f"name: {json.dumps(HOSTILE)}\n")
-    with watched(going.folder) as port:
-        events = Events(port)
+    with watched(going.folder) as address:
+        events = Events(address)
         going.write(30, given.event("warning", 10, 1.1, HOSTILE))
         events.until("running")
         assert HOSTILE not in events.pieces["content"]
         assert "&lt;/script&gt;&lt;script&gt;alert(1)" in events.pieces["content"]
-        assert HOSTILE not in get(port)[1]
+        assert HOSTILE not in get(address)[1]
         going.finish()
 
 
@@ -267,8 +274,8 @@ def test_nothing_is_made_while_no_page_is_open(going: Going, monkeypatch: pytest
 
 
 def test_a_run_that_failed_says_why(going: Going, given: ModuleType) -> None:
-    with watched(going.folder) as port:
-        events = Events(port)
+    with watched(going.folder) as address:
+        events = Events(address)
         failed = given.event("failed", 10, 1.1, HOSTILE)
         going.write(15, failed)
         summary = summary_of(going.plan, [*going.records[:15], failed], status="failed", duration_s=1.2)

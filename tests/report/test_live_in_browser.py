@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from alray.report.live import watch as watching
 from alray.report.live.board import Board
 from alray.report.live.following import Following
-from alray.report.live.server import address_of, listen
+from alray.report.live.server import Door, listen
 from alray.report.live.watch import watch
 
 from .test_in_browser import domain, require_readable, rows
@@ -34,9 +33,9 @@ def going(given: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return Going(given, tmp_path / "run")
 
 
-def watch_quietly(following: Following, listening: socket.socket) -> None:
+def watch_quietly(following: Following, door: Door) -> None:
     with suppress(KeyboardInterrupt):
-        watch(following, listening, Board())
+        watch(following, door, Board())
 
 
 @pytest.fixture
@@ -49,9 +48,9 @@ def opened(browser: Browser, going: Going) -> Iterator[Page]:
     context.on("weberror", lambda error: said.append(str(error.error)))
     context.on("dialog", lambda dialog: (said.append(f"dialog {dialog.message}"), dialog.dismiss()))
     context.on("request", lambda request: asked.append(request.url))
-    with listen(0) as listening:
-        address = address_of(listening)
-        thread = Thread(target=watch_quietly, args=(Following(going.folder), listening), daemon=True)
+    with listen(0) as door:
+        address = door.address
+        thread = Thread(target=watch_quietly, args=(Following(going.folder), door), daemon=True)
         thread.start()
         page = context.new_page()
         page.goto(address)

@@ -17,7 +17,7 @@ from alray.run import driver
 from alray.storage import objects
 from alray.storage.objects import ObjectPath
 
-from .crashed_runs import Desk, open_as_a_resume
+from .crashed_runs import STEPS, Desk, open_as_a_resume
 
 obstore = pytest.importorskip("obstore")
 from obstore.store import MemoryStore  # noqa: E402
@@ -128,13 +128,14 @@ def with_a_failure(far: Desk, put_in_place: Callable[[WatchedStorage], None], at
         error = far.begin().error
     except AlrayError as caught:
         error = caught
-    if way == "refused" and storage.requests >= at:
+    failed = storage.requests >= at
+    put_in_place(WatchedStorage(storage.held()))
+    if way == "refused" and failed:
         assert error is not None and "403 Forbidden" in str(error) and len(error.problems) == 1
         assert isinstance(error, RunError) and error.problems[0].mend
     else:
         assert error is None
-        assert far.steps() == list(range(1, 18))
-    put_in_place(WatchedStorage(storage.held()))
+        assert far.steps() == list(range(1, STEPS + 1))
     open_as_a_resume(far, far.run_dir, 0)
     put_in_place(WatchedStorage(storage.held()))
     return storage.requests

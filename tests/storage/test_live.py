@@ -25,10 +25,10 @@ def test_a_run_is_followed_through_its_store(bucket: str, monkeypatch: pytest.Mo
     write_json(run / "plan.json", plan.as_json())
     following, records = Following(run), [*example_records(plan), event("finished", 40, 2.0)]
     assert not following.read() and following.state == "starting"
-    with listen(0) as listening, ThreadPoolExecutor(1) as threads:
-        watched = threads.submit(watching.watch, following, listening, Board())
-        page = HTTPConnection("127.0.0.1", listening.getsockname()[1], timeout=10)
-        page.request("GET", "/events")
+    with listen(0) as door, ThreadPoolExecutor(1) as threads:
+        watched = threads.submit(watching.watch, following, door, Board())
+        page = HTTPConnection("127.0.0.1", door.socket.getsockname()[1], timeout=10)
+        page.request("GET", f"/{door.key}/events")
         writer = Writer(run / "records.jsonl")
         for record in records[:28]:
             writer.write(record)

@@ -36,20 +36,23 @@ def page_beside(run_dir: Location, wanted: bool, note: Callable[[str], None]) ->
     if not wanted:
         yield
         return
-    from alray.report.live.server import address_of, listen
+    from alray.report.live.server import listen
 
-    with listen(0) as listening:
+    with listen(0) as door:
         here = [str(Path(alray.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(listening.fileno()), str(run_dir)],
+            [sys.executable, "-m", __name__, str(door.socket.fileno()), str(run_dir)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            pass_fds=[listening.fileno()],
+            pass_fds=[door.socket.fileno()],
             start_new_session=True,  # Ctrl-C is for the run, whose end the page shows
             env={**os.environ, "PYTHONPATH": os.pathsep.join(here), "PYTHONSAFEPATH": "1"},
         )
-        note(f"watch it at {address_of(listening)}")
+        assert process.stdin is not None
+        process.stdin.write(f"{door.key}\n".encode())  # not among its arguments, which every user can read
+        process.stdin.flush()
+        note(f"watch it at {door.address}")
     try:
         yield
     finally:
@@ -68,19 +71,22 @@ def _end(process: subprocess.Popen[bytes], note: Callable[[str], None]) -> None:
 
 
 def main() -> None:
-    """The process of the page. Arguments: the descriptor of the socket on which it listens, and the run folder."""
+    """The process of the page. Arguments: the descriptor of the socket on which it listens, and the run folder. The
+    first line of standard input is the key of the page."""
     from alray.report.live.board import Board
     from alray.report.live.following import Following
+    from alray.report.live.server import Door
     from alray.report.live.watch import watch
 
     os.nice(_NICE)
     descriptor, run_dir = int(sys.argv[1]), location_of(sys.argv[2])
+    key = sys.stdin.buffer.readline().decode().strip()
     gone, board = Event(), Board()
     Thread(target=_wait_for_end, args=(gone, board), name="alray-end", daemon=True).start()
     while not (run_dir / "spec.yaml").is_file():  # it is written soon after the folder is made
         if gone.wait(0.1):
             return
-    watch(Following(run_dir, gone=gone), socket.socket(fileno=descriptor), board)
+    watch(Following(run_dir, gone=gone), Door(socket.socket(fileno=descriptor), key), board)
 
 
 def _wait_for_end(gone: Event, board: Board) -> None:

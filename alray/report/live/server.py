@@ -1,17 +1,21 @@
 """Serves one page and its events to this machine: by GET alone, and no file.
 
 Python's own server does: there is one page, which few people open. `http.server` warns that it checks little of a
-request; so nothing of a request is used but whether it names one of the two paths below.
+request; so nothing of a request is used but whether it names one of the two paths below. Both begin with a key, which
+is in the address that the command prints: other users of this machine can find the port, but not the page.
 """
 
 from __future__ import annotations
 
 import errno
 import re
+import secrets
 import socket
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from hmac import compare_digest
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -23,14 +27,34 @@ from alray.report.live.board import Board
 
 _POLL_S = 0.1  # so soon the server sees that it shall end
 _LAST_PORT = 65535
+_KEY_BYTES = 16
 _LOOPBACK = "127.0.0.1"
 _HERE = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?", re.IGNORECASE)
 """What a browser may call this machine. With another name the page of a stranger's domain, led here by its name server,
 could read what is served. Ports are not compared: through `ssh -L` it is another one."""
 
 
-def listen(port: int) -> socket.socket:
-    """A socket that hears this machine alone. port: 0 for any that is free.
+@dataclass(frozen=True)
+class Door:
+    """Where a page is served: a socket that hears this machine alone, and the key that its address has."""
+
+    socket: socket.socket
+    key: str
+
+    def __enter__(self) -> Door:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.socket.close()
+
+    @property
+    def address(self) -> str:
+        """What to open in a browser."""
+        return f"http://{_LOOPBACK}:{self.socket.getsockname()[1]}/{self.key}/"
+
+
+def listen(port: int) -> Door:
+    """A door with a new key. port: 0 for any that is free.
 
     Raises RequestError if it is no port, if another program has it, or if it may not be used.
     """
@@ -47,18 +71,13 @@ def listen(port: int) -> socket.socket:
         raise RequestError(
             f"port {port} cannot be used: {taken}", key="--port", mend="choose another one, or leave out --port"
         ) from error
-    return listening
-
-
-def address_of(listening: socket.socket) -> str:
-    """What to open in a browser."""
-    return f"http://{_LOOPBACK}:{listening.getsockname()[1]}/"
+    return Door(listening, secrets.token_urlsafe(_KEY_BYTES))
 
 
 @contextmanager
-def serving(listening: socket.socket, page: str, board: Board) -> Iterator[None]:
+def serving(door: Door, page: str, board: Board) -> Iterator[None]:
     """Serve a page and what the board tells it, in threads, until the block ends."""
-    server = _Server(listening, page.encode("utf-8", "backslashreplace"), board)
+    server = _Server(door, page.encode("utf-8", "backslashreplace"), board)
     thread = Thread(target=server.serve_forever, args=(_POLL_S,), name="alray-live-page", daemon=True)
     thread.start()
     try:
@@ -72,11 +91,11 @@ def serving(listening: socket.socket, page: str, board: Board) -> Iterator[None]
 class _Server(ThreadingHTTPServer):
     daemon_threads = True  # one that writes to a page that does not read keeps nothing from ending
 
-    def __init__(self, listening: socket.socket, page: bytes, board: Board) -> None:
-        TCPServer.__init__(self, listening.getsockname()[:2], _Handler, bind_and_activate=False)
+    def __init__(self, door: Door, page: bytes, board: Board) -> None:
+        TCPServer.__init__(self, door.socket.getsockname()[:2], _Handler, bind_and_activate=False)
         self.socket.close()
-        self.socket = listening
-        self.page, self.board = page, board
+        self.socket = door.socket
+        self.key, self.page, self.board = door.key, page, board
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away is no fault."""
@@ -93,10 +112,13 @@ class _Handler(BaseHTTPRequestHandler):
         if not _HERE.fullmatch(self.headers.get("Host", "")):
             self.send_error(HTTPStatus.FORBIDDEN, "This page is for the machine that serves it.")
             return
-        if self.path == "/":
+        _, key, *path = self.path.split("/", 2) if self.path.startswith("/") else ("", "")
+        if not compare_digest(key.encode(), self.server.key.encode()):
+            self.send_error(HTTPStatus.NOT_FOUND)
+        elif path == [""]:
             self._begin("text/html; charset=utf-8", length=len(self.server.page))
             self.wfile.write(self.server.page)
-        elif self.path == "/events" and self.headers.get("Sec-Fetch-Site", "same-origin") == "same-origin":
+        elif path == ["events"] and self.headers.get("Sec-Fetch-Site", "same-origin") == "same-origin":
             self._begin("text/event-stream")
             with closing(self.server.board.events()) as events:
                 for event in events:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +10,7 @@ from alray.records import Summary
 from alray.report.live.board import Board
 from alray.report.live.following import Following, State
 from alray.report.live.page import frame, pieces_of
-from alray.report.live.server import serving
+from alray.report.live.server import Door, serving
 from alray.report.make import PAGE
 from alray.report.text import seconds
 from alray.storage.location import modified_s
@@ -29,9 +28,9 @@ _ENDINGS: dict[State, str] = {
 }
 
 
-def watch(following: Following, listening: socket.socket, board: Board) -> None:
+def watch(following: Following, door: Door, board: Board) -> None:
     """Show a run on a page until it has ended. The last figures are those of its summary."""
-    with serving(listening, frame(following.path), board):
+    with serving(door, frame(following.path), board):
         with ExitStack() as leaving:  # whatever ends this before the run ends, such as Ctrl-C
             leaving.callback(board.end, _LAST_S, said="Nobody watches this run any longer: `alray watch` has ended.")
             _follow(following, board)
