@@ -335,7 +335,7 @@ _OTHER_HASH = (
     "this file was damaged after it was written: its SHA-256 is not the manifest's; "
     "restore it, or delete the folder step-00000009 to use the checkpoint before it"
 )
-_NO_JSON = "not JSON: expected value; delete the folder step-00000009 to use the checkpoint before it"
+_NO_JSON = "not JSON: Expecting value; delete the folder step-00000009 to use the checkpoint before it"
 
 
 @pytest.fixture(scope="module")
