@@ -21,6 +21,10 @@ from alray.system_errors import ran_out
 class Graph(ABC):
     """All stages of all replicas, for one attempt of a run."""
 
+    ends_what_hangs = True
+    """Whether `close` also ends a stage that hangs. Where it cannot, that stage may go on beside those of the next
+    graph, so the driver waits for it instead."""
+
     @abstractmethod
     def start(self, assignments: Sequence[Assignment]) -> None:
         """Start every stage. Each then runs by itself."""

@@ -34,6 +34,8 @@ _IDLE_ROUNDS = 10_000
 class InlineGraph(Graph):
     """Stages take turns on one thread: each runs until it has to wait for another one."""
 
+    ends_what_hangs = False  # a thread cannot be ended, and shares torch's random numbers with the next one
+
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-inline")
         self._control = Control()

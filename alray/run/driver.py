@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -130,6 +131,7 @@ class Driver:
         write_json(self.run_dir / "plan.json", self.plan.as_json())
         graph = self.new_graph(self.plan)
         asked, lost_at = False, None
+        deadline_s = self.plan.deadline_s if graph.ends_what_hangs else math.inf
         step = start.step
         try:
             self.recorder.begin(self.plan, start.step)
@@ -150,7 +152,7 @@ class Driver:
                 if any(status.error is not None for status in statuses) and lost_at is None:
                     lost_at = time.monotonic()
                 lost_since_s = time.monotonic() - lost_at if lost_at is not None else 0.0
-                verdict = judge(statuses, deadline_s=self.plan.deadline_s, lost_since_s=lost_since_s)
+                verdict = judge(statuses, deadline_s=deadline_s, lost_since_s=lost_since_s)
                 if verdict.kind != "go_on" or self.interrupts.count > 1:
                     return verdict, step
                 if self.interrupts.count and not asked:

@@ -72,7 +72,7 @@ class RunSection(Section):
     deadline_s: PositiveFloat | None = None
     """Seconds that a stage may be silent, or busy with one action, before it is taken for lost and the run goes on from
     the last checkpoint. Starting, the first mini-batch and the first evaluation may take eight times as long. null:
-    from the plan, at least 15 s. Default: null."""
+    from the plan, at least 15 s. A run with `--inline` has no deadline. Default: null."""
     stop_at: StopAt | None = None
     """When the run ends early. null: never."""
     deterministic: bool = True

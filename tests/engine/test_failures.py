@@ -69,3 +69,21 @@ def test_a_loader_worker_that_is_killed(workshop, reference) -> None:
     (failure,) = run.summary.failures
     assert "a process that prepares mini-batches ended" in failure.message
     same(run, reference)
+
+
+def test_one_process_waits_for_a_stage_that_takes_long(workshop, reference) -> None:
+    """As when it was suspended. It cannot end the stage, which would go on and draw random numbers beside the next."""
+    (workshop.folder / "late.py").write_text(
+        "import time\n"
+        "from own_blocks import Dropped\n"
+        "class Late(Dropped):\n"
+        "    calls = 0\n"
+        "    def forward(self, s, mask=None):\n"
+        "        Late.calls += s.device.type != 'meta'\n"
+        "        if Late.calls == 30: time.sleep(1.5)\n"
+        "        return super().forward(s)\n"
+    )
+    late = "model.components.3={block: 'python:late.Late', width: 7}"
+    run = workshop.run(late, "pipeline.stages=1", "run.deadline_s=0.3")
+    assert run.summary.failures == []
+    same(run, reference)

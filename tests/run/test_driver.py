@@ -47,6 +47,7 @@ class LostAsAWhole(StageError):
 class FakeGraph:
     """Two stages; each poll is one mini-batch. `faults` says what happens at which step, once."""
 
+    ends_what_hangs = True
     run_dir: Path
     faults: dict
     checkpoint_every: int = 3
