@@ -31,7 +31,7 @@ CASES = (
     Case(
         1,
         SCENARIOS["streamed"],
-        (fault("SIGKILL", "stage", "middle", part=0.3), fault("SIGKILL", "driver", "checkpoint", delay_s=0.1)),
+        (fault("SIGKILL", "GCS", "middle", part=0.3), fault("SIGKILL", "driver", "checkpoint", delay_s=0.1)),
         patient=False,
     ),
 )

@@ -208,7 +208,8 @@ def test_a_reader_that_is_gone_ends_the_output_alone(spec: Path, command: list[s
         assert (listed.returncode, listed.stderr) == (0, ""), arguments
 
 
-@pytest.mark.parametrize("name", ["gcs_server", pytest.param("raylet", marks=pytest.mark.full)])
+@pytest.mark.full  # tests/chaos/test_chaos.py has one of a GCS too
+@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
 def test_a_run_whose_ray_dies_goes_on_with_another(
     alray: Callable[..., Any], spec: Path, command: list[str], name: str
 ) -> None:
