@@ -102,7 +102,7 @@ def origin_of(run_dir: Location, copy: Path) -> Path:
     if record is None or not record.is_known:
         raise refused("code from elsewhere", files, str(run_dir / CODE))
     changed = [f"{name} (changed in the run folder)" for name in _differing(copy, files, record)]
-    changed += [f"{name} (another file, or none, in {record.root})" for name in changed_files(record)]
+    changed += [f"{name} (changed or missing in {record.root})" for name in changed_files(record)]
     if changed:
         raise refused("code that has changed since it ran here", changed, str(run_dir / CODE))
     return Path(record.root)

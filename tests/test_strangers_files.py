@@ -106,7 +106,7 @@ def test_code_runs_without_asking_only_where_this_user_ran_it(alray: Callable[..
     # What the user changes is asked for, too.
     Path("proj/mine.py").write_text(BLOCK + "# later\n", encoding="utf-8")
     code, said = alray("evaluate", "ours")
-    assert code == 2 and f"mine.py (another file, or none, in {tmp_path / 'proj'})" in said
+    assert code == 2 and f"mine.py (changed or missing in {tmp_path / 'proj'})" in said
 
 
 def test_code_that_is_allowed_is_what_its_text_says(alray: Callable[..., Any]) -> None:

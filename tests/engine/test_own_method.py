@@ -68,7 +68,7 @@ def test_what_a_run_leaves_behind(own: Workshop) -> None:
     assert {tuple(of_component) for of_component in losses.values()} == {("squared_error",)}
     assert [entry.depth for entry in finished.summary.accuracy_per_depth] == [1, 2, 3, 4]
     (own.folder / "one_hot.py").unlink()
-    with pytest.raises(RequestError, match=r"one_hot.py \(another file, or none, in "):
+    with pytest.raises(RequestError, match=r"one_hot.py \(changed or missing in "):
         evaluate_run(folder, depth=None, allow_code=False)
     accuracies = evaluate_run(folder, depth=None, allow_code=True).accuracies
     assert [(entry.depth, entry.test) for entry in accuracies] == [
