@@ -3,7 +3,7 @@
 NCCL wants to know what comes, sizes included. So each message has two parts. Its header, with the layout of its
 tensors, goes over an edge of host memory. That edge also holds back a sender that is too fast. The tensors go from GPU
 to GPU, in the order of the header. Each direction has a communicator of its own, because operations on one wait for
-each other.
+each other. A message in two parts has two layouts, and each is followed by its tensors.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from alray.channel.edge import Receiver, Sender
 from alray.channel.message import MOST_LAYOUT_BYTES, Message, layout_of, packed_bytes, packed_layout
 from alray.channel.point_to_point import lost_neighbour, wait_for
 
-HEADER_CAPACITY = packed_bytes([MOST_LAYOUT_BYTES])
-"""Bytes of the largest message that carries a header."""
+HEADER_CAPACITY = packed_bytes([MOST_LAYOUT_BYTES, MOST_LAYOUT_BYTES])
+"""Bytes of the largest message that carries a header, in one part or in two."""
 _SENDS, _RECEIVES = 0, 1  # ranks in the edge's group
-_LAYOUT = "layout"
+_LAYOUT, _REST = "layout", "rest"  # of the tensors of a message, or of its first part; of its second part
 
 
 class NcclSender(Sender):
@@ -37,16 +37,37 @@ class NcclSender(Sender):
         self._headers, self._group, self._device = headers, group, device
         self._timeout = timedelta(seconds=timeout_s)
         self._under_way: deque[tuple[dist.Work, torch.Tensor]] = deque()
+        self._begun: tuple[torch.Tensor, frozenset[str]] | None = None
+        """Layout and names of the tensors that `begin` has sent of the message under way."""
 
     def connect(self) -> None:
         """Make the communicator. Collective: the receiver calls it, too, and each waits for the other."""
         self._post(torch.zeros(1, device=self._device)).wait()
 
+    def begin(self, message: Message) -> Generator[None, None, None]:
+        layout = self._layout(message.tensors)
+        yield from self._headers.begin(Message(message.kind, message.step, {_LAYOUT: layout}))
+        self._begun = (layout, frozenset(message.tensors))
+        self._send_all(message.tensors)
+
     def send(self, message: Message) -> Generator[None, None, None]:
-        layout = torch.tensor(list(packed_layout(message.tensors, self.edge)), dtype=torch.uint8)
-        header = Message(message.kind, message.step, {_LAYOUT: layout}, message.flags, message.count)
+        begun, self._begun = self._begun, None
+        header = Message(message.kind, message.step, flags=message.flags, count=message.count)
+        rest = message.tensors
+        if begun is None:
+            header.tensors = {_LAYOUT: self._layout(rest)}
+        else:
+            layout, names = begun
+            rest = {name: tensor for name, tensor in message.tensors.items() if name not in names}
+            header.tensors = {_LAYOUT: layout, _REST: self._layout(rest)}
         yield from self._headers.send(header)
-        for tensor in message.tensors.values():
+        self._send_all(rest)
+
+    def _layout(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.tensor(list(packed_layout(tensors, self.edge)), dtype=torch.uint8)
+
+    def _send_all(self, tensors: dict[str, torch.Tensor]) -> None:
+        for tensor in tensors.values():
             if tensor.numel() > 0:
                 sent = tensor.to(self._device).contiguous()
                 self._under_way.append((self._post(sent), sent))
@@ -84,13 +105,23 @@ class NcclReceiver(Receiver):
 
     def receive(self) -> Generator[None, None, Message]:
         message = yield from self._headers.receive()
-        layout = layout_of(bytes(message.tensors[_LAYOUT].tolist()))
-        message.tensors = {}
-        for name, dtype, shape in layout:
-            message.tensors[name] = torch.empty(shape, dtype=dtype, device=self._device)
-            if shape.numel() > 0:
-                self._take(message.tensors[name])
+        layouts, message.tensors = message.tensors, {}
+        for layout in layouts.values():  # two where the edge of the headers does not split messages
+            message.tensors |= self._receive_all(layout)
         return message
+
+    def complete(self, message: Message) -> Generator[None, None, None]:
+        if message.more:
+            yield from self._headers.complete(message)
+            message.tensors |= self._receive_all(message.tensors.pop(_REST))
+
+    def _receive_all(self, layout: torch.Tensor) -> dict[str, torch.Tensor]:
+        tensors = {}
+        for name, dtype, shape in layout_of(bytes(layout.tolist())):
+            tensors[name] = torch.empty(shape, dtype=dtype, device=self._device)
+            if shape.numel() > 0:
+                self._take(tensors[name])
+        return tensors
 
     def _take(self, tensor: torch.Tensor) -> None:
         try:

@@ -20,6 +20,7 @@ from alray.errors import ChannelError
 
 _CPU = torch.device("cpu")
 _SEND_SLOTS = 2  # one is being sent while the other is packed
+_REST = 100  # added to the tag of an edge: the tag of the second parts of its messages
 
 
 class PointToPointSender(Sender):
@@ -40,20 +41,68 @@ class PointToPointSender(Sender):
         capacity_bytes: int,
         group: dist.ProcessGroup,
         timeout_s: float,
+        rest_bytes: int = 0,
         device: torch.device = _CPU,
     ) -> None:
+        """capacity_bytes: the largest message, or first part of one. rest_bytes: the largest second part, with its
+        header; 0: no message of this edge has two parts."""
         self.edge = edge
         self.bytes_sent = 0
-        self._peer, self._tag, self._group = peer, tag, group
+        self._first = _Outgoing(edge, peer, tag, capacity_bytes, group, timeout_s, device)
+        self._rest = _Outgoing(edge, peer, tag + _REST, rest_bytes, group, timeout_s, device) if rest_bytes else None
+        self._begun: frozenset[str] | None = None  # the tensors of the message under way that were sent already
+
+    def begin(self, message: Message) -> Generator[None, None, None]:
+        if self._rest is not None:
+            assert self._begun is None, "the message before this one is not complete"
+            message.more = True
+            self.bytes_sent += self._first.send(message)
+            self._begun = frozenset(message.tensors)
+        return
+        yield  # makes this a generator; it blocks and never yields
+
+    def send(self, message: Message) -> Generator[None, None, None]:
+        begun, self._begun = self._begun, None
+        if begun is None or self._rest is None:
+            self.bytes_sent += self._first.send(message)
+        else:
+            rest = {name: tensor for name, tensor in message.tensors.items() if name not in begun}
+            self.bytes_sent += self._rest.send(Message(message.kind, message.step, rest))
+        return
+        yield
+
+    def flush(self) -> Generator[None, None, None]:
+        self._first.finish()
+        if self._rest is not None:
+            self._rest.finish()
+        return
+        yield
+
+
+class _Outgoing:
+    """The messages of one tag, or their second parts, on their way to one neighbour."""
+
+    def __init__(
+        self,
+        edge: str,
+        peer: int,
+        tag: int,
+        capacity_bytes: int,
+        group: dist.ProcessGroup,
+        timeout_s: float,
+        device: torch.device,
+    ) -> None:
+        self._edge, self._peer, self._tag, self._group = edge, peer, tag, group
         self._timeout = timedelta(seconds=timeout_s)
         self._buffers = [_buffer(capacity_bytes, device) for _ in range(_SEND_SLOTS)]
         self._slots = [Slot(buffer) for buffer in self._buffers]
         self._works: list[dist.Work | None] = [None] * _SEND_SLOTS
         self._next = 0
 
-    def send(self, message: Message) -> Generator[None, None, None]:
+    def send(self, message: Message) -> int:
+        """Send a message. Returns its bytes."""
         slot = self._next
-        nbytes = self._slots[slot].write(message, edge=self.edge)
+        nbytes = self._slots[slot].write(message, edge=self._edge)
         self._next = (slot + 1) % _SEND_SLOTS
         # Only one send is under way at a time: waiting mini-batches belong in the receiver's ring.
         self._finish((slot + 1) % _SEND_SLOTS)
@@ -61,26 +110,23 @@ class PointToPointSender(Sender):
         try:
             self._works[slot] = dist.isend(content, group=self._group, tag=self._tag, group_dst=self._peer)
         except RuntimeError as error:
-            raise lost_neighbour(self.edge, error) from error
-        self.bytes_sent += nbytes
-        return
-        yield  # makes this a generator; it blocks and never yields
+            raise lost_neighbour(self._edge, error) from error
+        return nbytes
 
-    def flush(self) -> Generator[None, None, None]:
+    def finish(self) -> None:
+        """Wait until everything is sent."""
         for slot in range(_SEND_SLOTS):
             self._finish(slot)
-        return
-        yield
 
     def _finish(self, slot: int) -> None:
         work = self._works[slot]
         if work is not None:
-            wait_for(work, self._timeout, self.edge)
+            wait_for(work, self._timeout, self._edge)
             self._works[slot] = None
 
 
 class PointToPointReceiver(Receiver):
-    """A ring of `in_flight + 1` buffers. A receive is posted into every free buffer.
+    """A ring of `in_flight + 1` buffers, and another one for second parts. A receive is posted into every free buffer.
 
     A buffer is posted again only after `release`. Until then autograd may still need it, and gloo writes without
     raising autograd's version counters, so an early write would corrupt gradients without any error.
@@ -97,47 +143,94 @@ class PointToPointReceiver(Receiver):
         device: torch.device,
         group: dist.ProcessGroup,
         timeout_s: float,
+        rest_bytes: int = 0,
     ) -> None:
+        """capacity_bytes, rest_bytes: as for the sender."""
         self.edge = edge
-        self._peer, self._tag, self._group, self._device = peer, tag, group, device
-        self._timeout = timedelta(seconds=timeout_s)
-        self._buffers = [_buffer(capacity_bytes, device) for _ in range(in_flight + 1)]
-        self._slots = [Slot(buffer) for buffer in self._buffers]
-        self._posted: deque[tuple[int, dist.Work]] = deque()
-        for slot in range(len(self._buffers)):
-            self._post(slot)
-
-    def _post(self, slot: int) -> None:
-        self._slots[slot].clear()
-        try:
-            work = dist.irecv(self._buffers[slot], group=self._group, tag=self._tag, group_src=self._peer)
-        except RuntimeError as error:
-            raise lost_neighbour(self.edge, error) from error
-        assert work is not None
-        self._posted.append((slot, work))
+        self._device = device
+        self._first = _Incoming(edge, peer, tag, capacity_bytes, in_flight + 1, device, group, timeout_s)
+        self._rest: _Incoming | None = None
+        if rest_bytes:
+            self._rest = _Incoming(edge, peer, tag + _REST, rest_bytes, in_flight + 1, device, group, timeout_s)
+        self._rest_slots: dict[int, int] = {}  # the buffer of the second part, by that of the first
 
     def receive(self) -> Generator[None, None, Message]:
-        if not self._posted:
-            raise ChannelError(
-                f"edge {self.edge}: every receive buffer is still in use",
-                mend="release each message when its mini-batch is done",
-            )
-        slot, work = self._posted.popleft()
-        wait_for(work, self._timeout, self.edge)
-        message = self._slots[slot].read(edge=self.edge)
+        slot, message = self._first.take()
         message.slot = slot
         to_device(message, self._device)
         return message
         yield
 
+    def complete(self, message: Message) -> Generator[None, None, None]:
+        if message.more:
+            assert self._rest is not None and message.slot is not None, "messages of this edge have one part"
+            self._rest_slots[message.slot], rest = self._rest.take()
+            to_device(rest, self._device)
+            message.tensors |= rest.tensors
+            # A GPU copies in order: when it has copied the second part, it has copied the first one too.
+            message.more, message.copied = False, rest.copied
+        return
+        yield
+
     def release(self, message: Message) -> None:
-        if message.slot is not None:
-            await_copies(message)
-            message.tensors = {}
-            slot, message.slot = message.slot, None
-            self._post(slot)
+        if message.slot is None:
+            return
+        await_copies(message)
+        slot, message.slot, message.tensors = message.slot, None, {}
+        self._first.post(slot)
+        rest = self._rest_slots.pop(slot, None)
+        if rest is not None and self._rest is not None:
+            self._rest.post(rest)
 
     def waiting(self) -> int:
+        return self._first.waiting()
+
+
+class _Incoming:
+    """The messages of one tag, or their second parts, as they come from one neighbour."""
+
+    def __init__(
+        self,
+        edge: str,
+        peer: int,
+        tag: int,
+        capacity_bytes: int,
+        buffers: int,
+        device: torch.device,
+        group: dist.ProcessGroup,
+        timeout_s: float,
+    ) -> None:
+        self._edge, self._peer, self._tag, self._group = edge, peer, tag, group
+        self._timeout = timedelta(seconds=timeout_s)
+        self._buffers = [_buffer(capacity_bytes, device) for _ in range(buffers)]
+        self._slots = [Slot(buffer) for buffer in self._buffers]
+        self._posted: deque[tuple[int, dist.Work]] = deque()
+        for slot in range(buffers):
+            self.post(slot)
+
+    def post(self, slot: int) -> None:
+        """Let the next message that has no buffer yet come into this one."""
+        self._slots[slot].clear()
+        try:
+            work = dist.irecv(self._buffers[slot], group=self._group, tag=self._tag, group_src=self._peer)
+        except RuntimeError as error:
+            raise lost_neighbour(self._edge, error) from error
+        assert work is not None
+        self._posted.append((slot, work))
+
+    def take(self) -> tuple[int, Message]:
+        """Wait for the next message. Returns the number of its buffer, for `post`, and the message."""
+        if not self._posted:
+            raise ChannelError(
+                f"edge {self._edge}: every receive buffer is still in use",
+                mend="release each message when its mini-batch is done",
+            )
+        slot, work = self._posted.popleft()
+        wait_for(work, self._timeout, self._edge)
+        return slot, self._slots[slot].read(edge=self._edge)
+
+    def waiting(self) -> int:
+        """How many messages have arrived and were not taken yet."""
         # gloo calls no receive completed before it was waited for.
         return sum(self._slots[slot].written for slot, _ in self._posted)
 

@@ -185,7 +185,7 @@ def ports_of(
     if stage > 0:
         ports.to_below = ends.sender(below, _DOWN, sizes.down(mine.first))
     if above < plan.stages:
-        ports.to_above = ends.sender(above, _UP, sizes.up(mine.last))
+        ports.to_above = ends.sender(above, _UP, sizes.up(mine.last), rest_bytes=sizes.labels_up(mine.last))
     last = plan.stages - 1
     closes_ring = plan.virtual_stages > 1
     if closes_ring and stage == last:
@@ -196,7 +196,8 @@ def ports_of(
     nbytes, messages = sizes.wire() if wired else (0, 0)
     wire_senders = {peer: ends.sender(peer, _WIRE, nbytes, waiting=messages) for peer in wired}
     if stage > 0:
-        ports.from_below = ends.receiver(below, _UP, sizes.up(mine.first - 1))
+        from_below = mine.first - 1
+        ports.from_below = ends.receiver(below, _UP, sizes.up(from_below), rest_bytes=sizes.labels_up(from_below))
     if above < plan.stages:
         ports.from_above = ends.receiver(above, _DOWN, sizes.down(mine.last + 1))
     if closes_ring and stage == 0:
@@ -244,12 +245,18 @@ class _Ends:
         """The kind of the edges to and from stage `peer`."""
         return edge_kind(self._seats[self._assignment.stage], self._seats[peer])
 
-    def sender(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int | None = None) -> Sender:
-        """waiting: messages that may wait on this edge; None: as many as `in_flight` of the plan."""
+    def sender(
+        self, peer: int, tag: int, capacity_bytes: int, *, rest_bytes: int = 0, waiting: int | None = None
+    ) -> Sender:
+        """capacity_bytes: of the largest message. rest_bytes: of the largest second part; 0: messages have one part.
+
+        waiting: messages that may wait on this edge; None: as many as `in_flight` of the plan.
+        """
         edge = f"{self._assignment.stage}->{peer}"
         if self.kind(peer) is not EdgeKind.NCCL:
-            return self._host_sender(edge, peer, tag, capacity_bytes, self._device, waiting)
-        headers = self._host_sender(edge, peer, tag, HEADER_CAPACITY, _HOST, waiting)
+            return self._host_sender(edge, peer, tag, capacity_bytes, rest_bytes, self._device, waiting)
+        rest_header = HEADER_CAPACITY if rest_bytes else 0
+        headers = self._host_sender(edge, peer, tag, HEADER_CAPACITY, rest_header, _HOST, waiting)
         sender = NcclSender(
             edge=edge,
             headers=headers,
@@ -260,12 +267,15 @@ class _Ends:
         self._on_gpus[edge, tag] = sender
         return sender
 
-    def receiver(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int | None = None) -> Receiver:
-        """waiting: as for the sender."""
+    def receiver(
+        self, peer: int, tag: int, capacity_bytes: int, *, rest_bytes: int = 0, waiting: int | None = None
+    ) -> Receiver:
+        """capacity_bytes, rest_bytes, waiting: as for the sender."""
         edge = f"{peer}->{self._assignment.stage}"
         if self.kind(peer) is not EdgeKind.NCCL:
-            return self._host_receiver(edge, peer, tag, capacity_bytes, self._device, waiting)
-        headers = self._host_receiver(edge, peer, tag, HEADER_CAPACITY, _HOST, waiting)
+            return self._host_receiver(edge, peer, tag, capacity_bytes, rest_bytes, self._device, waiting)
+        rest_header = HEADER_CAPACITY if rest_bytes else 0
+        headers = self._host_receiver(edge, peer, tag, HEADER_CAPACITY, rest_header, _HOST, waiting)
         receiver = NcclReceiver(edge=edge, headers=headers, group=self._pair(edge, tag, 1), device=self._device)
         self._on_gpus[edge, tag] = receiver
         return receiver
@@ -280,7 +290,14 @@ class _Ends:
         return _nccl_group(dist.PrefixStore(f"nccl {tag} {edge}", self._store), rank, 2, self._timeout_s)
 
     def _host_sender(
-        self, edge: str, peer: int, tag: int, capacity_bytes: int, device: torch.device, waiting: int | None
+        self,
+        edge: str,
+        peer: int,
+        tag: int,
+        capacity_bytes: int,
+        rest_bytes: int,
+        device: torch.device,
+        waiting: int | None,
     ) -> Sender:
         """device: where the sender finds tensors."""
         if host_kind(self._seats[self._assignment.stage], self._seats[peer]) is EdgeKind.GLOO:
@@ -291,6 +308,7 @@ class _Ends:
                 capacity_bytes=capacity_bytes,
                 group=self._group,
                 timeout_s=self._timeout_s,
+                rest_bytes=rest_bytes,
                 device=device,
             )
         sender = SharedMemorySender(
@@ -304,7 +322,14 @@ class _Ends:
         return sender
 
     def _host_receiver(
-        self, edge: str, peer: int, tag: int, capacity_bytes: int, device: torch.device, waiting: int | None
+        self,
+        edge: str,
+        peer: int,
+        tag: int,
+        capacity_bytes: int,
+        rest_bytes: int,
+        device: torch.device,
+        waiting: int | None,
     ) -> Receiver:
         """device: where the receiver gives tensors."""
         if host_kind(self._seats[self._assignment.stage], self._seats[peer]) is EdgeKind.GLOO:
@@ -317,6 +342,7 @@ class _Ends:
                 device=device,
                 group=self._group,
                 timeout_s=self._timeout_s,
+                rest_bytes=rest_bytes,
             )
         return SharedMemoryReceiver(
             edge=edge,

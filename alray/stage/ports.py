@@ -65,6 +65,14 @@ class MessageSizes:
             return self._up_pipelined(after)
         return packed_bytes([shape.sample_bytes * samples for shape in self.network.edge(after).values()])
 
+    def labels_up(self, after: int) -> int:
+        """Of the second part of a training message that goes up from component `after`; 0: messages have one part."""
+        if self.assignment.pipelined:
+            return 0
+        samples = self.assignment.spec.data.batch_size
+        labels = self.network.method.labels_out(after)
+        return packed_bytes([shape.sample_bytes * samples for shape in labels.values()])
+
     def _up_pipelined(self, after: int) -> int:
         """A pipeline's edges carry labels in training, and s or class scores in evaluation.
 

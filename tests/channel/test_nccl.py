@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -9,7 +10,8 @@ import torch
 
 from alray.channel.in_process import Queue
 from alray.channel.message import CutFlag, Message, MessageKind
-from alray.channel.nccl import NcclReceiver, NcclSender
+from alray.channel.nccl import HEADER_CAPACITY, NcclReceiver, NcclSender
+from alray.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender
 
 CPU = torch.device("cpu")
 MESSAGES = [
@@ -65,3 +67,38 @@ def test_messages_arrive_whole_and_in_order(on_ranks: Callable[..., list[Any]]) 
         for name, tensor in message.tensors.items():
             assert tensors[name].dtype == tensor.dtype and torch.equal(tensors[name], tensor)
             assert tensors[name].is_contiguous()
+
+
+def test_samples_go_from_gpu_to_gpu_before_the_labels(on_ranks: Callable[..., list[Any]]) -> None:
+    """The labels are sent only when the receiver has the samples."""
+    headers = SharedMemorySender(edge="0->1", capacity_bytes=HEADER_CAPACITY, in_flight=1, timeout_s=20.0)
+    has_samples = [threading.Event() for _ in range(6)]
+
+    def sends(group: Any) -> None:
+        sender = NcclSender(edge="0->1", headers=headers, group=group, device=CPU, timeout_s=20.0)
+        sender.connect()
+        for step, event in enumerate(has_samples):
+            whole = {"s": torch.full((3, 4), float(step)), "mask": torch.ones(3).bool(), "t": torch.full((5,), step)}
+            if step != 3:
+                driven(sender.begin(Message(MessageKind.TRAIN, step, {name: whole[name] for name in ("s", "mask")})))
+                assert event.wait(20.0)
+            driven(sender.send(Message(MessageKind.TRAIN, step, whole)))
+        driven(sender.flush())
+
+    def receives(group: Any) -> list[Any]:
+        own = SharedMemoryReceiver(edge="0->1", ring=headers.ring, device=CPU, timeout_s=20.0)
+        receiver = NcclReceiver(edge="0->1", headers=own, group=group, device=CPU)
+        receiver.connect()
+        came = []
+        for event in has_samples:
+            message = driven(receiver.receive())
+            first, held = list(message.tensors), message.tensors
+            event.set()
+            driven(receiver.complete(message))
+            came.append((first, list(held), held["s"].sum().item(), held["t"].sum().item()))
+            receiver.release(message)
+        return came
+
+    came = on_ranks(2, lambda rank, group: receives(group) if rank else sends(group))[1]
+    split, whole = ["s", "mask"], ["s", "mask", "t"]
+    assert came == [(whole if step == 3 else split, whole, 12.0 * step, 5 * step) for step in range(6)]

@@ -68,6 +68,14 @@ def test_messages_before_and_after_one_that_was_refused_arrive_whole(found):
     assert found["too large"][RECEIVED] == [[1.0] * 8, [2.0] * 8]
 
 
+def test_samples_arrive_before_the_labels_of_their_message_are_sent(found):
+    *messages, cut = found["two parts"][RECEIVED]
+    assert messages == [[["s"] if step % 3 else ["s", "t"], True] for step in range(9)]
+    assert cut
+    whole = HEADER_BYTES + 8 * 16 * 4 + 8 * 8
+    assert found["two parts"][SENT] == 9 * whole + 6 * HEADER_BYTES + HEADER_BYTES
+
+
 def test_receiving_more_than_the_ring_holds_is_said(found):
     assert found["no buffer"][RECEIVED] == (
         "edge 0->1: every receive buffer is still in use; release each message when its mini-batch is done"

@@ -68,22 +68,26 @@ class Ends:
         self.other_group = dist.new_group(backend="gloo")
         self.tag = 0
 
-    def sender(self, *, capacity: int = CAPACITY, tag: int | None = None) -> PointToPointSender:
+    def sender(self, *, capacity: int = CAPACITY, rest: int = 0, tag: int | None = None) -> PointToPointSender:
         return PointToPointSender(
             edge=f"{self.rank}->{1 - self.rank}",
             peer=1 - self.rank,
             tag=tag or self.tag,
             capacity_bytes=capacity,
+            rest_bytes=rest,
             group=self.group,
             timeout_s=20.0,
         )
 
-    def receiver(self, in_flight: int, *, tag: int | None = None, group: Any = None, timeout_s: float = 20.0) -> Any:
+    def receiver(
+        self, in_flight: int, *, rest: int = 0, tag: int | None = None, group: Any = None, timeout_s: float = 20.0
+    ) -> Any:
         return PointToPointReceiver(
             edge=f"{1 - self.rank}->{self.rank}",
             peer=1 - self.rank,
             tag=tag or self.tag,
             capacity_bytes=CAPACITY,
+            rest_bytes=rest,
             in_flight=in_flight,
             device=torch.device("cpu"),
             group=group or self.group,
@@ -220,6 +224,36 @@ def too_large_receive(ends: Ends) -> list[list[float]]:
     return [done(receiver.receive()).tensors["s"].tolist() for _ in range(2)]
 
 
+def two_parts_send(ends: Ends) -> int:
+    """Every third message, and the cut, are sent in one part."""
+    sender = ends.sender(rest=CAPACITY)
+    for step in range(9):
+        s, t = samples(step), torch.full((8,), step)
+        if step % 3:
+            done(sender.begin(Message(MessageKind.TRAIN, step, {"s": s})))
+            ends.told(f"has samples of {step}")  # the labels leave only when the receiver has the samples
+        done(sender.send(Message(MessageKind.TRAIN, step, {"s": s, "t": t})))
+    done(sender.send(Message(MessageKind.CUT, 9)))
+    done(sender.flush())
+    return sender.bytes_sent
+
+
+def two_parts_receive(ends: Ends) -> list[Any]:
+    receiver = ends.receiver(1, rest=CAPACITY)
+    seen: list[Any] = []
+    for step in range(9):
+        message = done(receiver.receive())
+        came_first, held = sorted(message.tensors), message.tensors
+        if message.more:
+            ends.tell(f"has samples of {step}", 1)
+        done(receiver.complete(message))
+        right = torch.equal(held["s"], samples(step)) and held["t"].tolist() == [step] * 8
+        seen.append([came_first, right])
+        receiver.release(message)
+    seen.append(done(receiver.receive()).kind == MessageKind.CUT)
+    return seen
+
+
 def no_buffer_send(ends: Ends) -> None:
     sender = ends.sender()
     for step in range(2):
@@ -307,6 +341,7 @@ SCENARIOS: dict[str, tuple[Callable[[Ends], Any], Callable[[Ends], Any]]] = {
     "bound": (bound_send, bound_receive),
     "both ways": (both_ways_low, both_ways_high),
     "too large": (too_large_send, too_large_receive),
+    "two parts": (two_parts_send, two_parts_receive),
     "no buffer": (no_buffer_send, no_buffer_receive),
     "alien": (alien_send, alien_receive),
     "barrier": (barrier, barrier),
