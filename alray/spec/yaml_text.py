@@ -78,15 +78,25 @@ class _TooMany(Exception):
     """A document has more keys and values than any spec. PyYAML takes minutes for millions of them."""
 
 
+class _TooDeep(Exception):
+    """A document has more sections within sections than any spec. PyYAML's time grows with the square of their number."""
+
+
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers = _resolvers()
     _composed = 0
+    _depth = 0
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         self._composed += 1
         if self._composed > _LARGEST:
             raise _TooMany
-        return super().compose_node(parent, index)
+        if self._depth > _DEEPEST:
+            raise _TooDeep
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 class _Dumper(yaml.SafeDumper):
@@ -151,7 +161,7 @@ def _compose(text: str, file: str, lines: Sequence[str]) -> Node | None:
         second = loader.get_node() if loader.check_node() else None
     except yaml.MarkedYAMLError as error:
         raise _unparsable(error, file, lines) from error
-    except RecursionError as error:
+    except _TooDeep as error:
         raise _too_deep(file) from error
     except _TooMany as error:
         raise _too_many(file, "shorten its lists and sections") from error

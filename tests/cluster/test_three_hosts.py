@@ -47,9 +47,32 @@ run: {epochs: 1, checkpoint: null}
 """Four components of the same time. The balanced cut sends 0.8 MB a mini-batch, which takes 66 ms at 100 Mbit/s."""
 
 SIZED = """
+import math
 import time
 
 from torch import nn
+
+from alray.nn.methods.greedy import DecoupledGreedy, GreedyComponent
+
+
+class SlowLosses(DecoupledGreedy):
+    def __init__(self, task):
+        super().__init__(task, head=None, label_smoothing=0.0)
+
+    def component(self, index, f, facts, make):
+        head = make("head", lambda: Head(math.prod(facts.output), self.task.classes))
+        return Slow(index, f=f, head=head, label_smoothing=0.0, optimizer=self.task.optimizer)
+
+
+class Head(nn.Linear):
+    def forward(self, s, mask=None):
+        return super().forward(s.flatten(1))
+
+
+class Slow(GreedyComponent):
+    def local_losses(self, encoded, incoming):
+        time.sleep(0.02)
+        return super().local_losses(encoded, incoming)
 
 
 class Sized(nn.Module):
@@ -264,6 +287,17 @@ def test_a_slow_link_gets_another_cut_and_is_predicted(workplace: Workplace) -> 
     for answers in (near, far, worse):
         ratios = [answer["step_time_s"] / answer["predicted_step_time_s"] for answer in answers]
         assert median(ratios) == pytest.approx(1, abs=0.1), ratios
+
+
+def test_samples_cross_a_host_before_the_losses_are_computed(workplace: Workplace) -> None:
+    """F takes 20 ms on each stage, L 40 ms. `overlapped` would take 40 ms longer if samples waited for L."""
+    words = ("slow_link.yaml", "pipeline={partition: [2, 2], schedule: overlapped}")
+    words = (*words, 'method={kind: "python:sized.SlowLosses"}', "run={steps: 40, checkpoint: null}")
+    answers = [workplace.run(*words, run_dir=f"overlapped-{each}") for each in "123"]
+    assert workplace.plan("overlapped-1")["nodes"] == ["n1", "n2"]
+    assert {answer["weights_sha256"] for answer in answers} == {workplace.inline(*words)}
+    ratios = [answer["step_time_s"] / answer["predicted_step_time_s"] for answer in answers]
+    assert median(ratios) == pytest.approx(1, abs=0.1), ratios
 
 
 def test_doctor_measures_the_links(workplace: Workplace) -> None:
