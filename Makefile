@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all crash-states chaos gpu bench schedules all-reduce replicas accuracy studies clean
+.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all crash-states chaos gpu publish bench schedules all-reduce replicas accuracy studies clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -98,6 +98,10 @@ chaos: $(INSTALLED)
 gpu: $(INSTALLED)
 	$(BIN)/python -m pytest -q -m "" tests/gpu
 
+# Benchmarks write what they measure to build/benchmarks. `make publish` puts it into benchmarks/results and docs.
+publish: $(INSTALLED)
+	$(BIN)/python -m benchmarks.publish
+
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.streamed
 	$(BIN)/python -m benchmarks.start
@@ -105,7 +109,6 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.clock
 	$(BIN)/python -m benchmarks.syncs
 	$(BIN)/python -m benchmarks.memory
-	$(BIN)/python -m benchmarks.tables
 
 schedules: $(INSTALLED)
 	$(BIN)/python -m benchmarks.schedules
@@ -119,7 +122,6 @@ replicas: $(INSTALLED)
 	$(BIN)/python -m benchmarks.replicas
 	$(BIN)/python -m benchmarks.balance
 	$(BIN)/python -m benchmarks.large_batch
-	$(BIN)/python -m benchmarks.tables
 
 accuracy: $(INSTALLED)
 	$(BIN)/python -m benchmarks.accuracy

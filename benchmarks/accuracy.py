@@ -3,9 +3,8 @@
     python -m benchmarks.accuracy [--only NAME] [--method KIND] [--seeds N] [--folder DIR] [--jobs N]
 
 Trains every spec of specs/laptop that `accuracy_page` names by every method of alray, each on one stage in a process of
-its own. Then it adds the figures of the run folders that exist to benchmarks/results/accuracy.json, and writes the
-page. Finished runs of the same spec are not repeated, so the command can be stopped and given again. With `--seeds 0`
-nothing is run.
+its own. Then it adds the figures of the run folders that exist to those published before. Finished runs of the same
+spec are not repeated, so the command can be stopped and given again. With `--seeds 0` nothing is run.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Any
 from alray.records import Summary
 from alray.report.compare import ComparedRun
 from alray.spec.loading import dump_spec, load_spec
-from benchmarks.accuracy_page import METHODS, NETWORKS, write_page
+from benchmarks.accuracy_page import METHODS, NETWORKS
 from benchmarks.runs import RESULTS, write_results
 
 ROOT = Path(__file__).parents[1]
@@ -143,10 +142,8 @@ def main() -> None:
     wanted = trials(given.folder, given.only or NETWORKS, given.seeds, methods=given.method or tuple(METHODS))
     with ThreadPoolExecutor(given.jobs) as pool:
         done = list(pool.map(Trial.run, wanted))
-    results = RESULTS / "accuracy.json"
-    known = json.loads(results.read_text(encoding="utf-8")) if results.exists() else None
+    known = json.loads((RESULTS / "accuracy.json").read_text(encoding="utf-8"))
     write_results("accuracy", figures(given.folder, known))
-    write_page()
     if not all(done):
         raise SystemExit(f"{done.count(False)} of {len(done)} runs are not done")
 

@@ -1,21 +1,14 @@
-"""Write docs/accuracy.md from what the benchmark of accuracy wrote into benchmarks/results.
-
-python -m benchmarks.accuracy_page
-"""
+"""The page docs/accuracy.md, from published figures."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from alray.spec.method import BUILT_IN
 from alray.spec.method import METHODS as SECTIONS
-from benchmarks.runs import RESULTS
 
-PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
 NETWORKS = {
     "vgg_digits": "VGG, digits",
     "vgg_fashion_mnist": "VGG, Fashion-MNIST",
@@ -35,18 +28,12 @@ Runs = dict[str, dict[str, Any]]
 """Of one network by one method: by seed, the figures of its run."""
 
 
-def write_page() -> None:
-    """The page from the results there are."""
-    result = json.loads((RESULTS / "accuracy.json").read_text(encoding="utf-8"))
-    PAGE.write_text(page(result), encoding="utf-8")
-
-
 def page(result: dict[str, dict[str, Runs]]) -> str:
     """The page's text from figures by network, method and seed."""
     lines = [
         "# Accuracy of the four families on laptop data",
         "",
-        "Written by `make accuracy` from the run folders of `specs/laptop/*.yaml`. Each spec is trained by every",
+        "Measured by `make accuracy`, from the run folders of `specs/laptop/*.yaml`. Each spec is trained by every",
         f"method, with the same encoders: {', '.join(f'`{kind}` ({short})' for kind, short in METHODS.items())}.",
         "",
         "Test accuracy in percent: the mean over seeds ± the sample standard deviation. Of each run the evaluation",
@@ -156,7 +143,3 @@ def _shown(values: list[float], *, signed: bool = False, nothing: str = "–") -
     form: Callable[[float], str] = (lambda value: f"{value:+.2f}") if signed else (lambda value: f"{value:.2f}")
     mean = form(fmean(values))
     return mean if len(values) == 1 else f"{mean} ± {stdev(values):.2f}"
-
-
-if __name__ == "__main__":
-    write_page()

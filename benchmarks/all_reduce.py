@@ -1,9 +1,9 @@
-"""Seconds and bytes of every all-reduce and compression, beside the cost model and DDP's own; docs/all_reduce.md.
+"""Seconds and bytes of every all-reduce and compression, beside the cost model and DDP's own.
 
     python -m benchmarks.all_reduce [--quick]
 
 One process a rank, one thread each, on this machine over loopback. `--quick` measures two and three ranks on small
-sizes and prints the page instead of writing it.
+sizes and prints the page.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch.multiprocessing
 
-from benchmarks.all_reduce_page import page, write_page
+from benchmarks.all_reduce_page import page
 from benchmarks.all_reduce_ranks import Job, measure, side_of
 from benchmarks.runs import write_results
 
@@ -48,7 +48,6 @@ def main() -> None:
         print(page(result))  # noqa: T201
     else:
         write_results("all_reduce", result)
-        write_page()
 
 
 if __name__ == "__main__":

@@ -1,24 +1,12 @@
-"""Write docs/all_reduce.md from what `benchmarks.all_reduce` wrote into benchmarks/results.
-
-python -m benchmarks.all_reduce_page
-"""
+"""The page docs/all_reduce.md, from published figures."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from alray.plan.all_reduce import COSTS, Wire
-from benchmarks.runs import RESULTS
-
-PAGE = Path(__file__).parents[1] / "docs" / "all_reduce.md"
-
-
-def write_page() -> None:
-    PAGE.write_text(page(json.loads((RESULTS / "all_reduce.json").read_text(encoding="utf-8"))), encoding="utf-8")
 
 
 def page(result: dict[str, Any]) -> str:
@@ -26,7 +14,7 @@ def page(result: dict[str, Any]) -> str:
     lines = [
         "# All-reduces and compressions",
         "",
-        "Written by `make all-reduce` from `benchmarks/results/all_reduce.json`: "
+        "Measured by `make all-reduce`, written by `make publish` from `benchmarks/results/all_reduce.json`: "
         f"one process of one thread a rank, over loopback on one machine of {result['cores']} cores, "
         f"{result['took_s'] / 60:.1f} minutes in all. Seconds are those of the slowest rank, the median of repeats. "
         "Where there are more ranks than cores they take turns, so compare figures of one column; between machines of "
@@ -243,7 +231,3 @@ def _size(nbytes: float, units: Sequence[str] = ("B", "KiB", "MiB")) -> str:
             return f"{nbytes:.4g} {unit}"
         nbytes /= 1024
     return f"{nbytes:.4g} {units[-1]}"
-
-
-if __name__ == "__main__":
-    write_page()

@@ -3,8 +3,7 @@
     python -m benchmarks.balance
 
 Each repeat runs all of them one after another: slowed and not, with both ways of sharing; and slowed with blocks that
-sleep in proportion to their rows, in which nothing but the shares tells. Writes benchmarks/results/balance.json;
-`python -m benchmarks.tables` makes the page.
+sleep in proportion to their rows, in which nothing but the shares tells.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
     python -m benchmarks.large_batch
 
 Trains specs/laptop/large_batch_fashion_mnist.yaml as it is, without warm-up, with the rate left as it is for a small
-mini-batch, and with a small mini-batch, over several seeds and the same number of samples. Writes
-benchmarks/results/large_batch.json; `python -m benchmarks.tables` makes the page.
+mini-batch, and with a small mini-batch, over several seeds and the same number of samples.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m benchmarks.laws
 
 The blocks have no parameters and sleep in proportion to rows, so sixteen stages fit on any machine; what is left beside
-their sleep is what alray itself takes. Writes benchmarks/results/laws.json and docs/schedules.md.
+their sleep is what alray itself takes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from alray.schedules.durations import Durations
 from alray.schedules.table import SCHEDULES
 from benchmarks.repeats import described, settings
 from benchmarks.runs import Recorded, recorded, write_results
-from benchmarks.schedules_page import write_page
 
 SPEC = Path(__file__).with_name("sleeping.yaml")
 STAGES = 16
@@ -64,7 +63,6 @@ def measure(*overrides: str, repeats: int, run: Callable[..., Recorded] = record
 def main() -> None:
     given = settings(__doc__, repeats=3)
     write_results("laws", measure(*given.overrides, repeats=given.repeats))
-    write_page()
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@
     python -m benchmarks.replicas
 
 Each repeat runs all three one after another, so that a ratio compares neighbours in time: the same network, mini-batch
-and optimizer, gloo, one thread each. Writes benchmarks/results/replicas.json; `python -m benchmarks.tables` makes the
-page.
+and optimizer, gloo, one thread each.
 """
 
 from __future__ import annotations

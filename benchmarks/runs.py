@@ -14,6 +14,9 @@ from alray.records import Record, read
 from alray.store import manifests
 
 RESULTS = Path(__file__).parent / "results"
+"""The published figures, of which the pages in docs are made."""
+MEASURED = Path(__file__).parents[1] / "build" / "benchmarks"
+"""What benchmarks measure, until `make publish` puts it among the published figures."""
 
 
 def summary_of(spec: Path, *overrides: str, inline: bool = False) -> dict[str, Any]:
@@ -57,5 +60,8 @@ def _answer(*arguments: str) -> dict[str, Any]:
 
 
 def write_results(name: str, value: dict[str, Any]) -> None:
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    """Write the figures of a benchmark to build/benchmarks, and say where they are."""
+    MEASURED.mkdir(parents=True, exist_ok=True)
+    file = MEASURED / f"{name}.json"
+    file.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    print(f"written: {file}; `make publish` puts it into docs")  # noqa: T201

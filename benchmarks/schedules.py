@@ -3,7 +3,7 @@
     python -m benchmarks.schedules
 
 Each repeat runs all nine schedules one after another, so that a ratio compares neighbours in time; a prediction is the
-run's own, made before it trains. Writes benchmarks/results/schedules.json and docs/schedules.md.
+run's own, made before it trains.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 
 from benchmarks.repeats import Runner, described, settings
 from benchmarks.runs import summary_of, write_results
-from benchmarks.schedules_page import write_page
 
 SPEC = Path(__file__).with_name("eight.yaml")
 BACKPROPAGATION = "method=backpropagation"
@@ -46,7 +45,6 @@ def measure(*overrides: str, repeats: int, run: Runner = summary_of) -> dict[str
 def main() -> None:
     given = settings(__doc__, repeats=5)
     write_results("schedules", measure(*given.overrides, repeats=given.repeats))
-    write_page()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""Write docs/schedules.md from what the benchmarks of schedules wrote into benchmarks/results.
-
-python -m benchmarks.schedules_page
-"""
+"""The page docs/schedules.md, from published figures."""
 
 from __future__ import annotations
 
@@ -11,28 +8,25 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.runs import RESULTS
-
-PAGE = Path(__file__).parents[1] / "docs" / "schedules.md"
 LOCAL_TARGET, PIPELINE_TARGET = 0.05, 0.10
 """How far a prediction may be from the measured median: schedules of local losses, of backpropagation."""
 LOCAL = ("sequential", "parallel_backward", "overlapped", "streamed")
 
 
-def write_page() -> None:
-    """The page from all results there are."""
+def page(results: Path) -> str:
+    """The page of all results that there are."""
     lines = [
         "# Schedules, predicted and measured",
         "",
-        "Written by `make schedules` from `benchmarks/results/*.json`. The runs of one repeat follow each other, and a",
-        "ratio compares runs of one repeat: absolute times depend on the machine and drift.",
+        "Measured by `make schedules`, written by `make publish` from `benchmarks/results`. The runs of one repeat",
+        "follow each other, and a ratio compares runs of one repeat: absolute times depend on the machine and drift.",
         "",
     ]
     for name, section in SECTIONS.items():
-        file = RESULTS / f"{name}.json"
+        file = results / f"{name}.json"
         if file.exists():
             lines += section(json.loads(file.read_text(encoding="utf-8")))
-    PAGE.write_text("\n".join(lines), encoding="utf-8")
+    return "\n".join(lines)
 
 
 def schedules(result: dict[str, Any]) -> list[str]:
@@ -169,7 +163,3 @@ def _within(ratio: float, allowed: float) -> str:
 
 SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {"schedules": schedules, "laws": laws, "uneven": uneven}
 """Each result by its file's name, in the page's order."""
-
-
-if __name__ == "__main__":
-    write_page()

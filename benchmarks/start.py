@@ -3,8 +3,7 @@
     python -m benchmarks.start
 
 Each repeat runs one after the other, so that a ratio compares neighbours in time; then `alray plan`, beside a Python
-that imports torch, for the processor time of both. Writes benchmarks/results/start.json; `python -m benchmarks.tables`
-makes the page.
+that imports torch, for the processor time of both.
 """
 
 from __future__ import annotations

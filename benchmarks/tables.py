@@ -1,19 +1,14 @@
-"""Write docs/benchmarks.md from what the benchmarks wrote into benchmarks/results.
-
-python -m benchmarks.tables
-"""
+"""The page docs/benchmarks.md, from published figures."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.replica_tables import dynamic_batch_size, large_batch, met, throughput
-from benchmarks.runs import RESULTS
-
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 
 
 def streamed(result: dict[str, Any]) -> list[str]:
@@ -143,29 +138,30 @@ def trials(result: dict[str, Any]) -> list[str]:
     return lines
 
 
-def main() -> None:
+SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
+    "streamed": streamed,
+    "clock": clock,
+    "start": start,
+    "trials": trials,
+    "memory": memory,
+    "replicas": throughput,
+    "balance": dynamic_batch_size,
+    "large_batch": large_batch,
+}
+"""Each result by its file's name, in the page's order."""
+
+
+def page(results: Path) -> str:
+    """The page of all results that there are."""
     lines = [
         "# Benchmarks",
         "",
-        "Written by `make bench` from `benchmarks/results/*.json`. A figure is a ratio of two things measured in one",
+        "Written by `make publish` from `benchmarks/results/*.json`. A figure is a ratio of two things measured in one",
         "run: absolute times depend on the machine and drift.",
         "",
     ]
-    lines += streamed(json.loads((RESULTS / "streamed.json").read_text(encoding="utf-8")))
-    if (RESULTS / "clock.json").exists():
-        lines += clock(json.loads((RESULTS / "clock.json").read_text(encoding="utf-8")))
-    for name, section in (
-        ("start", start),
-        ("trials", trials),
-        ("memory", memory),
-        ("replicas", throughput),
-        ("balance", dynamic_batch_size),
-        ("large_batch", large_batch),
-    ):
-        if (RESULTS / f"{name}.json").exists():
-            lines += section(json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8")))
-    PAGE.write_text("\n".join(lines), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    for name, section in SECTIONS.items():
+        file = results / f"{name}.json"
+        if file.exists():
+            lines += section(json.loads(file.read_text(encoding="utf-8")))
+    return "\n".join(lines)

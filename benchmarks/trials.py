@@ -4,7 +4,7 @@
 
 In each repeat a fresh Python imports what a trial needs. A process runs trials of two lengths in turns: the straight
 line through both gives a trial of no mini-batches. A study runs trials of three seconds on two processors, and another
-one trials of two stages. Writes benchmarks/results/trials.json; `python -m benchmarks.tables` makes the page.
+one trials of two stages.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
     python -m benchmarks.uneven
 
 Runs every schedule of local losses with every cut of `benchmarks/uneven.yaml` on one stage and on two, all of them in
-each repeat: is the plan's choice the best one, and how much faster is the automatic cut than `uniform`? Writes
-benchmarks/results/uneven.json and docs/schedules.md.
+each repeat: is the plan's choice the best one, and how much faster is the automatic cut than `uniform`?
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Any
 from alray.plan.search import every_cut
 from benchmarks.repeats import Comparer, Runner, described, settings
 from benchmarks.runs import comparison_of, summary_of, write_results
-from benchmarks.schedules_page import write_page
 
 SPEC = Path(__file__).with_name("uneven.yaml")
 COMPONENTS = 4
@@ -70,7 +68,6 @@ def conclusions(runs: dict[str, list[dict[str, Any]]], chosen: list[str]) -> dic
 def main() -> None:
     given = settings(__doc__, repeats=3)
     write_results("uneven", measure(*given.overrides, repeats=given.repeats))
-    write_page()
 
 
 if __name__ == "__main__":

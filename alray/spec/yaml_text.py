@@ -79,7 +79,7 @@ class _TooMany(Exception):
 
 
 class _TooDeep(Exception):
-    """A document has more sections within sections than any spec. PyYAML's time grows with the square of their number."""
+    """A document has more sections within sections than any spec. PyYAML's time grows with their square."""
 
 
 class _Loader(yaml.SafeLoader):

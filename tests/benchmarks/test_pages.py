@@ -1,28 +1,35 @@
-"""Every page of figures is what its writer makes from the committed results: nobody edits a figure by hand."""
+"""Figures of benchmarks, and the pages that show them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from benchmarks import accuracy_page, all_reduce_page, schedules_page, tables
-
-PAGES = (
-    (tables, tables.main),
-    (schedules_page, schedules_page.write_page),
-    (accuracy_page, accuracy_page.write_page),
-    (all_reduce_page, all_reduce_page.write_page),
-)
+from benchmarks import publish, runs
 
 
-@pytest.mark.parametrize(("module", "write"), PAGES, ids=[module.__name__ for module, _ in PAGES])
-def test_a_page_is_what_its_results_give(
-    module: ModuleType, write: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    committed = module.PAGE.read_text(encoding="utf-8")
-    monkeypatch.setattr(module, "PAGE", tmp_path / "page.md")
-    write()
-    assert (tmp_path / "page.md").read_text(encoding="utf-8") == committed
+@pytest.mark.parametrize("name", publish.pages(runs.RESULTS))
+def test_a_page_is_what_its_results_give(name: str) -> None:
+    """Nobody edits a figure by hand."""
+    committed = (publish.DOCS / name).read_text(encoding="utf-8")
+    assert publish.pages(runs.RESULTS)[name] == committed
+
+
+def test_only_publishing_changes_what_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = json.loads((runs.RESULTS / "clock.json").read_text(encoding="utf-8"))
+    figures["ratio"]["mean"] = 1.2345
+    published, docs, measured = tmp_path / "results", tmp_path / "docs", tmp_path / "build" / "benchmarks"
+    published.mkdir()
+    docs.mkdir()
+    for file in runs.RESULTS.iterdir():
+        (published / file.name).write_bytes(file.read_bytes())
+    for module in (runs, publish):
+        monkeypatch.setattr(module, "MEASURED", measured)
+        monkeypatch.setattr(module, "RESULTS", published)
+    monkeypatch.setattr(publish, "DOCS", docs)
+    runs.write_results("clock", figures)
+    assert (published / "clock.json").read_bytes() == (Path(runs.__file__).parent / "results/clock.json").read_bytes()
+    publish.main()
+    assert "**1.2345**" in (docs / "benchmarks.md").read_text(encoding="utf-8")

@@ -143,14 +143,11 @@ def test_every_cut_and_schedule_is_measured_and_the_choice_judged() -> None:
     assert "**1.010**" in lines[-2] and "**1.49**" in lines[-2]
 
 
-def test_a_prediction_that_is_off_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prediction_that_is_off_is_told(tmp_path: Path) -> None:
     figures = {"step_time_s": 0.100, "bubble": 0.1, "predicted_bubble": 0.2, "weights_sha256": "same"}
     runs = {name: [{**figures, "predicted_step_time_s": 0.093}] for name in schedules.SCHEDULES}
     (tmp_path / "schedules.json").write_text(json.dumps({"spec": "eight.yaml", "runs": runs}), encoding="utf-8")
-    monkeypatch.setattr(schedules_page, "RESULTS", tmp_path)
-    monkeypatch.setattr(schedules_page, "PAGE", tmp_path / "schedules.md")
-    schedules_page.write_page()
-    page = (tmp_path / "schedules.md").read_text(encoding="utf-8")
+    page = schedules_page.page(tmp_path)
     assert "| `streamed` | 100.0 | 93.0 | **0.930** | 10.0 % | 20.0 % | within 5 %: **no** |" in page
     assert "| `gpipe` | 100.0 | 93.0 | **0.930** | 10.0 % | 20.0 % | within 10 %: yes |" in page
     assert "the same weights, bit for bit" in page
