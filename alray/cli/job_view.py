@@ -124,10 +124,12 @@ class JobView:
             return None
 
 
-def watch(streams: Terminal, dashboard: Dashboard, job_id: str, *, asks: bool) -> tuple[Job, JobView] | str:
+def watch(
+    streams: Terminal, dashboard: Dashboard, job_id: str, *, folder: str | None, asks: bool
+) -> tuple[Job, JobView] | str:
     """Show a job until it has ended; GOES_ON or STOPPING if the user went away from it.
 
-    asks: whether Ctrl-C asks what to do. Otherwise it leaves the job alone.
+    folder: as for `follow`. asks: whether Ctrl-C asks what to do. Otherwise it leaves the job alone.
     """
     with closing(terminal_display(streams.err, Interrupts(), streams.began_s)) as display:
         view = JobView(streams, display)
@@ -135,7 +137,7 @@ def watch(streams: Terminal, dashboard: Dashboard, job_id: str, *, asks: bool) -
         display.doing(f"waiting for the cluster to start {job_id}")
         while True:
             try:
-                job = follow(dashboard, job_id, log, tick=view.tick, note=display.note)
+                job = follow(dashboard, job_id, log, folder=folder, tick=view.tick, note=display.note)
                 break
             except KeyboardInterrupt:
                 display.close()

@@ -70,7 +70,7 @@ def logs(
         dashboard = Dashboard.open(address)
         job = dashboard.job(job_id)
         if follow:
-            end(streams, dashboard, job_id, asks=False)
+            end(streams, dashboard, job_id, folder=job.metadata.get("result"), asks=False)
             return
         from alray.cli.display import PlainLines
         from alray.cli.interrupts import Interrupts

@@ -81,7 +81,7 @@ def submit(
                 streams.answer({"job": sent.id, "address": dashboard.url, "result": sent.result})
             streams.tell(f"follow it with  {kept(f'alray jobs logs {sent.id} --follow --address {dashboard.url}')}")
             return
-        end(streams, dashboard, sent.id, asks=True)
+        end(streams, dashboard, sent.id, folder=sent.result, asks=True)
 
 
 def _require_one(spec: Path | None, resume: str | None, *, also: bool) -> None:
@@ -96,11 +96,11 @@ def _require_one(spec: Path | None, resume: str | None, *, also: bool) -> None:
         )
 
 
-def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, asks: bool) -> None:
+def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, folder: str | None, asks: bool) -> None:
     """Follow a job to its end, show its results, and set the exit code to that of its command."""
     from alray.cli.job_view import GOES_ON, watch
 
-    seen = watch(streams, dashboard, job_id, asks=asks)
+    seen = watch(streams, dashboard, job_id, folder=folder, asks=asks)
     if isinstance(seen, str):
         where = f"{job_id} --address {dashboard.url}"
         streams.tell(f"{seen}; follow it with  {kept(f'alray jobs logs --follow {where}')}")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
-from alray.errors import ConnectionLost
+from alray.errors import ConnectionLost, RequestError
 from alray.submit.dashboard import Dashboard, Job
 
 _PATIENCE_S = 300.0
@@ -41,13 +42,33 @@ class Log:
 
 
 def follow(
-    dashboard: Dashboard, job_id: str, log: Log, *, tick: Callable[[], None], note: Callable[[str], None]
+    dashboard: Dashboard,
+    job_id: str,
+    log: Log,
+    *,
+    folder: str | None = None,
+    tick: Callable[[], None],
+    note: Callable[[str], None],
 ) -> Job:
     """Give the lines of a job to `log` until the job has ended, and return it.
 
-    tick: called several times a second. note: takes a line about a lost connection. Raises ConnectionLost if the
-    cluster does not answer for 5 minutes, and RequestError if the one that answers then does not have the job.
+    folder: where the job writes its run or study on the cluster, if that is known. tick: called several times a
+    second. note: takes a line about a lost connection. Raises ConnectionLost if the cluster does not answer for 5
+    minutes, and RequestError if the one that answers then does not have the job or asks for another token. Both name
+    the folder, which outlasts the cluster.
     """
+    try:
+        return _follow(dashboard, job_id, log, tick, note)
+    except (ConnectionLost, RequestError) as error:
+        if folder is not None:
+            way = (
+                f"if the job ended with its cluster, `alray submit --resume {folder}` goes on from its last checkpoint"
+            )
+            error.restate([replace(each, mend=f"{each.mend}; {way}" if each.mend else way) for each in error.problems])
+        raise
+
+
+def _follow(dashboard: Dashboard, job_id: str, log: Log, tick: Callable[[], None], note: Callable[[str], None]) -> Job:
     lost_s: float | None = None
 
     def take(text: str) -> None:

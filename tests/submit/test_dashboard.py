@@ -288,9 +288,17 @@ def test_each_lost_connection_has_five_minutes(monkeypatch: pytest.MonkeyPatch) 
 def test_a_new_cluster_at_the_address_is_told_at_once(serve: Callable[..., str]) -> None:
     """The head was started again: its dashboard answers, and knows nothing of the job."""
     notes: list[str] = []
-    with pytest.raises(RequestError, match="has no job `j`"):
-        follow(Dashboard.open(serve()), "j", Log(print), tick=lambda: None, note=notes.append)
+    with pytest.raises(RequestError, match=r"has no job `j`.*`alray submit --resume /shared/j`"):
+        follow(Dashboard.open(serve()), "j", Log(print), folder="/shared/j", tick=lambda: None, note=notes.append)
     assert len(notes) == 1
+
+
+def test_a_new_cluster_with_another_token_names_the_folder(serve: Callable[..., str]) -> None:
+    """The dashboard that was followed had this token; the one that answers now has its own."""
+    dashboard = Dashboard.open(serve())
+    dashboard._headers = {"Authorization": "Bearer of-the-old-cluster"}
+    with pytest.raises(RequestError, match=r"refuses this token.*`alray submit --resume /shared/j`"):
+        follow(dashboard, "j", Log(print), folder="/shared/j", tick=lambda: None, note=lambda line: None)
 
 
 def test_a_log_that_is_sent_again_is_given_once() -> None:
