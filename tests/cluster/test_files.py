@@ -51,9 +51,10 @@ def test_the_ray_job_fits_together() -> None:
     for pod in pods:
         volumes = {volume["name"] for volume in pod["volumes"]}
         assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == volumes
-    alray, run, spec, *overrides, option, folder = job["spec"]["entrypoint"].split()
-    assert (alray, run, option) == ("alray", "run", "--run-dir")
-    assert folder.startswith(pods[1]["containers"][0]["volumeMounts"][0]["mountPath"])
+    place, command = job["spec"]["entrypoint"].split(" && ")
+    assert place == f"cd {pods[1]['containers'][0]['volumeMounts'][0]['mountPath']}"  # run folders are made below it
+    alray, run, spec, *overrides = command.split()
+    assert (alray, run) == ("alray", "run")
     stages = load_spec(ROOT / Path(spec).relative_to("/opt/alray"), overrides).spec.pipeline.stages
     assert stages == group["replicas"] * int(pods[1]["containers"][0]["resources"]["limits"]["cpu"])
     assert set(yaml.safe_load(job["spec"]["runtimeEnvYAML"])) == {"env_vars"}

@@ -131,3 +131,23 @@ def test_a_ray_that_cannot_start_is_a_failed_job(hosts: Hosts, slurm: Slurm) -> 
     said = sbatch(hosts, slurm, "run", "any.yaml", environment=f"ALL,ALRAY_VENV={tools.parent}", fails=True)
     assert "Ray could not be started on node1" in said
     assert not list(hosts.folder.glob(".alray-*"))
+
+
+def test_a_job_near_its_time_limit_writes_a_checkpoint(hosts: Hosts, slurm: Slurm) -> None:
+    """Slurm then sends SIGTERM to the script alone; here `scancel` does."""
+    words = ("run", str(ROOT / "specs" / "quickstart.yaml"), "run.epochs=2000", "--run-dir", "long")
+    options = ("--parsable", "--cpus-per-task=1")
+    job = slurm("sbatch", *options, str(ROOT / "cluster" / "slurm.sh"), *words).stdout.strip()
+    run, log = hosts.folder / "long", hosts.folder / f"alray-{job}.log"
+
+    def said() -> str:
+        return log.read_text() if log.exists() else "no log"
+
+    until(lambda: (run / "records.jsonl").exists() and "train" in (run / "records.jsonl").read_text(), said, 180)
+    assert slurm("scancel", "--signal=TERM", "--batch", job).returncode == 0
+    until(lambda: not slurm("squeue", "-h", "-j", job).stdout.strip(), said, 120)
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["status"] == "interrupted", said()
+    assert list((run / "checkpoints").glob("*/manifest.json")), said()
+    for number in NODES:
+        assert not {"raylet", "gcs_server"} & hosts.running(number)
