@@ -161,6 +161,7 @@ def hints(section: type[Section]) -> dict[str, Any]:
     return {key: found[key] for key in section.model_fields}
 
 
+@cache
 def bare(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return an annotation without `Annotated` and `| None`, and its metadata."""
     metadata: tuple[Any, ...] = ()
@@ -177,6 +178,7 @@ def bare(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
             return annotation, metadata
 
 
+@cache
 def _arms(annotation: Any) -> dict[str, Any] | None:
     """Return the members of a tagged union by tag, or None if this is not one."""
     core, metadata = bare(annotation)
@@ -189,6 +191,7 @@ def _arms(annotation: Any) -> dict[str, Any] | None:
     return arms
 
 
+@cache
 def choice_of(annotation: Any) -> Choice | ByShape | None:
     """Return how a value selects a member of a tagged union, or None if this is not one."""
     for item in bare(annotation)[1]:

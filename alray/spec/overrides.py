@@ -129,7 +129,8 @@ def _apply(
         return False
     applied.notes += _drop_lacking(document, holder, override, places, root)
     holder[override.path[-1]] = override.value
-    spelled_out(document, root)
+    if isinstance(override.value, str | list | dict):  # others are no names of kinds; a study has thousands of them
+        spelled_out(document, root)
     places.override(override.path, override.text)
     return True
 
