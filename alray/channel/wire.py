@@ -33,7 +33,10 @@ class Wire:
         self._receiver.close()
 
     def send(self, tensor: torch.Tensor, **_: Any) -> Departure:
-        """Send a tensor. The caller may overwrite it afterwards. Waits if the edge is full."""
+        """Send a tensor, which the caller must not overwrite: an edge between GPUs has still to send it.
+
+        Waits if the edge is full.
+        """
         _drive(self._sender.send(Message(MessageKind.TRAIN, 0, {"s": tensor.detach()})))
         return Departure()
 

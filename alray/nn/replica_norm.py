@@ -97,16 +97,16 @@ class ReplicaBatchNorm(_BatchNorm):
 
 @dataclass(frozen=True)
 class _Moments:
-    """Statistics over all replicas, in double precision.
+    """Statistics over all replicas, in double precision. All are on the device: the host need not wait for them.
 
-    mean, variance: [C], the variance biased; count: number of values per channel; weight: this replica's share of all
-    rows.
+    mean, variance: [C], the variance biased; count: [1], number of values per channel; weight: [1], this replica's
+    share of all rows.
     """
 
     mean: torch.Tensor
     variance: torch.Tensor
-    count: float
-    weight: float
+    count: torch.Tensor
+    weight: torch.Tensor
 
 
 def _moments(s: torch.Tensor, over: ReplicaSums) -> _Moments:
@@ -121,12 +121,13 @@ def _moments(s: torch.Tensor, over: ReplicaSums) -> _Moments:
     own = torch.cat([s.new_tensor([len(s), count], dtype=torch.float64), mean.double(), variance.double() * count])
     rows = over.gather(own)
     samples, counts, means, squares = rows.split([1, 1, channels, channels], dim=1)
-    total = float(counts.sum())
-    if total <= 1.0:
+    total = counts.sum(0)
+    # A replica with more than one value need not ask how many the others have: on a GPU that would cost a wait.
+    if count <= 1 and total.item() <= 1.0:
         raise ValueError(f"batch normalisation needs more than one value per channel, got {[*s.shape]} in all")
     mean = (means * counts).sum(0) / total
     spread = (squares + counts * (means - mean).square()).sum(0)
-    return _Moments(mean, spread / total, total, len(s) / float(samples.sum()))
+    return _Moments(mean, spread / total, total, len(s) / samples.sum(0))
 
 
 class _Normalise(torch.autograd.Function):

@@ -6,10 +6,12 @@ import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from alray.errors import PlanError
 from alray.nn.replica_norm import ReplicaBatchNorm, share_norms
@@ -155,3 +157,21 @@ def test_one_value_has_no_variance() -> None:
         norm(torch.randn(1, 3))
     with pytest.raises(ValueError, match="takes"):
         norm(torch.randn(3))
+
+
+class Scalars(TorchDispatchMode):
+    """Counts the values that the host reads: on a GPU it waits for each."""
+
+    read = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.read += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_host_waits_for_no_statistics() -> None:
+    module = network()
+    share_norms(module, Threads(1).member(0))
+    with Scalars() as scalars:
+        loss_of(module, torch.randn(6, 2, 4, 4).double(), torch.randn(6, 16).double()).backward()
+    assert scalars.read == 0
