@@ -163,9 +163,9 @@ def write_figure(figure: Figure, folder: Location) -> None:
     replace_file(folder / f"{figure.name}.csv", figure.csv)
 
 
-def write_table(name: str, table: Table, folder: Location, *, csv: str | None = None) -> None:
-    """Write NAME.csv, NAME.md and NAME.tex. csv: None for the texts of the table."""
-    replace_file(folder / f"{name}.csv", table.csv if csv is None else csv)
+def write_table(name: str, table: Table, folder: Location) -> None:
+    """Write NAME.csv, NAME.md and NAME.tex."""
+    replace_file(folder / f"{name}.csv", table.csv)
     replace_file(folder / f"{name}.md", table.markdown)
     replace_file(folder / f"{name}.tex", table.latex)
 

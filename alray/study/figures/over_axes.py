@@ -9,9 +9,9 @@ from typing import Any
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar, heat_map
 from alray.report.figure import Exhibit, Figure, file_name
 from alray.report.text import accuracy, number, seconds, share
-from alray.spec.study.points import label_of, value_text
+from alray.spec.study.points import value_text
 from alray.study.results import BATCH_SIZE, Results
-from alray.study.scaling import DEVICE_AXES, device_efficiency
+from alray.study.scaling import DEVICE_AXES
 from alray.study.table import Row
 
 _NOT_REACHED = "not reached"
@@ -33,10 +33,10 @@ def over_one_axis(results: Results) -> Exhibit | None:
 
 
 def heat_maps(results: Results) -> Exhibit | None:
-    """Samples a second, the efficiency, and the seconds of training to the target (without a target the best validation
-    accuracy) over two axes of numbers, one map for each combination of the other axes. Mean over seeds. The efficiency
-    is that of samples a second and device (stages times replicas), over the point on the fewest devices with otherwise
-    the same values. In a study of batch sizes, these are one of the two axes. Source: the rows of the table."""
+    """Samples a second, the efficiency, and the seconds of training to the target (without a target the best
+    validation accuracy) over two axes of numbers, one map for each combination of the other axes. Mean over seeds.
+    The efficiency is that of the table of points. In a study of batch sizes, these are one of the two axes. Source:
+    the rows of the table."""
     numeric = [axis for axis in results.axes if results.is_numeric(axis)]
     pairs = [pair for pair in itertools.combinations(numeric, 2) if BATCH_SIZE in pair or BATCH_SIZE not in numeric]
     maps = [one for pair in pairs for one in _maps(results, *pair)]
@@ -81,13 +81,14 @@ _MAPPED = {
 
 def _maps(results: Results, across: str, up: str) -> Iterator[Figure]:
     target = results.study.target is not None
-    efficiency = device_efficiency(results.rows) if {across, up} & set(DEVICE_AXES) else {}
     maps = results.along(across, up)
     for label, rows in maps.items():
         for name, (title, form) in _MAPPED.items():
             if name == ("validation" if target else "seconds_to_target"):
                 continue  # with a target, every trial ends at about the same accuracy
-            cells = [_cell(row, across, up, name, efficiency) for row in rows]
+            if name == "efficiency" and not {across, up} & set(DEVICE_AXES):
+                continue
+            cells = [_cell(row, across, up, name) for row in rows]
             known = [cell["value"] for cell in cells if cell["value"] is not None]
             if not known:
                 continue
@@ -102,8 +103,7 @@ def _maps(results: Results, across: str, up: str) -> Iterator[Figure]:
             yield Figure(file, f"{title}: {label}", what, cells, drawing)
 
 
-def _cell(row: Row, across: str, up: str, name: str, efficiency: dict[str, float]) -> dict[str, Any]:
-    spread = row.figures.get(name)
-    value = efficiency.get(label_of(row.point)) if name == "efficiency" else spread.mean if spread is not None else None
+def _cell(row: Row, across: str, up: str, name: str) -> dict[str, Any]:
+    spread = row.efficiency if name == "efficiency" else row.figures[name]
     place = {"across": value_text(row.point[across]), "up": value_text(row.point[up])}
-    return {**place, "value": value, "seeds": row.seeds}
+    return {**place, "value": spread.mean if spread is not None else None, "seeds": row.seeds}
