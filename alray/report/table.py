@@ -180,13 +180,13 @@ _SECONDS = ((3600.0, "h"), (1.0, "s"), (1e-3, "ms"), (1e-6, r"$\mu$s"))
 
 
 def _unit(column: Column, values: Sequence[Value]) -> tuple[str, float]:
-    """The unit of a column in LaTeX, and what its values are multiplied by. The largest one decides."""
+    """The unit of a column in LaTeX, and what its values are multiplied by. Their median decides."""
     if column.kind == "share":
         return r"\%", 100.0
     if column.kind in ("count", "setting"):
         return "", 1.0
-    largest = max((abs(mean) for mean in map(_mean, values) if mean is not None), default=1.0)
-    size, unit = next(((size, unit) for size, unit in _SECONDS if largest >= size), _SECONDS[-1])
+    middle = median([abs(mean) for mean in map(_mean, values) if mean is not None])
+    size, unit = next(((size, unit) for size, unit in _SECONDS if middle >= size), _SECONDS[-1])
     return unit, 1.0 / size
 
 
@@ -213,15 +213,21 @@ def _latex_cells(column: Column, values: Sequence[Value], factor: float) -> list
 
 
 def _decimals(column: Column, values: Sequence[Value], factor: float) -> int:
-    """Decimals of a column: two digits of its median deviation; without deviations three digits of the smallest mean,
-    and none of counts that are whole. At most four."""
-    deviations = [each.deviation * factor for each in values if isinstance(each, Spread) and each.deviation]
-    if deviations:
-        return min(4, max(0, 1 - math.floor(math.log10(median(deviations)))))
+    """Decimals of a column: two digits of its smallest deviation; without deviations three digits of the smallest mean,
+    and none of counts that are whole. The largest mean has at most five digits."""
     means = [abs(mean) * factor for mean in map(_mean, values) if mean]
-    if not means or (column.kind == "count" and all(mean == round(mean) for mean in means)):
+    if not means:
         return 0
-    return min(4, max(0, 2 - math.floor(math.log10(min(means)))))
+    deviations = [each.deviation * factor for each in values if isinstance(each, Spread) and each.deviation]
+    if not deviations and column.kind == "count" and all(mean == round(mean) for mean in means):
+        return 0
+    wanted = 1 - _power(min(deviations)) if deviations else 2 - _power(min(means))
+    return max(0, min(wanted, 4 - _power(max(means))))
+
+
+def _power(value: float) -> int:
+    """Of ten, of the first digit."""
+    return math.floor(math.log10(value))
 
 
 def _best(column: Column, values: Sequence[Value], factor: float, decimals: int) -> float | None:
