@@ -9,7 +9,7 @@ from typing import Any
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar, heat_map
 from alray.report.figure import Exhibit, Figure, file_name
 from alray.report.text import accuracy, number, seconds, share
-from alray.spec.study.points import value_text
+from alray.spec.study.points import in_words, value_text
 from alray.study.results import BATCH_SIZE, Results
 from alray.study.scaling import DEVICE_AXES
 from alray.study.table import Row
@@ -26,10 +26,10 @@ def over_one_axis(results: Results) -> Exhibit | None:
     axis = next(filter(results.is_numeric, results.axes), results.axes[0])
     figures = tuple(
         figure
-        for name, title in (("validation", "validation accuracy"), ("step_time_s", "step time, seconds"))
+        for name, title in (("validation", "validation accuracy"), ("step_time_s", "step time (seconds)"))
         if (figure := _over(results, axis, name, title)) is not None
     )
-    return Exhibit(f"Over {axis}", figures) if figures else None
+    return Exhibit(f"Over {in_words(axis)}", figures) if figures else None
 
 
 def heat_maps(results: Results) -> Exhibit | None:
@@ -58,7 +58,7 @@ def _over(results: Results, axis: str, name: str, title: str) -> Figure | None:
     series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
     tells = {"series": "series", "seeds": "seeds"}
     curves = Curves(_axis_scale(results, axis), Scale(name, title), series, tells=tells, joined=numeric)
-    heading = f"{title.capitalize()} over {axis}"
+    heading = f"{title.partition(' (')[0].capitalize()} over {in_words(axis)}"
     what = f"{heading}: {', '.join(each.label for each in series)}."
     return curves.figure(file_name(f"{name}_over_{axis}"), heading, what, rows)
 
@@ -67,8 +67,8 @@ def _axis_scale(results: Results, axis: str) -> Scale:
     """The axis of a study as that of a drawing: by powers of two if its numbers are ten times as large at the end."""
     values = results.values(axis)
     if not results.is_numeric(axis):
-        return Scale("value", axis, names=[value_text(value) for value in values])
-    return Scale("value", axis, base=2 if 0 < 10 * min(values) <= max(values) else 0, ticks=sorted(values))
+        return Scale("value", in_words(axis), names=[value_text(value) for value in values])
+    return Scale("value", in_words(axis), base=2 if 0 < 10 * min(values) <= max(values) else 0, ticks=sorted(values))
 
 
 _MAPPED = {
@@ -95,11 +95,12 @@ def _maps(results: Results, across: str, up: str) -> Iterator[Figure]:
             for cell in cells:
                 absent = _NOT_REACHED if name == "seconds_to_target" else form(None)
                 cell["text"] = absent if cell["value"] is None else form(cell["value"])
-            x = Scale("across", across, names=[value_text(value) for value in sorted(results.values(across))])
-            y = Scale("up", up, names=[value_text(value) for value in sorted(results.values(up), reverse=True)])
+            x = Scale("across", in_words(across), names=[value_text(value) for value in sorted(results.values(across))])
+            rising = sorted(results.values(up), reverse=True)
+            y = Scale("up", in_words(up), names=[value_text(value) for value in rising])
             file = file_name(name, across, up, *([label] if len(maps) > 1 else []))
             drawing = heat_map(x, y, "value", {"text": title, "seeds": "seeds"}, (min(known) + max(known)) / 2)
-            what = f"{title} by {across} and {up}, {label}: from {form(min(known))} to {form(max(known))}."
+            what = f"{title} by {x.title} and {y.title}, {label}: from {form(min(known))} to {form(max(known))}."
             yield Figure(file, f"{title}: {label}", what, cells, drawing)
 
 

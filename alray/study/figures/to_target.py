@@ -271,12 +271,12 @@ def _quantities(results: Results) -> Iterator[_Quantity]:
         if distribution.choice is not None or key == BATCH_SIZE:
             continue
         if distribution.one_minus_loguniform is not None:
-            yield _Quantity(key, f"1 - {key}", 10, False, partial(_one_minus, key))
+            yield _Quantity(key, f"1 - {in_words(key)}", 10, False, partial(_one_minus, key))
         else:
             base = 0 if distribution.loguniform is None else 10
-            yield _Quantity(key, key, base, key == "optimizer.lr", partial(_drawn, key))
+            yield _Quantity(key, in_words(key), base, key == "optimizer.lr", partial(_drawn, key))
     if any(results.momentum(record) for record in results.records):
-        yield _Quantity("effective_rate", "lr / (1 - momentum)", 10, True, partial(_effective_rate, results))
+        yield _Quantity("effective_rate", "effective learning rate", 10, True, partial(_effective_rate, results))
 
 
 def _drawn(key: str, record: TrialRecord) -> float | None:
