@@ -364,9 +364,7 @@ def texts_of(svg: str) -> list[ElementTree.Element]:
 
 def test_a_file_shows_long_labels_whole_and_in_the_width_they_were_laid_out_with() -> None:
     """Two series whose labels differ only at their end."""
-    names = [
-        f"associated learning with a wide bridge and streamed mini-batches, rate {rate}" for rate in (0.001, 0.002)
-    ]
+    names = [f"associated learning with a wide bridge and mini-batches, {rate}" for rate in (0.001, 0.002)]
     trials = [trial(2 * n + k, {"variant": name, "a": k}) for n, name in enumerate(names) for k in range(2)]
     shown = figure(exhibits_of(results(trials)), "step_time_s_over_a")
     found = {text.text: text for text in texts_of(shown.svg)}
@@ -380,7 +378,7 @@ def test_bars_stay_where_the_deviation_exceeds_the_mean_and_stand_beside_each_ot
     times = (0.001, 0.001, 0.1)  # their deviation is larger than their mean
     trials = [
         trial(
-            6 * n + 3 * stages + seed,
+            6 * n + 3 * count + seed,
             {"variant": name, "pipeline.stages": stages},
             seed=seed,
             step_time_s=time / stages,

@@ -41,9 +41,8 @@ def test_a_report_has_its_files_and_can_be_made_again(tmp_path: Path) -> None:
     folder = study_folder(results(sizes, search=SEARCH, target=ERROR), tmp_path / "out")
     report = write_report(folder)
     names = {path.relative_to(folder.path).as_posix() for path in folder.path.glob("[ft]*es/*")}
-    drawn = {
-        f"figures/{name}.{form}" for name in ("steps_to_target", "best_lr", "trials") for form in ("svg", "pdf", "csv")
-    }
+    forms = ("svg", "pdf", "csv")
+    drawn = {f"figures/{name}.{form}" for name in ("steps_to_target", "best_lr", "trials") for form in forms}
     tables = {f"tables/{name}.{form}" for name in ("points", "trials", "batch_sizes") for form in ("csv", "md", "tex")}
     assert names >= drawn | tables
     (line, *_) = csv.DictReader((folder.path / "tables/points.csv").open())
