@@ -379,9 +379,9 @@ def test_bars_stay_where_the_deviation_exceeds_the_mean_and_stand_beside_each_ot
     trials = [
         trial(
             6 * n + 3 * count + seed,
-            {"variant": name, "pipeline.stages": stages},
+            {"variant": name, "pipeline.stages": count},
             seed=seed,
-            step_time_s=time / stages,
+            step_time_s=time / count,
         )
         for n, name in enumerate("ab")
         for count in (1, 2)
