@@ -88,6 +88,27 @@ def test_steps_to_the_target_are_those_of_the_records() -> None:
     assert seconds == {key: steps / 100 for key, steps in STEPS.items()}
 
 
+def test_seeds_that_missed_the_target_are_marked_and_bars_are_those_of_what_is_drawn() -> None:
+    trials = [
+        trial(
+            3 * n + seed,
+            {"data.batch_size": 8 * 2**n},
+            seed=seed,
+            steps=None if (n, seed) == (1, 2) else (400 >> n) + 20 * seed,
+            values={"optimizer.lr": 0.1},
+        )
+        for n in range(2)
+        for seed in range(3)
+    ]
+    found = exhibits_of(results(trials, target=ERROR))
+    (finding,) = exhibit(found, "Steps to the target").findings
+    assert finding.endswith("16 reached it on 2 of 3 seeds.")
+    for name, y, over in (("steps_to_target", "steps", 1), ("seconds_to_target", "seconds", 100)):
+        first, second = kind(figure(found, name).rows, "measured")
+        assert (second["mark"], second["reached"]) == ("not reached by every seed", "2 of 3")
+        assert [first[key] for key in ("low", y, "high")] == pytest.approx([each / over for each in (400, 420, 440)])
+
+
 def test_the_largest_useful_batch_size_is_told() -> None:
     found = exhibit(BATCH_SIZES, "Steps to the target")
     assert found.findings == (  # a batch of 64 ran 5,000 mini-batches, more than any other needs

@@ -49,10 +49,11 @@ def steps_to_target(results: Results) -> Exhibit | None:
     what = "Mini-batches to the target against batch size, both on scales of powers of two, with the line of perfect "
     what += f"scaling. {' '.join(told)}"
     figures = [curves.figure("steps_to_target", "Mini-batches to the target", what, rows)]
-    timed = [row for row in rows if row.get("seconds") is not None]
+    timed = [row for label, each in along.items() for row in _times(label, each)]
     if timed:
         y = Scale("seconds", "seconds of training to the target", base=2)
-        seconds = Curves(curves.x, y, colours, tells={"steps": "mini-batches", **_TELLS})
+        tells = {"steps": "mini-batches", **_TELLS}
+        seconds = Curves(curves.x, y, colours, marks=_marks(timed), tells=tells)
         what = "Seconds of training to the target against batch size."
         figures.append(seconds.figure("seconds_to_target", "Time to the target", what, timed))
     tables = {"batch_sizes": _table(along, found)}
@@ -161,7 +162,6 @@ def _way(label: str, rows: Sequence[Row], found: Regimes | None) -> Iterator[dic
     steps = _reached_steps(rows)
     for row in rows:
         size, spread = row.point[BATCH_SIZE], row.figures["steps_to_target"]
-        seconds = row.figures["seconds_to_target"]
         if spread is None and row.steps is None:
             continue
         mark = BEYOND if spread is None else found.of(size) if found is not None else "reached"
@@ -172,10 +172,7 @@ def _way(label: str, rows: Sequence[Row], found: Regimes | None) -> Iterator[dic
             "batch_size": size,
             "steps": row.steps if spread is None else spread.mean,
             **(error_bar(spread) if spread is not None else {}),
-            "seconds": seconds.mean if seconds is not None else None,
-            "reached": f"{row.reached} of {row.tried}",
-            "trials": row.trials,
-            "settings": settings_text(row.settings),
+            **_of(row),
         }
     if steps:
         for row in rows:
@@ -183,6 +180,32 @@ def _way(label: str, rows: Sequence[Row], found: Regimes | None) -> Iterator[dic
             if size >= min(steps):
                 ideal = perfect_steps(steps, size)
                 yield {"series": label, "kind": IDEAL, "batch_size": size, "steps": ideal}
+
+
+def _times(label: str, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """The seconds of training to the target at each batch size of a series."""
+    for row in rows:
+        seconds, steps = row.figures["seconds_to_target"], row.figures["steps_to_target"]
+        if seconds is not None and steps is not None:
+            yield {
+                "series": label,
+                "kind": MEASURED,
+                "batch_size": row.point[BATCH_SIZE],
+                "seconds": seconds.mean,
+                **error_bar(seconds),
+                "steps": steps.mean,
+                "mark": _SOME if seconds.missing else "reached",
+                **_of(row),
+            }
+
+
+def _of(row: Row) -> dict[str, Any]:
+    """What a point tells of its trials."""
+    return {
+        "reached": f"{row.reached} of {row.tried}",
+        "trials": row.trials,
+        "settings": settings_text(row.settings),
+    }
 
 
 def _marks(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
