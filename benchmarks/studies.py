@@ -28,11 +28,12 @@ def run(name: str) -> float:
 
 
 def keep(name: str, minutes: float) -> None:
-    """Copy the report without the page: nine tenths of a page are the library that draws it."""
+    """Copy the report without the page, of which nine tenths are the library that draws it, and without the PDFs, which
+    show the same as the SVGs."""
     folder, kept = FOLDERS / name, REPORTS / name
     shutil.rmtree(kept, ignore_errors=True)
     for part in ("figures", "tables"):
-        shutil.copytree(folder / part, kept / part)
+        shutil.copytree(folder / part, kept / part, ignore=shutil.ignore_patterns("*.pdf"))
     title, rest = (folder / "report.md").read_text(encoding="utf-8").split("\n", 1)
     spec = f"../../../specs/studies/laptop/{name}.yaml"
     how = f"`alray study specs/studies/laptop/{name}.yaml` ran [this study]({spec}) in {minutes:.1f} minutes."

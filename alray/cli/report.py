@@ -10,6 +10,7 @@ import typer
 from alray.cli.layout import kept
 from alray.cli.study import print_study
 from alray.cli.terminal import Json, shown, terminal, writing
+from alray.errors import RequestError
 from alray.storage.location import location_of, require_no_links
 
 _PAGE = "compare.html"
@@ -21,18 +22,29 @@ def report(
         typer.Argument(metavar="RUN|STUDY", help="A run folder, or its URL, or a study folder.", show_default=False),
     ],
     *,
+    columns: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,NAME...",
+            help="Of a study: the columns of its table, by their names in tables/points.csv, such as "
+            "variant,validation,steps_to_target.  [default: those that suit the study]",
+            show_default=False,
+        ),
+    ] = "",
     json: Json = False,
 ) -> None:
     """Write the report of a run again and print its single step, or that of a study and print its table.
 
-    Beside the page it writes every figure (SVG, CSV) and every table (CSV, Markdown, LaTeX) as a file. It reads the
-    records of the run or of the trials, which may still be going on.
+    Beside the page it writes every figure (SVG, PDF, CSV) and every table (CSV, Markdown, LaTeX) as a file. It reads
+    the records of the run or of the trials, which may still be going on.
     """
     with terminal(as_json=json) as streams:
         location = location_of(folder)
         if isinstance(location, Path) and (location / "trials.json").is_file():
-            print_study(location, streams)
+            print_study(location, streams, [name.strip() for name in columns.split(",")] if columns else [])
             return
+        if columns:
+            raise RequestError("only a study has columns to choose", key="--columns", mend="name a study folder")
         from alray.cli.report_text import single_step_text
         from alray.report.folder import read_run
         from alray.report.make import make_report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -67,12 +68,12 @@ def study(
             raise typer.Exit(INTERRUPTED)
 
 
-def print_study(study_dir: Path, streams: Terminal) -> None:
-    """Write the report of a study again and show it."""
+def print_study(study_dir: Path, streams: Terminal, columns: Sequence[str]) -> None:
+    """Write the report of a study again and show it. columns: of its table; see `write_report`."""
     from alray.study.folder import StudyFolder
     from alray.study.report import write_report
 
-    _show(write_report(StudyFolder.open(study_dir)), streams)
+    _show(write_report(StudyFolder.open(study_dir), columns), streams)
 
 
 def _show(report: StudyReport, streams: Terminal) -> None:

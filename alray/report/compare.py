@@ -7,10 +7,9 @@ weights were kept; otherwise those of the last evaluation. The test set chooses 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from statistics import fmean, stdev
 from typing import Any, Literal
 
 from alray.records import Best, EvaluationRecord, StageRecord, StepRecord
@@ -18,6 +17,7 @@ from alray.report.attempts import split_attempts
 from alray.report.compare_labels import differences, labels_of
 from alray.report.folder import RunFolder, read_run
 from alray.report.single_step import SingleStep, single_step
+from alray.report.spread import Spread, spread
 from alray.report.summary import Figures, figures_of
 from alray.report.text import accuracy, number
 from alray.spec.yaml_text import read_yaml
@@ -25,15 +25,6 @@ from alray.storage.location import Location
 from alray.store import has_checkpoint
 
 ComparedSplit = Literal["validation", "test"]
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A figure over the runs of a group: its mean and its sample standard deviation (None for a single run)."""
-
-    mean: float
-    deviation: float | None
-    runs: int
 
 
 class ComparedRun:
@@ -309,14 +300,6 @@ def compare_runs(run_dirs: Sequence[Location]) -> Comparison:
     return Comparison(
         tuple(Group(label, tuple(runs)) for label, runs in zip(labels, groups, strict=True)), differences(specs)
     )
-
-
-def spread(values: Iterable[float | None]) -> Spread | None:
-    """Mean and sample standard deviation of the values that are not None; None if all are."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    return Spread(fmean(known), stdev(known) if len(known) > 1 else None, len(known))
 
 
 def _best_shown(lost: Sequence[Best]) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from alray.errors import printable
-from alray.report.compare import Comparison, Group, Spread
+from alray.report.compare import Comparison, Group
 from alray.report.single_step import HEAD, cells
+from alray.report.spread import shown
 from alray.report.summary import Figures
 from alray.report.table import Table
 from alray.report.text import NOT_MEASURED, accuracy, counted, number, seconds, share, size, whole
@@ -147,12 +146,3 @@ def _chosen_steps(group: Group) -> str:
     shown = number(steps[0]) if len(steps) == 1 else f"{number(steps[0])} to {number(steps[-1])}"
     why = {"best" if run.keeps_best else "last" for run in group.counted if run.chosen}
     return f"{shown} ({' and '.join(sorted(why))})"
-
-
-def shown(value: Spread | None, form: Callable[[float | None], str]) -> str:
-    """The mean; for several runs `mean ± deviation`."""
-    if value is None:
-        return form(None)
-    if value.deviation is None:
-        return form(value.mean)
-    return f"{form(value.mean)} ± {form(value.deviation)}"

@@ -6,13 +6,16 @@ perhaps `low` and `high` (the ends of an error bar or of a band) and `mark` (wha
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
+from operator import sub
 from typing import Any
 
-from alray.report.compare import Spread
 from alray.report.figure import DATA, Figure, Series
+from alray.report.spread import Spread
 
 MEASURED, PREDICTED, IDEAL, PUBLISHED = "measured", "predicted", "ideal", "published"
 """Kinds of rows. Those that were measured have points, the others are lines only."""
@@ -33,7 +36,16 @@ _DASHES = {
 }
 _PATTERNS = ("", "6 4", "2 3", "10 3 2 3")
 """Dashes of series that have the same colour."""
-_NUM_COLOURS = 8
+_LOW = "shown_low"
+"""The lower end of an error bar as it is drawn: a logarithmic axis has no 0, so a bar that reaches it ends below all
+other values."""
+_BESIDE = "beside"
+"""The horizontal place of a point as it is drawn: series stand beside each other where their bars would overlap."""
+_WIDTH = 560
+"""Pixels of a horizontal axis."""
+_STEP = 5
+"""Pixels between two series that stand beside each other."""
+_NUM_COLOURS = 16
 _SHAPES = ("circle", "square", "diamond", "cross", "triangle-down", "triangle-right")
 
 
@@ -57,7 +69,7 @@ class Scale:
         shown: dict[str, Any] = {"field": self.field, "title": self.title}
         if self.names:
             angle = -35 if sum(map(len, self.names)) > 60 else 0
-            labels = {"labelAngle": angle, "labelLimit": 160}
+            labels = {"labelAngle": angle, "labelLimit": 300}
             return {**shown, "type": "nominal", "sort": list(self.names), "axis": labels}
         kind: dict[str, Any] = {"type": "log", "base": self.base} if self.base else {"zero": self.from_zero}
         if len(set(self.ticks)) > 1:
@@ -89,8 +101,7 @@ class Curves:
 
     def figure(self, name: str, title: str, description: str, rows: list[dict[str, Any]]) -> Figure:
         """These curves, drawn of rows. For the arguments see `Figure`."""
-        drawing = self._drawing(spread=any("low" in row for row in rows))
-        return Figure(name, title, description, rows, drawing, tuple(self.series), self._styles)
+        return Figure(name, title, description, rows, self._drawing(rows), tuple(self.series), self._styles)
 
     @property
     def _styles(self) -> dict[str, str]:
@@ -110,12 +121,56 @@ class Curves:
         shapes = dict(zip((mark for mark in self.marks if mark != BEYOND), _SHAPES, strict=False))
         return shapes | ({BEYOND: "triangle-up"} if BEYOND in self.marks else {})
 
-    def _drawing(self, *, spread: bool) -> dict[str, Any]:
+    def _drawing(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The parameter `hidden` holds the labels of the series that are not drawn."""
+        spread = any("low" in row for row in rows)
+        beside = self._stand_beside(rows)
         spreads = (self._bands() if self.bands else self._error_bars()) if spread else []
         layers = [*spreads, *(self._lines() if self.joined else ()), *self._points()]
+        if beside:
+            layers = [self._moved(layer) for layer in layers]
         layers[0]["params"] = [zoom()]
-        return {"data": {"name": DATA}, **hiding(), "layer": layers}
+        drawing = {"data": {"name": DATA}, **hiding(), "layer": layers}
+        if spread:
+            drawing["transform"] += [{"calculate": self._low(rows), "as": _LOW}]
+        if beside and not self.x.names:
+            drawing["transform"] += [{"calculate": self._place(), "as": _BESIDE}]
+        return drawing
+
+    def _low(self, rows: Sequence[Mapping[str, Any]]) -> str:
+        """The lower end of a bar as an expression."""
+        if not self.y.base:
+            return "datum.low"
+        shown = (row.get(field) for row in rows for field in (self.y.field, "low"))
+        least = min(value for value in shown if value is not None and value > 0)
+        return f"isValid(datum.low) ? max(datum.low, {0.8 * least!r}) : null"
+
+    def _stand_beside(self, rows: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether bars of several series share their place on an axis with few places."""
+        barred = {row["series"] for row in rows if "low" in row}
+        return not self.bands and len(barred) > 1 and bool(self.x.names or len(set(self.x.ticks)) > 1)
+
+    def _place(self) -> str:
+        """The place of a measured value beside those of other series, as an expression: some pixels to the side, and
+        together at most half of the way to the next value."""
+        ends = [math.log(tick) if self.x.base else tick for tick in sorted(set(self.x.ticks))]
+        step = min(_STEP / _WIDTH * (ends[-1] - ends[0]), min(map(sub, ends[1:], ends)) / 2 / len(self.series))
+        labels = json.dumps([each.label for each in self.series])
+        shift = f"{step!r} * (indexof({labels}, datum.series) - {(len(self.series) - 1) / 2})"
+        at = f"datum[{json.dumps(self.x.field)}]"
+        moved = f"{at} * exp({shift})" if self.x.base else f"{at} + {shift}"
+        return f"datum.kind === '{MEASURED}' ? {moved} : {at}"
+
+    def _moved(self, layer: dict[str, Any]) -> dict[str, Any]:
+        """A layer whose marks stand beside those of other series."""
+        encoding = dict(layer["encoding"])
+        if self.x.names:
+            domain = {"domain": [each.label for each in self.series]}
+            encoding["xOffset"] = {"field": "series", "type": "nominal", "scale": domain}
+        else:
+            scale = {**encoding["x"]["scale"], "padding": 12 + _STEP * len(self.series) / 2}
+            encoding["x"] = {**encoding["x"], "field": _BESIDE, "scale": scale}
+        return {**layer, "encoding": encoding}
 
     def _lines(self) -> list[dict[str, Any]]:
         detail = [{"field": name, "type": "nominal"} for name in dict.fromkeys((self.each, "series"))]
@@ -139,13 +194,17 @@ class Curves:
         return [self._from_low_to_high({"type": "area", "opacity": 0.16, "aria": False})]
 
     def _from_low_to_high(self, mark: dict[str, Any]) -> dict[str, Any]:
-        ends = {"y": {**self.y.options(), "field": "low"}, "y2": {"field": "high"}}
+        ends = {"y": {**self.y.options(), "field": _LOW}, "y2": {"field": "high"}}
         return {"transform": [{"filter": "isValid(datum.low)"}], "mark": mark, "encoding": {**self._placed(), **ends}}
 
     def _points(self) -> list[dict[str, Any]]:
         measured = {"filter": f"datum.kind === '{MEASURED}'"}
         placed = {**self._placed(), "tooltip": [self.x.told, self.y.told, *starmap(tell, self.tells.items())]}
         if not self.marks:
+            if len(self.series) > _NUM_COLOURS:
+                labels = [each.label for each in self.series]
+                shapes = [_SHAPES[place // _NUM_COLOURS % len(_SHAPES)] for place in range(len(labels))]
+                placed["shape"] = {**placed["color"], "scale": {"domain": labels, "range": shapes}}
             mark = {"type": "point", "filled": True, "size": self.size, "opacity": 1}
             if self.size < 55:  # the pointer need not hit such a small point exactly
                 mark |= {"stroke": "transparent", "strokeWidth": 9}
@@ -220,15 +279,15 @@ def heat_map(x: Scale, y: Scale, value: str, tells: Mapping[str, str], middle: f
 
 
 def colours_of(labels: Sequence[str]) -> tuple[Series, ...]:
-    """A series for each label, in the colours of page.css. After eight series they are used again, with dashes."""
+    """A series for each label, in the colours of page.css. After sixteen series they are used again, with other dashes
+    and shapes."""
     return tuple(Series(label, f"--c{place % _NUM_COLOURS}") for place, label in enumerate(labels))
 
 
 def error_bar(spread: Spread) -> dict[str, float]:
-    """The ends of a bar of one standard deviation; none for a single run, nor where it would reach 0, which a
-    logarithmic axis does not have."""
+    """The ends of a bar of one standard deviation; none for a single run."""
     deviation = spread.deviation
-    if not deviation or deviation >= spread.mean:
+    if not deviation:
         return {}
     return {"low": spread.mean - deviation, "high": spread.mean + deviation}
 
@@ -244,4 +303,4 @@ def _dashes(pattern: str) -> list[int]:
 
 
 def _legend(entries: Sequence[Any]) -> dict[str, Any] | None:
-    return {"orient": "right"} if len(entries) > 1 else None
+    return {"orient": "right", "symbolOpacity": 1} if len(entries) > 1 else None

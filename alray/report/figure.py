@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
-from html import escape
+from html import escape, unescape
 from importlib import metadata
 from importlib.resources import files
 from typing import Any, TypeVar
 
-from alray.records import replace_file
+from alray.records import publish, replace_file
 from alray.report.table import Table, csv_text
 from alray.storage.location import Location, remove_folder, user_cache
 
@@ -26,6 +26,8 @@ DATA = "rows"
 
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 _FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+_FILE_FONT = '"Liberation Sans", Arial, Helvetica, Arimo, sans-serif'
+"""Of a file: fonts with the same widths. With the first one, which vl-convert brings along, texts are measured."""
 _TEXT = {
     "labelColor": "--soft",
     "titleColor": "--ink",
@@ -43,13 +45,13 @@ THEME: dict[str, Any] = {
         "domainColor": "--soft",
         "tickColor": "--soft",
     },
-    "legend": {**_TEXT, "labelLimit": 260, "symbolStrokeWidth": 2},
+    "legend": {**_TEXT, "labelLimit": 0, "symbolStrokeWidth": 2},
     "title": {"color": "--ink", "fontSize": 13, "anchor": "start", "fontWeight": "bold"},
     "text": {"color": "--ink"},
 }
 """What is common to all drawings, as Vega-Lite's `config`."""
 _PADDING = {"left": 24, "right": 24, "top": 5, "bottom": 5}
-"""Pixels around a file. The font that shows it may be wider than the one with which its texts were measured."""
+"""Pixels around a file."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +107,12 @@ class Figure:
         around = {"title": self.title, "background": "--paper", "padding": _PADDING}
         size = dict(zip(("width", "height"), self.size, strict=True))
         drawn = coloured({**self.drawing, **size, **around}, light_colours())
-        spec = {**self.spec, **drawn}
-        svg: str = vl_convert.vegalite_to_svg(spec, config=coloured(THEME, light_colours()), allowed_base_urls=[])
+        config = {**coloured(THEME, light_colours()), "font": _FILE_FONT}
+        svg: str = vl_convert.vegalite_to_svg({**self.spec, **drawn}, config=config, allowed_base_urls=[])
         # Vega counts the clips of all drawings of a process. Equal figures have equal files.
         names = {name: f"clip{place}" for place, name in enumerate(dict.fromkeys(re.findall(r'id="(clip\d+)"', svg)))}
         svg = re.sub(r"\bclip\d+\b(?=[\")])", lambda found: names.get(found[0], found[0]), svg)
+        svg = with_text_lengths(svg)
         return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(self.description, quote=True)}" ', 1)
 
 
@@ -158,14 +161,18 @@ def write_exhibits(exhibits: Sequence[Exhibit], folder: Location) -> None:
 
 
 def write_figure(figure: Figure, folder: Location) -> None:
-    """Write NAME.svg and NAME.csv."""
-    replace_file(folder / f"{figure.name}.svg", figure.svg)
+    """Write NAME.svg, NAME.pdf, which has its fonts in it, and NAME.csv."""
+    import vl_convert
+
+    svg = figure.svg
+    replace_file(folder / f"{figure.name}.svg", svg)
+    publish(folder / f"{figure.name}.pdf", vl_convert.svg_to_pdf(svg))
     replace_file(folder / f"{figure.name}.csv", figure.csv)
 
 
-def write_table(name: str, table: Table, folder: Location, *, csv: str | None = None) -> None:
-    """Write NAME.csv, NAME.md and NAME.tex. csv: None for the texts of the table."""
-    replace_file(folder / f"{name}.csv", table.csv if csv is None else csv)
+def write_table(name: str, table: Table, folder: Location) -> None:
+    """Write NAME.csv, NAME.md and NAME.tex."""
+    replace_file(folder / f"{name}.csv", table.csv)
     replace_file(folder / f"{name}.md", table.markdown)
     replace_file(folder / f"{name}.tex", table.latex)
 
@@ -206,6 +213,35 @@ def light_colours() -> dict[str, str]:
     """The colours of a page in light, by name."""
     style = files("alray.report").joinpath("templates/page.css").read_text(encoding="utf-8")
     return dict(reversed(re.findall(r"(--\w+): (#\w+)", style)))
+
+
+_TEXT_ELEMENT = re.compile(r'<text ([^>]*font-size="([\d.]+)px"[^>]*)>([^<]*)</text>')
+_WIDTHS = (
+    "278 278 355 556 556 889 667 191 333 333 389 584 278 333 278 278 556 556 556 556 556 556 556 556 556 556 "
+    "278 278 584 584 584 556 1015 667 667 722 722 667 611 778 722 278 500 667 556 833 722 778 667 778 722 667 "
+    "611 722 667 944 667 667 611 278 278 278 469 556 333 556 556 500 556 556 278 556 556 222 222 500 222 833 "
+    "556 556 556 556 333 500 278 556 500 722 500 500 500 334 260 334 584"
+)
+"""Of the characters of ASCII from the space on, in thousandths of the font size, in Helvetica, Arial and Liberation
+Sans."""
+
+
+def with_text_lengths(svg: str) -> str:
+    """A drawing whose texts have the width with which they were laid out, in whatever font a viewer has.
+
+    Bold texts and those with other characters than ASCII are left as they are.
+    """
+    widths = dict(enumerate(map(int, _WIDTHS.split()), start=32))
+
+    def with_length(found: re.Match[str]) -> str:
+        attributes, size, text = found.groups()
+        characters = [ord(each) for each in unescape(text)]
+        if not characters or "bold" in attributes or not widths.keys() >= set(characters):
+            return found[0]
+        length = sum(map(widths.__getitem__, characters)) / 1000 * float(size)
+        return f'<text {attributes} textLength="{length:.1f}" lengthAdjust="spacingAndGlyphs">{text}</text>'
+
+    return _TEXT_ELEMENT.sub(with_length, svg)
 
 
 def file_name(*parts: str) -> str:

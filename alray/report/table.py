@@ -1,13 +1,22 @@
-"""Tables: headings and rows of texts, and how they are written as CSV, Markdown and LaTeX."""
+"""Tables: headings and rows of texts, and how they are written as CSV, Markdown and LaTeX.
+
+A table of `Numbers` also has its values. Then the CSV has them in full, and the LaTeX table has one unit a column.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from statistics import median
+from typing import Any, Literal
+
+from alray.errors import RequestError
+from alray.report.spread import Spread, shown
+from alray.report.text import number
 
 _LONG = 40  # characters
 _BEGINS_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -28,10 +37,14 @@ _IN_LATEX = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table: the headings, and rows of as many texts. The first column names the row."""
+    """A table: the headings, and rows of as many texts. The first column names the row.
+
+    numbers: the same as values, for the CSV and LaTeX files; None for the texts.
+    """
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    numbers: Numbers | None = None
 
     def only(self, columns: Sequence[int]) -> Table:
         """The table with these columns alone."""
@@ -45,7 +58,7 @@ class Table:
 
     @property
     def csv(self) -> str:
-        return csv_text(self.head, self.rows)
+        return csv_text(self.head, self.rows) if self.numbers is None else self.numbers.csv
 
     @property
     def markdown(self) -> str:
@@ -57,10 +70,191 @@ class Table:
     @property
     def latex(self) -> str:
         r"""The table as a `tabular` with the rules of the package booktabs."""
-        head, *rows = (" & ".join(map(_in_latex, row)) + r" \\" for row in (self.head, *self.rows))
-        columns = "l" + "r" * (len(self.head) - 1)
-        lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]
-        return "\n".join([*lines, r"\end{tabular}", ""])
+        if self.numbers is not None:
+            return self.numbers.latex
+        return _tabular("l" + "r" * (len(self.head) - 1), *([_in_latex(text) for text in row] for row in self._lines))
+
+    @property
+    def _lines(self) -> tuple[tuple[str, ...], ...]:
+        return self.head, *self.rows
+
+
+Value = Spread | float | str | None
+"""A cell: a figure over several runs, a number, a text, or nothing."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of values.
+
+    name: in the CSV. title: in words. form: how a number is shown as text. kind: `seconds` and `share` have a unit; a
+    `setting` was chosen, not measured: each has its own digits.
+    best: whether the largest or the smallest number is the best one; None where there is no best.
+    """
+
+    name: str
+    title: str
+    form: Callable[[float | None], str] = number
+    kind: Literal["count", "seconds", "share", "setting"] = "count"
+    best: Literal["largest", "smallest"] | None = None
+    spread: bool = False  # whether its values are means over runs; the CSV has a further column for the deviation
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A table of values: as many in each row as there are columns.
+
+    latex_columns: the names of those that the LaTeX table has, as far as they have a value; empty: all of them.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    latex_columns: tuple[str, ...] = ()
+
+    def only(self, names: Sequence[str]) -> Numbers:
+        """The columns of these names, in this order. Raises RequestError if there is no such column."""
+        places = {column.name: place for place, column in enumerate(self.columns)}
+        for name in names:
+            if name not in places:
+                mend = f"choose from {', '.join(places)}"
+                raise RequestError(f"there is no column `{name}`", key="--columns", mend=mend)
+        chosen = [places[name] for name in names]
+        columns = tuple(self.columns[place] for place in chosen)
+        return Numbers(columns, tuple(tuple(row[place] for place in chosen) for row in self.rows))
+
+    @property
+    def texts(self) -> Table:
+        """The table as texts."""
+        head = tuple(column.title for column in self.columns)
+        rows = (tuple(map(_text, self.columns, row)) for row in self.rows)
+        return Table(head, tuple(rows), self)
+
+    @property
+    def csv(self) -> str:
+        """Every number in full, times in seconds and shares in 0..1; a field is empty where there is no value."""
+        head, lines = [], [[] for _ in self.rows]  # type: tuple[list[str], list[list[Any]]]
+        for column, values in self._by_column:
+            head += [column.name, f"{column.name}_deviation"] if column.spread else [column.name]
+            for line, value in zip(lines, values, strict=True):
+                if column.spread:
+                    line += [value.mean, value.deviation] if isinstance(value, Spread) else [None, None]
+                else:
+                    line.append(value)
+        return csv_text(head, lines)
+
+    @property
+    def latex(self) -> str:
+        r"""A `tabular` with the rules of the package booktabs.
+
+        The heading of a column has its unit. Mean and deviation of all its cells have as many decimals, so they stand
+        below each other. The best mean of a column is bold. A raised 2/3 says that two of three runs have the figure;
+        such a mean is never the best.
+        """
+        names = self.latex_columns or [column.name for column in self.columns]
+        columns = [each for each in self.only(names)._by_column if any(value is not None for value in each[1])]
+        head, cells = [], []
+        for column, values in columns:
+            unit, factor = _unit(column, values)
+            title = _in_latex(column.title)
+            head.append(f"{title} ({unit})" if unit else title)
+            cells.append(_latex_cells(column, values, factor))
+        texts = [all(isinstance(each, str) or each is None for each in values) for _, values in columns]
+        return _tabular("".join("l" if text else "r" for text in texts), head, *map(list, zip(*cells, strict=True)))
+
+    @property
+    def _by_column(self) -> list[tuple[Column, tuple[Value, ...]]]:
+        return [(column, tuple(row[place] for row in self.rows)) for place, column in enumerate(self.columns)]
+
+
+def _text(column: Column, value: Value) -> str:
+    if isinstance(value, str):
+        return value
+    return shown(value, column.form) if isinstance(value, Spread) else column.form(value)
+
+
+def _mean(value: Value) -> float | None:
+    return value.mean if isinstance(value, Spread) else value if isinstance(value, int | float) else None
+
+
+_SECONDS = ((3600.0, "h"), (1.0, "s"), (1e-3, "ms"), (1e-6, r"$\mu$s"))
+
+
+def _unit(column: Column, values: Sequence[Value]) -> tuple[str, float]:
+    """The unit of a column in LaTeX, and what its values are multiplied by. Their median decides."""
+    if column.kind == "share":
+        return r"\%", 100.0
+    if column.kind in ("count", "setting"):
+        return "", 1.0
+    middle = median([abs(mean) for mean in map(_mean, values) if mean is not None])
+    size, unit = next(((size, unit) for size, unit in _SECONDS if middle >= size), _SECONDS[-1])
+    return unit, 1.0 / size
+
+
+def _latex_cells(column: Column, values: Sequence[Value], factor: float) -> list[str]:
+    decimals = _decimals(column, values, factor)
+    best = _best(column, values, factor, decimals)
+    found = []
+    for value in values:
+        mean = _mean(value)
+        if isinstance(value, str) or mean is None:
+            found.append(_in_latex(value) if isinstance(value, str) else "--")
+            continue
+        if column.kind == "setting":
+            found.append(_setting(mean))
+            continue
+        text = _grouped(mean * factor, decimals)
+        missing = ""
+        if isinstance(value, Spread):
+            text += f" \\pm {_grouped(value.deviation * factor, decimals)}" if value.deviation is not None else ""
+            missing = rf"\textsuperscript{{{value.runs}/{value.runs + value.missing}}}" if value.missing else ""
+        is_best = best is not None and not missing and round(mean * factor, decimals) == best
+        found.append((rf"{{\boldmath$\mathbf{{{text}}}$}}" if is_best else f"${text}$") + missing)
+    return found
+
+
+def _decimals(column: Column, values: Sequence[Value], factor: float) -> int:
+    """Decimals of a column: two digits of its smallest deviation; without deviations three digits of the smallest mean,
+    and none of counts that are whole. The largest mean has at most five digits."""
+    means = [abs(mean) * factor for mean in map(_mean, values) if mean]
+    if not means:
+        return 0
+    deviations = [each.deviation * factor for each in values if isinstance(each, Spread) and each.deviation]
+    if not deviations and column.kind == "count" and all(mean == round(mean) for mean in means):
+        return 0
+    wanted = 1 - _power(min(deviations)) if deviations else 2 - _power(min(means))
+    return max(0, min(wanted, 4 - _power(max(means))))
+
+
+def _power(value: float) -> int:
+    """Of ten, of the first digit."""
+    return math.floor(math.log10(value))
+
+
+def _best(column: Column, values: Sequence[Value], factor: float, decimals: int) -> float | None:
+    """The best mean as it is shown, of those that no run lacks; None if there is none or all are equal."""
+    whole = [each for each in values if not (isinstance(each, Spread) and each.missing)]
+    means = {round(mean * factor, decimals) for mean in map(_mean, whole) if mean is not None}
+    if column.best is None or len(means) < 2:
+        return None
+    return max(means) if column.best == "largest" else min(means)
+
+
+def _grouped(value: float, decimals: int) -> str:
+    """A number in LaTeX; from five digits on in groups of three."""
+    text = f"{value:,.{decimals}f}"
+    return text.replace(",", r"\," if abs(value) >= 1e4 else "")
+
+
+def _setting(value: float) -> str:
+    """A setting in LaTeX, with three digits or as it is if it is whole."""
+    digits, _, power = (f"{value:.3g}" if isinstance(value, float) else str(value)).partition("e")
+    return rf"${digits} \times 10^{{{int(power)}}}$" if power else f"${digits}$"
+
+
+def _tabular(layout: str, head: Sequence[str], *rows: Sequence[str]) -> str:
+    first, *others = (" & ".join(row) + r" \\" for row in (head, *rows))
+    lines = [rf"\begin{{tabular}}{{{layout}}}", r"\toprule", first, r"\midrule", *others, r"\bottomrule"]
+    return "\n".join([*lines, r"\end{tabular}", ""])
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:

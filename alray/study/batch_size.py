@@ -30,12 +30,18 @@ EDGE = 0.05
 
 @dataclass(frozen=True)
 class Regimes:
-    """Batch sizes at which the regimes part; `plateau` is None if the steps still fall at the largest batch size."""
+    """Batch sizes at which the regimes part.
+
+    plateau: None if no batch size is known to take as many steps as a smaller one. useful: the largest useful one.
+    missed: batch size -> mini-batches after which it had not reached the target, of those that never did.
+    """
 
     smallest: int
+    largest: int  # that reached the target
     perfect: int
     plateau: int | None
     useful: int
+    missed: dict[int, int]
 
     def of(self, batch_size: int) -> str:
         """The regime that a batch size is in."""
@@ -46,12 +52,14 @@ class Regimes:
         return "diminishing returns"
 
 
-def regimes(steps: Mapping[int, float]) -> Regimes | None:
+def regimes(steps: Mapping[int, float], missed: Mapping[int, int] | None = None) -> Regimes | None:
     """The regimes of steps to the target by batch size; None if fewer than two batch sizes reached it.
 
-    steps: batch size -> mini-batches to the target, without batch sizes that never reached it.
+    steps: batch size -> mini-batches to the target, of the batch sizes that reached it. missed: of the others, the
+    mini-batches that they ran: they need more. So a larger batch size that never reached the target shows that a
+    plateau has begun, if it ran at least as many mini-batches as the best one needs.
     """
-    sizes = sorted(steps)
+    sizes, missed = sorted(steps), dict(missed or {})
     if len(sizes) < 2:
         return None
     smallest, fewest = sizes[0], min(steps.values())
@@ -62,7 +70,8 @@ def regimes(steps: Mapping[int, float]) -> Regimes | None:
         if steps[size] <= least * (1.0 - USEFUL) ** math.log2(size / before):
             useful = size
     plateau = next(size for size in sizes if steps[size] <= PLATEAU * fewest)
-    return Regimes(smallest, perfect, plateau if plateau < sizes[-1] else None, useful)
+    larger = plateau < sizes[-1] or any(size > plateau and ran >= fewest for size, ran in missed.items())
+    return Regimes(smallest, sizes[-1], perfect, plateau if larger else None, useful, missed)
 
 
 def perfect_steps(steps: Mapping[int, float], batch_size: int) -> float:

@@ -18,7 +18,7 @@ from alray.study.folder import MARKDOWN, REPORT, SUMMARY, StudyFolder
 from alray.study.markdown import made_with, markdown_of
 from alray.study.records import StudySummary
 from alray.study.results import Results
-from alray.study.table import csv_of, table_of, trials_table
+from alray.study.table import table_of, trials_table
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,19 @@ class StudyReport:
     table: Table
 
 
-def write_report(folder: StudyFolder) -> StudyReport:
-    """Write the report of a study again and return it. The study may still be going on."""
+def write_report(folder: StudyFolder, columns: Sequence[str] = ()) -> StudyReport:
+    """Write the report of a study again and return it. The study may still be going on.
+
+    columns: those of the table of points, by their names in its CSV; none: those that suit the study. Raises
+    RequestError if there is no such column.
+    """
     require_no_links(folder.path)
     results = Results(folder.study, folder.records(), folder.trial_dir)
-    table = table_of(results.rows, target=results.study.target is not None)
+    table = table_of(results.rows, target=results.study.target is not None, columns=columns)
     exhibits = exhibits_of(results)
     summary = _summary(folder, results, exhibits, warnings_of(results))
     write_exhibits(exhibits, folder.path)
-    write_table("points", table, folder.path / TABLES, csv=csv_of(results.rows))
+    write_table("points", table, folder.path / TABLES)
     write_table("trials", trials_table(results.records), folder.path / TABLES)
     write_json(folder.path / SUMMARY, summary.model_dump(mode="json"))
     replace_file(folder.path / REPORT, _page(results, summary, table, exhibits))

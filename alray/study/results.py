@@ -31,11 +31,16 @@ class Results:
     @cached_property
     def rows(self) -> list[Row]:
         """One row for each point, in the order of the trials."""
-        return with_gains(rows_of(self.records, target=self.study.target is not None))
+        return with_gains(self._measured, self.scaling)
 
     @cached_property
     def scaling(self) -> Scaling | None:
-        return scaling_of(self.rows)
+        return scaling_of(self._measured)
+
+    @cached_property
+    def _measured(self) -> list[Row]:
+        """The rows without speed-up and efficiency."""
+        return rows_of(self.records, target=self.study.target is not None)
 
     @property
     def axes(self) -> list[str]:

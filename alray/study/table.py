@@ -1,24 +1,24 @@
 """The table of a study: one row for each point, made from the records of its trials.
 
-With a search a row shows the best settings of its point. With a target these are the settings that reach it on the most
-seeds, then those that take the fewest mini-batches (Shallue et al. 2019); without one, those with the best validation
-accuracy. Trials that diverged, failed or were stopped are counted and give no figures.
+With a search a row shows the best settings of its point. All seeds of settings count. With a target the best ones reach
+it on the largest share of their seeds, then take the fewest mini-batches (Shallue et al. 2019); without one they come
+to an end on the largest share of their seeds, then have the best validation accuracy. Trials that diverged, failed or
+were stopped have no figures; a figure that some seeds lack is marked.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from alray.records import Summary
-from alray.report.compare import Spread, spread
-from alray.report.compare_tables import shown
-from alray.report.table import Table, csv_text
+from alray.report.spread import Spread, spread
+from alray.report.table import Column, Numbers, Table, Value
 from alray.report.text import NOT_MEASURED, accuracy, number, seconds, share, whole
-from alray.spec.study.points import label_of, value_text
+from alray.spec.study.points import in_words, label_of, value_text
 from alray.study.records import TrialRecord
 
 Figure = Callable[[TrialRecord], float | None]
@@ -41,20 +41,27 @@ def _to_reach(name: str) -> Figure:
     return lambda record: getattr(record.reached, name) if record.reached is not None else None
 
 
-FIGURES: dict[str, tuple[str, Figure, Callable[[float | None], str]]] = {
-    "validation": ("validation", lambda record: _accuracy(record, "validation"), accuracy),
-    "test": ("test", lambda record: _accuracy(record, "test"), accuracy),
-    "step_time_s": ("step time", _measured("step_time_s"), seconds),
-    "predicted_step_time_s": ("predicted", _measured("predicted_step_time_s"), seconds),
-    "samples_per_s": ("samples/s", _measured("samples_per_s"), whole),
-    "bubble": ("bubble", _measured("bubble"), share),
-    "steps_to_target": ("steps to target", _to_reach("step"), number),
-    "samples_to_target": ("samples to target", _to_reach("samples"), number),
-    "seconds_to_target": ("time to target", _to_reach("training_s"), seconds),
+FIGURES: dict[str, tuple[Column, Figure]] = {
+    column.name: (replace(column, spread=True), figure)
+    for column, figure in (
+        (Column("validation", "validation", accuracy, "share", "largest"), lambda each: _accuracy(each, "validation")),
+        (Column("test", "test", accuracy, "share", "largest"), lambda each: _accuracy(each, "test")),
+        (Column("step_time_s", "step time", seconds, "seconds", "smallest"), _measured("step_time_s")),
+        (Column("predicted_step_time_s", "predicted", seconds, "seconds"), _measured("predicted_step_time_s")),
+        (Column("samples_per_s", "samples/s", whole, best="largest"), _measured("samples_per_s")),
+        (Column("bubble", "bubble", share, "share", "smallest"), _measured("bubble")),
+        (Column("steps_to_target", "steps to target", number, best="smallest"), _to_reach("step")),
+        (Column("samples_to_target", "samples to target", number, best="smallest"), _to_reach("samples")),
+        (Column("seconds_to_target", "time to target", seconds, "seconds", "smallest"), _to_reach("training_s")),
+    )
 }
-"""Each figure of a row: its heading, how it is read from a trial, and how it is shown."""
+"""Each figure of a row: its column, and how it is read from a trial."""
 
 _TO_TARGET = tuple(name for name in FIGURES if name.endswith("_to_target"))
+_GAINS = (
+    Column("speed_up", "speed-up", number, best="largest", spread=True),
+    Column("efficiency", "efficiency", share, "share", "largest", spread=True),
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class Row:
     """One point.
 
     settings: of the search, the best ones. best: their trials that came to an end; the figures are means over these.
-    tried: the number of their trials, without those that failed.
+    tried: the number of all their trials that are over. steps: the most mini-batches that a trial of the point ran.
     """
 
     point: dict[str, Any]
@@ -71,9 +78,10 @@ class Row:
     settings: dict[str, Any]
     best: tuple[TrialRecord, ...]
     tried: int
+    steps: int | None
     figures: dict[str, Spread | None]
-    speed_up: float | None = None  # over the point that differs only in having the fewest devices
-    efficiency: float | None = None  # speed_up for each of the devices that there are more; 1 is ideal
+    speed_up: Spread | None = None  # over the point on the fewest devices with otherwise the same values
+    efficiency: Spread | None = None  # speed_up for each of the devices that there are more; 1 is ideal
 
     @property
     def seeds(self) -> int:
@@ -104,126 +112,154 @@ def rows_of(records: Sequence[TrialRecord], *, target: bool) -> list[Row]:
     return [_row(trials, target) for trials in by_point.values()]
 
 
-def table_of(rows: Sequence[Row], *, target: bool) -> Table:
-    """The rows as texts, for the terminal and for the page."""
-    _, keys = _columns(rows)
-    names = [name for name in FIGURES if target or name not in _TO_TARGET]
-    scaling = any(row.speed_up is not None for row in rows)
-    head = ("point", "trials", *keys, "seeds", *(["reached"] if target else []), *(FIGURES[name][0] for name in names))
-    head += ("speed-up", "efficiency") if scaling else ()
-    return Table(
-        head,
-        tuple(
-            (
-                label_of(row.point) or "the base",
-                ", ".join(f"{count} {status}" for status, count in row.statuses.items()),
-                *(_setting(row.settings[key]) if key in row.settings else NOT_MEASURED for key in keys),
-                str(row.seeds),
-                *([f"{row.reached} of {row.tried}"] if target else []),
-                *(shown(row.figures[name], FIGURES[name][2]) for name in names),
-                *([number(row.speed_up), share(row.efficiency)] if scaling else []),
-            )
-            for row in rows
-        ),
-    )
+def table_of(rows: Sequence[Row], *, target: bool, columns: Sequence[str] = ()) -> Table:
+    """The rows for the terminal and the page, and their values for the files.
+
+    columns: the names of those to show, as the CSV has them, which always has all; none: those that suit the study.
+    Raises RequestError if there is no such column.
+    """
+    axes = list(dict.fromkeys(axis for row in rows for axis in row.point))
+    keys = list(dict.fromkeys(key for row in rows for key in row.settings))
+    gains = [column.name for column in _GAINS if any(row.speed_up is not None for row in rows)]
+    measured = [name for name in FIGURES if target or name not in _TO_TARGET]
+    whole_row = (*map(_setting_column, axes), *map(_setting_column, keys), *_COUNTS, *_figures(), *_GAINS)
+    cells = [_cells(row) for row in rows]
+    chosen = columns or [*axes, *keys, "seeds", *(["reached", "tried"] if target else []), *measured, *gains]
+    values = replace(_numbers(whole_row, cells), latex_columns=tuple(chosen))
+    if columns:
+        return replace(values.only(columns).texts, numbers=values)
+    texts = ["point", "statuses", *keys, "seeds", *(["share_reached"] if target else []), *measured, *gains]
+    return replace(_numbers((*whole_row, *_TEXTS), cells).only(texts).texts, numbers=values)
 
 
 def trials_table(records: Sequence[TrialRecord]) -> Table:
     """Every trial that has ended, one row each."""
-    head = (
-        "trial",
-        "point",
-        "settings",
-        "seed",
-        "status",
-        "mini-batches",
-        "to the target",
-        "validation",
-        "test",
-        "reason",
-    )
-    return Table(
-        head,
-        tuple(
-            (
-                str(record.number),
-                label_of(record.point) or "the base",
-                settings_text(record.values),
-                str(record.seed),
-                record.status,
-                number(record.summary.steps if record.summary is not None else None),
-                number(record.reached.step if record.reached is not None else None),
-                accuracy(_accuracy(record, "validation")),
-                accuracy(_accuracy(record, "test")),
-                record.reason or "",
-            )
-            for record in records
-        ),
-    )
+    axes = list(dict.fromkeys(axis for record in records for axis in record.point))
+    keys = list(dict.fromkeys(key for record in records for key in record.values))
+    columns = (Column("trial", "trial", kind="setting"), *map(_setting_column, [*axes, *keys]), *_OF_TRIALS)
+    cells = [_cells_of(record) for record in records]
+    names = ("trial", "point", "settings", "seed", "status", "steps", "steps_to_target", "validation", "test", "reason")
+    texts = _numbers((*columns, *_TEXTS_OF_TRIALS), cells).only(names).texts
+    return replace(texts, numbers=_numbers(columns, cells))
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
     """Settings of a search in one line."""
-    return ", ".join(f"{key}={_setting(value)}" for key, value in settings.items())
+    return ", ".join(f"{in_words(key)} {_setting(value)}" for key, value in settings.items())
 
 
-def csv_of(rows: Sequence[Row]) -> str:
-    """The rows as CSV: every figure as mean and sample standard deviation, in seconds and shares."""
-    axes, keys = _columns(rows)
-    spreads = [f"{name}{ending}" for name in FIGURES for ending in ("", "_deviation")]
-    head = [*axes, "trials", *keys, "seeds", "reached", "tried", *spreads, "speed_up", "efficiency"]
-    return csv_text(head, (_numbers(row, axes, keys) for row in rows))
+def _figures() -> tuple[Column, ...]:
+    return tuple(column for column, _ in FIGURES.values())
 
 
-def _numbers(row: Row, axes: Sequence[str], keys: Sequence[str]) -> list[Any]:
-    figures = [row.figures[name] for name in FIGURES]
-    return [
-        *(value_text(row.point[axis]) for axis in axes),
-        row.trials,
-        *(row.settings.get(key) for key in keys),
-        row.seeds,
-        row.reached,
-        row.tried,
-        *(value for one in figures for value in ((one.mean, one.deviation) if one else (None, None))),
-        row.speed_up,
-        row.efficiency,
-    ]
+_COUNTS = (Column("trials", "trials"), Column("seeds", "seeds"), Column("reached", "reached"), Column("tried", "of"))
+_TEXTS = (Column("point", "point"), Column("statuses", "trials"), Column("share_reached", "reached"))
+_TEXTS_OF_TRIALS = (Column("point", "point"), Column("settings", "settings"))
+_OF_TRIALS = (
+    Column("seed", "seed", kind="setting"),
+    Column("status", "status"),
+    Column("steps", "mini-batches"),
+    *(
+        replace(column, spread=False, best=None, title="to the target" if name == "steps_to_target" else column.title)
+        for name, (column, _) in FIGURES.items()
+    ),
+    Column("reason", "reason"),
+)
 
 
-def _columns(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
-    """The axes, and the keys of the search."""
-    axes = list(dict.fromkeys(axis for row in rows for axis in row.point))
-    return axes, list(dict.fromkeys(key for row in rows for key in row.settings))
+def _setting_column(key: str) -> Column:
+    """The column of an axis or of a key of the search."""
+    return Column(key, in_words(key), _setting, "setting")
+
+
+def _numbers(columns: Iterable[Column], cells: Sequence[Mapping[str, Value]]) -> Numbers:
+    """A row for each of the cells. Of columns with the same name the first counts."""
+    by_name = {column.name: column for column in reversed(list(columns))}
+    of = tuple(reversed(by_name.values()))
+    return Numbers(of, tuple(tuple(row.get(column.name) for column in of) for row in cells))
+
+
+def _cells(row: Row) -> dict[str, Value]:
+    """The values of a row by the name of their column."""
+    return {
+        **{axis: _value(value) for axis, value in row.point.items()},
+        **{key: _value(value) for key, value in row.settings.items()},
+        "point": label_of(row.point) or "the base",
+        "statuses": ", ".join(f"{count} {status}" for status, count in row.statuses.items()),
+        "share_reached": f"{row.reached} of {row.tried}",
+        "trials": row.trials,
+        "seeds": row.seeds,
+        "reached": row.reached,
+        "tried": row.tried,
+        **row.figures,
+        "speed_up": row.speed_up,
+        "efficiency": row.efficiency,
+    }
+
+
+def _cells_of(record: TrialRecord) -> dict[str, Value]:
+    """The values of a trial by the name of their column."""
+    return {
+        **{axis: _value(value) for axis, value in record.point.items()},
+        **{key: _value(value) for key, value in record.values.items()},
+        "trial": record.number,
+        "point": label_of(record.point) or "the base",
+        "settings": settings_text(record.values),
+        "seed": record.seed,
+        "status": record.status,
+        "steps": record.summary.steps if record.summary is not None else None,
+        **{name: figure(record) for name, (_, figure) in FIGURES.items()},
+        "reason": record.reason,
+    }
+
+
+def _value(value: Any) -> Value:
+    """A value of a spec as a number or as a text."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else value_text(value)
 
 
 def _row(trials: Sequence[TrialRecord], target: bool) -> Row:
     by_settings: dict[int, list[TrialRecord]] = {}
     for record in trials:
-        if record.status in ("finished", "reached"):
-            by_settings.setdefault(record.index, []).append(record)
-    best = min(by_settings.values(), key=_to_target if target else _to_accuracy, default=[])
+        by_settings.setdefault(record.index, []).append(record)
+    tried = min(by_settings.values(), key=_to_target if target else _to_accuracy)
+    best = tuple(record for record in tried if _came_to_an_end(record))
     return Row(
         point=trials[0].point,
         trials=len(trials),
         statuses=dict(Counter(record.status for record in trials)),
         settings=best[0].values if best else {},
-        best=tuple(best),
-        tried=sum(record.status != "failed" and record.index == best[0].index for record in trials) if best else 0,
-        figures={name: spread(figure(record) for record in best) for name, (_, figure, _) in FIGURES.items()},
+        best=best,
+        tried=len(tried),
+        steps=max((record.summary.steps for record in trials if record.summary is not None), default=None),
+        figures={name: _over_seeds(tried, name) for name in FIGURES},
     )
 
 
+def _came_to_an_end(record: TrialRecord) -> bool:
+    return record.status in ("finished", "reached")
+
+
+def _over_seeds(records: Iterable[TrialRecord], name: str) -> Spread | None:
+    """A figure over the seeds of settings; those that did not come to an end lack it."""
+    figure = FIGURES[name][1]
+    return spread(figure(record) if _came_to_an_end(record) else None for record in records)
+
+
 def _to_target(records: Sequence[TrialRecord]) -> tuple[float, ...]:
-    """The smaller, the better: seeds that did not reach the target, mini-batches of the others, error."""
-    steps = spread(FIGURES["steps_to_target"][1](record) for record in records)
+    """The smaller, the better: the share of seeds that did not reach the target, mini-batches of the others, error."""
+    steps = _over_seeds(records, "steps_to_target")
     reached = sum(record.reached is not None for record in records)
-    return (-reached, steps.mean if steps else 0.0, *_to_accuracy(records))
+    return (-reached / len(records), steps.mean if steps else 0.0, *_to_accuracy(records))
 
 
 def _to_accuracy(records: Sequence[TrialRecord]) -> tuple[float, ...]:
-    found = spread(_accuracy(record, "validation") for record in records)
-    return (-found.mean if found else 0.0,)
+    """The smaller, the better: the share of seeds that did not come to an end, error."""
+    found = _over_seeds(records, "validation")
+    return (-sum(map(_came_to_an_end, records)) / len(records), -found.mean if found else 0.0)
 
 
 def _setting(value: Any) -> str:
+    if value is None:
+        return NOT_MEASURED
     return f"{value:.3g}" if isinstance(value, float) else value_text(value)

@@ -103,6 +103,10 @@ def test_trials_are_results_whether_they_succeed_or_fail(
     said = alray("report", "out")
     assert (said.code, said.err) == (0, "")
     assert "1 finished, 1 failed" in said.out
+    chosen = alray("report", "out", "--columns", "trials,validation")
+    assert chosen.code == 0 and Path("out/tables/points.tex").read_text().splitlines()[0] == r"\begin{tabular}{rr}"
+    refused = alray("report", "out", "--columns", "accuracy", "--json")
+    assert (refused.code, refused.json["errors"][0]["key"]) == (2, "--columns")
     answer = alray("report", "out", "--json").json
     assert (answer["status"], answer["trials"], answer["statuses"]) == ("finished", 4, {"finished": 3, "failed": 1})
     assert {path.name for path in Path("out").iterdir()} >= {"report.html", "study.json", "figures", "tables"}

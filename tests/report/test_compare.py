@@ -13,9 +13,10 @@ import pytest
 
 from alray.errors import CheckpointError
 from alray.records import DepthAccuracy, EvaluationRecord, Writer
-from alray.report.compare import Comparison, Spread, compare_runs, spread
+from alray.report.compare import Comparison, compare_runs
 from alray.report.compare_page import ComparisonReport, depth_rows, training_rows
 from alray.report.compare_tables import accuracy_table, bag_table, cost_table, depth_table
+from alray.report.spread import Spread, spread
 from alray.report.summary import figures_of, summarise
 from alray.spec.yaml_text import write_yaml
 from alray.store import write_manifest
@@ -294,4 +295,4 @@ def test_a_folder_that_is_no_run_is_refused(add: Add, tmp_path: Path) -> None:
 
 def test_spread_is_of_what_was_measured() -> None:
     assert spread([None, None]) is None
-    assert spread([1.0, None, 3.0]) == Spread(2.0, pytest.approx(2.0**0.5), 2)
+    assert spread([1.0, None, 3.0]) == Spread(2.0, pytest.approx(2.0**0.5), 2, missing=1)

@@ -77,10 +77,10 @@ def test_values_that_are_not_finite_are_left_out() -> None:
 
 
 def test_more_series_than_colours_are_told_apart_by_dashes(given: ModuleType, tmp_path: Path) -> None:
-    found, _ = shown(given, tmp_path, [given.step(1, 0.1, {place: {"associated": 0.5} for place in range(10)})])
+    found, _ = shown(given, tmp_path, [given.step(1, 0.1, {place: {"associated": 0.5} for place in range(18)})])
     (figure,) = found.figures
     told = {(each.colour, figure.styles[each.label]) for each in figure.series}
-    assert len(told) == 10 and ("--c0", "6 4") in told
+    assert len(told) == 18 and ("--c0", "6 4") in told
 
 
 def test_of_many_evaluations_some_are_drawn_and_the_last_is_among_them(given: ModuleType, tmp_path: Path) -> None:

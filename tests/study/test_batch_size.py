@@ -28,7 +28,7 @@ from .conftest import trial
     ],
 )
 def test_where_the_regimes_part(steps: dict[int, float], perfect: int, plateau: int | None, useful: int) -> None:
-    assert regimes(steps) == Regimes(8, perfect, plateau, useful)
+    assert regimes(steps) == Regimes(8, max(steps), perfect, plateau, useful, {})
 
 
 def test_each_batch_size_is_in_one_regime() -> None:
@@ -36,6 +36,21 @@ def test_each_batch_size_is_in_one_regime() -> None:
     assert found is not None
     names = [found.of(size) for size in (8, 32, 64, 128, 256)]
     assert names == ["perfect scaling"] * 2 + ["diminishing returns"] + ["maximal data parallelism"] * 2
+
+
+@pytest.mark.parametrize(
+    ("missed", "plateau"),
+    [
+        ({64: 250}, 32),  # it ran more mini-batches than 32 needs, and needs still more
+        ({64: 150}, None),  # it may need fewer than 32
+        ({4: 1000}, None),  # a smaller batch size tells nothing about a plateau
+    ],
+)
+def test_a_larger_batch_size_that_never_reached_the_target_may_show_a_plateau(
+    missed: dict[int, int], plateau: int | None
+) -> None:
+    found = regimes({8: 800, 16: 400, 32: 200}, missed)
+    assert found is not None and (found.largest, found.perfect, found.plateau) == (32, 32, plateau)
 
 
 @pytest.mark.parametrize("steps", [{}, {8: 800}])

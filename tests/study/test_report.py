@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from alray.errors import RequestError
 from alray.report.figure import file_name
 from alray.study.report import write_report
 from alray.study.results import Results
@@ -40,7 +41,8 @@ def test_a_report_has_its_files_and_can_be_made_again(tmp_path: Path) -> None:
     folder = study_folder(results(sizes, search=SEARCH, target=ERROR), tmp_path / "out")
     report = write_report(folder)
     names = {path.relative_to(folder.path).as_posix() for path in folder.path.glob("[ft]*es/*")}
-    drawn = {f"figures/{name}.{form}" for name in ("steps_to_target", "best_lr", "trials") for form in ("svg", "csv")}
+    forms = ("svg", "pdf", "csv")
+    drawn = {f"figures/{name}.{form}" for name in ("steps_to_target", "best_lr", "trials") for form in forms}
     tables = {f"tables/{name}.{form}" for name in ("points", "trials", "batch_sizes") for form in ("csv", "md", "tex")}
     assert names >= drawn | tables
     (line, *_) = csv.DictReader((folder.path / "tables/points.csv").open())
@@ -55,10 +57,48 @@ def test_a_report_has_its_files_and_can_be_made_again(tmp_path: Path) -> None:
     assert shown == {path.relative_to(folder.path).as_posix() for path in folder.path.glob("figures/*.svg")}
     assert f"- {useful}" in markdown and (folder.path / "tables/points.md").read_text(encoding="utf-8") in markdown
 
-    before = {path: path.read_bytes() for path in folder.path.rglob("*.*") if path.is_file()}
+    def written() -> dict[Path, bytes]:
+        """Without the PDFs, whose objects have no fixed order."""
+        found = (path for path in folder.path.rglob("*.*") if path.is_file() and path.suffix != ".pdf")
+        return {path: path.read_bytes() for path in found}
+
+    before = written()
     (folder.path / "figures/of_an_older_report.svg").touch()
     write_report(folder)
-    assert {path: path.read_bytes() for path in folder.path.rglob("*.*") if path.is_file()} == before
+    assert written() == before
+
+
+def test_the_latex_table_is_one_for_a_paper(tmp_path: Path) -> None:
+    """One unit a column, a column for each axis, chosen columns, and the best mean in bold."""
+    times = {"al": (0.0123, 0.0125), "bp": (0.9, 1.1), "scpl": (0.013, 0.015)}
+    trials = [
+        trial(
+            2 * place + seed,
+            {"variant": name, "data.batch_size": 32},
+            seed=seed,
+            step_time_s=time,
+            validation=right - place / 100,
+        )
+        for place, (name, pair) in enumerate(times.items())
+        for seed, (time, right) in enumerate(zip(pair, (0.9, 0.92), strict=True))
+    ]
+    lost = trial(6, {"variant": "bp", "data.batch_size": 32}, seed=2, status="diverged", reason="the losses grew")
+    folder = study_folder(results([*trials, lost]), tmp_path / "out")
+    names = ["variant", "data.batch_size", "step_time_s", "validation"]
+    report = write_report(folder, names)
+    assert report.table.head == ("variant", "batch size", "step time", "validation")
+    assert (folder.path / "tables/points.tex").read_text().splitlines()[2:8] == [
+        r"variant & batch size & step time (ms) & validation (\%) \\",
+        r"\midrule",
+        r"al & $32$ & {\boldmath$\mathbf{12.4 \pm 0.1}$} & {\boldmath$\mathbf{91.0 \pm 1.4}$} \\",
+        r"bp & $32$ & $1000.0 \pm 141.4$\textsuperscript{2/3} & $90.0 \pm 1.4$\textsuperscript{2/3} \\",
+        r"scpl & $32$ & $14.0 \pm 1.4$ & $89.0 \pm 1.4$ \\",
+        r"\bottomrule",
+    ]
+    (line, *_) = csv.DictReader((folder.path / "tables/points.csv").open())
+    assert {"test", "samples_per_s", "validation_deviation"} <= line.keys()
+    with pytest.raises(RequestError, match="no column `accuracy`"):
+        write_report(folder, ["accuracy"])
 
 
 def test_the_edge_of_a_range_is_a_warning(tmp_path: Path) -> None:

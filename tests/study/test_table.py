@@ -8,7 +8,7 @@ import io
 import pytest
 
 from alray.study.records import Reached
-from alray.study.table import csv_of, rows_of, table_of, trials_table
+from alray.study.table import rows_of, table_of, trials_table
 
 from .conftest import trial
 
@@ -67,7 +67,7 @@ def test_without_a_target_the_best_validation_accuracy_chooses() -> None:
 
 def test_the_csv_holds_every_figure_as_a_number() -> None:
     rows = rows_of([trial(0, {"variant": "al, fast"}, steps=20, step_time_s=None)], target=True)
-    (line,) = csv.DictReader(io.StringIO(csv_of(rows)))
+    (line,) = csv.DictReader(io.StringIO(table_of(rows, target=True).csv))
     assert (line["variant"], line["steps_to_target"], line["seconds_to_target"]) == ("al, fast", "20.0", "0.2")
     assert (line["step_time_s"], line["validation"], line["validation_deviation"]) == ("", "0.5", "")
 
@@ -76,9 +76,25 @@ def test_a_target_counts_the_seeds_that_diverged() -> None:
     diverged = trial(2, ONE, seed=2, status="diverged", reason="the losses grew")
     failed = trial(3, ONE, seed=3, status="failed", reason="no", summary=None)
     (row,) = rows_of([trial(0, ONE, steps=20), trial(1, ONE, seed=1, steps=40), diverged, failed], target=True)
-    assert (row.reached, row.seeds, row.tried) == (2, 2, 3)
+    assert (row.reached, row.seeds, row.tried) == (2, 2, 4)
     table = table_of([row], target=True)
-    assert dict(zip(table.head, table.rows[0], strict=True))["reached"] == "2 of 3"
+    assert dict(zip(table.head, table.rows[0], strict=True))["reached"] == "2 of 4"
+    assert dict(zip(table.head, table.rows[0], strict=True))["steps to target"] == "30 ± 14.1 (2 of 4)"
+
+
+def test_settings_that_diverge_on_some_seeds_come_after_those_that_do_not() -> None:
+    """However accurate their other seeds are: the survivors of a bad setting say little about it."""
+    ends = {0: [("finished", 0.99), ("diverged", 0.1), ("diverged", 0.1)], 1: [("finished", 0.9)] * 3}
+    records = [
+        trial(3 * index + seed, ONE, index=index, values={"a": index}, seed=seed, status=status, validation=accuracy)
+        for index, each in ends.items()
+        for seed, (status, accuracy) in enumerate(each)
+    ]
+    (row,) = rows_of(records, target=False)
+    assert (row.settings, row.seeds, row.tried) == ({"a": 1}, 3, 3)
+    (row,) = rows_of(records[:3], target=False)
+    found = row.figures["validation"]
+    assert found is not None and (found.mean, found.runs, found.missing) == (0.99, 1, 2)
 
 
 def test_of_equal_settings_the_more_accurate_ones_are_shown_and_then_the_first() -> None:
@@ -107,6 +123,15 @@ def test_a_target_reached_at_the_first_evaluation_has_no_time() -> None:
 def test_every_trial_is_listed() -> None:
     bad = trial(1, ONE, status="diverged", reason="the losses grew", values={"optimizer.lr": 3.14159}, summary=None)
     table = trials_table([trial(0, {}, steps=20), bad])
-    assert table.rows[0] == ("0", "the base", "", "0", "reached", "10", "20", "0.5000", "0.2500", "")
-    assert table.rows[1][1:5] == ("pipeline.stages=1", "optimizer.lr=3.14", "0", "diverged")
+    assert table.rows[0] == ("0", "the base", "", "0", "reached", "10", "20", "0.5000", "0.2500", "–")
+    assert table.rows[1][1:5] == ("pipeline.stages=1", "learning rate 3.14", "0", "diverged")
     assert table.rows[1][-1] == "the losses grew"
+
+
+def test_the_csv_of_trials_has_numbers_in_full_and_nothing_where_there_is_none() -> None:
+    reached = trial(0, ONE, steps=1234, values={"optimizer.lr": 0.123456789}, validation=2 / 3)
+    failed = trial(1, ONE, status="failed", reason="no", values={"optimizer.lr": 1e-05}, summary=None)
+    first, second = csv.DictReader(io.StringIO(trials_table([reached, failed]).csv))
+    assert (first["pipeline.stages"], first["optimizer.lr"], first["steps_to_target"]) == ("1", "0.123456789", "1234")
+    assert float(first["validation"]) == 2 / 3
+    assert (second["optimizer.lr"], second["steps_to_target"], second["validation"]) == ("1e-05", "", "")

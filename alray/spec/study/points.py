@@ -54,9 +54,29 @@ def label_of(values: Mapping[str, Any]) -> str:
 
 
 def series_label(values: Mapping[str, Any], without: Iterable[str] = ()) -> str:
-    """The values of a point, `without` some axes, as a short name of the points that share them."""
-    left = {axis: value for axis, value in values.items() if axis not in set(without)}
-    return label_of(left).replace(f"{VARIANT}=", "") or "all points"
+    """The values of a point, `without` some axes, as a short name of the points that share them, for example
+    `al, batch size 32`."""
+    left = {axis: value_text(value) for axis, value in values.items() if axis not in set(without)}
+    texts = (text if axis == VARIANT else f"{in_words(axis)} {text}" for axis, text in left.items())
+    return ", ".join(texts) or "all points"
+
+
+_WORDS = {
+    "optimizer.lr": "learning rate",
+    "data.train_fraction": "share of the training data",
+    "method.kind": "method",
+    "replicas.count": "replicas",
+    "optimizer.kind": "optimizer",
+    "seed": "seed",
+}
+
+
+def in_words(key: str) -> str:
+    """A key of a spec in words, for figures and tables: `data.batch_size` is `batch size`, and
+    `model.components.1.repeat` is `repeat of component 1`."""
+    *_, place, last = ("", "", *parts_of(key))
+    words = _WORDS.get(key, last.replace("_", " "))
+    return f"{words} of component {place}" if place.isdigit() else words
 
 
 def parts_of(key: str) -> tuple[str, ...]:

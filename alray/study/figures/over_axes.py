@@ -9,9 +9,9 @@ from typing import Any
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar, heat_map
 from alray.report.figure import Exhibit, Figure, file_name
 from alray.report.text import accuracy, number, seconds, share
-from alray.spec.study.points import label_of, value_text
+from alray.spec.study.points import in_words, value_text
 from alray.study.results import BATCH_SIZE, Results
-from alray.study.scaling import DEVICE_AXES, device_efficiency
+from alray.study.scaling import DEVICE_AXES
 from alray.study.table import Row
 
 _NOT_REACHED = "not reached"
@@ -26,17 +26,17 @@ def over_one_axis(results: Results) -> Exhibit | None:
     axis = next(filter(results.is_numeric, results.axes), results.axes[0])
     figures = tuple(
         figure
-        for name, title in (("validation", "validation accuracy"), ("step_time_s", "step time, seconds"))
+        for name, title in (("validation", "validation accuracy"), ("step_time_s", "step time (seconds)"))
         if (figure := _over(results, axis, name, title)) is not None
     )
-    return Exhibit(f"Over {axis}", figures) if figures else None
+    return Exhibit(f"Over {in_words(axis)}", figures) if figures else None
 
 
 def heat_maps(results: Results) -> Exhibit | None:
-    """Samples a second, the efficiency, and the seconds of training to the target (without a target the best validation
-    accuracy) over two axes of numbers, one map for each combination of the other axes. Mean over seeds. The efficiency
-    is that of samples a second and device (stages times replicas), over the point on the fewest devices with otherwise
-    the same values. In a study of batch sizes, these are one of the two axes. Source: the rows of the table."""
+    """Samples a second, the efficiency, and the seconds of training to the target (without a target the best
+    validation accuracy) over two axes of numbers, one map for each combination of the other axes. Mean over seeds.
+    The efficiency is that of the table of points. In a study of batch sizes, these are one of the two axes. Source:
+    the rows of the table."""
     numeric = [axis for axis in results.axes if results.is_numeric(axis)]
     pairs = [pair for pair in itertools.combinations(numeric, 2) if BATCH_SIZE in pair or BATCH_SIZE not in numeric]
     maps = [one for pair in pairs for one in _maps(results, *pair)]
@@ -58,7 +58,7 @@ def _over(results: Results, axis: str, name: str, title: str) -> Figure | None:
     series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
     tells = {"series": "series", "seeds": "seeds"}
     curves = Curves(_axis_scale(results, axis), Scale(name, title), series, tells=tells, joined=numeric)
-    heading = f"{title.capitalize()} over {axis}"
+    heading = f"{title.partition(' (')[0].capitalize()} over {in_words(axis)}"
     what = f"{heading}: {', '.join(each.label for each in series)}."
     return curves.figure(file_name(f"{name}_over_{axis}"), heading, what, rows)
 
@@ -67,8 +67,8 @@ def _axis_scale(results: Results, axis: str) -> Scale:
     """The axis of a study as that of a drawing: by powers of two if its numbers are ten times as large at the end."""
     values = results.values(axis)
     if not results.is_numeric(axis):
-        return Scale("value", axis, names=[value_text(value) for value in values])
-    return Scale("value", axis, base=2 if 0 < 10 * min(values) <= max(values) else 0, ticks=sorted(values))
+        return Scale("value", in_words(axis), names=[value_text(value) for value in values])
+    return Scale("value", in_words(axis), base=2 if 0 < 10 * min(values) <= max(values) else 0, ticks=sorted(values))
 
 
 _MAPPED = {
@@ -81,29 +81,30 @@ _MAPPED = {
 
 def _maps(results: Results, across: str, up: str) -> Iterator[Figure]:
     target = results.study.target is not None
-    efficiency = device_efficiency(results.rows) if {across, up} & set(DEVICE_AXES) else {}
     maps = results.along(across, up)
     for label, rows in maps.items():
         for name, (title, form) in _MAPPED.items():
             if name == ("validation" if target else "seconds_to_target"):
                 continue  # with a target, every trial ends at about the same accuracy
-            cells = [_cell(row, across, up, name, efficiency) for row in rows]
+            if name == "efficiency" and not {across, up} & set(DEVICE_AXES):
+                continue
+            cells = [_cell(row, across, up, name) for row in rows]
             known = [cell["value"] for cell in cells if cell["value"] is not None]
             if not known:
                 continue
             for cell in cells:
                 absent = _NOT_REACHED if name == "seconds_to_target" else form(None)
                 cell["text"] = absent if cell["value"] is None else form(cell["value"])
-            x = Scale("across", across, names=[value_text(value) for value in sorted(results.values(across))])
-            y = Scale("up", up, names=[value_text(value) for value in sorted(results.values(up), reverse=True)])
+            x = Scale("across", in_words(across), names=[value_text(value) for value in sorted(results.values(across))])
+            rising = sorted(results.values(up), reverse=True)
+            y = Scale("up", in_words(up), names=[value_text(value) for value in rising])
             file = file_name(name, across, up, *([label] if len(maps) > 1 else []))
             drawing = heat_map(x, y, "value", {"text": title, "seeds": "seeds"}, (min(known) + max(known)) / 2)
-            what = f"{title} by {across} and {up}, {label}: from {form(min(known))} to {form(max(known))}."
+            what = f"{title} by {x.title} and {y.title}, {label}: from {form(min(known))} to {form(max(known))}."
             yield Figure(file, f"{title}: {label}", what, cells, drawing)
 
 
-def _cell(row: Row, across: str, up: str, name: str, efficiency: dict[str, float]) -> dict[str, Any]:
-    spread = row.figures.get(name)
-    value = efficiency.get(label_of(row.point)) if name == "efficiency" else spread.mean if spread is not None else None
+def _cell(row: Row, across: str, up: str, name: str) -> dict[str, Any]:
+    spread = row.efficiency if name == "efficiency" else row.figures[name]
     place = {"across": value_text(row.point[across]), "up": value_text(row.point[up])}
-    return {**place, "value": value, "seeds": row.seeds}
+    return {**place, "value": spread.mean if spread is not None else None, "seeds": row.seeds}

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from alray.report.drawing import IDEAL, MEASURED, PREDICTED, PUBLISHED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure, Series
+from alray.report.spread import Spread, ratio, shown
 from alray.study.published import CURVES, Published
 from alray.study.results import Results
 from alray.study.scaling import Place, Scaling
@@ -18,28 +19,29 @@ _TELLS = {"series": "series", "step_time_s": "step time, s", "seeds": "seeds"}
 
 
 def device_scaling(results: Results) -> Exhibit | None:
-    """Step time against the number of devices (median over the mini-batches after warm-up, mean over seeds, and its
-    standard deviation as a bar), the speed-up and the efficiency. Strong scaling keeps the network: the speed-up is the
-    step time on the fewest devices divided by the step time. Weak scaling lets it grow with the devices: the speed-up
-    counts that a mini-batch passes more components. The efficiency is the speed-up for each of the devices that there
-    are more. Dashed lines are the plan's predictions, dotted ones the ideal. Thin lines are published curves (T.-H. Lin
-    2023, National Central University: AG News, Transformer, seconds per epoch on GPUs), of which only the ratios can be
-    compared."""
+    """Step time against the number of devices, stages times replicas (median over the mini-batches after warm-up,
+    mean over seeds), the speed-up and the efficiency; the bars are sample standard deviations. The work of a mini-
+    batch is its samples times the components that they pass. The speed-up is the work a second over that of the point
+    on the fewest devices with otherwise the same values; the efficiency is the speed-up for each of the devices that
+    there are more. Strong scaling keeps the work; weak scaling keeps the work of each device, where one component
+    that does not grow, such as an embedding, is left out. Dashed lines are the plan's predictions, dotted ones the
+    ideal. Thin lines are published curves (T.-H. Lin 2023, National Central University: AG News, Transformer, seconds
+    per epoch on GPUs), of which only the ratios can be compared."""
     found = results.scaling
     if found is None:
         return None
-    kind = "weak" if found.weak else "strong"
+    kind = "scaling of a growing network" if found.kind == "growing" else f"{found.kind} scaling"
     drawn = (
-        ("step_time", "Step time", Scale("step_time_s", "step time, seconds", base=10), _times(found)),
+        ("step_time", "Step time", Scale("step_time_s", "step time (seconds)", base=10), _times(found)),
         ("speed_up", "Speed-up", Scale("speed_up", "speed-up"), _gains(found, "speed_up")),
         ("efficiency", "Efficiency", Scale("efficiency", "efficiency"), _gains(found, "efficiency")),
     )
-    figures = [_figure(found, name, f"{title}, {kind} scaling", y, rows) for name, title, y, rows in drawn]
+    figures = [_figure(found, name, f"{title}, {kind}", y, rows) for name, title, y, rows in drawn]
     beside = list(_beside(found))
     if beside:
         title = "Backpropagation's step time over that of local losses"
         figures.append(_figure(found, "ratio", title, Scale("ratio", "ratio of step times"), beside))
-    return Exhibit(f"{kind.capitalize()} scaling", tuple(figures), tuple(_told(found)))
+    return Exhibit(f"{kind[0].upper()}{kind[1:]}", tuple(figures), tuple(_told(found)))
 
 
 def _figure(found: Scaling, name: str, title: str, y: Scale, rows: list[dict[str, Any]]) -> Figure:
@@ -60,40 +62,40 @@ def _row(label: str, kind: str, devices: int, **values: Any) -> dict[str, Any]:
 def _times(found: Scaling) -> list[dict[str, Any]]:
     rows = []
     for label, places in found.series.items():
-        first = places[0]
         for place in places:
             measured = {"step_time_s": place.step_time_s.mean, "seeds": place.row.seeds, **error_bar(place.step_time_s)}
             rows.append(_row(label, MEASURED, place.devices, **measured))
             if place.predicted_s is not None:
                 rows.append(_row(label, PREDICTED, place.devices, step_time_s=place.predicted_s))
-            fewer = 1.0 if found.weak else first.devices / place.devices
-            rows.append(_row(label, IDEAL, place.devices, step_time_s=first.step_time_s.mean * fewer))
+            ideal_s = (place.base or place).step_time_s.mean * place.work / place.more
+            rows.append(_row(label, IDEAL, place.devices, step_time_s=ideal_s))
     return rows
 
 
 def _gains(found: Scaling, name: Literal["speed_up", "efficiency"]) -> list[dict[str, Any]]:
     """The speed-up or the efficiency: measured, predicted, ideal and published."""
     rows = []
-    most = max(place.devices for places in found.series.values() for place in places)
-    fewest = min(places[0].devices for places in found.series.values())
     for label, places in found.series.items():
-        first = places[0]
         for place in places:
-            more = place.devices / first.devices
-            value = getattr(found.gain(first.step_time_s.mean, place.step_time_s.mean, more), name)
-            told = {"step_time_s": place.step_time_s.mean, "seeds": place.row.seeds}
-            rows.append(_row(label, MEASURED, place.devices, **{name: value}, **told))
-            if first.predicted_s is not None and place.predicted_s is not None:
-                predicted = getattr(found.gain(first.predicted_s, place.predicted_s, more), name)
-                rows.append(_row(label, PREDICTED, place.devices, **{name: predicted}))
-    for devices in sorted({fewest, most}):
-        rows.append(_row(IDEAL, IDEAL, devices, **{name: devices / fewest if name == "speed_up" else 1.0}))
+            gain: Spread = getattr(place, name)
+            told = {"step_time_s": place.step_time_s.mean, "seeds": place.row.seeds, **error_bar(gain)}
+            rows.append(_row(label, MEASURED, place.devices, **{name: gain.mean}, **told))
+            if place.predicted is not None:
+                rows.append(_row(label, PREDICTED, place.devices, **{name: getattr(place.predicted, name)}))
+    every = [place for places in found.series.values() for place in places]
+    for place in (min(every, key=_devices), max(every, key=_devices)):
+        rows.append(_row(IDEAL, IDEAL, place.devices, **{name: place.more if name == "speed_up" else 1.0}))
     for one in _shown(found):
         for devices, seconds in one.seconds.items():
-            if devices <= most:
-                value = getattr(found.gain(one.seconds[1], seconds, devices), name)
+            if devices <= max(map(_devices, every)):
+                speed_up = one.seconds[1] / seconds * (devices if one.weak else 1)
+                value = speed_up if name == "speed_up" else speed_up / devices
                 rows.append(_row(one.label, PUBLISHED, devices, **{name: value}))
     return rows
+
+
+def _devices(place: Place) -> int:
+    return place.devices
 
 
 def _beside(found: Scaling) -> Iterator[dict[str, Any]]:
@@ -105,21 +107,23 @@ def _beside(found: Scaling) -> Iterator[dict[str, Any]]:
     for local, ours in by_method[False].items():
         for other, theirs in by_method[True].items():
             for devices in sorted(ours.keys() & theirs.keys()):
-                mine, its = ours[devices].step_time_s.mean, theirs[devices].step_time_s.mean
-                yield _row(f"{other} / {local}", MEASURED, devices, ratio=its / mine, step_time_s=mine)
+                mine, its = ours[devices].step_time_s, theirs[devices].step_time_s
+                measured = ratio(its, mine)
+                told = {"step_time_s": mine.mean, **error_bar(measured)}
+                yield _row(f"{other} / {local}", MEASURED, devices, ratio=measured.mean, **told)
     if by_method[True] and by_method[False] and (published := _shown(found)):
         most = max(place.devices for places in found.series.values() for place in places)
         al, bp = sorted(published, key=lambda one: not one.local_losses)
         for devices in sorted(al.seconds.keys() & bp.seconds.keys()):
             if devices <= most:
-                ratio = bp.seconds[devices] / al.seconds[devices]
-                yield _row(f"{bp.label} / AL", PUBLISHED, devices, ratio=ratio)
+                over = bp.seconds[devices] / al.seconds[devices]
+                yield _row(f"{bp.label} / AL", PUBLISHED, devices, ratio=over)
 
 
 def _shown(found: Scaling) -> list[Published]:
     """The published curves of this scaling. They begin at one stage."""
     from_one = found.devices == "stages" and all(places[0].devices == 1 for places in found.series.values())
-    return [one for one in CURVES if one.weak is found.weak and from_one]
+    return [one for one in CURVES if from_one and found.kind == ("weak" if one.weak else "strong")]
 
 
 def _is_backpropagation(places: Sequence[Place]) -> bool:
@@ -130,9 +134,14 @@ def _is_backpropagation(places: Sequence[Place]) -> bool:
 def _told(found: Scaling) -> Iterator[str]:
     for label, places in found.series.items():
         if len(places) > 1:
-            first, last = places[0], places[-1]
-            gain = found.gain(first.step_time_s.mean, last.step_time_s.mean, last.devices / first.devices)
+            last = places[-1]
+            fewest = (last.base or last).devices
+            work = f" for {last.work:.3g} times the work" if found.kind == "growing" else ""
             yield (
-                f"{label}: from {first.devices} to {last.devices} {found.devices} the speed-up is {gain.speed_up:.2f}, "
-                f"the efficiency {gain.efficiency:.2f}."
+                f"{label}: from {fewest} to {last.devices} {found.devices} the speed-up is "
+                f"{shown(last.speed_up, _two)}{work}, the efficiency {shown(last.efficiency, _two)}."
             )
+
+
+def _two(value: float | None) -> str:
+    return f"{value:.2f}"

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from alray.report.drawing import BEYOND, IDEAL, MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure, Series, file_name
-from alray.report.table import Table
-from alray.report.text import NOT_MEASURED, number
-from alray.spec.study.points import label_of
+from alray.report.table import Column, Numbers, Table, Value
+from alray.spec.study.points import in_words, label_of, value_text
 from alray.study.batch_size import Regimes, at_the_edge, perfect_steps, regimes
 from alray.study.records import TrialRecord
 from alray.study.results import BATCH_SIZE, Results
 from alray.study.table import Row, settings_text
 
 _REGIMES = ("perfect scaling", "diminishing returns", "maximal data parallelism")
+_SOME = "not reached by every seed"
 _RULES = ("linear rule", "square-root rule")
 _TELLS = {"series": "series", "reached": "seeds that reached it", "trials": "trials", "settings": "best settings"}
 
@@ -25,15 +25,15 @@ def steps_to_target(results: Results) -> Exhibit | None:
     """How many mini-batches, and how much time, the best settings of each batch size take to reach the target on
     validation (Shallue et al. 2019, JMLR 20(112), section 4.1). The dotted line is perfect scaling from the smallest
     batch size. Perfect scaling ends at the largest batch size that takes at most 1.25 times the steps of that line.
-    Maximal data parallelism begins where the steps are at most 1.1 times the fewest, if a larger batch size was tried.
-    Between the two, returns diminish. The largest useful batch size is the last one that cut the steps by at least 20 %
-    for each doubling of the batch, compared with the fewest steps of the smaller ones. An open triangle stands at the
-    budget of a batch size whose trials never reached the target. The time counts training only: no start-up and no
-    evaluations."""
+    Maximal data parallelism begins where the steps are at most 1.1 times the fewest, if a larger batch size takes no
+    fewer. Between the two, returns diminish. The largest useful batch size is the last one that cut the steps by at
+    least 20 % for each doubling of the batch, compared with the fewest steps of the smaller ones. An open triangle
+    stands at the budget of a batch size whose trials never reached the target. Where only some seeds reached it, the
+    mean is over these, and its mark says so. The time counts training only: no start-up and no evaluations."""
     if not results.is_of_batch_sizes:
         return None
     along = results.along(BATCH_SIZE)
-    found = {label: regimes(_reached_steps(rows)) for label, rows in along.items()}
+    found = {label: regimes(_reached_steps(rows), _missed(rows)) for label, rows in along.items()}
     colours = colours_of(list(along))
     sizes = results.values(BATCH_SIZE)
     rows = [row for label, each in along.items() for row in _way(label, each, found[label])]
@@ -45,14 +45,15 @@ def steps_to_target(results: Results) -> Exhibit | None:
         marks=_marks(rows),
         tells={"mark": "regime", **_TELLS},
     )
-    told = tuple(_told(label, each) for label, each in found.items())
+    told = tuple(_told(label, each, along[label]) for label, each in found.items())
     what = "Mini-batches to the target against batch size, both on scales of powers of two, with the line of perfect "
     what += f"scaling. {' '.join(told)}"
     figures = [curves.figure("steps_to_target", "Mini-batches to the target", what, rows)]
-    timed = [row for row in rows if row.get("seconds") is not None]
+    timed = [row for label, each in along.items() for row in _times(label, each)]
     if timed:
         y = Scale("seconds", "seconds of training to the target", base=2)
-        seconds = Curves(curves.x, y, colours, tells={"steps": "mini-batches", **_TELLS})
+        tells = {"steps": "mini-batches", **_TELLS}
+        seconds = Curves(curves.x, y, colours, marks=_marks(timed), tells=tells)
         what = "Seconds of training to the target against batch size."
         figures.append(seconds.figure("seconds_to_target", "Time to the target", what, timed))
     tables = {"batch_sizes": _table(along, found)}
@@ -161,21 +162,17 @@ def _way(label: str, rows: Sequence[Row], found: Regimes | None) -> Iterator[dic
     steps = _reached_steps(rows)
     for row in rows:
         size, spread = row.point[BATCH_SIZE], row.figures["steps_to_target"]
-        seconds = row.figures["seconds_to_target"]
-        budget = max((record.summary.steps for record in row.best if record.summary is not None), default=None)
-        if spread is None and budget is None:
+        if spread is None and row.steps is None:
             continue
+        mark = BEYOND if spread is None else found.of(size) if found is not None else "reached"
         yield {
             "series": label,
             "kind": MEASURED,
-            "mark": BEYOND if spread is None else found.of(size) if found is not None else "reached",
+            "mark": _SOME if spread is not None and spread.missing else mark,
             "batch_size": size,
-            "steps": budget if spread is None else spread.mean,
+            "steps": row.steps if spread is None else spread.mean,
             **(error_bar(spread) if spread is not None else {}),
-            "seconds": seconds.mean if seconds is not None else None,
-            "reached": f"{row.reached} of {row.tried}",
-            "trials": row.trials,
-            "settings": settings_text(row.settings),
+            **_of(row),
         }
     if steps:
         for row in rows:
@@ -185,8 +182,34 @@ def _way(label: str, rows: Sequence[Row], found: Regimes | None) -> Iterator[dic
                 yield {"series": label, "kind": IDEAL, "batch_size": size, "steps": ideal}
 
 
+def _times(label: str, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """The seconds of training to the target at each batch size of a series."""
+    for row in rows:
+        seconds, steps = row.figures["seconds_to_target"], row.figures["steps_to_target"]
+        if seconds is not None and steps is not None:
+            yield {
+                "series": label,
+                "kind": MEASURED,
+                "batch_size": row.point[BATCH_SIZE],
+                "seconds": seconds.mean,
+                **error_bar(seconds),
+                "steps": steps.mean,
+                "mark": _SOME if seconds.missing else "reached",
+                **_of(row),
+            }
+
+
+def _of(row: Row) -> dict[str, Any]:
+    """What a point tells of its trials."""
+    return {
+        "reached": f"{row.reached} of {row.tried}",
+        "trials": row.trials,
+        "settings": settings_text(row.settings),
+    }
+
+
 def _marks(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    return tuple(mark for mark in (*_REGIMES, "reached", BEYOND) if any(row.get("mark") == mark for row in rows))
+    return tuple(mark for mark in (*_REGIMES, "reached", _SOME, BEYOND) if any(row.get("mark") == mark for row in rows))
 
 
 def _reached_steps(rows: Sequence[Row]) -> dict[int, float]:
@@ -195,27 +218,61 @@ def _reached_steps(rows: Sequence[Row]) -> dict[int, float]:
     return {size: spread.mean for size, spread in found.items() if spread is not None}
 
 
-def _told(label: str, found: Regimes | None) -> str:
+def _missed(rows: Sequence[Row]) -> dict[int, int]:
+    """Batch size -> the most mini-batches that a trial ran, of the batch sizes that never reached the target."""
+    return {row.point[BATCH_SIZE]: row.steps or 0 for row in rows if row.figures["steps_to_target"] is None}
+
+
+def _told(label: str, found: Regimes | None, rows: Sequence[Row]) -> str:
+    missed = _missed(rows)
+    never = [f"{_listed(missed)} never reached the target"] if missed else []
+    some = [
+        f"{row.point[BATCH_SIZE]:,} reached it on {row.reached} of {row.tried} seeds"
+        for row in rows
+        if 0 < row.reached < row.tried
+    ]
     if found is None:
-        return f"{label}: fewer than two batch sizes reached the target."
-    plateau = "no plateau up to the largest batch size"
+        return f"{label}: {'; '.join(['fewer than two batch sizes reached the target', *never, *some])}."
     if found.plateau is not None:
         plateau = f"maximal data parallelism from {found.plateau:,} on"
+    elif any(size > found.largest for size in missed):
+        plateau = f"no plateau up to {found.largest:,}, the largest batch size that reached the target"
+    else:
+        plateau = "no plateau up to the largest batch size"
     useful = f"the largest useful batch size is {found.useful:,}"
-    return f"{label}: {useful}; perfect scaling up to {found.perfect:,}, {plateau}."
+    scaling = f"perfect scaling up to {found.perfect:,}, {plateau}"
+    return f"{label}: {'; '.join([useful, scaling, *never, *some])}."
+
+
+def _listed(sizes: Iterable[int]) -> str:
+    *others, last = (f"{size:,}" for size in sizes)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _table(along: dict[str, list[Row]], found: dict[str, Regimes | None]) -> Table:
-    regime = ("smallest batch size", "perfect scaling up to", "plateau from", "largest useful batch size")
-    head = ("series", *regime, "mini-batches there", "never reached at")
-    rows = []
+    axes = [axis for axis in next(iter(along.values()))[0].point if axis != BATCH_SIZE]
+    columns = [Column(axis, in_words(axis), kind="setting") for axis in axes] or [Column("series", "series")]
+    rows: list[tuple[Value, ...]] = []
     for label, each in along.items():
         one, steps = found[label], _reached_steps(each)
         sizes = (one.smallest, one.perfect, one.plateau, one.useful) if one is not None else (None,) * 4
-        missed = [f"{row.point[BATCH_SIZE]:,}" for row in each if row.figures["steps_to_target"] is None]
         at_useful = steps[one.useful] if one is not None else None
-        rows.append((label, *map(number, sizes), number(at_useful), ", ".join(missed) or NOT_MEASURED))
-    return Table(head, tuple(rows))
+        named = [value_text(each[0].point[axis]) for axis in axes] or [label]
+        missed = " ".join(map(str, _missed(each))) or None
+        some = " ".join(str(row.point[BATCH_SIZE]) for row in each if 0 < row.reached < row.tried) or None
+        rows.append((*named, *sizes, at_useful, missed, some))
+    return Numbers((*columns, *_OF_SIZES), tuple(rows)).texts
+
+
+_OF_SIZES = (
+    Column("smallest", "smallest batch size", kind="setting"),
+    Column("perfect", "perfect scaling up to", kind="setting"),
+    Column("plateau", "plateau from", kind="setting"),
+    Column("useful", "largest useful batch size", kind="setting"),
+    Column("steps", "mini-batches there"),
+    Column("never_reached", "never reached at"),
+    Column("reached_by_some", "not reached by every seed at"),
+)
 
 
 class _Quantity(NamedTuple):
@@ -237,12 +294,12 @@ def _quantities(results: Results) -> Iterator[_Quantity]:
         if distribution.choice is not None or key == BATCH_SIZE:
             continue
         if distribution.one_minus_loguniform is not None:
-            yield _Quantity(key, f"1 - {key}", 10, False, partial(_one_minus, key))
+            yield _Quantity(key, f"1 - {in_words(key)}", 10, False, partial(_one_minus, key))
         else:
             base = 0 if distribution.loguniform is None else 10
-            yield _Quantity(key, key, base, key == "optimizer.lr", partial(_drawn, key))
+            yield _Quantity(key, in_words(key), base, key == "optimizer.lr", partial(_drawn, key))
     if any(results.momentum(record) for record in results.records):
-        yield _Quantity("effective_rate", "lr / (1 - momentum)", 10, True, partial(_effective_rate, results))
+        yield _Quantity("effective_rate", "effective learning rate", 10, True, partial(_effective_rate, results))
 
 
 def _drawn(key: str, record: TrialRecord) -> float | None:

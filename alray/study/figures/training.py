@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from alray.records import EvaluationRecord, Exit, StageRecord, StepRecord
-from alray.report.compare import spread
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit
+from alray.report.spread import spread
 from alray.spec.study.points import series_label
 from alray.study.outcome import total_loss, training_s
 from alray.study.records import TrialRecord
@@ -25,14 +25,15 @@ _MOST_EVALUATIONS = 2000
 
 def race(results: Results) -> Exhibit | None:
     """Validation accuracy (on the test set where there is no validation set) at every evaluation, against seconds of
-    training and against samples seen: one curve for each trial, one colour for each point of the study. The seconds
-    count training only: no start-up and no evaluations. With a search, the curves are those of the best settings.
+    training and against samples seen: the mean over the seeds of each point, at the evaluations that all of them made;
+    the band is the sample standard deviation. The seconds, a mean as well, count training only: no start-up and no
+    evaluations. With a search, the curves are those of the best settings.
     Source: the evaluations in `records.jsonl` of each trial, of which at most about 2,000 are drawn. Studies of more
     than 24 points have no such figure."""
     if len(results.rows) > MOST_POINTS:
         return None
-    most = _MOST_EVALUATIONS // max(1, sum(row.seeds for row in results.rows)) + 1
-    rows = [each for row in results.rows for record in row.best for each in _evaluations(results, row, record, most)]
+    most = _MOST_EVALUATIONS // max(1, len(results.rows)) + 1
+    rows = [each for row in results.rows for each in _evaluations(results, row, most)]
     if not any(row["evaluation"] > 1 for row in rows):
         return None
     labels = list(dict.fromkeys(row["series"] for row in rows))
@@ -42,8 +43,14 @@ def race(results: Results) -> Exhibit | None:
         ("seconds", "seconds of training", Scale("seconds", "seconds of training", from_zero=True)),
         ("samples", "samples", Scale("samples", "samples seen", form="~s", from_zero=True)),
     ):
-        tells = {"series": "point", "seed": "seed", "step": "mini-batches", "seconds": "seconds", "samples": "samples"}
-        curves = Curves(x, Scale("accuracy", "accuracy"), series, tells=tells, each="trial", size=14)
+        tells = {
+            "series": "point",
+            "seeds": "seeds",
+            "step": "mini-batches",
+            "seconds": "seconds",
+            "samples": "samples",
+        }
+        curves = Curves(x, Scale("accuracy", "accuracy"), series, tells=tells, size=14, bands=True)
         what = f"Accuracy during training against {title}: {', '.join(labels)}."
         shown = [row for row in rows if row[name] is not None]
         figures.append(curves.figure(f"accuracy_by_{name}", f"Accuracy against {title}", what, shown))
@@ -51,22 +58,23 @@ def race(results: Results) -> Exhibit | None:
 
 
 def losses(results: Results) -> Exhibit | None:
-    """The sum of all losses of all components during training, one curve for each trial, one colour for each point of
-    the study. Local losses and those of backpropagation cannot be compared; their shapes can. Source: the losses in
-    `records.jsonl` of each trial, as at most about 2,000 means over neighbouring mini-batches. Studies of more than 24
-    points, of scaling, with a search or with a target have no such figure."""
+    """The sum of all losses of all components during training: the mean over the seeds of each point, as far as all of
+    them trained; the band is the sample standard deviation. Local losses and those of backpropagation cannot be
+    compared; their shapes can. Source: the losses in `records.jsonl` of each trial, as at most about 2,000 means over
+    neighbouring mini-batches. Studies of more than 24 points, of scaling, with a search or with a target have no such
+    figure."""
     study = results.study
     if len(results.rows) > MOST_POINTS or results.scaling is not None or study.search or study.target:
         return None
-    most = _MOST_EVALUATIONS // max(1, sum(row.seeds for row in results.rows)) + 1
-    rows = [each for row in results.rows for record in row.best for each in _losses(results, row, record, most)]
+    most = _MOST_EVALUATIONS // max(1, len(results.rows)) + 1
+    rows = [each for row in results.rows for each in _losses(results, row, most)]
     if len(rows) < 2:
         return None
     series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
     y = Scale("loss", "sum of all losses", base=10 if min(row["loss"] for row in rows) > 0 else 0)
-    tells = {"series": "point", "seed": "seed", "step": "mini-batches"}
+    tells = {"series": "point", "seeds": "seeds", "step": "mini-batches"}
     x = Scale("samples", "samples seen", form="~s", from_zero=True)
-    curves = Curves(x, y, series, tells=tells, each="trial", size=6)
+    curves = Curves(x, y, series, tells=tells, size=6, bands=True)
     what = f"Training loss against samples: {', '.join(each.label for each in series)}."
     return Exhibit("Training loss", (curves.figure("losses", "Training loss", what, rows),))
 
@@ -119,39 +127,69 @@ def utilisation(results: Results) -> Exhibit | None:
     return Exhibit("Utilisation", (figure,))
 
 
-def _evaluations(results: Results, row: Row, record: TrialRecord, most: int) -> Iterator[dict[str, Any]]:
-    """The evaluations of a trial, at most so many of them, evenly spaced; the last one is among them."""
-    kept = results.kept(record)
-    found = {one.step: one for one in reversed(kept) if isinstance(one, EvaluationRecord)}
-    evaluations = [found[step] for step in sorted(found)]
-    every = -(-len(evaluations) // most) or 1
-    for place, one in enumerate(evaluations):
-        accuracy = one.validation if one.validation is not None else one.test
-        if accuracy is not None and (len(evaluations) - 1 - place) % every == 0:
+def _evaluations(results: Results, row: Row, most: int) -> Iterator[dict[str, Any]]:
+    """The evaluations that all seeds of a point made, at most so many of them, evenly spaced; the last one is among
+    them."""
+    of_seeds = [_accuracies(results, record) for record in row.best]
+    shared = _shared(of_seeds)
+    every = -(-len(shared) // most) or 1
+    for place, step in enumerate(shared):
+        if (len(shared) - 1 - place) % every == 0:
+            each = [of_seed[step] for of_seed in of_seeds]
+            seconds = [each_s for *_, each_s in each if each_s is not None]
             yield {
-                "series": series_label(row.point),
-                "kind": MEASURED,
-                "trial": record.number,
-                "seed": record.seed,
+                **_mean_place(row, step, each[0][0]),
                 "evaluation": place + 1,
-                "step": one.step,
-                "samples": one.samples,
-                "seconds": training_s(kept, one),
-                "accuracy": accuracy,
+                "seconds": fmean(seconds) if len(seconds) == len(each) else None,
+                **_mean("accuracy", [accuracy for _, accuracy, _ in each]),
             }
 
 
-def _losses(results: Results, row: Row, record: TrialRecord, most: int) -> Iterator[dict[str, Any]]:
-    """The losses of a trial as at most so many means over neighbouring records."""
-    kept = sorted((one for one in results.kept(record) if isinstance(one, StepRecord)), key=lambda one: one.step)
-    every = -(-len(kept) // most) or 1
-    for start in range(0, len(kept), every):
-        group = kept[start : start + every]
-        counted = sum(one.mini_batches for one in group)
-        loss = sum(total_loss(one) * one.mini_batches for one in group) / counted
-        if math.isfinite(loss):
-            place = {"series": series_label(row.point), "kind": MEASURED, "trial": record.number, "seed": record.seed}
-            yield {**place, "step": group[-1].step, "samples": group[-1].samples, "loss": loss}
+def _accuracies(results: Results, record: TrialRecord) -> dict[int, tuple[int, float, float | None]]:
+    """Samples, accuracy and seconds of training of each evaluation of a trial, by its mini-batches."""
+    kept = results.kept(record)
+    found = {}
+    for one in reversed(kept):
+        if isinstance(one, EvaluationRecord):
+            accuracy = one.validation if one.validation is not None else one.test
+            if accuracy is not None:
+                found[one.step] = one.samples, accuracy, training_s(kept, one)
+    return found
+
+
+def _losses(results: Results, row: Row, most: int) -> Iterator[dict[str, Any]]:
+    """The losses of a point as at most so many means over neighbouring mini-batches and over its seeds."""
+    of_seeds = []
+    for record in row.best:
+        kept = (one for one in results.kept(record) if isinstance(one, StepRecord))
+        of_seeds.append({one.step: one for one in sorted(kept, key=lambda one: one.step)})
+    shared = _shared(of_seeds)
+    every = -(-len(shared) // most) or 1
+    for start in range(0, len(shared), every):
+        steps = shared[start : start + every]
+        losses = []
+        for of_seed in of_seeds:
+            group = [of_seed[step] for step in steps]
+            counted = sum(one.mini_batches for one in group)
+            losses.append(sum(total_loss(one) * one.mini_batches for one in group) / counted)
+        if all(map(math.isfinite, losses)):
+            yield {**_mean_place(row, steps[-1], of_seeds[0][steps[-1]].samples), **_mean("loss", losses)}
+
+
+def _shared(of_seeds: Sequence[Mapping[int, Any]]) -> list[int]:
+    """The numbers of mini-batches that all seeds have."""
+    return sorted(set(of_seeds[0]).intersection(*of_seeds[1:])) if of_seeds else []
+
+
+def _mean_place(row: Row, step: int, samples: int) -> dict[str, Any]:
+    return {"series": series_label(row.point), "kind": MEASURED, "step": step, "samples": samples}
+
+
+def _mean(name: str, values: Sequence[float]) -> dict[str, Any]:
+    """The mean over seeds and the ends of its band."""
+    found = spread(values)
+    assert found is not None
+    return {name: found.mean, "seeds": found.runs, **error_bar(found)}
 
 
 def _exits(row: Row) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,51 @@
+"""The mean and the spread of a figure over repetitions, and how many of them have it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A figure over the runs of a group: its mean and its sample standard deviation (None for a single run).
+
+    runs: how many have the figure. missing: how many others of the group do not.
+    """
+
+    mean: float
+    deviation: float | None
+    runs: int
+    missing: int = 0
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    """The spread of the values that are known; None if none is."""
+    each = list(values)
+    known = [value for value in each if value is not None]
+    if not known:
+        return None
+    deviation = stdev(known) if len(known) > 1 else None
+    return Spread(fmean(known), deviation, len(known), len(each) - len(known))
+
+
+def shown(value: Spread | None, form: Callable[[float | None], str]) -> str:
+    """The mean; for several runs `mean ± deviation`; where runs lack the figure also `(2 of 3)`."""
+    if value is None:
+        return form(None)
+    text = form(value.mean) if value.deviation is None else f"{form(value.mean)} ± {form(value.deviation)}"
+    return f"{text} ({value.runs} of {value.runs + value.missing})" if value.missing else text
+
+
+def ratio(over: Spread, under: Spread, factor: float = 1.0) -> Spread:
+    """factor * over / under of two independent figures: the ratio of their means.
+
+    The deviation is that of the first order: relative deviations add as squares. It is None where one of them is.
+    """
+    mean = factor * over.mean / under.mean
+    deviation = None
+    if over.deviation is not None and under.deviation is not None:
+        deviation = abs(mean) * math.hypot(over.deviation / over.mean, under.deviation / under.mean)
+    return Spread(mean, deviation, min(over.runs, under.runs), max(over.missing, under.missing))
