@@ -14,6 +14,7 @@ from alray.cli.terminal import INTERRUPTED, AllowCode, Events, Json, Overrides, 
 from alray.errors import RequestError
 
 if TYPE_CHECKING:
+    from alray.study.records import StudySummary
     from alray.study.report import StudyReport
     from alray.study.study import Progress
 
@@ -40,7 +41,8 @@ def study(
 ) -> None:
     """Run all trials of a study and write a table of its points.
 
-    Ctrl-C ends the trials that are running. They begin anew with --resume.
+    Ctrl-C ends the trials that are running. They begin anew with --resume, and so do those that were lost with their
+    process or node. The exit code is 1 if trials failed or were lost; a trial that diverged is a result.
     """
     with terminal(as_json=json, as_events=events) as streams:
         if (spec is None) == (resume is None):
@@ -65,6 +67,21 @@ def study(
         if report.summary.status == "interrupted":
             streams.tell(f"continue with  {kept(f'alray study --resume {shown(report.summary.study_dir)}')}")
             raise typer.Exit(INTERRUPTED)
+        _require_results(report.summary, streams)
+
+
+def _require_results(summary: StudySummary, streams: Terminal) -> None:
+    """End with exit code 1 if trials failed or were lost, and say how many and what to do. Divergence is a result."""
+    from alray.report.text import counted
+
+    of, failed = counted(summary.trials, "trial"), summary.statuses.get("failed", 0)
+    if failed:
+        streams.tell(f"{failed} of {of} failed; the report says why, and each trial.json")
+    if summary.lost:
+        resume = kept(f"alray study --resume {shown(summary.study_dir)}")
+        streams.tell(f"{summary.lost} of {of} were lost and are no results; run them again with  {resume}")
+    if failed or summary.lost:
+        raise typer.Exit(1)
 
 
 def print_study(study_dir: Path, streams: Terminal) -> None:

@@ -26,7 +26,8 @@ _ENDED = "trial.json"
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """Where a study keeps what a resume and a report need. A trial has ended once its `trial.json` is there."""
+    """Where a study keeps what a resume and a report need. A trial has ended once its `trial.json` is there, unless
+    this says that the trial was lost."""
 
     path: Path
 
@@ -92,7 +93,7 @@ class StudyFolder:
         return folder
 
     def write(self, record: TrialRecord) -> None:
-        """Keep the record of a trial, which has thereby ended."""
+        """Keep the record of a trial, which has thereby ended unless it was lost."""
         folder = self.trial_dir(record.number)
         disk.make_folders(folder)
         disk.sync_folder(folder.parent)
@@ -100,16 +101,25 @@ class StudyFolder:
 
     def record(self, number: int) -> TrialRecord | None:
         """The record of a trial; None if it has not ended."""
-        path = self.trial_dir(number) / _ENDED
-        return read_trial(path) if path.is_file() else None
+        found = self._kept(number)
+        return None if found is None or found.status == "lost" else found
 
     def has_ended(self, number: int) -> bool:
-        return (self.trial_dir(number) / _ENDED).is_file()
+        return self.record(number) is not None
 
     def records(self) -> list[TrialRecord]:
         """The records of all trials that have ended, in order. The folder is not listed: a list may be old on NFS."""
         found = (self.record(trial.number) for trial in self.begun.trials)
         return [record for record in found if record is not None]
+
+    def lost(self) -> list[TrialRecord]:
+        """What is known of the trials that were lost, in order."""
+        found = (self._kept(trial.number) for trial in self.begun.trials)
+        return [record for record in found if record is not None and record.status == "lost"]
+
+    def _kept(self, number: int) -> TrialRecord | None:
+        path = self.trial_dir(number) / _ENDED
+        return read_trial(path) if path.is_file() else None
 
     @property
     def study(self) -> Study:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alray.errors import PlanError
+from alray.errors import PlanError, SystemFault
 from alray.graph.cluster import Bundle, connect, has_room, holding_nodes
 from alray.graph.sigterm import sigterm_as_sigint
 from alray.known_code import CodeRecord, refused, sha256
@@ -30,6 +30,7 @@ from alray.study.folder import STUDY, StudyFolder, require_on_disk
 from alray.study.records import TrialRecord
 from alray.study.report import StudyReport, write_report
 from alray.study.trial import Order, record_of
+from alray.system_errors import system_faults
 
 if TYPE_CHECKING:
     from alray.study.tuning import End
@@ -76,7 +77,7 @@ def run_study(source: Source, overrides: list[str], options: StudyOptions, watch
 
 
 def resume_study(study_dir: Path, options: StudyOptions, watcher: Watcher) -> StudyReport:
-    """Run the trials of a study that have not ended; those that failed have."""
+    """Run the trials of a study that have not ended; those that failed have, those that were lost have not."""
     folder = StudyFolder.open(study_dir)
     loaded = load_study(folder.path / STUDY)
     folder.require_same(loaded)
@@ -117,8 +118,21 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
             if begun is None:
                 shutil.rmtree(folder.path)
             raise
-        _run_trials(loaded, specs, folder, options, watcher)
-    return write_report(folder)
+        with _to_go_on_with(folder):
+            _run_trials(loaded, specs, folder, options, watcher)
+    with _to_go_on_with(folder):
+        return write_report(folder)
+
+
+@contextmanager
+def _to_go_on_with(folder: StudyFolder) -> Iterator[None]:
+    """A fault of the system in the block becomes an error that says how the study goes on."""
+    try:
+        with system_faults():
+            yield
+    except SystemFault as fault:
+        mend = f"mend this, then go on with `alray study --resume {folder.path}`"
+        raise type(fault).of(tuple(replace(problem, mend=mend) for problem in fault.problems)) from fault
 
 
 def _code_of(loaded: LoadedStudy, folder: StudyFolder) -> CodeRecord | None:
@@ -185,6 +199,9 @@ def _run_trials(
         orders.append((order, spec))
     begun_s, done = time.monotonic(), 0
 
+    def again(number: int, reason: str) -> None:
+        watcher.note(f"{left[number].label}: {reason}; it runs again")
+
     def ended(number: int, end: End) -> None:
         nonlocal done
         trial = left[number]
@@ -201,6 +218,7 @@ def _run_trials(
         max_concurrent=study.max_concurrent,
         asha=study.trial_scheduler if isinstance(study.trial_scheduler, Asha) else None,
         propose=_proposing(loaded, folder, left),
+        again=again,
         ended=ended,
         note=watcher.note,
     )

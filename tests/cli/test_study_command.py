@@ -107,7 +107,9 @@ def test_trials_are_results_whether_they_succeed_or_fail(
     assert (answer["status"], answer["trials"], answer["statuses"]) == ("finished", 4, {"finished": 3, "failed": 1})
     assert {path.name for path in Path("out").iterdir()} >= {"report.html", "study.json", "figures", "tables"}
     assert "does not exist" in Path("out/report.html").read_text()
-    assert alray("study", "--resume", "out").out == said.out  # nothing is left to run, so no Ray is started
+    again = alray("study", "--resume", "out")  # nothing is left to run, so no Ray is started
+    assert (again.code, again.out) == (1, said.out)
+    assert again.err.splitlines()[-1].startswith("1 of 4 trials failed")
     assert text == Path("x.yaml").read_text()
 
 
@@ -130,7 +132,9 @@ def test_a_resume_runs_what_has_not_ended_of_the_same_study(
     assert "the specs of the trials are no longer those that the study began with, at 2 of 2 points" in said.err
 
 
-def test_a_target_ends_a_trial_and_divergence_is_a_result(study: Path, one_thread: None) -> None:
+def test_a_target_ends_a_trial_and_divergence_is_a_result(
+    alray: Callable[..., Any], study: Path, one_thread: None
+) -> None:
     study.write_text(
         "study: a\nbase: x.yaml\nset: {run.evaluate_every: 1 steps}\n"
         "axes: {variant: {easy: {}, wild: {optimizer: {kind: sgd, lr: 1e30}, run.stop_at: null}}}\n"
@@ -142,6 +146,8 @@ def test_a_target_ends_a_trial_and_divergence_is_a_result(study: Path, one_threa
     easy, wild = folder.records()
     assert easy.status == "reached" and easy.reached is not None and easy.reached.step == 1
     assert wild.status == "diverged" and wild.reason
+    said = alray("study", "--resume", "out")
+    assert (said.code, said.err) == (0, "")
 
 
 def test_one_process_at_a_time_runs_a_study(study: Path, alray) -> None:
