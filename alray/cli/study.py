@@ -24,7 +24,7 @@ def study(
     overrides: Overrides = None,
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the points, what they ask for and how long they would take.")
+        bool, typer.Option("--dry-run", help="List the points and what their trials ask for, and run none.")
     ] = False,
     resume: Annotated[
         Path | None,
@@ -52,7 +52,7 @@ def study(
                 "a study goes on in its folder, as it was begun", key="--resume", mend="give the folder alone"
             )
         if spec is not None and dry_run:
-            _dry_run(streams, spec, overrides or [], allow_code)
+            _dry_run(streams, spec, overrides or [])
             return
         from alray.study.study import StudyOptions, Watcher, resume_study, run_study
 
@@ -128,17 +128,17 @@ def progress_line(progress: Progress) -> str:
         parts.append(f"{seconds(record.summary.step_time_s)} a mini-batch")
     if record.reason is not None:
         parts.append(record.reason.splitlines()[0])
-    left = f"; about {seconds(progress.left_s)} left" if progress.ended < progress.trials else ""
+    left = f"; about {seconds(progress.left_s)} left" if progress.left_s is not None else ""
     return f"[{progress.ended}/{progress.trials}] {progress.label}: {', '.join(parts)}{left}"
 
 
-def _dry_run(streams: Terminal, spec: Path, overrides: list[str], allow_code: bool) -> None:
-    from alray.report.text import counted, seconds
+def _dry_run(streams: Terminal, spec: Path, overrides: list[str]) -> None:
+    from alray.report.text import counted
     from alray.spec.study.loading import load_study
     from alray.study.forecast import forecasts
 
     loaded = load_study(spec, overrides)
-    found = forecasts(loaded, allow_code=allow_code)
+    found = forecasts(loaded)
     if streams.as_json:
         trials = [{"number": each.number, "label": each.label, "overrides": each.overrides} for each in loaded.trials]
         streams.answer({"study": loaded.study.study, "points": [asdict(one) for one in found], "trials": trials})
@@ -148,13 +148,9 @@ def _dry_run(streams: Terminal, spec: Path, overrides: list[str], allow_code: bo
     rows = []
     for one in found:
         wants = ", ".join(f"{amount:g} {name}" for name, amount in one.resources.items())
-        source = one.source if one.trial_s is None else f"{one.source} costs"
-        rows.append((one.point, str(one.trials), str(one.stages), wants, seconds(one.trial_s), source))
-    table = Table(("point", "trials", "stages", "asks for", "a trial", "predicted from"), tuple(rows))
+        rows.append((one.point, str(one.trials), str(one.stages), str(one.replicas), wants))
+    table = Table(("point", "trials", "stages", "replicas", "a trial asks for"), tuple(rows))
     page = streams.page
     heading = page.heading(f"{loaded.study.study}: {counted(len(found), 'point')}")
     streams.put(f"{heading}\n{page.table(table)}\n")
-    known = [one.trial_s * one.trials for one in found if one.trial_s is not None]
-    streams.say(
-        f"{counted(len(loaded.trials), 'trial')}, {seconds(sum(known))} of training one after another, without start-up"
-    )
+    streams.say(f"{counted(len(loaded.trials), 'trial')}; the study says how long they take once some have ended")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from alray.errors import CheckpointError, RequestError
+from alray.known_code import sha256
 from alray.records import replace_file, write_json
-from alray.spec.loading import dump_spec
 from alray.spec.study.loading import LoadedStudy, dump_study, read_study_file
 from alray.spec.study.section import Study
 from alray.storage import disk
@@ -151,7 +150,7 @@ def require_on_disk(study_dir: Path) -> None:
 def _begun(loaded: LoadedStudy) -> Begun:
     """What a study consists of, in the types that JSON has."""
     points = [
-        {"values": dict(point.values), "spec_sha256": hashlib.sha256(dump_spec(spec).encode()).hexdigest()}
+        {"values": dict(point.values), "spec_sha256": sha256(spec.model_dump_json().encode())}
         for point, spec in zip(loaded.points, loaded.specs, strict=True)
     ]
     trials = [

@@ -51,13 +51,26 @@ class StudyOptions:
 
 @dataclass(frozen=True)
 class Progress:
-    """A trial has ended. ended: the number of trials that have. left_s: seconds to the end, at the mean pace so far."""
+    """A trial has ended. ended: the number of trials that have. left_s: as `seconds_left` gives it."""
 
     record: TrialRecord
     label: str
     ended: int
     trials: int
-    left_s: float
+    left_s: float | None
+
+
+def seconds_left(ended_s: Sequence[float], at_once: int, left: int) -> float | None:
+    """Seconds to the end of a study, at its pace; None if none is left, or as long as the pace is not known.
+
+    ended_s: when each trial has ended, in order. at_once: the number of trials that run at once. left: the number of
+    trials that have not ended. The pace is taken over whole rounds of trials, after the first round: this one also
+    waits until processes have started.
+    """
+    timed = (len(ended_s) - 1) // at_once * at_once
+    if left == 0 or timed == 0:
+        return None
+    return (ended_s[-1] - ended_s[-1 - timed]) / timed * left
 
 
 @dataclass(frozen=True)
@@ -197,20 +210,19 @@ def _run_trials(
             allow_code=options.allow_code,
         )
         orders.append((order, spec))
-    begun_s, done = time.monotonic(), 0
+    ended_s: list[float] = []
 
     def again(number: int, reason: str) -> None:
         watcher.note(f"{left[number].label}: {reason}; it runs again")
 
-    def ended(number: int, end: End) -> None:
-        nonlocal done
+    def ended(number: int, end: End, at_once: int) -> None:
         trial = left[number]
         record = end if isinstance(end, TrialRecord) else folder.record(number) or record_of(trial, *end)
         folder.write(record)  # by a trial on another node it may be written there, and not be seen here for a minute
-        done += 1
-        left_s = (time.monotonic() - begun_s) / done * (len(left) - done)
-        total = len(loaded.trials)
-        watcher.progress(Progress(record, trial.label, total - len(left) + done, total, left_s))
+        ended_s.append(time.monotonic())
+        total, missing = len(loaded.trials), len(left) - len(ended_s)
+        left_s = seconds_left(ended_s, at_once, missing)
+        watcher.progress(Progress(record, trial.label, total - missing, total, left_s))
 
     run_trials(
         orders,

@@ -81,9 +81,10 @@ class _Watch(Callback, Stopper):
         self,
         max_failures: Callable[[int], int],
         again: Callable[[int, str], None],
-        ended: Callable[[int, End], None],
+        ended: Callable[[int, End, int], None],
         note: Callable[[str], None],
     ) -> None:
+        self._at_once = 1
         self._max_failures, self._again, self._ended, self._note = max_failures, again, ended, note
         self._tell_s = time.monotonic() + _UNTOLD_S
         self.fault: DiskFault | None = None
@@ -102,7 +103,9 @@ class _Watch(Callback, Stopper):
         trial.max_failures = self._max_failures(trial.config[_NUMBER])
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if any(trial.status == "RUNNING" for trial in trials):
+        running = sum(trial.status == "RUNNING" for trial in trials)
+        self._at_once = max(self._at_once, running)
+        if running:
             self._tell_s = time.monotonic() + _UNTOLD_S
         elif time.monotonic() > self._tell_s:
             self._note(f"no trial has started for {_UNTOLD_S:.0f} s: waiting until the cluster has room for one")
@@ -134,7 +137,7 @@ class _Watch(Callback, Stopper):
     def _tell(self, trial: Any, end: End) -> None:
         try:
             with system_faults():
-                self._ended(trial.config[_NUMBER], end)
+                self._ended(trial.config[_NUMBER], end, self._at_once)
         except DiskFault as fault:  # Tune would take it for an error of the trial
             self.fault = fault
 
@@ -251,7 +254,7 @@ def run_trials(
     asha: Asha | None,
     propose: Propose | None,
     again: Callable[[int, str], None],
-    ended: Callable[[int, End], None],
+    ended: Callable[[int, End, int], None],
     note: Callable[[str], None],
 ) -> None:
     """Run the trials on the connected cluster. Returns when all have ended, or at the first Ctrl-C.
@@ -261,8 +264,8 @@ def run_trials(
 
     storage: a folder for what Tune writes; it is deleted. asha: None to run every trial to its end. propose: gives
     the settings of each trial; None: they are known. again: is called with the number and the reason of each trial
-    that runs again. ended: is called with the number of each trial that has ended, and with how it did. note: takes a
-    line for the user.
+    that runs again. ended: is called with the number of each trial that has ended, with how it did, and with the most
+    trials that ran at once so far. note: takes a line for the user.
     """
     os.environ |= _QUIET
     by_number = {order.trial.number: order for order, _ in orders}

@@ -213,7 +213,10 @@ def test_a_trial_whose_node_dies_runs_again_on_another(
 def test_a_full_disk_ends_a_study_in_one_error_and_it_goes_on_when_there_is_room(
     workshop: Workshop, own_ray: None
 ) -> None:
-    path, disk = study(workshop, "axes: {seed: [1, 2, 3, 4, 5, 6, 7, 8]}\nmax_concurrent: 1\n"), workshop.folder / "disk"
+    path, disk = (
+        study(workshop, "axes: {seed: [1, 2, 3, 4, 5, 6, 7, 8]}\nmax_concurrent: 1\n"),
+        workshop.folder / "disk",
+    )
     disk.mkdir()
     alray = f"{sys.executable} -m alray study"
     script = (
