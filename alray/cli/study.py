@@ -28,7 +28,11 @@ def study(
     ] = False,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Go on with the study in this folder, instead of SPEC.", show_default=False),
+        typer.Option(
+            metavar="DIR",
+            help="Go on with the study in this folder, instead of SPEC. It may grow: search.trials=40.",
+            show_default=False,
+        ),
     ] = None,
     study_dir: Annotated[
         Path | None,
@@ -45,24 +49,29 @@ def study(
     process or node. The exit code is 1 if trials failed or were lost; a trial that diverged is a result.
     """
     with terminal(as_json=json, as_events=events) as streams:
+        given = overrides or []
+        if resume is not None and spec is not None and "=" in str(spec):
+            given, spec = [str(spec), *given], None  # in front of the overrides there is no SPEC
         if (spec is None) == (resume is None):
             raise RequestError("give either SPEC or --resume DIR", key="SPEC", mend="name one of them")
-        if resume is not None and (study_dir is not None or overrides or dry_run):
+        if resume is not None and (study_dir is not None or dry_run):
             raise RequestError(
-                "a study goes on in its folder, as it was begun", key="--resume", mend="give the folder alone"
+                "a study goes on in its folder",
+                key="--resume",
+                mend="give the folder, and at most what makes the study grow, such as search.trials=40",
             )
         if spec is not None and dry_run:
-            _dry_run(streams, spec, overrides or [])
+            _dry_run(streams, spec, given)
             return
         from alray.study.study import StudyOptions, Watcher, resume_study, run_study
 
         options = StudyOptions(address, study_dir, allow_code)
         watcher = Watcher(streams.tell, lambda progress: streams.tell(progress_line(progress)))
         if resume is not None:
-            report = resume_study(resume, options, watcher)
+            report = resume_study(resume, given, options, watcher)
         else:
             assert spec is not None
-            report = run_study(spec, overrides or [], options, watcher)
+            report = run_study(spec, given, options, watcher)
         _show(report, streams)
         if report.summary.status == "interrupted":
             streams.tell(f"continue with  {kept(f'alray study --resume {shown(report.summary.study_dir)}')}")

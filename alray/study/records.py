@@ -24,7 +24,7 @@ def _is_override(text: str) -> str:
 
 
 class Begun(BaseModel):
-    """`trials.json`: what a study consists of, from its beginning."""
+    """`trials.json`: what a study consists of. It may grow: further trials come after those that there are."""
 
     class Point(BaseModel):
         values: dict[str, Any]  # axis -> value, for a variant its name
@@ -37,6 +37,7 @@ class Begun(BaseModel):
 
     study: str
     base: str
+    spec: dict[str, Any] | None = None  # the study itself; None in folders of alray 0.1
     points: list[Point]
     trials: list[Trial]
 

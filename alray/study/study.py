@@ -89,11 +89,13 @@ def run_study(source: Source, overrides: list[str], options: StudyOptions, watch
     return _run(loaded, None, options, watcher)
 
 
-def resume_study(study_dir: Path, options: StudyOptions, watcher: Watcher) -> StudyReport:
-    """Run the trials of a study that have not ended; those that failed have, those that were lost have not."""
+def resume_study(study_dir: Path, overrides: list[str], options: StudyOptions, watcher: Watcher) -> StudyReport:
+    """Run the trials of a study that have not ended; those that failed have, those that were lost have not.
+
+    overrides: what makes the study grow, such as more `search.trials`. Raises RequestError if it changes otherwise.
+    """
     folder = StudyFolder.open(study_dir)
-    loaded = load_study(folder.path / STUDY)
-    folder.require_same(loaded)
+    loaded = folder.grown(load_study(folder.path / STUDY, overrides))
     return _run(loaded, folder, options, watcher)
 
 
@@ -101,14 +103,16 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
     """begun: the folder of a study that goes on; None: a new one is made once it is clear that the study can run."""
     if begun is not None and all(begun.has_ended(trial.number) for trial in loaded.trials):
         return write_report(begun)
-    if begun is not None and not options.allow_code:
-        _require_known_code(loaded, begun)
+    known = begun is not None and _is_known(loaded, begun, allowed=options.allow_code)
     specs = [loaded.spec_of(trial) for trial in loaded.trials]
     bundles = [stage_bundles(spec, spec.pipeline.stages, spec.replicas.count) for spec in specs]
     largest = max(bundles, key=lambda each: sum(bundle.get("CPU", 0.0) for bundle in each))
     with ExitStack() as stack:
         if begun is not None:
             stack.enter_context(held(begun.path, watcher.note, "study"))
+            begun.keep(loaded)
+            if known and (record := _code_of(loaded, begun)) is not None:
+                record.remember(watcher.note)
         stack.enter_context(sigterm_as_sigint())
         connection = stack.enter_context(connect(options.address, largest))
         for warning in connection.warnings:
@@ -157,12 +161,15 @@ def _code_of(loaded: LoadedStudy, folder: StudyFolder) -> CodeRecord | None:
     return CodeRecord.of(root, own_files(references, root), study=sha256(text))
 
 
-def _require_known_code(loaded: LoadedStudy, folder: StudyFolder) -> None:
-    """Raise RequestError, which names the files, unless this user began the study on this machine, with this code."""
+def _is_known(loaded: LoadedStudy, folder: StudyFolder, *, allowed: bool) -> bool:
+    """Whether this user began the study on this machine, with this code. Raises RequestError, which names the files, if
+    not, unless the user has allowed it."""
     record = _code_of(loaded, folder)
-    if record is not None and not record.is_known:
+    known = record is None or record.is_known
+    if record is not None and not known and not allowed:
         files = [str(loaded.study.base.parent / name) for name in record.files] or [str(folder.path / STUDY)]
         raise refused("code that this study has not run here", files, str(folder.path))
+    return known
 
 
 def _require_shared(folder: StudyFolder, base: Path, specs: Sequence[Spec]) -> None:

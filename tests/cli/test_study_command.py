@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from alray.data import kept
+from alray.errors import RequestError
 from alray.spec.study.loading import load_study
 from alray.storage.lock import held
 from alray.study.folder import StudyFolder
@@ -125,11 +126,53 @@ def test_a_resume_runs_what_has_not_ended_of_the_same_study(
     in_this_process(folder, study, 1)
     assert folder.record(0) == before
     assert folder.record(1) is not None
-    folder.require_same(loaded)
+    assert folder.grown(loaded) == loaded
     Path("x.yaml").write_text(Path("x.yaml").read_text().replace("label_dim: 4", "label_dim: 5"))
     said = alray("study", "--resume", "out")
     assert said.code == 2
     assert "the specs of the trials are no longer those that the study began with, at 2 of 2 points" in said.err
+
+
+@pytest.mark.parametrize("kind", ["random", "optuna"])
+def test_a_study_grows_by_trials_that_come_after_those_it_has(study: Path, kind: str) -> None:
+    space = "space: {optimizer.lr: {loguniform: [1.0e-4, 1.0]}}"
+    study.write_text(f"{STUDY}search: {{kind: {kind}, trials: 2, {space}}}\n", encoding="utf-8")
+    loaded = load_study(study)
+    folder = StudyFolder.make(loaded, Path("out"))
+    for growth in (["search.trials=3", "axes.pipeline.stages=[1,2,3]"], ["repeats=3", "max_concurrent=1"]):
+        before = folder.begun.trials
+        grown = folder.grown(load_study(folder.path / "study.yaml", growth))
+        folder.keep(grown)
+        assert [trial.number for trial in grown.trials] == list(range(len(grown.trials)))
+        assert [trial.overrides for trial in folder.begun.trials[: len(before)]] == [each.overrides for each in before]
+        assert len(grown.trials) > len(before)
+    assert len(grown.trials) == 3 * 3 * 3
+    assert [(trial.index, trial.seed) for trial in grown.trials[:4]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert folder.grown(load_study(folder.path / "study.yaml")) == grown
+    for shrunk in ("search.trials=2", "repeats=1", "axes.pipeline.stages=[1,3]"):
+        with pytest.raises(RequestError, match=r"no longer in it; `[a-z.]+` was "):
+            folder.grown(load_study(folder.path / "study.yaml", [shrunk]))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("1.0", "0.5", "search.space.optimizer.lr.loguniform"),
+        ("set: {}", "set: {run.epochs: 7}", "set.run.epochs"),
+    ],
+)
+def test_an_edited_study_is_refused_by_its_own_name_with_what_has_changed(
+    alray: Callable[..., Any], study: Path, old: str, new: str, key: str
+) -> None:
+    search = "search: {kind: optuna, trials: 2, space: {optimizer.lr: {loguniform: [1.0e-4, 1.0]}}}\n"
+    study.write_text(STUDY + search, encoding="utf-8")
+    StudyFolder.make(load_study(study), Path("out"))
+    kept = Path("out/study.yaml")
+    assert kept.read_text().count(old) == 1
+    kept.write_text(kept.read_text().replace(old, new))
+    said = alray("study", "--resume", "out")
+    assert said.code == 2
+    assert "out/study.yaml: this is no longer the study that began here: `" + key in said.err
 
 
 def test_a_target_ends_a_trial_and_divergence_is_a_result(

@@ -75,7 +75,7 @@ def test_a_study_killed_at_five_random_moments_has_the_records_of_an_undisturbed
         process.kill()
         process.wait()
         ended.append(len(StudyFolder.open(out).records()))
-    report = resume_study(out, StudyOptions(), QUIET)
+    report = resume_study(out, [], StudyOptions(), QUIET)
     assert report.summary.status == "finished"
     assert 0 < ended[0] < ended[-1] < 10, "it was not killed in the middle"
     undisturbed = StudyFolder.open(workshop.folder / "undisturbed").records()

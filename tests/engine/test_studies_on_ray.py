@@ -149,7 +149,7 @@ def test_a_trial_whose_process_or_stage_dies_is_no_result_and_runs_again_at_a_re
     assert [progress.ended for progress in seen] == [1, 2, 3]
     assert left_behind() == []
 
-    again = resume_study(workshop.folder / "out", StudyOptions(), watcher).summary
+    again = resume_study(workshop.folder / "out", [], StudyOptions(), watcher).summary
     assert (again.status, again.statuses, again.lost) == ("finished", {"finished": 3}, 0)
     for record in folder.records()[1:]:
         alone = workshop.run(*record.overrides, name=f"alone-{record.number}").summary
@@ -300,12 +300,16 @@ def test_a_killed_study_goes_on_to_the_same_records(
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
     (first,) = StudyFolder.open(out).records()
-    report = resume_study(out, StudyOptions(), watcher)
-    assert report.summary.status == "finished"
-    assert [progress.record.number for progress in seen] == [1]
+    report = resume_study(out, ["search.trials=2"], StudyOptions(), watcher)
+    assert (report.summary.status, report.summary.statuses) == ("finished", {"finished": 4})
+    assert [progress.record.number for progress in seen] == [1, 2, 3]
     assert not (out / "tune").exists()
-    again, second = StudyFolder.open(out).records()
+    again, second, *added = StudyFolder.open(out).records()
     assert again == first
+    assert [(record.number, record.point["pipeline.stages"], record.index) for record in added] == [
+        (2, 1, 1),
+        (3, 2, 1),
+    ]
     commands = [json.loads((out / f"trials/000{n}/environment.json").read_text())["command"] for n in range(2)]
     assert commands == [["-c", *killed.args[3:]], sys.argv], "of the study, not of Ray's workers"
     for number, record in enumerate((first, second)):
