@@ -199,7 +199,7 @@ def _run_trials(
     loaded: LoadedStudy, specs: Sequence[Spec], folder: StudyFolder, options: StudyOptions, watcher: Watcher
 ) -> None:
     """Run the trials that have not ended. specs: those of all trials."""
-    from alray.study.tuning import run_trials, runs_in_one_process
+    from alray.study.tuning import Listener, run_trials, runs_in_one_process
 
     study = loaded.study
     left = {trial.number: trial for trial in loaded.trials if not folder.has_ended(trial.number)}
@@ -237,9 +237,7 @@ def _run_trials(
         max_concurrent=study.max_concurrent,
         asha=study.trial_scheduler if isinstance(study.trial_scheduler, Asha) else None,
         propose=_proposing(loaded, folder, left),
-        again=again,
-        ended=ended,
-        note=watcher.note,
+        listener=Listener(again, ended, watcher.note),
     )
 
 

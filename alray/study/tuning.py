@@ -16,7 +16,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,20 @@ Propose = Callable[[int], Mapping[str, Any]]
 """Gives the settings of a trial, by its number, when it is about to start."""
 End = TrialRecord | tuple[TrialStatus, str]
 """The record of a trial; or its status and the reason, where it did not come to make one."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Hears of the trials of a study.
+
+    again: takes the number of a trial that runs again, and why. ended: takes the number of a trial that has ended, how
+    it did, and the most trials that ran at once so far. note: takes a line for the user.
+    """
+
+    again: Callable[[int, str], None]
+    ended: Callable[[int, End, int], None]
+    note: Callable[[str], None]
+
 
 _QUIET = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -77,15 +91,10 @@ class _Watch(Callback, Stopper):
     fault: why it stopped the study; None if it did not.
     """
 
-    def __init__(
-        self,
-        max_failures: Callable[[int], int],
-        again: Callable[[int, str], None],
-        ended: Callable[[int, End, int], None],
-        note: Callable[[str], None],
-    ) -> None:
+    def __init__(self, max_failures: Mapping[int, int], listener: Listener) -> None:
+        """max_failures: how often each trial may run again, by its number."""
         self._at_once = 1
-        self._max_failures, self._again, self._ended, self._note = max_failures, again, ended, note
+        self._max_failures, self._listener = max_failures, listener
         self._tell_s = time.monotonic() + _UNTOLD_S
         self.fault: DiskFault | None = None
 
@@ -100,7 +109,7 @@ class _Watch(Callback, Stopper):
         return self.fault is not None
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        trial.max_failures = self._max_failures(trial.config[_NUMBER])
+        trial.max_failures = self._max_failures[trial.config[_NUMBER]]
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         running = sum(trial.status == "RUNNING" for trial in trials)
@@ -108,7 +117,9 @@ class _Watch(Callback, Stopper):
         if running:
             self._tell_s = time.monotonic() + _UNTOLD_S
         elif time.monotonic() > self._tell_s:
-            self._note(f"no trial has started for {_UNTOLD_S:.0f} s: waiting until the cluster has room for one")
+            self._listener.note(
+                f"no trial has started for {_UNTOLD_S:.0f} s: waiting until the cluster has room for one"
+            )
             self._tell_s = math.inf
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -124,7 +135,7 @@ class _Watch(Callback, Stopper):
         if isinstance(fault, DiskFault):
             self.fault = fault
         else:
-            self._again(trial.config[_NUMBER], _reason(fault))
+            self._listener.again(trial.config[_NUMBER], _reason(fault))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         fault = _fault_of(trial)
@@ -137,7 +148,7 @@ class _Watch(Callback, Stopper):
     def _tell(self, trial: Any, end: End) -> None:
         try:
             with system_faults():
-                self._ended(trial.config[_NUMBER], end, self._at_once)
+                self._listener.ended(trial.config[_NUMBER], end, self._at_once)
         except DiskFault as fault:  # Tune would take it for an error of the trial
             self.fault = fault
 
@@ -246,6 +257,14 @@ def _report(evaluation: EvaluationRecord) -> None:
         tune.report({"samples": evaluation.samples, "validation": evaluation.validation, "steps": evaluation.step})
 
 
+def _run_config(storage: Path, watch: _Watch, max_failures: int) -> tune.RunConfig:
+    """max_failures: how often a trial may run again whose process dies while it starts, before `watch` hears of it."""
+    failures = FailureConfig(max_failures=max_failures)
+    return tune.RunConfig(
+        name="study", storage_path=str(storage), verbose=0, callbacks=[watch], stop=watch, failure_config=failures
+    )
+
+
 def run_trials(
     orders: Sequence[tuple[Order, Spec]],
     *,
@@ -253,9 +272,7 @@ def run_trials(
     max_concurrent: int | None,
     asha: Asha | None,
     propose: Propose | None,
-    again: Callable[[int, str], None],
-    ended: Callable[[int, End, int], None],
-    note: Callable[[str], None],
+    listener: Listener,
 ) -> None:
     """Run the trials on the connected cluster. Returns when all have ended, or at the first Ctrl-C.
 
@@ -263,16 +280,13 @@ def run_trials(
     that run, where the disk is full.
 
     storage: a folder for what Tune writes; it is deleted. asha: None to run every trial to its end. propose: gives
-    the settings of each trial; None: they are known. again: is called with the number and the reason of each trial
-    that runs again. ended: is called with the number of each trial that has ended, with how it did, and with the most
-    trials that ran at once so far. note: takes a line for the user.
+    the settings of each trial; None: they are known.
     """
     os.environ |= _QUIET
     by_number = {order.trial.number: order for order, _ in orders}
     max_failures = {order.trial.number: spec.run.max_failures for order, spec in orders}
     resources = {order.trial.number: trial_resources(spec) for order, spec in orders}
     reporting = [_report] if asha is not None else []
-
     numbers = sorted(by_number)
 
     def trainable(config: dict[str, Any]) -> dict[str, str]:
@@ -289,7 +303,7 @@ def run_trials(
     def name(trial: Any) -> str:
         return f"{trial.config[_NUMBER]:04d}"
 
-    watch = _Watch(max_failures.__getitem__, again, ended, note)
+    watch = _Watch(max_failures, listener)
     with _emptied(storage), _silent():
         tune.Tuner(
             tune.with_resources(trainable, lambda config: resources[config[_NUMBER]]),
@@ -303,15 +317,7 @@ def run_trials(
                 trial_name_creator=name,
                 trial_dirname_creator=name,
             ),
-            run_config=tune.RunConfig(
-                name="study",
-                storage_path=str(storage),
-                verbose=0,
-                callbacks=[watch],
-                stop=watch,
-                # Also of a trial whose process dies while it starts, before `_Watch` hears of it.
-                failure_config=FailureConfig(max_failures=max(max_failures.values())),
-            ),
+            run_config=_run_config(storage, watch, max(max_failures.values())),
         ).fit()
     if watch.fault is not None:
         raise watch.fault
