@@ -159,6 +159,18 @@ class ProcessLost(StageError):
     """A process that a stage had started ended. The cause may be the machine: the same bits need not meet it again."""
 
 
+class NodesLost(StageError):
+    """No node is left that can hold a stage."""
+
+
+class SystemFault(RunError):
+    """The operating system refused something or had too little of it. The machine did this, not the spec."""
+
+
+class DiskFault(SystemFault):
+    """A disk was full, or could not be written. Whatever is written next meets the same."""
+
+
 class ChannelError(RunError):
     """A message between stages or replicas could not be sent or received."""
 

@@ -158,4 +158,4 @@ def _run(
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
     duration_s, status, step, name = time.time() - begun_s, outcome.status, outcome.step, surroundings["engine"]
     summary = conclude(run_dir, workload, driver.plan, name, status, step, duration_s=duration_s, pages=options.pages)
-    return Finished(summary, outcome.error)
+    return Finished(summary, outcome.error, outcome.lost)

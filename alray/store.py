@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from alray.data_identity import DataIdentity
-from alray.errors import AlrayError, CheckpointError, RequestError, RunError
+from alray.errors import AlrayError, CheckpointError, DiskFault, RequestError, RunError
 from alray.records import Standing, replace_file, write_json
 from alray.storage import disk
 from alray.storage.appended import was_appended
@@ -210,7 +210,7 @@ def writing_to(run_dir: Location) -> Iterator[None]:
     except OSError as error:
         require_kept(run_dir)
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise RunError(
+            raise DiskFault(
                 f"the run folder can no longer be written: {error.strerror}",
                 file=str(run_dir),
                 mend="make it writable; then `alray resume` goes on from the last checkpoint",

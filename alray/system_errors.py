@@ -5,14 +5,29 @@ from __future__ import annotations
 import errno
 import os
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from alray.errors import AlrayError, RequestError, RunError
+from alray.errors import AlrayError, DiskFault, RequestError, SystemFault
 
 _NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't allocate memory", "std::bad_alloc")
 _NO_DESCRIPTORS = ("too many open files",)
 _NO_THREAD = ("can't start new thread", "resource temporarily unavailable")
 _TWICE = "can only be initialized once per process"  # torch, after a first import that found no room
 _UNLIMITED = "unlimited"
+_OF_DISKS = (errno.EROFS, errno.EIO, errno.ESTALE, errno.EACCES, errno.EPERM)
+
+
+@contextmanager
+def system_faults() -> Iterator[None]:
+    """Inside, a fault of the operating system becomes an error of alray."""
+    try:
+        yield
+    except (OSError, MemoryError, ImportError, RuntimeError) as fault:
+        known = from_system(fault)
+        if known is None:
+            raise
+        raise known from fault
 
 
 def from_system(fault: BaseException) -> AlrayError | None:
@@ -22,14 +37,15 @@ def from_system(fault: BaseException) -> AlrayError | None:
         return known
     if fault.errno == errno.ENAMETOOLONG:
         return RequestError("no file can have so long a name", file=_file(fault), mend="give a shorter one")
-    return RunError(
+    kind = DiskFault if fault.errno in _OF_DISKS else SystemFault
+    return kind(
         f"{fault.strerror or fault}",
         file=_file(fault),
         mend="restore the folder and the right to write to it; a run goes on with `alray resume`",
     )
 
 
-def ran_out(fault: BaseException) -> RunError | None:
+def ran_out(fault: BaseException) -> SystemFault | None:
     """The error to report where memory, file descriptors, threads or room on the disk ran out; None for other faults.
 
     Libraries in C report what ran out in ImportErrors and RuntimeErrors, so their texts are read too.
@@ -39,12 +55,12 @@ def ran_out(fault: BaseException) -> RunError | None:
     if isinstance(fault, MemoryError) or number == errno.ENOMEM or any(tell in text for tell in _NO_MEMORY):
         return _no_memory()
     if number in (errno.EMFILE, errno.ENFILE) or any(tell in text for tell in _NO_DESCRIPTORS):
-        return RunError(
+        return SystemFault(
             f"ran out of file descriptors: `ulimit -n` allows {_limit(resource.RLIMIT_NOFILE)}",
             mend="allow more, such as `ulimit -n 4096`",
         )
     if number == errno.EAGAIN or any(tell in text for tell in _NO_THREAD):
-        return RunError(
+        return SystemFault(
             f"no new thread or process could be started: `ulimit -u` allows {_limit(resource.RLIMIT_NPROC)}, "
             f"`ulimit -v` {_address_space()}",
             mend="allow more, or end other programs",
@@ -52,7 +68,7 @@ def ran_out(fault: BaseException) -> RunError | None:
     if _TWICE in text and resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
         return _no_memory()
     if number in (errno.ENOSPC, errno.EDQUOT):
-        return RunError("the disk is full", file=_file(fault), mend="make room; a run goes on with `alray resume`")
+        return DiskFault("the disk is full", file=_file(fault), mend="make room; a run goes on with `alray resume`")
     return None
 
 
@@ -61,11 +77,11 @@ def _file(fault: BaseException) -> str | None:
     return os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else None
 
 
-def _no_memory() -> RunError:
+def _no_memory() -> SystemFault:
     limit = _address_space()
     if limit == _UNLIMITED:
-        return RunError("ran out of memory", mend="end other programs, or use a smaller model or data.batch_size")
-    return RunError(
+        return SystemFault("ran out of memory", mend="end other programs, or use a smaller model or data.batch_size")
+    return SystemFault(
         f"ran out of address space: `ulimit -v` allows {limit}",
         mend="allow more, such as `ulimit -v unlimited`: the libraries of torch alone take several gigabytes",
     )

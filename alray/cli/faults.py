@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from alray.errors import AlrayError, Problem, SpecError
-from alray.system_errors import from_system
+from alray.system_errors import system_faults
 
 if TYPE_CHECKING:
     from alray.spec.loading import Source
@@ -24,15 +24,11 @@ def completed(spec: Source | None = None, overrides: Sequence[str] = ()) -> Iter
     spec, overrides: the source of the request.
     """
     try:
-        yield
+        with system_faults():
+            yield
     except AlrayError as error:
         error.restate([placed(problem, spec, overrides) for problem in error.problems])
         raise
-    except (OSError, MemoryError, ImportError, RuntimeError) as fault:
-        ended = from_system(fault)
-        if ended is None:
-            raise
-        raise ended from fault
 
 
 def placed(problem: Problem, spec: Source | None, overrides: Sequence[str] = ()) -> Problem:

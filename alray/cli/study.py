@@ -15,6 +15,7 @@ from alray.cli.terminal import INTERRUPTED, AllowCode, Events, Json, Overrides, 
 from alray.errors import RequestError
 
 if TYPE_CHECKING:
+    from alray.study.records import StudySummary
     from alray.study.report import StudyReport
     from alray.study.study import Progress
 
@@ -24,11 +25,15 @@ def study(
     overrides: Overrides = None,
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the points, what they ask for and how long they would take.")
+        bool, typer.Option("--dry-run", help="List the points and what their trials ask for, and run none.")
     ] = False,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Go on with the study in this folder, instead of SPEC.", show_default=False),
+        typer.Option(
+            metavar="DIR",
+            help="Go on with the study in this folder, instead of SPEC. It may grow: search.trials=40.",
+            show_default=False,
+        ),
     ] = None,
     study_dir: Annotated[
         Path | None,
@@ -41,31 +46,52 @@ def study(
 ) -> None:
     """Run all trials of a study and write a table of its points.
 
-    Ctrl-C ends the trials that are running. They begin anew with --resume.
+    Ctrl-C ends the trials that are running. They begin anew with --resume, and so do those that were lost with their
+    process or node. The exit code is 1 if trials failed or were lost; a trial that diverged is a result.
     """
     with terminal(as_json=json, as_events=events) as streams:
+        given = overrides or []
+        if resume is not None and spec is not None and "=" in str(spec):
+            given, spec = [str(spec), *given], None  # in front of the overrides there is no SPEC
         if (spec is None) == (resume is None):
             raise RequestError("give either SPEC or --resume DIR", key="SPEC", mend="name one of them")
-        if resume is not None and (study_dir is not None or overrides or dry_run):
+        if resume is not None and (study_dir is not None or dry_run):
             raise RequestError(
-                "a study goes on in its folder, as it was begun", key="--resume", mend="give the folder alone"
+                "a study goes on in its folder",
+                key="--resume",
+                mend="give the folder, and at most what makes the study grow, such as search.trials=40",
             )
         if spec is not None and dry_run:
-            _dry_run(streams, spec, overrides or [], allow_code)
+            _dry_run(streams, spec, given)
             return
         from alray.study.study import StudyOptions, Watcher, resume_study, run_study
 
         options = StudyOptions(address, study_dir, allow_code)
         watcher = Watcher(streams.tell, lambda progress: streams.tell(progress_line(progress)))
         if resume is not None:
-            report = resume_study(resume, options, watcher)
+            report = resume_study(resume, given, options, watcher)
         else:
             assert spec is not None
-            report = run_study(spec, overrides or [], options, watcher)
+            report = run_study(spec, given, options, watcher)
         _show(report, streams)
         if report.summary.status == "interrupted":
             streams.tell(f"continue with  {kept(f'alray study --resume {shown(report.summary.study_dir)}')}")
             raise typer.Exit(INTERRUPTED)
+        _require_results(report.summary, streams)
+
+
+def _require_results(summary: StudySummary, streams: Terminal) -> None:
+    """End with exit code 1 if trials failed or were lost, and say how many and what to do. Divergence is a result."""
+    from alray.report.text import counted
+
+    of, failed = counted(summary.trials, "trial"), summary.statuses.get("failed", 0)
+    if failed:
+        streams.tell(f"{failed} of {of} failed; the report says why, and each trial.json")
+    if summary.lost:
+        resume = kept(f"alray study --resume {shown(summary.study_dir)}")
+        streams.tell(f"{summary.lost} of {of} were lost and are no results; run them again with  {resume}")
+    if failed or summary.lost:
+        raise typer.Exit(1)
 
 
 def print_study(study_dir: Path, streams: Terminal, columns: Sequence[str]) -> None:
@@ -112,17 +138,17 @@ def progress_line(progress: Progress) -> str:
         parts.append(f"{seconds(record.summary.step_time_s)} a mini-batch")
     if record.reason is not None:
         parts.append(record.reason.splitlines()[0])
-    left = f"; about {seconds(progress.left_s)} left" if progress.ended < progress.trials else ""
+    left = f"; about {seconds(progress.left_s)} left" if progress.left_s is not None else ""
     return f"[{progress.ended}/{progress.trials}] {progress.label}: {', '.join(parts)}{left}"
 
 
-def _dry_run(streams: Terminal, spec: Path, overrides: list[str], allow_code: bool) -> None:
-    from alray.report.text import counted, seconds
+def _dry_run(streams: Terminal, spec: Path, overrides: list[str]) -> None:
+    from alray.report.text import counted
     from alray.spec.study.loading import load_study
     from alray.study.forecast import forecasts
 
     loaded = load_study(spec, overrides)
-    found = forecasts(loaded, allow_code=allow_code)
+    found = forecasts(loaded)
     if streams.as_json:
         trials = [{"number": each.number, "label": each.label, "overrides": each.overrides} for each in loaded.trials]
         streams.answer({"study": loaded.study.study, "points": [asdict(one) for one in found], "trials": trials})
@@ -132,13 +158,9 @@ def _dry_run(streams: Terminal, spec: Path, overrides: list[str], allow_code: bo
     rows = []
     for one in found:
         wants = ", ".join(f"{amount:g} {name}" for name, amount in one.resources.items())
-        source = one.source if one.trial_s is None else f"{one.source} costs"
-        rows.append((one.point, str(one.trials), str(one.stages), wants, seconds(one.trial_s), source))
-    table = Table(("point", "trials", "stages", "asks for", "a trial", "predicted from"), tuple(rows))
+        rows.append((one.point, str(one.trials), str(one.stages), str(one.replicas), wants))
+    table = Table(("point", "trials", "stages", "replicas", "a trial asks for"), tuple(rows))
     page = streams.page
     heading = page.heading(f"{loaded.study.study}: {counted(len(found), 'point')}")
     streams.put(f"{heading}\n{page.table(table)}\n")
-    known = [one.trial_s * one.trials for one in found if one.trial_s is not None]
-    streams.say(
-        f"{counted(len(loaded.trials), 'trial')}, {seconds(sum(known))} of training one after another, without start-up"
-    )
+    streams.say(f"{counted(len(loaded.trials), 'trial')}; the study says how long they take once some have ended")

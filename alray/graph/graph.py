@@ -103,7 +103,7 @@ def as_stage_error(fault: BaseException, assignment: Assignment) -> AlrayError:
     known = ran_out(fault)
     if known is not None:
         (problem,) = known.problems
-        return StageError(f"stage {assignment.stage}: {problem.message}", file=problem.file, mend=problem.mend)
+        return type(known)(f"stage {assignment.stage}: {problem.message}", file=problem.file, mend=problem.mend)
     text = str(fault).strip() or "no message"
     return StageError(
         f"stage {assignment.stage} (components {plan.first} to {plan.last}) raised {type(fault).__name__}: {text}",

@@ -11,7 +11,7 @@ from alray.python.frames import frame_of_rows
 from alray.python.notebook import framed
 from alray.python.runs import Run
 from alray.spec.loading import Source
-from alray.study.folder import REPORT, SUMMARY, StudyFolder
+from alray.study.folder import REPORT, STUDY, SUMMARY, StudyFolder
 from alray.study.records import StudySummary, TrialRecord, read_study
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ def study(
     spec: a file or a dict, whose `base` is a file. overrides: keys of the study. study_dir: the study folder, new or
     empty; None: studies/<name>-<time>. address, allow_code, progress: as for `alray.run`.
 
-    Raises an `alray.AlrayError` if the study cannot run; a trial that fails is a result. Ctrl-C ends the trials that
+    Raises an `alray.AlrayError` if the study cannot run; a trial that fails is a result. One that was lost with its
+    process or node has no record: `summary.lost` counts them, and `resume` runs them again. Ctrl-C ends the trials that
     are running and raises KeyboardInterrupt; `alray.load_study(folder).resume()` begins them anew.
     """
     given = override_texts(overrides)
@@ -83,13 +84,24 @@ class Study:
         """A row for each point, with its figures over seeds and settings."""
         return frame_of_rows(self.summary.rows)
 
-    def resume(self, *, address: str | None = None, allow_code: bool = False, progress: bool = True) -> Study:
-        """Run the trials that have not ended, as `alray study --resume` does."""
+    def resume(
+        self,
+        overrides: Overrides = None,
+        *,
+        address: str | None = None,
+        allow_code: bool = False,
+        progress: bool = True,
+    ) -> Study:
+        """Run the trials that have not ended, as `alray study --resume` does.
+
+        overrides: what makes the study grow, such as `{"search.trials": 40}`.
+        """
+        given = override_texts(overrides)
         options = _options(address, None, allow_code)
-        with asked():
+        with asked(self.folder / STUDY, given):
             from alray.study.study import resume_study
 
-            return _ended(lambda watcher: resume_study(self.folder, options, watcher), progress)
+            return _ended(lambda watcher: resume_study(self.folder, given, options, watcher), progress)
 
     def report(self) -> StudySummary:
         """Write the report again, of the trials that have ended, and return how the study stands."""

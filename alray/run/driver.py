@@ -54,11 +54,13 @@ class Interrupts(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. `step` is that of the last checkpoint."""
+    """How a run ended. `step` is that of the last checkpoint. lost: it failed because a process, a node or a connection
+    was lost too often; elsewhere or later the same spec may come to its end."""
 
     status: Status
     step: int
     error: AlrayError | None = None
+    lost: bool = False
 
 
 @dataclass
@@ -110,7 +112,7 @@ class Driver:
                 if verdict.again:
                     error = _given_up(error, failures, checkpoint)
                 self.recorder.event("failed", str(error), step=step, stage=verdict.stage)
-                return Outcome("failed", checkpoint, error)
+                return Outcome("failed", checkpoint, error, lost=verdict.again)
             if self.interrupts.count:
                 self.recorder.event("interrupted", "stopped on request, after a failure", step=checkpoint)
                 return Outcome("interrupted", checkpoint)
@@ -120,7 +122,7 @@ class Driver:
                 self.plan = self.replan(self.plan)
             except AlrayError as nowhere:
                 self.recorder.event("failed", str(nowhere), step=step)
-                return Outcome("failed", checkpoint, nowhere)
+                return Outcome("failed", checkpoint, nowhere, lost=True)
             self.recorder.event("resumed", f"going on from mini-batch {start.step}", step=start.step)
 
     def _attempt(self, start: Start) -> tuple[Verdict, int]:

@@ -40,7 +40,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that ended. `error` is None unless it failed."""
+    """A run that ended. `error` is None unless it failed. lost: as in `alray.run.driver.Outcome`."""
 
     summary: Summary
     error: AlrayError | None
+    lost: bool = False

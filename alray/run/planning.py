@@ -13,7 +13,7 @@ from statistics import median
 from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.data.dataset import Data, check_pictures
 from alray.device import devices
-from alray.errors import PlanError, RunError
+from alray.errors import NodesLost, PlanError
 from alray.nn.network import Network
 from alray.plan.all_reduce import Wire, averaged_over
 from alray.plan.costs import Costs, Link
@@ -169,10 +169,10 @@ class Planner:
         return self.plan_for(costs, plan.stages, plan.replicas, found)
 
     def replanned(self, before: Plan, costs: Costs, engine: Engine, note: Note) -> Plan:
-        """The plan after a failure, with fewer replicas or stages if nodes are gone. Raises RunError if all are."""
+        """The plan after a failure, with fewer replicas or stages if nodes are gone. Raises NodesLost if all are."""
         stages, replicas = engine.room(before.stages, before.replicas)
         if stages == 0:
-            raise RunError(
+            raise NodesLost(
                 "no node is left that can hold a stage", mend="bring nodes back, then `alray resume` the run"
             )
         unchanged = (stages, replicas) == (before.stages, before.replicas)

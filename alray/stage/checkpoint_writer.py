@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from alray.errors import RunError
+from alray.errors import DiskFault
 from alray.nn.component import Component
 from alray.records import Standing
 from alray.stage.checkpoint import Snapshot, take_snapshot, write_snapshot
@@ -88,14 +88,14 @@ class CheckpointWriter:
         self._emit(CheckpointPart(step, tuple(files), duration_s, final, parameters, shares, standing))
 
     def finish(self) -> None:
-        """Wait until everything is written. Raises RunError where the disk refused it."""
+        """Wait until everything is written. Raises DiskFault where the disk refused it."""
         if self._pending is None:
             return
         try:
             self._pending.result()
         except OSError as error:
             known = ran_out(error)
-            raise RunError(
+            raise DiskFault(
                 f"a checkpoint could not be written: {known.problems[0].message if known else error}",
                 file=str(self._checkpoints),
                 mend=known.problems[0].mend if known else "make the folder writable, then resume",

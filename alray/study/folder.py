@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from alray.errors import CheckpointError, RequestError
+from alray.known_code import sha256
 from alray.records import replace_file, write_json
-from alray.spec.loading import dump_spec
 from alray.spec.study.loading import LoadedStudy, dump_study, read_study_file
 from alray.spec.study.section import Study
+from alray.spec.study.trials import Trial
 from alray.storage import disk
 from alray.storage.json_file import read_json
 from alray.storage.location import names_a_scheme
 from alray.storage.lock import LOCK
 from alray.study.records import Begun, TrialRecord, read_trial
 
+_MAY_GROW = ("search.trials", "repeats", "axes.", "max_concurrent")
+"""Keys of a study that a resume may change, as long as every trial stays what it is."""
 STUDY, TRIALS, SUMMARY = "study.yaml", "trials.json", "study.json"
 REPORT, MARKDOWN = "report.html", "report.md"
 _ENDED = "trial.json"
@@ -26,7 +30,8 @@ _ENDED = "trial.json"
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """Where a study keeps what a resume and a report need. A trial has ended once its `trial.json` is there."""
+    """Where a study keeps what a resume and a report need. A trial has ended once its `trial.json` is there, unless
+    this says that the trial was lost."""
 
     path: Path
 
@@ -54,6 +59,13 @@ class StudyFolder:
         replace_file(folder.path / STUDY, dump_study(loaded.study))  # with it the study has begun
         return folder
 
+    def keep(self, grown: LoadedStudy) -> None:
+        """Keep what `grown` returned. The text of the study comes first: a study whose text alone has grown is one that
+        grows at its next resume."""
+        if _begun(grown) != self.begun:
+            replace_file(self.path / STUDY, dump_study(grown.study))
+            write_json(self.path / TRIALS, _begun(grown).model_dump(mode="json"))
+
     @classmethod
     def open(cls, study_dir: Path) -> StudyFolder:
         """The folder of a study that was begun. Raises CheckpointError if it is none, RequestError for a URL."""
@@ -66,17 +78,51 @@ class StudyFolder:
             )
         return cls(study_dir.resolve())
 
-    def require_same(self, loaded: LoadedStudy) -> None:
-        """Raise RequestError unless the study still has the trials that it began with: its base may have changed."""
+    def grown(self, loaded: LoadedStudy) -> LoadedStudy:
+        """The study as it is asked for now, in which every trial that it began with has its number, and further trials
+        come after them.
+
+        Raises RequestError, which says what has changed, unless all of these trials are still in it with the same
+        specs: `study.yaml` or the base may have been edited.
+        """
         begun, now = self.begun, _begun(loaded)
-        if begun != now:
-            changed = [point for point in begun.points if point not in now.points]
-            where = f", at {len(changed)} of {len(begun.points)} points" if changed else ""
+        changes = list(_changes(begun.spec, now.spec)) if begun.spec is not None else []
+        if other := [text for key, text in changes if not key.startswith(_MAY_GROW)]:
+            raise self._refused(f"this is no longer the study that began here: {'; '.join(other)}")
+        specs = {_text(point.values): point.spec_sha256 for point in now.points}
+        was = [_text(point.values) for point in begun.points]
+        changed = sum(
+            specs.get(values, point.spec_sha256) != point.spec_sha256
+            for values, point in zip(was, begun.points, strict=True)
+        )
+        if changed:
             raise RequestError(
-                f"the specs of the trials are no longer those that the study began with{where}",
+                "the specs of the trials are no longer those that the study began with, "
+                f"at {changed} of {len(begun.points)} points",
                 file=str(loaded.study.base),
                 mend="restore this file, or begin a new study",
             )
+        # Settings that Optuna will propose are not among the overrides: then trials are told apart by their order.
+        alike: dict[tuple[str, ...], list[Trial]] = {}
+        for trial in loaded.trials:
+            alike.setdefault((_text(trial.point.values), *trial.overrides), []).append(trial)
+        kept: list[Trial] = []
+        for number, old in enumerate(begun.trials):
+            if not (same := alike.get((was[old.point], *old.overrides))):
+                told = "".join(f"; {text}" for _, text in changes)
+                raise self._refused(f"trials that the study began with are no longer in it{told}")
+            kept.append(replace(same.pop(0), number=number))
+        left = [trial for trials in alike.values() for trial in trials]
+        left.sort(key=lambda trial: trial.number)
+        new = [replace(trial, number=len(kept) + place) for place, trial in enumerate(left)]
+        return replace(loaded, trials=(*kept, *new))
+
+    def _refused(self, message: str) -> RequestError:
+        return RequestError(
+            message,
+            file=str(self.path / STUDY),
+            mend="restore it, or begin a new study; `search.trials`, `repeats` and the values of an axis can grow",
+        )
 
     def trial_dir(self, number: int) -> Path:
         """The run folder of a trial."""
@@ -92,7 +138,7 @@ class StudyFolder:
         return folder
 
     def write(self, record: TrialRecord) -> None:
-        """Keep the record of a trial, which has thereby ended."""
+        """Keep the record of a trial, which has thereby ended unless it was lost."""
         folder = self.trial_dir(record.number)
         disk.make_folders(folder)
         disk.sync_folder(folder.parent)
@@ -100,16 +146,25 @@ class StudyFolder:
 
     def record(self, number: int) -> TrialRecord | None:
         """The record of a trial; None if it has not ended."""
-        path = self.trial_dir(number) / _ENDED
-        return read_trial(path) if path.is_file() else None
+        found = self._kept(number)
+        return None if found is None or found.status == "lost" else found
 
     def has_ended(self, number: int) -> bool:
-        return (self.trial_dir(number) / _ENDED).is_file()
+        return self.record(number) is not None
 
     def records(self) -> list[TrialRecord]:
         """The records of all trials that have ended, in order. The folder is not listed: a list may be old on NFS."""
         found = (self.record(trial.number) for trial in self.begun.trials)
         return [record for record in found if record is not None]
+
+    def lost(self) -> list[TrialRecord]:
+        """What is known of the trials that were lost, in order."""
+        found = (self._kept(trial.number) for trial in self.begun.trials)
+        return [record for record in found if record is not None and record.status == "lost"]
+
+    def _kept(self, number: int) -> TrialRecord | None:
+        path = self.trial_dir(number) / _ENDED
+        return read_trial(path) if path.is_file() else None
 
     @property
     def study(self) -> Study:
@@ -141,11 +196,26 @@ def require_on_disk(study_dir: Path) -> None:
 def _begun(loaded: LoadedStudy) -> Begun:
     """What a study consists of, in the types that JSON has."""
     points = [
-        {"values": dict(point.values), "spec_sha256": hashlib.sha256(dump_spec(spec).encode()).hexdigest()}
+        {"values": dict(point.values), "spec_sha256": sha256(spec.model_dump_json().encode())}
         for point, spec in zip(loaded.points, loaded.specs, strict=True)
     ]
     trials = [
         {"number": trial.number, "point": trial.point.number, "overrides": trial.overrides} for trial in loaded.trials
     ]
-    of = {"study": loaded.study.study, "base": str(loaded.study.base), "points": points, "trials": trials}
+    spec = loaded.study.model_dump(mode="json")
+    of = {"study": loaded.study.study, "base": str(loaded.study.base), "spec": spec, "points": points, "trials": trials}
     return Begun.model_validate_json(json.dumps(of))
+
+
+def _text(values: Mapping[str, Any]) -> str:
+    """The values of a point as one text, which is equal for equal values."""
+    return json.dumps(dict(values), sort_keys=True)
+
+
+def _changes(before: Any, after: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every key whose value differs, with a text that says how."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in {**before, **after}:
+            yield from _changes(before.get(name), after.get(name), f"{key}.{name}" if key else name)
+    elif before != after:
+        yield key, f"`{key}` was {json.dumps(before)} and is {json.dumps(after)}"

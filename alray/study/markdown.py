@@ -16,10 +16,11 @@ def markdown_of(results: Results, summary: StudySummary, table: Table, exhibits:
     """The text of `report.md`. It names the files of the figures relative to its own folder."""
     ended = sum(summary.statuses.values())
     statuses = ", ".join(f"{count} {status}" for status, count in summary.statuses.items())
+    lost = f"; {counted(summary.lost, 'trial')} lost, which a resume runs again" if summary.lost else ""
     parts = [
         f"# {summary.study}",
         f"{summary.status}: {counted(summary.points, 'point')}, {ended} of {counted(summary.trials, 'trial')} "
-        f"({statuses}), {seconds(summary.trials_s)} of trials",
+        f"({statuses}), {seconds(summary.trials_s)} of trials{lost}",
         *(f"**{warning}**" for warning in summary.warnings),
         *(part for exhibit in exhibits for part in _shown(exhibit)),
         "## Points",

@@ -11,9 +11,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeIn
 from alray.records import Exit, Summary
 from alray.storage.json_file import read_json
 
-TrialStatus = Literal["finished", "reached", "stopped", "diverged", "failed"]
+TrialStatus = Literal["finished", "reached", "stopped", "diverged", "failed", "lost"]
 """`finished`: it ran to its end, without its target if there is one. `reached`: the target ended it. `stopped`: the
-trial scheduler ended it. `diverged`: its losses grew without end. `failed`: it could not be run to its end."""
+trial scheduler ended it. `diverged`: its losses grew without end. `failed`: its spec was refused, or its code raised an
+error. `lost`: its process or node died, or the system refused something: no result; a resume runs it again."""
 
 
 def _is_override(text: str) -> str:
@@ -23,7 +24,7 @@ def _is_override(text: str) -> str:
 
 
 class Begun(BaseModel):
-    """`trials.json`: what a study consists of, from its beginning."""
+    """`trials.json`: what a study consists of. It may grow: further trials come after those that there are."""
 
     class Point(BaseModel):
         values: dict[str, Any]  # axis -> value, for a variant its name
@@ -36,6 +37,7 @@ class Begun(BaseModel):
 
     study: str
     base: str
+    spec: dict[str, Any] | None = None  # the study itself; None in folders of alray 0.1
     points: list[Point]
     trials: list[Trial]
 
@@ -62,7 +64,7 @@ class TrialRecord(BaseModel):
     seed: int
     overrides: list[Annotated[str, AfterValidator(_is_override)]]  # `alray run BASE` with these is the same run
     status: TrialStatus
-    reason: str | None = None  # of `diverged` and `failed`
+    reason: str | None = None  # of `stopped`, `diverged`, `failed` and `lost`
     reached: Reached | None = None
     exits: list[Exit] = Field(default_factory=list)  # of `early_exit`: every depth, then every threshold
     summary: Summary | None = None  # as in the run folder; None if the trial failed before it could run
@@ -75,11 +77,12 @@ class StudySummary(BaseModel):
 
     version: str
     study: str
-    status: Literal["finished", "interrupted"]
+    status: Literal["finished", "interrupted", "unfinished"]  # `unfinished`: what has not ended was lost
     study_dir: str
     points: int
     trials: int
     statuses: dict[TrialStatus, int]  # of the trials that have ended
+    lost: int = 0  # trials that a resume runs again
     trials_s: float  # the sum of their durations
     rows: list[dict[str, Any]]
     findings: list[str] = []  # sentences that the figures lead to

@@ -16,7 +16,7 @@ from alray.storage.location import require_no_links
 from alray.study.figures import exhibits_of, warnings_of
 from alray.study.folder import MARKDOWN, REPORT, SUMMARY, StudyFolder
 from alray.study.markdown import made_with, markdown_of
-from alray.study.records import StudySummary
+from alray.study.records import StudySummary, TrialRecord
 from alray.study.results import Results
 from alray.study.table import table_of, trials_table
 
@@ -36,31 +36,37 @@ def write_report(folder: StudyFolder, columns: Sequence[str] = ()) -> StudyRepor
     RequestError if there is no such column.
     """
     require_no_links(folder.path)
-    results = Results(folder.study, folder.records(), folder.trial_dir)
+    results, lost = Results(folder.study, folder.records(), folder.trial_dir), folder.lost()
     table = table_of(results.rows, target=results.study.target is not None, columns=columns)
     exhibits = exhibits_of(results)
-    summary = _summary(folder, results, exhibits, warnings_of(results))
+    summary = _summary(folder, results, lost, exhibits, warnings_of(results))
     write_exhibits(exhibits, folder.path)
     write_table("points", table, folder.path / TABLES)
     write_table("trials", trials_table(results.records), folder.path / TABLES)
     write_json(folder.path / SUMMARY, summary.model_dump(mode="json"))
-    replace_file(folder.path / REPORT, _page(results, summary, table, exhibits))
+    replace_file(folder.path / REPORT, _page(results, lost, summary, table, exhibits))
     replace_file(folder.path / MARKDOWN, markdown_of(results, summary, table, exhibits))
     return StudyReport(summary, table)
 
 
 def _summary(
-    folder: StudyFolder, results: Results, exhibits: Sequence[Exhibit], warnings: Sequence[str]
+    folder: StudyFolder,
+    results: Results,
+    lost: Sequence[TrialRecord],
+    exhibits: Sequence[Exhibit],
+    warnings: Sequence[str],
 ) -> StudySummary:
     begun, records = folder.begun, results.records
+    left = len(begun.trials) - len(records)
     return StudySummary(
         version=__version__,
         study=results.study.study,
-        status="finished" if len(records) == len(begun.trials) else "interrupted",
+        status="finished" if left == 0 else "unfinished" if left == len(lost) else "interrupted",
         study_dir=str(folder.path),
         points=len(begun.points),
         trials=len(begun.trials),
         statuses=dict(Counter(record.status for record in records)),
+        lost=len(lost),
         trials_s=sum(record.summary.duration_s for record in records if record.summary is not None),
         rows=[row.as_json() for row in results.rows],
         findings=[finding for exhibit in exhibits for finding in exhibit.findings],
@@ -69,7 +75,13 @@ def _summary(
     )
 
 
-def _page(results: Results, summary: StudySummary, table: Table, exhibits: Sequence[Exhibit]) -> str:
+def _page(
+    results: Results,
+    lost: Sequence[TrialRecord],
+    summary: StudySummary,
+    table: Table,
+    exhibits: Sequence[Exhibit],
+) -> str:
     return render_page(
         "study.html",
         exhibits,
@@ -82,6 +94,6 @@ def _page(results: Results, summary: StudySummary, table: Table, exhibits: Seque
         table=table,
         trials=trials_table(results.records),
         without_figures=trials_table(
-            [record for record in results.records if record.status not in ("finished", "reached")]
+            [*(record for record in results.records if record.status not in ("finished", "reached")), *lost]
         ),
     )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alray.errors import PlanError
+from alray.errors import PlanError, SystemFault
 from alray.graph.cluster import Bundle, connect, has_room, holding_nodes
 from alray.graph.sigterm import sigterm_as_sigint
 from alray.known_code import CodeRecord, refused, sha256
@@ -30,6 +30,7 @@ from alray.study.folder import STUDY, StudyFolder, require_on_disk
 from alray.study.records import TrialRecord
 from alray.study.report import StudyReport, write_report
 from alray.study.trial import Order, record_of
+from alray.system_errors import system_faults
 
 if TYPE_CHECKING:
     from alray.study.tuning import End
@@ -50,13 +51,26 @@ class StudyOptions:
 
 @dataclass(frozen=True)
 class Progress:
-    """A trial has ended. ended: the number of trials that have. left_s: seconds to the end, at the mean pace so far."""
+    """A trial has ended. ended: the number of trials that have. left_s: as `seconds_left` gives it."""
 
     record: TrialRecord
     label: str
     ended: int
     trials: int
-    left_s: float
+    left_s: float | None
+
+
+def seconds_left(ended_s: Sequence[float], at_once: int, left: int) -> float | None:
+    """Seconds to the end of a study, at its pace; None if none is left, or as long as the pace is not known.
+
+    ended_s: when each trial has ended, in order. at_once: the number of trials that run at once. left: the number of
+    trials that have not ended. The pace is taken over whole rounds of trials, after the first round: this one also
+    waits until processes have started.
+    """
+    timed = (len(ended_s) - 1) // at_once * at_once
+    if left == 0 or timed == 0:
+        return None
+    return (ended_s[-1] - ended_s[-1 - timed]) / timed * left
 
 
 @dataclass(frozen=True)
@@ -75,11 +89,13 @@ def run_study(source: Source, overrides: list[str], options: StudyOptions, watch
     return _run(loaded, None, options, watcher)
 
 
-def resume_study(study_dir: Path, options: StudyOptions, watcher: Watcher) -> StudyReport:
-    """Run the trials of a study that have not ended; those that failed have."""
+def resume_study(study_dir: Path, overrides: list[str], options: StudyOptions, watcher: Watcher) -> StudyReport:
+    """Run the trials of a study that have not ended; those that failed have, those that were lost have not.
+
+    overrides: what makes the study grow, such as more `search.trials`. Raises RequestError if it changes otherwise.
+    """
     folder = StudyFolder.open(study_dir)
-    loaded = load_study(folder.path / STUDY)
-    folder.require_same(loaded)
+    loaded = folder.grown(load_study(folder.path / STUDY, overrides))
     return _run(loaded, folder, options, watcher)
 
 
@@ -87,14 +103,16 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
     """begun: the folder of a study that goes on; None: a new one is made once it is clear that the study can run."""
     if begun is not None and all(begun.has_ended(trial.number) for trial in loaded.trials):
         return write_report(begun)
-    if begun is not None and not options.allow_code:
-        _require_known_code(loaded, begun)
+    known = begun is not None and _is_known(loaded, begun, allowed=options.allow_code)
     specs = [loaded.spec_of(trial) for trial in loaded.trials]
     bundles = [stage_bundles(spec, spec.pipeline.stages, spec.replicas.count) for spec in specs]
     largest = max(bundles, key=lambda each: sum(bundle.get("CPU", 0.0) for bundle in each))
     with ExitStack() as stack:
         if begun is not None:
             stack.enter_context(held(begun.path, watcher.note, "study"))
+            begun.keep(loaded)
+            if known and (record := _code_of(loaded, begun)) is not None:
+                record.remember(watcher.note)
         stack.enter_context(sigterm_as_sigint())
         connection = stack.enter_context(connect(options.address, largest))
         for warning in connection.warnings:
@@ -117,8 +135,21 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
             if begun is None:
                 shutil.rmtree(folder.path)
             raise
-        _run_trials(loaded, specs, folder, options, watcher)
-    return write_report(folder)
+        with _to_go_on_with(folder):
+            _run_trials(loaded, specs, folder, options, watcher)
+    with _to_go_on_with(folder):
+        return write_report(folder)
+
+
+@contextmanager
+def _to_go_on_with(folder: StudyFolder) -> Iterator[None]:
+    """A fault of the system in the block becomes an error that says how the study goes on."""
+    try:
+        with system_faults():
+            yield
+    except SystemFault as fault:
+        mend = f"mend this, then go on with `alray study --resume {folder.path}`"
+        raise type(fault).of(tuple(replace(problem, mend=mend) for problem in fault.problems)) from fault
 
 
 def _code_of(loaded: LoadedStudy, folder: StudyFolder) -> CodeRecord | None:
@@ -130,12 +161,15 @@ def _code_of(loaded: LoadedStudy, folder: StudyFolder) -> CodeRecord | None:
     return CodeRecord.of(root, own_files(references, root), study=sha256(text))
 
 
-def _require_known_code(loaded: LoadedStudy, folder: StudyFolder) -> None:
-    """Raise RequestError, which names the files, unless this user began the study on this machine, with this code."""
+def _is_known(loaded: LoadedStudy, folder: StudyFolder, *, allowed: bool) -> bool:
+    """Whether this user began the study on this machine, with this code. Raises RequestError, which names the files, if
+    not, unless the user has allowed it."""
     record = _code_of(loaded, folder)
-    if record is not None and not record.is_known:
+    known = record is None or record.is_known
+    if record is not None and not known and not allowed:
         files = [str(loaded.study.base.parent / name) for name in record.files] or [str(folder.path / STUDY)]
         raise refused("code that this study has not run here", files, str(folder.path))
+    return known
 
 
 def _require_shared(folder: StudyFolder, base: Path, specs: Sequence[Spec]) -> None:
@@ -165,7 +199,7 @@ def _run_trials(
     loaded: LoadedStudy, specs: Sequence[Spec], folder: StudyFolder, options: StudyOptions, watcher: Watcher
 ) -> None:
     """Run the trials that have not ended. specs: those of all trials."""
-    from alray.study.tuning import run_trials, runs_in_one_process
+    from alray.study.tuning import Listener, run_trials, runs_in_one_process
 
     study = loaded.study
     left = {trial.number: trial for trial in loaded.trials if not folder.has_ended(trial.number)}
@@ -183,17 +217,19 @@ def _run_trials(
             allow_code=options.allow_code,
         )
         orders.append((order, spec))
-    begun_s, done = time.monotonic(), 0
+    ended_s: list[float] = []
 
-    def ended(number: int, end: End) -> None:
-        nonlocal done
+    def again(number: int, reason: str) -> None:
+        watcher.note(f"{left[number].label}: {reason}; it runs again")
+
+    def ended(number: int, end: End, at_once: int) -> None:
         trial = left[number]
         record = end if isinstance(end, TrialRecord) else folder.record(number) or record_of(trial, *end)
         folder.write(record)  # by a trial on another node it may be written there, and not be seen here for a minute
-        done += 1
-        left_s = (time.monotonic() - begun_s) / done * (len(left) - done)
-        total = len(loaded.trials)
-        watcher.progress(Progress(record, trial.label, total - len(left) + done, total, left_s))
+        ended_s.append(time.monotonic())
+        total, missing = len(loaded.trials), len(left) - len(ended_s)
+        left_s = seconds_left(ended_s, at_once, missing)
+        watcher.progress(Progress(record, trial.label, total - missing, total, left_s))
 
     run_trials(
         orders,
@@ -201,8 +237,7 @@ def _run_trials(
         max_concurrent=study.max_concurrent,
         asha=study.trial_scheduler if isinstance(study.trial_scheduler, Asha) else None,
         propose=_proposing(loaded, folder, left),
-        ended=ended,
-        note=watcher.note,
+        listener=Listener(again, ended, watcher.note),
     )
 
 

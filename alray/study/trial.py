@@ -1,4 +1,8 @@
-"""One trial: a run in the process that Ray Tune started for it. Failure and divergence are results, not exceptions."""
+"""One trial: a run in the process that Ray Tune started for it.
+
+Divergence, a refusal and an error of a user's code are results. What the machine did is none: it is raised, and the
+trial runs again.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from alray.errors import AlrayError, NonFiniteLoss
+from alray.errors import AlrayError, ChannelError, NodesLost, NonFiniteLoss, StageError, SystemFault
 from alray.orchestrate import run_spec
 from alray.plan.plan import Plan
 from alray.records import EvaluationRecord, Exit, Record, effective, read
@@ -20,6 +24,10 @@ from alray.stage.telemetry import StageStatus
 from alray.study.folder import StudyFolder
 from alray.study.outcome import divergence, first_reached
 from alray.study.records import TrialRecord, TrialStatus
+from alray.system_errors import system_faults
+
+OF_THE_MACHINE = (SystemFault, StageError, ChannelError)
+"""Errors that say nothing of the settings of a trial."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,15 @@ def run_trial(order: Order, evaluated: Callable[[EvaluationRecord], None] = lamb
     """Run a trial to its end and keep its record.
 
     evaluated: is called with every evaluation. If it raises SystemExit the trial stops there, without a record.
+    Raises one of OF_THE_MACHINE, without a record, if the trial did not come to its end and may do so if it runs again.
     """
+    with system_faults():
+        record = _run(order, evaluated)
+        order.folder.write(record)
+    return record
+
+
+def _run(order: Order, evaluated: Callable[[EvaluationRecord], None]) -> TrialRecord:
     run_dir = order.folder.clear(order.trial.number)
     options = Options(
         inline=order.one_process,
@@ -114,15 +130,18 @@ def run_trial(order: Order, evaluated: Callable[[EvaluationRecord], None] = lamb
     listening = _Listening(evaluated)
     try:
         finished = run_spec(order.base, list(order.trial.overrides), options, listening, listening)
+    except OF_THE_MACHINE:
+        raise
     except AlrayError as error:
         record = record_of(order.trial, "failed", str(error))
     else:
+        if isinstance(finished.error, SystemFault | NodesLost):
+            raise finished.error
         record = _ended(order, finished, run_dir)
         if order.thresholds is not None and finished.error is None:
             record = record.model_copy(update={"exits": _exits(run_dir, order.thresholds, order.allow_code)})
     if not order.keeps_checkpoints:
         shutil.rmtree(run_dir / "checkpoints", ignore_errors=True)
-    order.folder.write(record)
     return record
 
 
@@ -154,7 +173,7 @@ def _ended(order: Order, finished: Finished, run_dir: Path) -> TrialRecord:
     status: TrialStatus = "finished" if reached is None else "reached"
     reason = divergence(kept)
     if finished.error is not None:
-        status, reason = "failed", str(finished.error)
+        status, reason = "lost" if finished.lost else "failed", str(finished.error)
         if isinstance(finished.error, NonFiniteLoss):
             status = "diverged"
     elif reason is not None and reached is None:

@@ -8,21 +8,25 @@ the trial's own process. Processes are used again for the next trial of the same
 from __future__ import annotations
 
 import io
+import logging
 import math
 import os
+import pickle
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ray import tune
-from ray.tune import Callback, PlacementGroupFactory
+from ray.exceptions import RayActorError, RayTaskError
+from ray.tune import Callback, FailureConfig, PlacementGroupFactory, Stopper
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler
 from ray.tune.search import Searcher
 
+from alray.errors import DiskFault, RunError
 from alray.graph.cluster import Bundle
 from alray.graph.placement import ray_bundle
 from alray.records import EvaluationRecord
@@ -31,12 +35,27 @@ from alray.spec.models import Spec
 from alray.spec.study.section import Asha
 from alray.spec.study.trials import with_values
 from alray.study.records import TrialRecord, TrialStatus
-from alray.study.trial import Order, run_trial, settle_in
+from alray.study.trial import OF_THE_MACHINE, Order, run_trial, settle_in
+from alray.system_errors import system_faults
 
 Propose = Callable[[int], Mapping[str, Any]]
 """Gives the settings of a trial, by its number, when it is about to start."""
 End = TrialRecord | tuple[TrialStatus, str]
 """The record of a trial; or its status and the reason, where it did not come to make one."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Hears of the trials of a study.
+
+    again: takes the number of a trial that runs again, and why. ended: takes the number of a trial that has ended, how
+    it did, and the most trials that ran at once so far. note: takes a line for the user.
+    """
+
+    again: Callable[[int, str], None]
+    ended: Callable[[int, End, int], None]
+    note: Callable[[str], None]
+
 
 _QUIET = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -65,22 +84,42 @@ def trial_resources(spec: Spec) -> PlacementGroupFactory:
     return PlacementGroupFactory([*own, *bundles], strategy="PACK", **selectors)
 
 
-class _Watch(Callback):
-    """Tells of trials that end, in whatever way, and of a long time in which none starts."""
+class _Watch(Callback, Stopper):
+    """Tells of trials that end or begin again, in whatever way, and of a long time in which none starts. It stops the
+    study where the disk is full: every further trial would meet the same.
 
-    def __init__(self, ended: Callable[[int, End], None], note: Callable[[str], None]) -> None:
-        self._ended, self._note = ended, note
+    fault: why it stopped the study; None if it did not.
+    """
+
+    def __init__(self, max_failures: Mapping[int, int], listener: Listener) -> None:
+        """max_failures: how often each trial may run again, by its number."""
+        self._at_once = 1
+        self._max_failures, self._listener = max_failures, listener
         self._tell_s = time.monotonic() + _UNTOLD_S
+        self.fault: DiskFault | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Tune pickles its callbacks to restore an experiment; alray restores none."""
         return {}
 
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self.fault is not None
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        trial.max_failures = self._max_failures[trial.config[_NUMBER]]
+
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if any(trial.status == "RUNNING" for trial in trials):
+        running = sum(trial.status == "RUNNING" for trial in trials)
+        self._at_once = max(self._at_once, running)
+        if running:
             self._tell_s = time.monotonic() + _UNTOLD_S
         elif time.monotonic() > self._tell_s:
-            self._note(f"no trial has started for {_UNTOLD_S:.0f} s: waiting until the cluster has room for one")
+            self._listener.note(
+                f"no trial has started for {_UNTOLD_S:.0f} s: waiting until the cluster has room for one"
+            )
             self._tell_s = math.inf
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -89,12 +128,45 @@ class _Watch(Callback):
             end: End = TrialRecord.model_validate_json(last[_RECORD])
         else:
             end = "stopped", f"the trial scheduler stopped it after {last['steps']:,} mini-batches"
-        self._ended(trial.config[_NUMBER], end)
+        self._tell(trial, end)
+
+    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        fault = _fault_of(trial)
+        if isinstance(fault, DiskFault):
+            self.fault = fault
+        else:
+            self._listener.again(trial.config[_NUMBER], _reason(fault))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        # Not `get_error`: it reads the copy of this file that Tune makes later.
-        *_, last = Path(trial.error_file).read_text(encoding="utf-8").strip().splitlines()
-        self._ended(trial.config[_NUMBER], ("failed", f"the process of the trial ended: {last.strip()}"))
+        fault = _fault_of(trial)
+        if isinstance(fault, DiskFault):
+            self.fault = fault
+        else:
+            of_the_machine = isinstance(fault, (RayActorError, *OF_THE_MACHINE))
+            self._tell(trial, ("lost" if of_the_machine else "failed", _reason(fault)))
+
+    def _tell(self, trial: Any, end: End) -> None:
+        try:
+            with system_faults():
+                self._listener.ended(trial.config[_NUMBER], end, self._at_once)
+        except DiskFault as fault:  # Tune would take it for an error of the trial
+            self.fault = fault
+
+
+def _fault_of(trial: Any) -> BaseException:
+    """Why the process of a trial, or the trial in it, ended. Not `get_pickled_error`: it reads the copy of this file
+    that Tune makes later."""
+    if trial.pickled_error_file is None:  # an error of Tune's own
+        return RunError(Path(trial.error_file).read_text(encoding="utf-8").strip())
+    fault: BaseException = pickle.loads(Path(trial.pickled_error_file).read_bytes())
+    return fault.cause if isinstance(fault, RayTaskError) else fault
+
+
+def _reason(fault: BaseException) -> str:
+    """One line for the user. Ray's own text on a process that died goes on with guesses."""
+    if isinstance(fault, RayActorError):
+        return f"the process of the trial ended: {str(fault).strip().splitlines()[-1].partition('. ')[0].rstrip('.')}"
+    return str(fault) if isinstance(fault, OF_THE_MACHINE) else f"{type(fault).__name__}: {fault}"
 
 
 class AshaPerPoint(FIFOScheduler):
@@ -155,6 +227,21 @@ class _Settled(Searcher):
 
 
 @contextmanager
+def _silent() -> Iterator[None]:
+    """Keep what Tune prints and logs from the user: `_Watch` tells what matters, and what ends the study is raised."""
+    loggers = [logging.getLogger(name) for name in ("ray.tune", "ray.train")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        with redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
 def _emptied(folder: Path) -> Iterator[None]:
     """Delete a folder before and after the block; an earlier process may have been killed."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -170,6 +257,14 @@ def _report(evaluation: EvaluationRecord) -> None:
         tune.report({"samples": evaluation.samples, "validation": evaluation.validation, "steps": evaluation.step})
 
 
+def _run_config(storage: Path, watch: _Watch, max_failures: int) -> tune.RunConfig:
+    """max_failures: how often a trial may run again whose process dies while it starts, before `watch` hears of it."""
+    failures = FailureConfig(max_failures=max_failures)
+    return tune.RunConfig(
+        name="study", storage_path=str(storage), verbose=0, callbacks=[watch], stop=watch, failure_config=failures
+    )
+
+
 def run_trials(
     orders: Sequence[tuple[Order, Spec]],
     *,
@@ -177,20 +272,21 @@ def run_trials(
     max_concurrent: int | None,
     asha: Asha | None,
     propose: Propose | None,
-    ended: Callable[[int, End], None],
-    note: Callable[[str], None],
+    listener: Listener,
 ) -> None:
     """Run the trials on the connected cluster. Returns when all have ended, or at the first Ctrl-C.
 
+    A trial that the machine ended runs again, at most `run.max_failures` times. Raises DiskFault, and stops the trials
+    that run, where the disk is full.
+
     storage: a folder for what Tune writes; it is deleted. asha: None to run every trial to its end. propose: gives
-    the settings of each trial; None: they are known. ended: is called with the number of each trial that has ended, and
-    with how it did. note: takes a line for the user.
+    the settings of each trial; None: they are known.
     """
     os.environ |= _QUIET
     by_number = {order.trial.number: order for order, _ in orders}
+    max_failures = {order.trial.number: spec.run.max_failures for order, spec in orders}
     resources = {order.trial.number: trial_resources(spec) for order, spec in orders}
     reporting = [_report] if asha is not None else []
-
     numbers = sorted(by_number)
 
     def trainable(config: dict[str, Any]) -> dict[str, str]:
@@ -207,9 +303,8 @@ def run_trials(
     def name(trial: Any) -> str:
         return f"{trial.config[_NUMBER]:04d}"
 
-    watch = _Watch(ended, note)
-    # Tune prints on standard output what it does; `ended` tells what matters.
-    with _emptied(storage), redirect_stdout(io.StringIO()):
+    watch = _Watch(max_failures, listener)
+    with _emptied(storage), _silent():
         tune.Tuner(
             tune.with_resources(trainable, lambda config: resources[config[_NUMBER]]),
             param_space={_NUMBER: tune.grid_search(numbers)} if propose is None else None,
@@ -222,5 +317,7 @@ def run_trials(
                 trial_name_creator=name,
                 trial_dirname_creator=name,
             ),
-            run_config=tune.RunConfig(name="study", storage_path=str(storage), verbose=0, callbacks=[watch]),
+            run_config=_run_config(storage, watch, max(max_failures.values())),
         ).fit()
+    if watch.fault is not None:
+        raise watch.fault

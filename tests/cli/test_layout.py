@@ -314,12 +314,11 @@ def study(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
     Path("good.yaml").write_text(GOOD, encoding="utf-8")
     Path("study.yaml").write_text(STUDY.replace("-1", "3e-4").replace("9", "2"), encoding="utf-8")
     points = [
-        forecast.Forecast(f"optimizer.lr={lr}, pipeline.stages={n}", 3, n, 1, {"CPU": n}, None, "no costs")
+        forecast.Forecast(f"optimizer.lr={lr}, pipeline.stages={n}", 3, n, 1, {"CPU": n})
         for lr in (0.001, 0.0003)
         for n in (1, 2)
     ]
-    points[0] = replace(points[0], trial_s=12.0, source="estimated")
-    monkeypatch.setattr(forecast, "forecasts", lambda loaded, allow_code: points)
+    monkeypatch.setattr(forecast, "forecasts", lambda loaded: points)
     progress = studies.Progress(trials[3], "pipeline.stages=4, variant=variant_0, seed=0", 4, 12, 3000.0)
     return lambda width: joined(
         said(width, "study", "study.yaml", "--dry-run"),

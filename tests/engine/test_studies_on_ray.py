@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import psutil
@@ -22,7 +23,7 @@ from alray.study import tuning
 from alray.study.folder import StudyFolder
 from alray.study.study import Progress, StudyOptions, Watcher, resume_study, run_study
 
-from .conftest import Workshop
+from .conftest import LONG, Workshop
 
 STUDY = """\
 study: tiny
@@ -45,18 +46,23 @@ class Telling(nn.Module):
 DYING = '''
 
 class Dying(nn.Module):
-    """Ends its process in the middle of the run."""
+    """Ends its process in the middle of the run, the first so many times that a run comes there."""
 
-    def __init__(self, input, width):
+    def __init__(self, input, width, times, deaths):
         super().__init__()
         self.conv = nn.Conv2d(input[0], width, 1)
-        self.forwards = 0
+        self.times, self.deaths, self.forwards = times, deaths, 0
 
     def forward(self, s, mask=None):
-        import os, signal
+        import os
+        from pathlib import Path
         self.forwards += 1
         if self.forwards == 9:
-            os.kill(os.getpid(), signal.SIGKILL)
+            died = Path(self.deaths)
+            deaths = died.stat().st_size if died.exists() else 0
+            if deaths < self.times:
+                died.write_text("x" * (deaths + 1))
+                os._exit(9)
         return self.conv(s)
 '''
 
@@ -85,6 +91,12 @@ def begin(cluster: Any, *arguments: object) -> subprocess.Popen[bytes]:
     if cluster is not None:
         command += ["--address", cluster.address]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def dies(workshop: Workshop, name: str, times: int) -> str:
+    """Settings of a network whose process ends so many times. name: of the file that counts."""
+    deaths = workshop.folder / name
+    return f'model.components.3: {{block: "python:own_blocks.Dying", width: 7, times: {times}, deaths: "{deaths}"}}'
 
 
 def processes_of_trials() -> list[psutil.Process]:
@@ -118,25 +130,112 @@ def left_behind() -> list[Any]:
 
 
 @pytest.mark.timeout(300)
-def test_a_trial_whose_process_or_stage_dies_is_a_result(
+def test_a_trial_whose_process_or_stage_dies_is_no_result_and_runs_again_at_a_resume(
     workshop: Workshop, local_ray: None, watcher: Watcher, seen: list[Progress]
 ) -> None:
     with (workshop.folder / "own_blocks.py").open("a") as code:
         code.write(DYING)
-    dying = 'model.components.3.block: "python:own_blocks.Dying"'
-    variants = f"{{fine: {{}}, dying: {{{dying}}}, dying_stage: {{{dying}, pipeline.stages: 2}}}}"
+    process, stage = dies(workshop, "process", 1), dies(workshop, "stage", 1)
+    variants = f"{{fine: {{}}, process: {{{process}}}, stage: {{{stage}, pipeline.stages: 2}}}}"
     path = study(workshop, f"set: {{run.max_failures: 0}}\naxes: {{variant: {variants}}}\nmax_concurrent: 1\n")
     report = run_study(path, [], StudyOptions(study_dir=workshop.folder / "out"), watcher)
-    fine, dying_process, dying_stage = StudyFolder.open(workshop.folder / "out").records()
+    folder = StudyFolder.open(workshop.folder / "out")
+    (fine,) = folder.records()
     assert fine.status == "finished" and fine.summary is not None and fine.summary.engine == "inline"
-    assert dying_process.status == "failed" and dying_process.reason is not None
-    assert dying_process.reason.startswith("the process of the trial ended: ")
-    assert "worker process has died" in dying_process.reason
-    assert dying_stage.status == "failed" and dying_stage.reason is not None
-    assert dying_stage.reason.startswith("stage 1 died")
-    assert (report.summary.status, report.summary.statuses) == ("finished", {"finished": 1, "failed": 2})
+    reasons = [record.reason or "" for record in folder.lost()]
+    assert reasons[0].startswith("the process of the trial ended: ") and "worker process has died" in reasons[0]
+    assert reasons[1].startswith("stage 1 died")
+    assert (report.summary.status, report.summary.statuses, report.summary.lost) == ("unfinished", {"finished": 1}, 2)
     assert [progress.ended for progress in seen] == [1, 2, 3]
     assert left_behind() == []
+
+    again = resume_study(workshop.folder / "out", [], StudyOptions(), watcher).summary
+    assert (again.status, again.statuses, again.lost) == ("finished", {"finished": 3}, 0)
+    for record in folder.records()[1:]:
+        alone = workshop.run(*record.overrides, name=f"alone-{record.number}").summary
+        assert record.summary is not None and record.summary.weights_sha256 == alone.weights_sha256
+
+
+@pytest.mark.timeout(300)
+def test_a_trial_runs_again_as_often_as_its_spec_allows(
+    workshop: Workshop, local_ray: None, seen: list[Progress]
+) -> None:
+    with (workshop.folder / "own_blocks.py").open("a") as code:
+        code.write(DYING)
+    notes: list[str] = []
+    variants = f"{{once: {{{dies(workshop, 'once', 1)}}}, always: {{{dies(workshop, 'always', 99)}}}}}"
+    path = study(workshop, f"set: {{run.max_failures: 1}}\naxes: {{variant: {variants}}}\nmax_concurrent: 1\n")
+    run_study(path, [], StudyOptions(study_dir=workshop.folder / "out"), Watcher(notes.append, seen.append))
+    assert {progress.record.point["variant"]: progress.record.status for progress in seen} == {
+        "once": "finished",
+        "always": "lost",
+    }
+    assert (workshop.folder / "always").stat().st_size == 2
+    assert [line.partition(",")[0] for line in notes if line.endswith("it runs again")] == [
+        "variant=once",
+        "variant=always",
+    ]
+
+
+@pytest.mark.timeout(300)
+def test_a_trial_whose_node_dies_runs_again_on_another(
+    workshop: Workshop, cluster: Any, local_ray: None, seen: list[Progress]
+) -> None:
+    """Its two stages, and with them its own process, can only be on nodes that come and go."""
+    (doomed,) = nodes = [cluster.add_node(num_cpus=2, resources={"far": 2})]
+    notes: list[str] = []
+
+    def bring_another(line: str) -> None:
+        notes.append(line)
+        if line.endswith("it runs again"):
+            nodes.append(cluster.add_node(num_cpus=2, resources={"far": 2}))
+
+    def end_the_node() -> None:
+        records = workshop.folder / "out/trials/0000/records.jsonl"
+        while not records.exists() or '"kind":"steps"' not in records.read_text(encoding="utf-8"):
+            time.sleep(0.05)
+        cluster.remove_node(doomed, allow_graceful=False)
+
+    slow = ", ".join(key.replace("=", ": ") for key in LONG)
+    far = "resources.per_stage: {CPU: 1, far: 1}, pipeline.stages: 2"
+    path = study(workshop, f"set: {{{slow}, {far}, run.max_failures: 2}}\n")
+    ending = Thread(target=end_the_node)
+    ending.start()
+    options = StudyOptions(study_dir=workshop.folder / "out")
+    report = run_study(path, [], options, Watcher(bring_another, seen.append))
+    ending.join()
+    cluster.remove_node(nodes[-1])
+    assert (report.summary.status, report.summary.statuses) == ("finished", {"finished": 1})
+    assert len(nodes) == 2
+
+
+@pytest.mark.timeout(300)
+def test_a_full_disk_ends_a_study_in_one_error_and_it_goes_on_when_there_is_room(
+    workshop: Workshop, own_ray: None
+) -> None:
+    path, disk = (
+        study(workshop, "axes: {seed: [1, 2, 3, 4, 5, 6, 7, 8]}\nmax_concurrent: 1\n"),
+        workshop.folder / "disk",
+    )
+    disk.mkdir()
+    alray = f"{sys.executable} -m alray study"
+    script = (
+        f"mount -t tmpfs -o size=600k tmpfs {disk}; "
+        f"{alray} {path} --study-dir {disk}/out 2> full.err && exit 3; ls {disk}/out/trials/*/trial.json > ended; "
+        f"mount -o remount,size=64m {disk}; {alray} --resume {disk}/out --json > answer.json 2> resumed.err"
+    )
+    as_root = () if os.geteuid() == 0 else ("--map-root-user",)
+    if subprocess.run(["unshare", *as_root, "--mount", "mount", "-t", "tmpfs", "tmpfs", disk]).returncode != 0:
+        pytest.skip("this machine does not let this process mount a small disk")
+    done = subprocess.run(["unshare", *as_root, "--mount", "bash", "-c", script], cwd=workshop.folder)
+    assert done.returncode == 0, (workshop.folder / "resumed.err").read_text()
+    error, *others = [
+        line for line in (workshop.folder / "full.err").read_text().splitlines() if not line.startswith("[")
+    ]
+    assert error.startswith("error: ") and error.endswith(": the disk is full")
+    assert len(others) == 1 and "--resume" in others[0]
+    assert 0 < len((workshop.folder / "ended").read_text().split()) < 8
+    assert json.loads((workshop.folder / "answer.json").read_text())["statuses"] == {"finished": 8}
 
 
 @pytest.mark.timeout(120)
@@ -166,16 +265,16 @@ def test_a_full_cluster_is_waited_for(
 def test_stages_run_trial_after_trial_in_the_same_processes_until_one_dies(workshop: Workshop, local_ray: None) -> None:
     with (workshop.folder / "own_blocks.py").open("a") as code:
         code.write(TELLING + DYING)
-    telling, dying = (f"model.components.3.block: 'python:own_blocks.{name}'" for name in ("Telling", "Dying"))
+    telling, dying = "model.components.3.block: 'python:own_blocks.Telling'", dies(workshop, "deaths", 1)
     naive = "method: {kind: backpropagation}, pipeline.schedule: naive"
     variants = f"{{al: {{{telling}}}, bp: {{{telling}, {naive}}}, dying: {{{dying}}}, last: {{{telling}, seed: 4}}}}"
     both = "set: {run.max_failures: 0, pipeline.stages: 2}\nmax_concurrent: 1\n"
     path = study(workshop, f"{both}axes: {{variant: {variants}}}\n")
     done = alray.study(path, study_dir=workshop.folder / "out", progress=False)
-    assert len(done.runs) == len(done.table()) == 4
+    assert len(done.runs) == len(done.table()) == 3
     records = done.trials
-    assert [record.status for record in records] == ["finished", "finished", "failed", "finished"]
-    for record in (records[0], records[1], records[3]):
+    assert [record.number for record in records] == [0, 1, 3]
+    for record in records:
         alone = workshop.run(*record.overrides, name=f"alone-{record.number}").summary
         assert record.summary is not None and record.summary.engine == "ray"
         assert record.summary.weights_sha256 == alone.weights_sha256
@@ -201,12 +300,16 @@ def test_a_killed_study_goes_on_to_the_same_records(
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
     (first,) = StudyFolder.open(out).records()
-    report = resume_study(out, StudyOptions(), watcher)
-    assert report.summary.status == "finished"
-    assert [progress.record.number for progress in seen] == [1]
+    report = resume_study(out, ["search.trials=2"], StudyOptions(), watcher)
+    assert (report.summary.status, report.summary.statuses) == ("finished", {"finished": 4})
+    assert [progress.record.number for progress in seen] == [1, 2, 3]
     assert not (out / "tune").exists()
-    again, second = StudyFolder.open(out).records()
+    again, second, *added = StudyFolder.open(out).records()
     assert again == first
+    assert [(record.number, record.point["pipeline.stages"], record.index) for record in added] == [
+        (2, 1, 1),
+        (3, 2, 1),
+    ]
     commands = [json.loads((out / f"trials/000{n}/environment.json").read_text())["command"] for n in range(2)]
     assert commands == [["-c", *killed.args[3:]], sys.argv], "of the study, not of Ray's workers"
     for number, record in enumerate((first, second)):

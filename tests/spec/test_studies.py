@@ -349,6 +349,18 @@ def test_halving_compares_the_trials_of_a_search_on_a_validation_set(
     ]
 
 
+def test_thousands_of_points_are_loaded_unless_their_specs_are_too_large(
+    load: Callable[..., Any], said: Callable[..., list[str]]
+) -> None:
+    rates = [round(0.001 * (number + 1), 6) for number in range(1_500)]
+    text = f"study: many\nbase: base.yaml\naxes: {{optimizer.lr: {rates}}}\n"
+    assert len(load(text).trials) == 1_500
+    components = ", ".join(["{block: vgg, channels: [4]}"] * 900)
+    Path("big.yaml").write_text(f"name: big\nmodel: {{components: [{components}]}}\n", encoding="utf-8")
+    (line,) = said(text.replace("base.yaml", "big.yaml"))
+    assert line.startswith("x.yaml:3: axes: the specs of the points have ") and "more than 1,000,000" in line
+
+
 def test_a_spec_is_no_study(load: Callable[..., Any], write: Callable[[str], Path], small: str) -> None:
     path = write(small)
     assert not is_study(path)

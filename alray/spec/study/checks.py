@@ -13,7 +13,9 @@ from alray.spec.section import describe, listed
 from alray.spec.study.points import value_text
 from alray.spec.study.section import VARIANT, Search, Study
 
-_MOST_POINTS = 1_000
+_MOST_POINTS = 10_000
+MOST_VALUES = 1_000_000
+"""Values of all specs that are checked before a study runs, of every point and every end of its search: a minute."""
 _MOST_TRIALS = 100_000
 _MOST_SETTINGS = 200
 

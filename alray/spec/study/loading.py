@@ -6,6 +6,8 @@ import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 from alray.errors import Problem, SpecError
 from alray.spec.composition import Composed
@@ -14,10 +16,8 @@ from alray.spec.grammar import spelled_out
 from alray.spec.loading import (
     Source,
     directory_of,
-    dump_spec,
     file_of,
     load_composed,
-    load_spec,
     read_document,
     read_spec,
 )
@@ -27,7 +27,7 @@ from alray.spec.overrides import apply_overrides
 from alray.spec.partial import parse_document
 from alray.spec.places import COMMAND_LINE, Path, Places, key_text
 from alray.spec.section import Section, Unknown, counted
-from alray.spec.study.checks import CHECKS, base_is_a_file, trial_faults
+from alray.spec.study.checks import CHECKS, MOST_VALUES, base_is_a_file, trial_faults
 from alray.spec.study.points import Point, Setting, merged, parts_of, points_of
 from alray.spec.study.section import FLAT, Study
 from alray.spec.study.trials import Trial, settings_at_the_ends, trials_of
@@ -49,7 +49,13 @@ class LoadedStudy:
 
     def spec_of(self, trial: Trial) -> Spec:
         """The spec of a trial, with the values that were drawn for it."""
-        return load_spec(self.study.base, trial.overrides).spec
+        if not trial.values:  # only the seed is its own
+            return self.specs[trial.point.number].model_copy(update={"seed": trial.seed})
+        return load_composed(self._base.copy(), self.study.base, trial.overrides).spec
+
+    @cached_property
+    def _base(self) -> Composed:
+        return read_spec(self.study.base)
 
 
 def is_study(path: str | pathlib.Path) -> bool:
@@ -151,7 +157,11 @@ class _Loader:
         """Load them if there is a base."""
         if not isinstance(self._study.base, pathlib.Path) or not self._study.base.is_file():
             return
-        for point in points_of(self._study):
+        points = list(points_of(self._study))
+        if too_much := list(self._too_much(points)):
+            self.problems = too_much
+            return
+        for point in points:
             self.points.append(point)
             spec = self._spec(point, point.settings)
             if spec is None:
@@ -162,6 +172,19 @@ class _Loader:
         self.problems = [self._told(found) for found in self._found.values()]
         if not self.problems:
             self.problems = list(self._equal_points())
+
+    def _too_much(self, points: Sequence[Point]) -> Iterable[Problem]:
+        """A problem where the specs are so large, and so many, that to check them would take minutes.
+
+        Every end of the search makes a further spec at each point.
+        """
+        search = self._study.search
+        ends = max((len(list(settings_at_the_ends(search, point))) for point in points), default=0) if search else 0
+        with suppress(SpecError):  # what is wrong with the base is told at each point
+            values = _values_in(self._base().value)
+            if (total := len(points) * (1 + ends) * values) > MOST_VALUES:
+                message = f"the specs of the points have {total:,} values together, more than {MOST_VALUES:,}"
+                yield problem(self._places, ("axes",), message, "give fewer values, or a smaller base")
 
     def _base(self) -> Composed:
         """The base, which is read once. Raises SpecError if it cannot be read."""
@@ -223,10 +246,17 @@ class _Loader:
         search = self._study.search
         for point, spec in zip(self.points, self.specs, strict=True):
             searched = repr(search.space_at(point.values)) if search is not None else ""
-            other = seen.setdefault((dump_spec(spec), searched), point)
+            other = seen.setdefault((spec.model_dump_json(), searched), point)
             if other is not point:
                 message = f"the points `{other.label}` and `{point.label}` are the same run"
                 yield problem(self._places, ("axes",), message, "a later axis replaces what an earlier one sets")
+
+
+def _values_in(value: Any) -> int:
+    """The number of values in a spec, in all sections and lists."""
+    if isinstance(value, dict | list):
+        return sum(_values_in(each) for each in (value.values() if isinstance(value, dict) else value))
+    return 1
 
 
 def _group(setting: Setting) -> Path:
