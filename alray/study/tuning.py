@@ -7,12 +7,14 @@ the trial's own process. Processes are used again for the next trial of the same
 
 from __future__ import annotations
 
+import importlib
 import io
 import logging
 import math
 import os
 import pickle
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -265,6 +267,20 @@ def _run_config(storage: Path, watch: _Watch, max_failures: int) -> tune.RunConf
     )
 
 
+def _load_callbacks() -> None:
+    """Load Ray's callback for wandb without wandb itself.
+
+    Tune counts the callbacks that Ray knows, and for that would import wandb: a second, and two folders in TMPDIR that
+    a study leaves when it is killed.
+    """
+    if "wandb" not in sys.modules:
+        sys.modules["wandb"] = None  # type: ignore[assignment]  # an import of it is an ImportError, which Ray expects
+        try:
+            importlib.import_module("ray.air.integrations.wandb")
+        finally:
+            del sys.modules["wandb"]
+
+
 def run_trials(
     orders: Sequence[tuple[Order, Spec]],
     *,
@@ -283,6 +299,7 @@ def run_trials(
     the settings of each trial; None: they are known.
     """
     os.environ |= _QUIET
+    _load_callbacks()
     by_number = {order.trial.number: order for order, _ in orders}
     max_failures = {order.trial.number: spec.run.max_failures for order, spec in orders}
     resources = {order.trial.number: trial_resources(spec) for order, spec in orders}
