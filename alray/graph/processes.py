@@ -6,6 +6,7 @@ This file does not import torch, so that a process can be begun before its drive
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import ray
 from ray.exceptions import RayError
 
 from alray.channel.edge_kind import Seat
+from alray.graph.own_ray import end_if_silent, require_not_lost
 from alray.graph.placement import Placement
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from alray.stage.assignment import Assignment
     from alray.stage.telemetry import StageStatus
 
-_LOADING_S = 120.0
+_LOADING_S, _LOOKING_S = 120.0, 10.0
 _ENDING_S = 10.0
 
 
@@ -127,8 +129,17 @@ class StageProcesses:
         return cls(placement, actors, tuple(actor.load.remote(threads, again) for actor in actors))
 
     def wait_until_loaded(self) -> None:
-        """Wait until every process has imported what it needs, or has failed to: whoever reads `loaded` learns that."""
-        ray.wait(list(self.loaded), num_returns=len(self.loaded), timeout=_LOADING_S)
+        """Wait until every process has imported what it needs, or has failed to: whoever reads `loaded` learns that.
+
+        Raises StageError if the Ray that this process started no longer answers: after a minute it would end this
+        process without a word.
+        """
+        end_s, left = time.monotonic() + _LOADING_S, list(self.loaded)
+        while left and time.monotonic() < end_s:
+            _, left = ray.wait(left, num_returns=len(left), timeout=_LOOKING_S)
+            if left:
+                end_if_silent()
+                require_not_lost()
 
     def all_answer(self) -> bool:
         """Whether every process still answers."""
