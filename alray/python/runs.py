@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from alray.errors import CheckpointError
 from alray.plan.plan import Plan
-from alray.python.asking import Overrides, asked, override_texts, place_texts, watched
+from alray.python.asking import Overrides, asked, override_texts, place_texts, require_one_of, watched
 from alray.python.frames import frame_of
 from alray.python.notebook import framed
 from alray.records import Summary, effective, read, read_summary
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from alray.trained.requests import Evaluated
 
 RecordKind = Literal["step", "stage", "evaluation", "checkpoint", "event", "plan"]
+_RECORD_KINDS: tuple[str, ...] = get_args(RecordKind)
 
 
 def run(
@@ -145,8 +146,10 @@ class Run:
         """The records of the run so far, without work that was lost: a row for each, in order.
 
         kind: only those of this kind. Columns have the names of the fields that docs/run_folder.md explains, with a dot
-        for each level: `losses.0.associated`, `per_depth.2.test`.
+        for each level: `losses.0.associated`, `per_depth.2.test`. Raises RequestError for an unknown kind.
         """
+        if kind is not None:
+            require_one_of(kind, _RECORD_KINDS, key="kind")
         kept = effective(read(self.folder / "records.jsonl"))
         return frame_of([record for record in kept if kind is None or record.kind == kind])
 
@@ -216,11 +219,14 @@ class Run:
     ) -> Exported:
         """Write the inference route to a file, as `alray export` does. depth, best, step, data: as for `predict`.
 
-        output: the file, on a disk; None: export/route-<depth> in the run folder, with the format's ending.
+        output: the file, on a disk; None: export/route-<depth> in the run folder, with the format's ending. Raises
+        RequestError for an unknown format.
         """
+        from alray.trained.export import FORMATS
         from alray.trained.requests import export_run
         from alray.trained.weights import Asked
 
+        require_one_of(format, FORMATS, key="format")
         with asked(self.folder / "spec.yaml"):
             file = location_of(output) if output is not None else None
             return export_run(

@@ -80,6 +80,18 @@ def test_runs_are_compared(tiny: dict[str, Any], ended: alray.Run) -> None:
     assert found._repr_html_().startswith("<iframe srcdoc=")
 
 
+def test_one_run_is_compared_too(ended: alray.Run) -> None:
+    for one in (ended, str(ended.folder), ended.folder):
+        assert len(alray.compare(one).table()) == 1
+
+
+def test_an_unknown_choice_names_those_that_exist(ended: alray.Run) -> None:
+    with pytest.raises(RequestError, match="did you mean `onnx`"):
+        ended.export("onx")  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match=r"`evaluation`.*did you mean `step`"):
+        ended.records("steps")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("overrides", "kind", "text"),
     [
