@@ -29,7 +29,7 @@ def study(
         Path | None,
         typer.Option(metavar="DIR", help="Go on with the study in this folder, instead of SPEC.", show_default=False),
     ] = None,
-    study_dir: Annotated[
+    output: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="The study folder, new or empty.  [default: studies/<name>-<time>]"),
     ] = None,
@@ -45,7 +45,7 @@ def study(
     with terminal(as_json=json, as_events=events) as streams:
         if (spec is None) == (resume is None):
             raise RequestError("give either SPEC or --resume DIR", key="SPEC", mend="name one of them")
-        if resume is not None and (study_dir is not None or overrides or dry_run):
+        if resume is not None and (output is not None or overrides or dry_run):
             raise RequestError(
                 "a study goes on in its folder, as it was begun", key="--resume", mend="give the folder alone"
             )
@@ -54,7 +54,7 @@ def study(
             return
         from alray.study.study import StudyOptions, Watcher, resume_study, run_study
 
-        options = StudyOptions(address, study_dir, allow_code)
+        options = StudyOptions(address, output, allow_code)
         watcher = Watcher(streams.tell, lambda progress: streams.tell(progress_line(progress)))
         if resume is not None:
             report = resume_study(resume, options, watcher)

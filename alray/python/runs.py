@@ -40,7 +40,7 @@ def run(
     overrides: Overrides = None,
     *,
     inline: bool = False,
-    run_dir: str | Location | None = None,
+    output: str | Location | None = None,
     address: str | None = None,
     profile: str | None = None,
     allow_code: bool = False,
@@ -50,7 +50,7 @@ def run(
 
     spec: a file, a dict or an `alray.Spec`. Relative paths are taken from the folder of the file, or from the current
     folder. overrides: values that replace those of the spec, such as {"optimizer.lr": 3e-4}. inline: run in this
-    process, without Ray. run_dir: the run folder, new or empty, or its URL on object storage; None:
+    process, without Ray. output: the run folder, new or empty, or its URL on object storage; None:
     runs/<name>-<time>. address: the Ray cluster to connect to; None: start one. profile: mini-batches to trace, such as
     "20-24,40". allow_code: also load `python:` classes from outside the folder of the spec, or from a folder that
     came from elsewhere. progress: show it.
@@ -64,7 +64,7 @@ def run(
     def go(display: Display, interrupts: Interrupts) -> Finished:
         from alray.orchestrate import run_spec
 
-        folder = None if run_dir is None else location_of(run_dir)
+        folder = None if output is None else location_of(output)
         steps = parse_steps(profile) if profile is not None else ()
         options = Options(inline=inline, address=address, run_dir=folder, allow_code=allow_code, profile=steps)
         return run_spec(spec, given, options, display, interrupts)
@@ -86,7 +86,7 @@ def reproduce(
     overrides: Overrides = None,
     *,
     inline: bool | None = None,
-    run_dir: str | Location | None = None,
+    output: str | Location | None = None,
     address: str | None = None,
     allow_code: bool = False,
     progress: bool = True,
@@ -101,7 +101,7 @@ def reproduce(
         from alray.reproduction import reproduce_run
 
         options = Options(
-            address=address, run_dir=None if run_dir is None else location_of(run_dir), allow_code=allow_code
+            address=address, run_dir=None if output is None else location_of(output), allow_code=allow_code
         )
         with watched(progress) as (display, interrupts):
             finished, found = reproduce_run(folder, given, options, display, interrupts, inline=inline)

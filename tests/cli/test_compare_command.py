@@ -12,7 +12,7 @@ from alray.cli.main import execute
 
 def test_compare_prints_tables_and_writes_a_page(alray: Callable[..., Any], ended: Path, spec: Path) -> None:
     other = Path("bp").resolve()
-    assert execute(["run", str(spec), "method=backpropagation", "--inline", "--run-dir", str(other)]) == 0
+    assert execute(["run", str(spec), "method=backpropagation", "--inline", "--output", str(other)]) == 0
     first = shutil.copytree(ended, Path("al").resolve())
     said = alray("compare", first, other)
     page = Path("compare.html")

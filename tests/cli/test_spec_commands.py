@@ -144,7 +144,7 @@ def test_validate_deep_refuses_the_samples_that_a_run_refuses(alray: Callable[..
         data = f"data: {{source: 'python:own_entries_{number}.Own', batch_size: 10}}"
         Path("y.yaml").write_text(text.replace(text.splitlines()[1], data).replace("stages: 2", "stages: 1"))
         checked = alray("validate", "y.yaml", "--deep", "--json")
-        ran = alray("run", "y.yaml", "--inline", "--json", "--run-dir", f"run{number}")
+        ran = alray("run", "y.yaml", "--inline", "--json", "--output", f"run{number}")
         assert checked.code == ran.code == (0 if entry == "good" else 2), entry
         if entry != "good":
             (of_check,), (of_run,) = checked.json["errors"], ran.json["errors"]

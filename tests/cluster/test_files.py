@@ -52,7 +52,7 @@ def test_the_ray_job_fits_together() -> None:
         volumes = {volume["name"] for volume in pod["volumes"]}
         assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == volumes
     alray, run, spec, *overrides, option, folder = job["spec"]["entrypoint"].split()
-    assert (alray, run, option) == ("alray", "run", "--run-dir")
+    assert (alray, run, option) == ("alray", "run", "--output")
     assert folder.startswith(pods[1]["containers"][0]["volumeMounts"][0]["mountPath"])
     stages = load_spec(ROOT / Path(spec).relative_to("/opt/alray"), overrides).spec.pipeline.stages
     assert stages == group["replicas"] * int(pods[1]["containers"][0]["resources"]["limits"]["cpu"])

@@ -112,7 +112,7 @@ def test_the_quickstart_on_two_nodes(hosts: Hosts, slurm: Slurm) -> None:
     """Beside it a second job is sent, which would have room there, but must not meet the first one's Ray."""
     with ThreadPoolExecutor() as threads:
         beside = threads.submit(sbatch, hosts, slurm, "doctor")
-        sbatch(hosts, slurm, "run", str(ROOT / "specs" / "quickstart.yaml"), "--run-dir", "run")
+        sbatch(hosts, slurm, "run", str(ROOT / "specs" / "quickstart.yaml"), "--output", "run")
         assert "link from n1 up to n2" in beside.result()
     summary = json.loads((hosts.folder / "run" / "summary.json").read_text())
     assert summary["status"] == "finished"

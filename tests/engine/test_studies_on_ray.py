@@ -171,7 +171,7 @@ def test_stages_run_trial_after_trial_in_the_same_processes_until_one_dies(works
     variants = f"{{al: {{{telling}}}, bp: {{{telling}, {naive}}}, dying: {{{dying}}}, last: {{{telling}, seed: 4}}}}"
     both = "set: {run.max_failures: 0, pipeline.stages: 2}\nmax_concurrent: 1\n"
     path = study(workshop, f"{both}axes: {{variant: {variants}}}\n")
-    done = alray.study(path, study_dir=workshop.folder / "out", progress=False)
+    done = alray.study(path, output=workshop.folder / "out", progress=False)
     assert len(done.runs) == len(done.table()) == 4
     records = done.trials
     assert [record.status for record in records] == ["finished", "finished", "failed", "finished"]
@@ -195,7 +195,7 @@ def test_a_killed_study_goes_on_to_the_same_records(
     search = "search: {kind: optuna, trials: 1, space: {optimizer.lr: {loguniform: [1.0e-3, 1.0e-2]}}}"
     path = study(workshop, f"axes: {{pipeline.stages: [1, 2]}}\n{search}\nmax_concurrent: 1\n")
     out = workshop.folder / "out"
-    killed = begin(cluster, path, "--study-dir", out)
+    killed = begin(cluster, path, "--output", out)
     while not (out / "trials/0001").exists() and killed.poll() is None:
         time.sleep(0.02)
     os.kill(killed.pid, signal.SIGKILL)

@@ -24,7 +24,7 @@ def test_a_dict_a_model_and_the_command_train_the_same_weights(tiny: dict[str, A
     Path("x.yaml").write_text(
         write_yaml({**tiny, "data": {**tiny["data"], "shape": [1, 4, 4]}, "optimizer": {"lr": 1e-2}}), encoding="utf-8"
     )
-    assert execute(["run", "x.yaml", "--inline", "--run-dir", "command", "optimizer.lr=3e-4", "run.epochs=2"]) == 0
+    assert execute(["run", "x.yaml", "--inline", "--output", "command", "optimizer.lr=3e-4", "run.epochs=2"]) == 0
     of_command = alray.load_run("command")
     changes = {"optimizer.lr": 3e-4}
     of_dict = alray.run(tiny, changes, inline=True, progress=False)
@@ -130,7 +130,7 @@ def test_a_notebook_shows_the_problems_alone(tiny: dict[str, Any]) -> None:
 
 def test_a_run_that_fails_raises_and_names_its_folder(tiny: dict[str, Any]) -> None:
     with pytest.raises(NonFiniteLoss) as caught:
-        alray.run(tiny, {"optimizer": {"kind": "sgd", "lr": 1e30}}, inline=True, run_dir="failed", progress=False)
+        alray.run(tiny, {"optimizer": {"kind": "sgd", "lr": 1e30}}, inline=True, output="failed", progress=False)
     assert caught.value.__notes__ == [
         f'the run folder is {Path("failed").resolve()}; alray.load_run("{Path("failed").resolve()}") opens it'
     ]
@@ -151,7 +151,7 @@ def test_ctrl_c_writes_a_checkpoint_and_the_run_goes_on_to_the_same_weights(
     with monkeypatch.context() as patched:
         patched.setattr(PlainLines, "record", record_and_interrupt)
         with pytest.raises(KeyboardInterrupt, match=r"the run was stopped after .*; alray.load_run\(.*\).resume\(\)"):
-            alray.run(tiny, {"run.epochs": 2000}, inline=True, run_dir="stopped", progress=False)
+            alray.run(tiny, {"run.epochs": 2000}, inline=True, output="stopped", progress=False)
     assert signal.getsignal(signal.SIGINT) is before
     stopped = alray.load_run("stopped")
     assert stopped.summary.status == "interrupted"
