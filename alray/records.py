@@ -630,6 +630,7 @@ class Environment(BaseModel):
     engine: str | None = None
     date: str | None = None
     command: list[str] | None = None
+    resumed_by: list[list[str]] | None = None
     git: Git | None = None
     packages: dict[str, str] | None = None
     given: dict[str, Any] | None = None

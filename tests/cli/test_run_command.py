@@ -266,6 +266,21 @@ def test_resume_goes_on_for_more_epochs(alray: Callable[..., Any], ended: Path, 
     assert given["name"] == "tiny" and "resources" not in given, "of the defaults only what the resume changed"
 
 
+def test_the_page_of_a_resumed_run_has_the_command_that_began_it(
+    alray: Callable[..., Any], ended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = tmp_path / "run"
+    shutil.copytree(ended, run_dir)
+    environment = json.loads((run_dir / "environment.json").read_text(encoding="utf-8"))
+    (run_dir / "environment.json").write_text(json.dumps({**environment, "command": ["alray", "run", "began.yaml"]}))
+    for epochs in ("run.epochs=3", "run.epochs=4"):
+        monkeypatch.setattr("sys.argv", ["/bin/alray", "resume", "run", epochs])
+        assert alray("resume", run_dir, epochs, "--inline").code == 0
+    page = (run_dir / "report.html").read_text(encoding="utf-8")
+    told = [page.index(f"<code>alray {words}</code>") for words in ("run began.yaml", "resume run run.epochs=3")]
+    assert told == sorted(told) and "<code>alray resume run run.epochs=4</code>" in page
+
+
 @pytest.mark.parametrize(
     ("shorter", "made"), [("run.epochs=1", "run.epochs=1 makes 9"), ("run.steps=5", "run.steps=5 makes 5")]
 )
