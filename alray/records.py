@@ -71,7 +71,7 @@ class StepRecord(_Record):
     losses: dict[int, dict[str, Value]]
     """By component (counted from 0) and by name of the loss."""
     lr: Value
-    """Learning rate."""
+    """Learning rate. With `optimizer.accumulate` all mini-batches of an update have the same one."""
     mini_batches: int = 1
     """How many mini-batches the losses are the mean of."""
 
