@@ -18,7 +18,7 @@ from alray.run.memory import stage_memories
 from alray.run.options import Options
 from alray.schedules.micro_batches import MOST_PER_STAGE
 from alray.schedules.schedule import Schedule
-from alray.spec.loading import Source, load_spec
+from alray.spec.loading import Source, load_spec, read_spec
 from alray.spec.section import counted
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class Fitting:
     """What fits on some devices.
 
     rows: the best number of micro-batches for each schedule on each number of stages, what fits first, by step time.
-    refused: why a schedule on a number of stages cannot run at all.
+    refused: why a schedule on a number of stages cannot run at all. given: the overrides that were searched with.
+    set_aside: the keys of the spec whose values the search replaced.
     """
 
     name: str
@@ -50,6 +51,8 @@ class Fitting:
     costs: Costs
     rows: tuple[Fit, ...]
     refused: tuple[str, ...]
+    given: tuple[str, ...]
+    set_aside: frozenset[str]
 
     @property
     def best(self) -> Fit | None:
@@ -57,10 +60,21 @@ class Fitting:
         return self.rows[0] if self.rows and self.rows[0].fits else None
 
     def overrides(self, row: Fit) -> list[str]:
-        """The overrides with which `alray run` takes this row."""
-        found = {"schedule": row.schedule, "stages": row.stages}
-        found |= {"micro_batches": row.micro_batches} if row.micro_batches > 1 else {}
-        return [f"pipeline.{key}={value}" for key, value in found.items()]
+        """All overrides with which `alray run` of the spec takes this row: those given, and what was searched."""
+        layout = {
+            "pipeline.schedule": row.schedule,
+            "pipeline.stages": str(row.stages),
+            "pipeline.partition": str(list(row.partition)).replace(" ", ""),
+        }
+        for key, parts in (
+            ("pipeline.micro_batches", row.micro_batches),
+            ("pipeline.virtual_stages", row.virtual_stages),
+        ):
+            if parts > 1:
+                layout[key] = str(parts)
+            elif key in self.set_aside:
+                layout[key] = "null"
+        return [*self.given, *(f"{key}={value}" for key, value in layout.items() if f"{key}={value}" not in self.given)]
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -109,8 +123,18 @@ def fit_spec(
     observer.doing("measuring the components" if probe else "counting the components")
     search = _Search(source, overrides, tuple(devices), planner, planner.costs(probe=probe), free)
     rows, refused = search.all()
-    spec = loaded.spec
-    return Fitting(spec.name, spec.method.kind, spec.replicas.count, search.devices, search.costs, rows, refused)
+    spec, written = loaded.spec, read_spec(source).value.get("pipeline") or {}
+    return Fitting(
+        name=spec.name,
+        method=spec.method.kind,
+        replicas=spec.replicas.count,
+        devices=search.devices,
+        costs=search.costs,
+        rows=rows,
+        refused=refused,
+        given=tuple(overrides),
+        set_aside=frozenset(key for key in free if key.removeprefix("pipeline.") in written),
+    )
 
 
 def _texts(layout: Mapping[str, str], free: Container[str]) -> list[str]:

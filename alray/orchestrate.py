@@ -16,8 +16,10 @@ from alray.report.trackers.follow import watched
 from alray.report.trackers.make import make_trackers
 from alray.run.engines import Engine, engine, engine_name
 from alray.run.options import Finished, Options
+from alray.spec.grammar import marked
 from alray.spec.inputs import load_with_inputs
 from alray.spec.loading import LoadedSpec, Source
+from alray.spec.own_code import OwnClass
 from alray.spec.step_ranges import require_steps
 from alray.storage.location import Location
 from alray.storage.lock import held
@@ -55,7 +57,8 @@ def run_spec(
         trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
         with held(run_dir, observer.note), writing_to(run_dir), page_beside(run_dir, options.watch, observer.note):
-            planner.workload.code.copy_used(run_dir, observer.note)
+            references = [reference for _, reference, _ in marked(planner.workload.spec, OwnClass)]
+            planner.workload.code.copy_used(references, run_dir, observer.note)
             return _run(planner, trackers, run_dir, None, made, options, observer, interrupts)
 
 

@@ -71,7 +71,7 @@ class StepRecord(_Record):
     losses: dict[int, dict[str, Value]]
     """By component (counted from 0) and by name of the loss."""
     lr: Value
-    """Learning rate."""
+    """Learning rate. With `optimizer.accumulate` all mini-batches of an update have the same one."""
     mini_batches: int = 1
     """How many mini-batches the losses are the mean of."""
 
@@ -155,7 +155,7 @@ class StageRecord(_Record):
     steps: int
     """How many mini-batches the record covers."""
     warm_up: bool
-    """Whether these are the first ten mini-batches after a start, or profiled ones: no figure counts them."""
+    """Whether these are the first ten mini-batches after a start, profiled ones, or none: no figure counts them."""
     data_s: Seconds = 0.0
     """Stage 0 reads the mini-batch and prepares its samples. It is no part of forward."""
     forward_s: Seconds
@@ -347,7 +347,7 @@ class AttemptSummary(_Documented):
     began_after: int
     """Mini-batches completed before it."""
     ended_after: int
-    """Mini-batches completed at its end, without lost work."""
+    """Mini-batches completed at its end. Work that a failure lost and that was done again is left out."""
     engine: EngineName | None
     schedule: str
     stages: int
@@ -431,11 +431,12 @@ class Summary(_Documented):
     """For each stage, the bytes of its tensors and of its edges' buffers at the peak of training, by the plan; what the
     process itself holds, evaluations and the data set come on top."""
     bytes_sent: dict[str, int]
-    """For each edge, such as `0->1`: bytes sent in all attempts, evaluations included."""
+    """For each edge, such as `0->1`: bytes sent for the work that `steps` counts, over all attempts, evaluations
+    included. Work that a failure lost is left out."""
     shares: list[int] = Field(default_factory=list)
     """Samples of a mini-batch that each replica takes at the end."""
     all_reduce_bytes: int = 0
-    """Bytes sent between replicas, over all stages."""
+    """Bytes sent between replicas, over all stages, counted as `bytes_sent`."""
     failures: list[Failure]
     """The failures of the run: `step`, `stage`, `message`."""
     attempts: list[AttemptSummary] = Field(default_factory=list)
@@ -630,6 +631,7 @@ class Environment(BaseModel):
     engine: str | None = None
     date: str | None = None
     command: list[str] | None = None
+    resumed_by: list[list[str]] | None = None
     git: Git | None = None
     packages: dict[str, str] | None = None
     given: dict[str, Any] | None = None

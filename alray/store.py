@@ -170,7 +170,9 @@ def _making(run_dir: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RequestError(
-            f"the run folder cannot be made: {error.strerror}", file=str(run_dir), mend="choose another --run-dir"
+            f"the run folder cannot be made: {error.strerror}",
+            file=str(run_dir),
+            mend="choose another folder, by --output",
         ) from error
 
 
@@ -184,7 +186,7 @@ def _not_empty(run_dir: Location) -> RequestError:
     return RequestError(
         "the run folder is not empty",
         file=str(run_dir),
-        mend="choose another --run-dir, or go on with `alray resume`",
+        mend="choose another folder, by --output, or go on with `alray resume`",
     )
 
 
@@ -381,7 +383,7 @@ def require_run_dir(run_dir: Location) -> Location:
             raise CheckpointError(
                 "the run in this folder ended before it had written its spec, so there is nothing to go on with",
                 file=str(run_dir),
-                mend=f"{first}begin it again: `alray run SPEC --run-dir` with this folder",
+                mend=f"{first}begin it again: `alray run SPEC --output` with this folder",
             )
         raise CheckpointError(
             "this is not a run folder: it has no spec.yaml",
@@ -398,7 +400,13 @@ def _ended_at_once(run_dir: Location) -> bool:
 
 
 def no_such_run_folder(run_dir: Location) -> CheckpointError:
-    """The error for a run folder that does not exist."""
+    """The error for a run folder that does not exist, or is a file."""
+    if run_dir.is_file():
+        return CheckpointError(
+            "this is a file, not a run folder",
+            file=str(run_dir),
+            mend="name a folder that `alray run` or `alray study` made; `alray list` shows those below this folder",
+        )
     return CheckpointError(
         "no such run folder",
         file=str(run_dir),

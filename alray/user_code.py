@@ -8,7 +8,7 @@ import shutil
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, PathFinder, SourceFileLoader
@@ -20,6 +20,7 @@ from alray.errors import AlrayError, Problem, RequestError, SpecError, UserCodeE
 from alray.known_code import CODE, CodeRecord, origin_of, write_record
 from alray.spec.find_class import is_reserved, name_is_taken, no_module
 from alray.spec.own_code import parse_python_reference
+from alray.spec.own_files import own_files
 from alray.storage.appended import local_copy
 from alray.storage.location import Location, kept_at, sync_below
 from alray.system_errors import ran_out
@@ -32,6 +33,9 @@ _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
 
 _roots: list[Path] = []
 """The directories from which this process has loaded user code; the last one comes first in imports."""
+_loaded_for: dict[tuple[Path, str], set[Path]] = {}
+"""By root and reference: the files that were loaded below that root during runs with this reference. A later run in
+this process finds them loaded, and so cannot tell that it needs them too."""
 _copies: list[Path] = []
 """Copies of code in run folders, of which this process loads only the text (`_FromText`)."""
 
@@ -80,6 +84,7 @@ class UserCode:
         self._kept = root  # where every machine of the run sees the code
         self._copy: Path | None = None  # of `_kept`, on this machine
         self._refusal: RequestError | None = None  # raised if anything is loaded
+        self._loaded_before = self._loaded()
 
     @classmethod
     def of_run(cls, run_dir: Location, *, allow: bool, named: bool) -> UserCode:
@@ -104,7 +109,7 @@ class UserCode:
 
     def __getstate__(self) -> dict[str, Any]:
         """Another machine makes a copy of its own."""
-        return {**self.__dict__, "_copy": None}
+        return {**self.__dict__, "_copy": None, "_loaded_before": frozenset()}
 
     def __call__(self, reference: str) -> Any:
         """Return the class that a reference names.
@@ -141,16 +146,22 @@ class UserCode:
             )
         return getattr(module, parsed.name)
 
-    def copy_used(self, run_dir: Location, note: Callable[[str], None]) -> None:
-        """Copy every module that was loaded from `root` to the run folder, so that it can be resumed anywhere, and
+    def copy_used(self, references: Iterable[str], run_dir: Location, note: Callable[[str], None]) -> None:
+        """Copy the modules below `root` that a run uses to its run folder, so that it can be resumed anywhere, and
         record where they came from.
 
-        Processes on other machines that this object is sent to from now on load from there what they miss. note: as
-        for `CodeRecord.remember`.
+        These are the modules of its references, what they import, and what was loaded since this object was made. What
+        other runs in this process have loaded stays out. Processes on other machines that this object is sent to from
+        now on load from there what they miss. note: as for `CodeRecord.remember`.
         """
         self._kept = run_dir / CODE
-        paths = {path for module in list(sys.modules.values()) if (path := _own_file(module)) is not None}
-        if not (own := {path for path in paths if path.is_relative_to(self.root)}):
+        references = list(references)
+        own = {path for file in own_files(references, self.root) if (path := _source(str(file.resolve()))) is not None}
+        for reference in references:
+            loaded = _loaded_for.setdefault((self.root, reference), set())
+            loaded |= self._loaded() - self._loaded_before
+            own |= {path for path in loaded if path.is_file()}
+        if not (own := {path for path in own if path.is_relative_to(self.root)}):
             return
         with kept_at(self._kept) as folder:
             for path in own:
@@ -161,6 +172,11 @@ class UserCode:
         record = CodeRecord.of(self.root, own)
         write_record(run_dir, record)
         record.remember(note)
+
+    def _loaded(self) -> frozenset[Path]:
+        """The files below `root` of which this process has loaded modules."""
+        paths = (_own_file(module) for module in list(sys.modules.values()))
+        return frozenset(path for path in paths if path is not None and path.is_relative_to(self.root))
 
     def _turn_to_the_copy(self, top: str) -> None:
         """Load from the copy in the run folder from now on, if that has a module that `root` lacks on this machine."""

@@ -80,7 +80,7 @@ class Trial:
         command = [sys.executable, "-m", "alray", "run", str(self.spec), *self.arguments]
         with (self.folder / f"{self.name}.log").open("w", encoding="utf-8") as log:
             subprocess.run(
-                [*command, "--inline", "--run-dir", str(self.run_dir)],
+                [*command, "--inline", "--output", str(self.run_dir)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},

@@ -34,7 +34,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, overrides in RUNS.items():
             run_dir = Path(folder) / name
-            if code := execute(["run", str(SPEC), *overrides, "--run-dir", str(run_dir)]):
+            if code := execute(["run", str(SPEC), *overrides, "--output", str(run_dir)]):
                 raise SystemExit(code)
             run = read_run(run_dir)
             lanes = measured_last(run.kept, run.plan)

@@ -55,7 +55,7 @@ def main() -> None:
 
         def run(name: str, *overrides: str) -> Path:
             folder = Path(scratch, name)
-            for words in (["run", QUICKSTART, *overrides, "--run-dir", folder], ["report", folder]):
+            for words in (["run", QUICKSTART, *overrides, "--output", folder], ["report", folder]):
                 subprocess.run([sys.executable, "-m", "alray", *map(str, words)], cwd=ROOT, check=True)
             return folder / "figures"
 

@@ -22,7 +22,7 @@ MEASURED = Path(__file__).parents[1] / "build" / "benchmarks"
 def summary_of(spec: Path, *overrides: str, inline: bool = False) -> dict[str, Any]:
     """`alray run --json` as users run it: a process of its own, its summary read from standard output."""
     with tempfile.TemporaryDirectory() as folder:
-        where = ["--run-dir", str(Path(folder) / "run")] + (["--inline"] if inline else [])
+        where = ["--output", str(Path(folder) / "run")] + (["--inline"] if inline else [])
         return _answer("run", str(spec), *overrides, *where)
 
 
@@ -39,7 +39,7 @@ def recorded(spec: Path, *overrides: str) -> Recorded:
     """`summary_of` with the rest of the run folder."""
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
-        summary = _answer("run", str(spec), *overrides, "--run-dir", str(run_dir))
+        summary = _answer("run", str(spec), *overrides, "--output", str(run_dir))
         return Recorded(summary, list(read(run_dir / "records.jsonl")), manifests(run_dir))
 
 

@@ -64,14 +64,14 @@ def main() -> None:
             subprocess.run([sys.executable, "-m", "alray", *map(str, arguments)], cwd=ROOT, check=True)
 
         runs: Sequence[Path] = (folder / "al", folder / "bp")
-        alray("run", QUICKSTART, "--run-dir", runs[0])
-        alray("run", QUICKSTART, *BACKPROPAGATION, "--run-dir", runs[1])
+        alray("run", QUICKSTART, "--output", runs[0])
+        alray("run", QUICKSTART, *BACKPROPAGATION, "--output", runs[1])
         alray("compare", *runs)
         picture(browser, runs[0] / "report.html", "run")
         picture(browser, runs[0] / "report.html", "run_schedule", section="schedule-predicted-and-measured")
         picture(browser, runs[0] / "report.html", "run_phone", section="schedule-predicted-and-measured", phone=True)
         picture(browser, folder / "compare.html", "comparison")
-        alray("study", STUDY, "repeats=1", "--study-dir", folder / "study")
+        alray("study", STUDY, "repeats=1", "--output", folder / "study")
         picture(browser, folder / "study" / "report.html", "study")
 
 

@@ -40,7 +40,7 @@ def alray(*overrides: str) -> Start:
     """Run the spec until its first mini-batch is trained, then stop it. Ends the program if the run fails before."""
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
-        command = [sys.executable, "-m", "alray", "run", str(SPEC), *overrides, "--run-dir", str(run_dir)]
+        command = [sys.executable, "-m", "alray", "run", str(SPEC), *overrides, "--output", str(run_dir)]
         entered = time.time()
         with (Path(folder) / "said").open("w+", encoding="utf-8") as said:
             process = subprocess.Popen(command, stdout=said, stderr=said, env=_ENVIRONMENT)

@@ -21,7 +21,7 @@ FOLDERS = ROOT / "studies"
 def run(name: str) -> float:
     """Run a study, or what is left of one that was stopped. Returns the seconds that this took."""
     folder = FOLDERS / name
-    how = ["--resume", str(folder)] if folder.exists() else [str(SPECS / f"{name}.yaml"), "--study-dir", str(folder)]
+    how = ["--resume", str(folder)] if folder.exists() else [str(SPECS / f"{name}.yaml"), "--output", str(folder)]
     begun_s = time.monotonic()
     subprocess.run([sys.executable, "-m", "alray", "study", *how], check=True)
     return time.monotonic() - begun_s

@@ -102,7 +102,7 @@ def spec(old: str, new: str) -> str:
     [
         ("stages: 2", "stagse: 2", "x.yaml:9: pipeline.stagse: "),
         ("epochs: 1", "epochs: ten", "x.yaml:10: run.epochs: "),
-        ("{block: vgg, channels: [4], pool: true}", "{block: resnet}", "x.yaml:7: model.components[2].block: "),
+        ("{block: vgg, channels: [4], pool: true}", "{block: graph}", "x.yaml:7: model.components[2].block: "),
         ("stages: 2", "stages: 4", "x.yaml:9: pipeline.stages: "),
         ("stages: 2", "stages: 2, stages: 3", "x.yaml:9: pipeline.stages: "),
     ],
@@ -328,7 +328,7 @@ def test_a_sample_of_one_pixel_is_not_normalised(
 
 def test_one_sample_of_several_pixels_is(alray: Callable[..., Said], folder: Path) -> None:
     (folder / "x.yaml").write_text(SPEC)
-    assert alray("run", "x.yaml", "--inline", "data.batch_size=1", "run={steps: 2}", "--run-dir", "run").code == 0
+    assert alray("run", "x.yaml", "--inline", "data.batch_size=1", "run={steps: 2}", "--output", "run").code == 0
 
 
 _OTHER_HASH = (
@@ -343,7 +343,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that has finished."""
     folder = tmp_path_factory.mktemp("ended")
     (folder / "x.yaml").write_text(SPEC)
-    assert execute(["run", str(folder / "x.yaml"), "--inline", "--run-dir", str(folder / "run")]) == 0
+    assert execute(["run", str(folder / "x.yaml"), "--inline", "--output", str(folder / "run")]) == 0
     return folder / "run"
 
 
@@ -413,6 +413,9 @@ def test_what_is_no_run_folder(alray: Callable[..., Said], ended: Path, folder: 
         "",
         "nosuch: no such run folder; name a folder that `alray run` made; `alray list` shows those below this folder\n",
     )
+    (folder / "x.yaml").write_text("")
+    for command in ("report", "resume", "evaluate"):
+        assert "x.yaml: this is a file, not a run folder; name a folder that" in alray(command, "x.yaml").err, command
     (folder / "empty").mkdir()
     assert alray("evaluate", "empty") == (
         2,

@@ -22,7 +22,7 @@ def test_synchronous_sgd_on_dogs_and_cats(
     """Two workers instead of eight, smaller mini-batches; everything else is as in the spec."""
     small = ["replicas.count=2", "data.batch_size=64", "data.image_size=16", "run.steps=40"]
     rate = "lr_schedule.reference_batch_size=32"  # twice the rate after the warm-up, which is longer than the run
-    place = ["--inline", "--json", "--run-dir", str(tmp_path / "run")]
+    place = ["--inline", "--json", "--output", str(tmp_path / "run")]
     assert execute(["run", str(SPEC), *stand_ins["dogs_vs_cats"], *small, rate, *place]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert (summary["status"], summary["replicas"], summary["steps"]) == ("finished", 2, 40)

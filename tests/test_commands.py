@@ -22,7 +22,7 @@ from alray.spec.loading import load_spec
 from .pages import PAGES, ROOT, Command, commands, mentioned, parse, write_files
 
 TUTORIAL = "docs/tutorial.md"
-TWO_STAGES = "alray run mine/mine.yaml pipeline.stages=2 --run-dir runs/two-stages"
+TWO_STAGES = "alray run mine/mine.yaml pipeline.stages=2 --output runs/two-stages"
 RUN = ("README.md", "docs/comparing.md", TUTORIAL)
 """Pages whose commands run here one after another, each page in a folder of its own."""
 
@@ -35,7 +35,7 @@ HELD = {
         r"alray report studies/strong_scaling.*|python mine/make_pictures.py"
     ),
     "tests/test_commands.py::test_the_tutorial_as_it_stands": (
-        r"alray study mine/rates.yaml --study-dir .*|alray report studies/rates"
+        r"alray study mine/rates.yaml --output .*|alray report studies/rates"
     ),
     "tests/cluster/test_jobs.py::test_a_study_is_a_job_too": r"alray submit (specs/studies/.*|mine/rates.yaml)",
     "tests/cluster/test_jobs.py::test_a_run_on_object_storage_goes_on_and_comes_back": r"alray submit --resume s3:.*",
@@ -169,7 +169,7 @@ def prepare(page: str) -> None:
         write_files(page, Path())
         subprocess.run([sys.executable, "mine/make_pictures.py"], check=True, timeout=100)
         return
-    assert execute(["run", "specs/quickstart.yaml", "--inline", "run.steps=5", "--run-dir", "RUN"]) == 0
+    assert execute(["run", "specs/quickstart.yaml", "--inline", "run.steps=5", "--output", "RUN"]) == 0
     if page == "README.md":
         save_image(torch.tensor(load_digits().images[0], dtype=torch.float32).div(16), "digit.png")
         shutil.copytree("RUN", "OTHER")
@@ -184,13 +184,13 @@ def shortened(words: list[str], number: int) -> list[str]:
     if words[0] == "run":
         steps = 40 if "--profile" in words else 5  # the README shows the 40th mini-batch
         words = [word for word in words if not word.startswith("run.epochs=")]
-        folder = [] if "--run-dir" in words else ["--run-dir", f"run-{number}"]
+        folder = [] if "--output" in words else ["--output", f"run-{number}"]
         inline = [] if "--inline" in words else ["--inline"]
         return [*words, *inline, f"run.steps={steps}", *folder]
     if words[0] == "resume":
         return [*(re.sub(r"^run\.epochs=.*", "run.steps=8", word) for word in words), "--inline"]
     if words[:2] == ["study", "STUDY"] and "--dry-run" not in words:
-        return [*words, "--study-dir", "FOLDER"]
+        return [*words, "--output", "FOLDER"]
     return words
 
 
@@ -212,7 +212,7 @@ def test_the_commands_of_a_page_run(page: str, sandbox: Path, capsys: pytest.Cap
             assert code == 0, (str(command), err)
             said[" ".join(command.words)] = out
     if page == TUTORIAL:
-        assert weights(said["alray run mine/mine.yaml --run-dir runs/mine"]) == weights(said[TWO_STAGES])
+        assert weights(said["alray run mine/mine.yaml --output runs/mine"]) == weights(said[TWO_STAGES])
 
 
 def weights(said: str) -> str:
@@ -245,4 +245,4 @@ def test_the_tutorial_as_it_stands(tmp_path: Path) -> None:
             assert done.returncode == 0, (words, done.stdout + done.stderr)
             said[" ".join(words)] = done.stdout
     assert json.loads((tmp_path / "runs/mine/summary.json").read_text())["accuracy"]["test"] > 0.9
-    assert weights(said["alray run mine/mine.yaml --run-dir runs/mine"]) == weights(said[TWO_STAGES])
+    assert weights(said["alray run mine/mine.yaml --output runs/mine"]) == weights(said[TWO_STAGES])

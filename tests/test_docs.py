@@ -51,7 +51,7 @@ def test_the_example_of_a_spec_runs(
 ) -> None:
     assert write_files("docs/writing_a_spec.md", tmp_path) == ["one_hot.py", "stripes.py", "stripes.yaml"]
     monkeypatch.chdir(tmp_path)
-    assert execute(["run", "stripes.yaml", "--inline", "--json", "--run-dir", "out"]) == 0
+    assert execute(["run", "stripes.yaml", "--inline", "--json", "--output", "out"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert (summary["status"], summary["stages"]) == ("finished", 2)
     assert summary["accuracy"]["test"] > 0.9
@@ -68,7 +68,7 @@ def test_the_tracker_of_ones_own_is_one(tmp_path: Path, monkeypatch: pytest.Monk
         encoding="utf-8",
     )
     monkeypatch.chdir(tmp_path)
-    assert execute(["run", "mine.yaml", "--inline", "--run-dir", "out"]) == 0
+    assert execute(["run", "mine.yaml", "--inline", "--output", "out"]) == 0
     first, *rows, last = (tmp_path / "validation.csv").read_text(encoding="utf-8").splitlines()
     assert (first, last) == ("# out, lr 0.01", "# finished")
     assert [row.partition(",")[0] for row in rows] == [str(4 * epoch) for epoch in range(1, 21)]
@@ -106,7 +106,7 @@ def test_the_way_to_the_hash_is_the_one_that_is_taken(tmp_path: Path) -> None:
     cost = "{forward_s: 0.001, backward_s: 0.001, update_s: 0.001}"
     short = ["run.epochs=1", f"pipeline.costs=[{cost}, {cost}, {cost}, {cost}]"]
     spec = str(DOCS.parent / "specs/quickstart.yaml")
-    assert execute(["run", spec, *short, "--inline", "--run-dir", str(tmp_path / "run")]) == 0
+    assert execute(["run", spec, *short, "--inline", "--output", str(tmp_path / "run")]) == 0
     scope: dict[str, str] = {"run": str(tmp_path / "run")}
     exec(program, scope)
     assert scope["sha256"] == json.loads((tmp_path / "run/summary.json").read_text())["weights_sha256"]

@@ -23,7 +23,7 @@ STEPS = 20 * EPOCHS
 
 def run_of(folder: Path, *overrides: str) -> Path:
     """The folder of a run in one process."""
-    assert execute(["run", str(SPEC), *overrides, "--inline", "--run-dir", str(folder)]) == 0
+    assert execute(["run", str(SPEC), *overrides, "--inline", "--output", str(folder)]) == 0
     return folder
 
 

@@ -45,7 +45,7 @@ def test_the_spec_trains_and_the_error_is_the_one_shown(
             for number in range(8):
                 save_image(picture([[16 * values] * 32] * 32), folder / f"{number}.png")
     small = ["run.epochs=1", "data.batch_size=4", f"pipeline.costs=[{', '.join([COST] * 3)}]"]
-    assert execute(["run", "mine.yaml", *small, "--inline", "--run-dir", "out"]) == 0, capsys.readouterr().err
+    assert execute(["run", "mine.yaml", *small, "--inline", "--output", "out"]) == 0, capsys.readouterr().err
     capsys.readouterr()
     Path("mine.yaml").write_text(spec.replace("channels: [64]", "chanels: [64]"), encoding="utf-8")
     assert execute(["validate", "mine.yaml"]) == 2

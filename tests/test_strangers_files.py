@@ -57,7 +57,7 @@ def alray(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytes
     Path("proj").mkdir()
     Path("proj/mine.py").write_text(BLOCK, encoding="utf-8")
     Path("proj/spec.yaml").write_text(SPEC, encoding="utf-8")
-    assert run("run", "proj/spec.yaml", "--inline", "--run-dir", "ours")[0] == 0
+    assert run("run", "proj/spec.yaml", "--inline", "--output", "ours")[0] == 0
     return run
 
 
@@ -73,7 +73,7 @@ def test_code_runs_without_asking_only_where_this_user_ran_it(alray: Callable[..
     for command in (
         ["evaluate", "moved"],
         ["resume", "moved", "--inline"],
-        ["reproduce", "moved", "--run-dir", "again"],
+        ["reproduce", "moved", "--output", "again"],
     ):
         assert alray(*command)[0] == 0, command
     assert json.loads(Path("again/code.json").read_text(encoding="utf-8")) == record, "where it came from at first"
@@ -175,7 +175,7 @@ def test_a_study_goes_on_with_the_code_it_began_with(
     monkeypatch.setattr(study_module, "has_room", lambda *asked: True)
     monkeypatch.setattr(study_module, "_require_shared", lambda *asked: None)
     monkeypatch.setattr(study_module, "_run_trials", no_trials)
-    assert alray("study", "study.yaml", "--study-dir", "begun")[0] == INTERRUPTED
+    assert alray("study", "study.yaml", "--output", "begun")[0] == INTERRUPTED
     assert alray("study", "--resume", "begun")[0] == INTERRUPTED and len(began) == 2
     # A stranger's folder that names a spec with code on this machine: the user's own, or one that came along.
     shutil.copytree("begun", "theirs")

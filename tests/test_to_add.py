@@ -94,7 +94,7 @@ def follow(example: str, folder: Path, allowed: Sequence[str]) -> None:
 def summaries(folder: Path, runs: Sequence[tuple[str, ...]]) -> list[dict[str, Any]]:
     """What runs by the copy come to, in one process."""
     (folder / "x.yaml").write_text(SPEC, encoding="utf-8")
-    commands = [["run", "x.yaml", *own, "--inline", "--run-dir", f"run-{place}"] for place, own in enumerate(runs)]
+    commands = [["run", "x.yaml", *own, "--inline", "--output", f"run-{place}"] for place, own in enumerate(runs)]
     program = f"from alray.cli.main import execute\nfor command in {commands}: assert execute(command) == 0, command"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=150, check=False

@@ -144,11 +144,32 @@ def test_copy_used_takes_what_was_loaded_and_nothing_else(tmp_path):
     )
     code = UserCode(tmp_path / "spec")
     code("python:used_i.word")
-    code.copy_used(tmp_path, print)
+    code.copy_used(["python:used_i.word"], tmp_path, print)
     copied = sorted(str(path.relative_to(tmp_path / "code")) for path in (tmp_path / "code").rglob("*.py"))
     assert copied == ["helper_i.py", "pack_i/__init__.py", "pack_i/deep.py", "used_i.py"]
     assert UserCode(tmp_path / "code")("python:used_i.word") == 1
     assert Path(sys.modules["helper_i"].__file__ or "").is_relative_to(tmp_path / "code")
+
+
+def test_a_run_copies_none_of_what_other_runs_in_its_process_loaded(tmp_path):
+    """Even where their folders lie below its own, or are gone. What it loads itself is copied, however it is named."""
+
+    def copied(root: Path, reference: str, run: str) -> list[str]:
+        code = UserCode(root)
+        code(reference)
+        code.copy_used([reference], tmp_path / run, print)
+        there = tmp_path / run / "code"
+        return sorted(str(path.relative_to(there)) for path in there.rglob("*.py"))
+
+    other = write(tmp_path / "project", theirs_m="word = 1")
+    computed = "import importlib\nword = importlib.import_module('computed_' + 'm')"
+    write(tmp_path, mine_m="word = 1", other_m=computed, computed_m="")
+    assert copied(other, "python:theirs_m.word", "run1") == ["theirs_m.py"]
+    assert copied(tmp_path, "python:mine_m.word", "run2") == ["mine_m.py"]
+    assert copied(tmp_path, "python:other_m.word", "run3") == ["computed_m.py", "other_m.py"]
+    shutil.rmtree(other)
+    (tmp_path / "mine_m.py").unlink()
+    assert copied(tmp_path, "python:other_m.word", "run4") == ["computed_m.py", "other_m.py"]
 
 
 @pytest.mark.parametrize("left", ["nothing", "the folder"])
@@ -156,7 +177,7 @@ def test_a_machine_without_the_specs_folder_loads_from_the_run_folder(tmp_path, 
     code = UserCode(write(tmp_path / "spec", **{"pack_k.__init__": "", "pack_k.blocks": "from used_k import word"}))
     write(tmp_path / "spec", used_k="word = 1")
     code("python:pack_k.blocks.word")
-    code.copy_used(tmp_path / "run", print)
+    code.copy_used(["python:pack_k.blocks.word"], tmp_path / "run", print)
     sent = pickle.dumps(code)
     shutil.rmtree(tmp_path / "spec")
     if left == "the folder":  # as where the spec lies in the home folder
@@ -174,7 +195,7 @@ def test_running_in_the_specs_own_folder_copies_no_more(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = UserCode(write(tmp_path, used_j="word = 1"))
     code("python:used_j.word")
-    code.copy_used(tmp_path / "run", print)
+    code.copy_used(["python:used_j.word"], tmp_path / "run", print)
     assert [path.name for path in (tmp_path / "run" / "code").iterdir()] == ["used_j.py"]
 
 
@@ -182,5 +203,9 @@ def test_alray_itself_is_never_copied_nor_loaded_anew(tmp_path):
     import alray.errors
 
     root = Path(alray.errors.__file__).resolve().parent.parent
-    UserCode(root).copy_used(tmp_path, print)
+    write(tmp_path, own_l="import alray.errors")
+    (tmp_path / "alray").symlink_to(root / "alray")
+    UserCode(tmp_path).copy_used(["python:own_l.errors"], tmp_path / "run", print)
+    UserCode(root).copy_used([], tmp_path, print)
+    assert [path.name for path in (tmp_path / "run" / "code").iterdir()] == ["own_l.py"]
     assert not (tmp_path / "code" / "alray").exists()

@@ -201,12 +201,12 @@ def run_folder(folder: Path) -> CheckResult:
             "run folder",
             "fault",
             f"{holder} cannot be written: {error.strerror}",
-            "change to another folder, or use --run-dir",
+            "change to another folder, or use --output",
         )
     free = shutil.disk_usage(holder).free
     if free < _LEAST_FREE_BYTES:
         return CheckResult(
-            "run folder", "warning", f"{holder} has only {size(free)} left", "free some space, or use --run-dir"
+            "run folder", "warning", f"{holder} has only {size(free)} left", "free some space, or use --output"
         )
     return CheckResult("run folder", "ok", f"{holder} can be written; {size(free)} left")
 

@@ -108,7 +108,7 @@ def stop(job_id: JobId, *, address: DashboardAddress, json: Json = False) -> Non
 def fetch(
     job_id: JobId,
     *,
-    to: Annotated[
+    output: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="The folder to make, new or empty.  [default: runs/<ID> or studies/<ID>]"),
     ] = None,
@@ -126,7 +126,7 @@ def fetch(
         dashboard = Dashboard.open(address)
         job = dashboard.job(job_id)
         parent = "studies" if job.metadata.get("alray") == "study" else "runs"
-        fetched = fetch_folder(dashboard, job, to or Path(parent) / job_id, streams.tell)
+        fetched = fetch_folder(dashboard, job, output or Path(parent) / job_id, streams.tell)
         if json:
             streams.answer({"folder": str(fetched.folder.resolve()), "bytes": fetched.bytes})
         else:

@@ -28,7 +28,7 @@ def reproduce(
     run: RunDir,
     overrides: Overrides = None,
     *,
-    run_dir: Annotated[
+    output: Annotated[
         str | None,
         typer.Option(
             metavar="DIR", help="The folder of the new run, new or empty, or a URL.  [default: runs/<name>-<time>]"
@@ -60,7 +60,7 @@ def reproduce(
             from alray.run.options import Options
 
             options = Options(
-                address=address, run_dir=location_of(run_dir) if run_dir is not None else None, allow_code=allow_code
+                address=address, run_dir=location_of(output) if output is not None else None, allow_code=allow_code
             )
             finished, found = reproduce_run(folder, given, options, display, interrupts, inline=inline)
         if found is not None:

@@ -44,7 +44,7 @@ def run(
     overrides: Overrides = None,
     *,
     inline: Inline = False,
-    run_dir: Annotated[
+    output: Annotated[
         str | None,
         typer.Option(
             metavar="DIR", help="The run folder, new or empty, or a URL: s3://...  [default: runs/<name>-<time>]"
@@ -70,7 +70,7 @@ def run(
             display.doing(f"reading {spec}")
             from alray.orchestrate import Options, run_spec
 
-            folder = location_of(run_dir) if run_dir is not None else None
+            folder = location_of(output) if output is not None else None
             options = Options(
                 inline=inline, address=address, run_dir=folder, allow_code=allow_code, profile=steps, watch=watch
             )

@@ -31,7 +31,9 @@ def validate(
     ] = False,
     deep: Annotated[
         bool,
-        typer.Option("--deep", help="Also open the data, run your own code and build the network without weights."),
+        typer.Option(
+            "--deep", help="Also open the data, read samples, run your own code and build the network without weights."
+        ),
     ] = False,
     allow_code: AllowCode = False,
     json: Json = False,
@@ -165,9 +167,10 @@ def _checked(
     if is_study(path):
         study = load_study(path, overrides, also=lambda folder: input_checks(folder, allow_elsewhere=allow_code))
         if deep:
+            read: set[str] = set()
             for point in study.points:
                 trial = next(trial for trial in study.trials if trial.point is point)
-                _plan(study.study.base, list(trial.overrides), streams, allow_code)
+                _plan(study.study.base, list(trial.overrides), streams, allow_code, read)
         points, trials = len(study.points), len(study.trials)
         said = {"file": str(path), "study": study.study.study, "points": points, "trials": trials}
         return {**said, **({"text": _commented(path, (), dump_study(study.study))} if show else {})}
@@ -181,7 +184,7 @@ def _checked(
         "stages": spec.pipeline.stages,
     }
     if deep:
-        said["samples"] = _plan(path, overrides, streams, allow_code)
+        said["samples"] = _plan(path, overrides, streams, allow_code, set())
     if show:
         for note in loaded.notes:
             streams.tell(note)
@@ -194,10 +197,14 @@ def _commented(path: Path, bases: Sequence[Path], text: str) -> str:
     return f"# {', on top of '.join(shown(file) for file in (path, *bases))}\n{text}"
 
 
-def _plan(path: Path, overrides: list[str], streams: Terminal, allow_code: bool) -> int:
-    """Open the data of a spec, build its network and plan it; return the number of training samples."""
+def _plan(path: Path, overrides: list[str], streams: Terminal, allow_code: bool, read: set[str]) -> int:
+    """Open the data of a spec, build its network, plan it and read samples; return the number of training samples.
+
+    read: the data whose samples were read before, by their section of a spec. Those of this spec are added.
+    """
     from alray.cli.display import PlainLines
     from alray.cli.interrupts import Interrupts
+    from alray.data.batches import check_samples
     from alray.nn.compiled import require_compiler
     from alray.orchestrate import plan_spec
     from alray.report.trackers.make import make_trackers
@@ -206,8 +213,14 @@ def _plan(path: Path, overrides: list[str], streams: Terminal, allow_code: bool)
     observer = PlainLines(streams.err, Interrupts())
     options = Options(allow_code=allow_code, deep=True)
     workload, _ = plan_spec(path, overrides, probe=False, options=options, observer=observer)
-    make_trackers(workload.spec, workload.code)
-    if workload.spec.run.compile:
+    spec = workload.spec
+    make_trackers(spec, workload.code)
+    section = spec.data.model_dump_json()
+    if section not in read:
+        observer.doing("reading samples")
+        check_samples(workload.data, seed=spec.seed, workers=spec.data.workers)
+        read.add(section)
+    if spec.run.compile:
         require_compiler()
     return workload.data.num_train
 

@@ -35,7 +35,7 @@ def study(
             show_default=False,
         ),
     ] = None,
-    study_dir: Annotated[
+    output: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="The study folder, new or empty.  [default: studies/<name>-<time>]"),
     ] = None,
@@ -55,7 +55,7 @@ def study(
             given, spec = [str(spec), *given], None  # in front of the overrides there is no SPEC
         if (spec is None) == (resume is None):
             raise RequestError("give either SPEC or --resume DIR", key="SPEC", mend="name one of them")
-        if resume is not None and (study_dir is not None or dry_run):
+        if resume is not None and (output is not None or dry_run):
             raise RequestError(
                 "a study goes on in its folder",
                 key="--resume",
@@ -66,7 +66,7 @@ def study(
             return
         from alray.study.study import StudyOptions, Watcher, resume_study, run_study
 
-        options = StudyOptions(address, study_dir, allow_code)
+        options = StudyOptions(address, output, allow_code)
         watcher = Watcher(streams.tell, lambda progress: streams.tell(progress_line(progress)))
         if resume is not None:
             report = resume_study(resume, given, options, watcher)

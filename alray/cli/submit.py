@@ -40,7 +40,7 @@ def submit(
             show_default=False,
         ),
     ] = None,
-    folder: Annotated[
+    output: Annotated[
         str | None,
         typer.Option(
             metavar="DIR",
@@ -65,7 +65,7 @@ def submit(
     if resume is not None and spec is not None:
         spec, given = None, [str(spec), *given]  # with --resume all words are overrides
     with terminal(as_json=json, spec=spec, overrides=given) as streams:
-        _require_one(spec, resume, also=folder is not None or bool(include))
+        _require_one(spec, resume, also=output is not None or bool(include))
         from alray.submit.dashboard import Dashboard
         from alray.submit.send import send, send_resume
 
@@ -74,7 +74,7 @@ def submit(
             sent = send_resume(dashboard, resume, given, allow_code=allow_code)
         else:
             assert spec is not None
-            sent = send(dashboard, spec, given, folder=folder, include=include or [], allow_code=allow_code)
+            sent = send(dashboard, spec, given, folder=output, include=include or [], allow_code=allow_code)
         streams.tell(f"submitted {sent.id}: its folder is {sent.result}")
         if not wait:
             if json:
@@ -92,7 +92,7 @@ def _require_one(spec: Path | None, resume: str | None, *, also: bool) -> None:
         raise RequestError(
             "a run goes on in its folder, with what was sent before",
             key="--resume",
-            mend="leave out --folder and --include",
+            mend="leave out --output and --include",
         )
 
 

@@ -167,6 +167,21 @@ class EvaluationBatches:
             yield Batch(step, samples, labels, self._split.mask(samples))
 
 
+def check_samples(data: Data, *, seed: int, workers: int) -> None:
+    """Read the first mini-batches of the run and of each evaluation; of a user's source, every sample.
+
+    Raises DataError or UserCodeError for the first one that is wrong, as the run would.
+    """
+    with TrainBatches(data, seed=seed, start_step=0, end_step=1, workers=workers) as batches:
+        next(batches)
+    for name, split in data.splits.items():
+        if split is None:
+            continue
+        for _ in EvaluationBatches(data, name):
+            if not data.own:
+                break
+
+
 class _Steps(Dataset[Any]):
     """Item k is mini-batch k of the run, or the error that occurred while it was read.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
@@ -16,12 +15,11 @@ from alray.data.kept import once
 from alray.data.picture import require_pictures
 from alray.data.registry import make_source
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet, TextSet, TextSource, generator
-from alray.data.split import SampleSplit, Split, require_tensor
+from alray.data.split import SampleSplit, Split, own_entry
 from alray.data_identity import DataIdentity
 from alray.draws import put_back, seed_all
 from alray.errors import DataError
 from alray.spec.own_code import OwnCode
-from alray.user_code import named
 
 if TYPE_CHECKING:
     from alray.data.vocabulary import Vocabulary
@@ -57,6 +55,11 @@ class Data:
     def splits(self) -> Mapping[str, Split | None]:
         """The splits "train", "validation" and "test"; None if a split does not exist."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
+
+    @property
+    def own(self) -> bool:
+        """Whether a user's class is the source."""
+        return self.contents is None
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -169,10 +172,7 @@ def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], A
     train, test = _opened(sets[0], "train"), _opened(sets[1], "test")
     train = _require_train(train)
     train_part, validation_part = _divide(len(train), data_spec, seed)
-    reading = named("the data source", "reading sample 0 of split `train`", key="data.source")
-    with reading if source.own else nullcontext():
-        sample = train[0][0]
-    require_tensor(sample, "sample 0 of split `train`")
+    sample, _ = own_entry(train, 0, "sample 0 of split `train`") if source.own else train[0]
     shape = tuple(sample.shape)
     _require_images_to_augment(data_spec, shape)
     _require_as_many_channels(source.normalisation, shape)

@@ -28,9 +28,12 @@ class ResizedSet:
         return len(self.samples)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        sample, label = self.samples[index]
-        if not isinstance(sample, Tensor):
-            return sample, label  # whoever asked for it tells
+        entry: Any = self.samples[index]
+        match entry:
+            case (Tensor() as sample, label):
+                pass
+            case _:
+                return entry  # type: ignore[no-any-return]  # whoever asked for it tells
         if sample.ndim != 3:
             raise DataError(
                 f"samples of shape {list(sample.shape)} are not [channels, height, width]",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -145,10 +146,9 @@ class SampleSplit(Split):
             for place, index in enumerate(indices.tolist()):
                 what = f"sample {index} of split `{self._name}`"
                 sample, label = self._read(index, what, at and (at[0], at[1] + place))
-                require_tensor(sample, what)
                 self._check_shape(tuple(sample.shape), what)
                 samples.append(sample)
-                labels.append(_integer(label, what))
+                labels.append(label)
         return torch.stack(samples), torch.tensor(labels, dtype=torch.int64)
 
     def _read(self, index: int, what: str, at: Place | None) -> tuple[Tensor, int]:
@@ -157,9 +157,7 @@ class SampleSplit(Split):
             return self._samples[index]
         if self._draws:
             seed_all(_CPU, self._own_seed, "sample", *(at or (self._name, index)))
-        with named("the data source", f"reading {what}", key="data.source"):
-            sample, label = self._samples[index]
-        return sample, label
+        return own_entry(self._samples, index, what)
 
     def _check_shape(self, shape: tuple[int, ...], what: str) -> None:
         if shape != self.shape:
@@ -190,26 +188,50 @@ class SampleSplit(Split):
             )
 
 
-def require_tensor(sample: object, what: str) -> None:
-    """Raise DataError if a sample is not a tensor. `what` names it in the message."""
-    if not isinstance(sample, Tensor):
-        raise DataError(
-            f"{what} is of type {type(sample).__name__}, not a torch tensor",
-            key="data",
-            mend="set data.text, for example to {}, if the samples are documents"
-            if isinstance(sample, str)
-            else "return (tensor, integer label) from the source's sets",
-        )
+_PAIR = "return (tensor, integer label) from the source's sets"
+
+
+def own_entry(samples: SampleSet, index: int, what: str) -> tuple[Tensor, int]:
+    """Read a sample and its label from a user's set. `what` names the sample in messages.
+
+    Raises UserCodeError if the user's code raises, and DataError if the entry is not a tensor with an integer label.
+    """
+    with named("the data source", f"reading {what}", key="data.source"):
+        entry: object = samples[index]
+    match entry:
+        case (sample, label):
+            return _tensor(sample, what), _integer(label, what)
+        case dict():
+            held = f"a dictionary of {', '.join(f'`{key}`' for key in entry)}"
+        case Tensor():
+            held = "one tensor"
+        case _:
+            held = f"of type {type(entry).__name__}"
+            held += f" with {len(entry)} entries" if isinstance(entry, tuple | list) else ""
+    raise DataError(f"{what} is {held}, not a pair of a tensor and a label", key="data", mend=_PAIR)
+
+
+def _tensor(sample: object, what: str) -> Tensor:
+    if isinstance(sample, Tensor):
+        return sample
+    raise DataError(
+        f"{what} is of type {type(sample).__name__}, not a torch tensor",
+        key="data",
+        mend="set data.text, for example to {}, if the samples are documents" if isinstance(sample, str) else _PAIR,
+    )
 
 
 def _integer(label: object, what: str) -> int:
     try:
         return operator.index(label)  # type: ignore[arg-type]  # its type is checked here
     except TypeError as error:
+        held = f"the label {reprlib.repr(label)}"
+        if isinstance(label, Tensor) and label.numel() != 1:
+            held = f"a tensor of shape {list(label.shape)} as its label"
         raise DataError(
-            f"{what} has the label {label!r}, which is not an integer",
+            f"{what} has {held}, which is not an integer",
             key="data",
-            mend="return (tensor, integer label) from the source's sets",
+            mend="return (tensor, integer label) from the source's sets: each sample belongs to one class",
         ) from error
 
 

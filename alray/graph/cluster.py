@@ -250,7 +250,7 @@ def not_shared(whose: str, host: str, run_dir: Location) -> PlanError:
     """The error for a stage on a node that does not see the run folder."""
     return PlanError(
         f"{whose} is on {host}, which does not see the run folder {run_dir}",
-        mend="give a --run-dir on storage that all nodes share, or on object storage, such as s3://bucket/run",
+        mend="give an --output on storage that all nodes share, or on object storage, such as s3://bucket/run",
     )
 
 

@@ -60,7 +60,7 @@ class TrainGraph(Graph):
             raise PlanError(
                 "Ray Train keeps files of its own in the run folder, and takes none on object storage",
                 key="replicas.engine",
-                mend="give a --run-dir on a disk that all nodes share, or leave out `engine: ray_train`",
+                mend="give an --output on a disk that all nodes share, or leave out `engine: ray_train`",
             )
         self._storage = first.run_dir / STORAGE
         self._trainer = (

@@ -46,6 +46,7 @@ class ComponentCosts:
     reduce_s: float = 0.0  # between B and U, with several replicas: their gradients are averaged
     label_s: float = 0.0  # of backward_s, the label chain and the losses (L)
     label_bytes: int = 0  # of output_bytes, the part with the labels
+    mask_bytes: int = 0  # of output_bytes, the mask of text, which has no gradient
 
     @property
     def train_s(self) -> float:

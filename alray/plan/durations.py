@@ -51,7 +51,8 @@ def action_durations(setting: Setting, partition: Sequence[int]) -> Durations:
 
     With several replicas an update includes averaging their gradients. A micro-batch takes the fixed time of its
     component plus its share of the rest of the mini-batch's time. A gradient has as many bytes as the output it belongs
-    to. On the first virtual stage torch does not split the backward: no stage waits for I there, and G does it all.
+    to, without its mask. On the first virtual stage torch does not split the backward: no stage waits for I there, and
+    G does it all.
     A pipeline has no L: its B includes the loss.
     """
     costs, speed = setting.costs, setting.stage_speed
@@ -86,9 +87,11 @@ def action_durations(setting: Setting, partition: Sequence[int]) -> Durations:
     of_weights = [backward[0]] + [(1.0 - costs.input_gradient_share) * seconds for seconds in split[1:]]
     message = costs.edge_s_per_byte * share if setting.stages > 1 else 0.0
     up = [end.output_bytes * message for end in lower]
+    down = [(end.output_bytes - end.mask_bytes) * message for end in lower]
     sizes = [end.output_bytes * share for end in lower]
+    gradients = [(end.output_bytes - end.mask_bytes) * share for end in lower]
     return replace(
-        _over_links(whole, setting.links, up=sizes, labels=[], down=sizes),
+        _over_links(whole, setting.links, up=sizes, labels=[], down=gradients),
         label_s=(),
         labels_up_s=(),
         forward_s=[seconds + overhead for seconds in forward],
@@ -96,7 +99,7 @@ def action_durations(setting: Setting, partition: Sequence[int]) -> Durations:
         input_gradient_s=[seconds + overhead for seconds in of_input],
         weight_gradient_s=[seconds + overhead for seconds in of_weights],
         up_s=up,
-        down_s=up,
+        down_s=down,
     )
 
 

@@ -156,15 +156,15 @@ def _stage_plan(setting: Setting, counts: tuple[int, ...], stage: int) -> StageP
 
 
 def _edges(setting: Setting, counts: tuple[int, ...]) -> tuple[EdgePlan, ...]:
-    """What goes from stage to stage: outputs up, and in pipelines gradients of the same size down."""
+    """What goes from stage to stage: outputs up, and in pipelines their gradients down."""
     moved: dict[tuple[int, int], int] = {}
     stages = setting.stages
     for place, own in enumerate(stage_ranges(counts)[:-1]):
         lower, upper = place % stages, (place + 1) % stages
-        output_bytes = setting.costs.components[own.stop - 1].output_bytes
-        moved[lower, upper] = moved.get((lower, upper), 0) + output_bytes
+        end = setting.costs.components[own.stop - 1]
+        moved[lower, upper] = moved.get((lower, upper), 0) + end.output_bytes
         if SCHEDULES[setting.schedule].is_pipeline:
-            moved[upper, lower] = moved.get((upper, lower), 0) + output_bytes
+            moved[upper, lower] = moved.get((upper, lower), 0) + end.output_bytes - end.mask_bytes
     if stages == 1:  # virtual stages of one stage need no messages
         return ()
     return tuple(EdgePlan(f"{source}->{goal}", total) for (source, goal), total in moved.items())

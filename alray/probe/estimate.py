@@ -87,7 +87,8 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
         for parameter in optimizer.parameters
     )
     s_bytes = batch_size * sum(shape.sample_bytes for shape in facts.gives.values())
-    output_bytes = batch_size * sum(shape.sample_bytes for shape in network.edge(index).values())
+    edge = network.edge(index)
+    output_bytes = batch_size * sum(shape.sample_bytes for shape in edge.values())
     route_bytes = batch_size * network.route_shape(index).sample_bytes
     rate = ASSUMED_FLOPS_PER_S * threads
     moved_s = (s_bytes + batch_size * facts.input.sample_bytes) / ASSUMED_BYTES_PER_S
@@ -105,6 +106,7 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
         optimizer_bytes=optimizer_bytes,
         output_bytes=output_bytes,
         label_bytes=output_bytes - s_bytes,
+        mask_bytes=batch_size * edge["mask"].sample_bytes if "mask" in edge else 0,
         infer_bytes=s_bytes,
         route_bytes=route_bytes,
         output_shape=tuple(facts.output),

@@ -14,11 +14,12 @@ from typing import TypeAlias
 from alray.cli.display import Display, PlainLines, terminal_display
 from alray.cli.faults import completed
 from alray.cli.interrupts import Interrupts
-from alray.errors import AlrayError
+from alray.errors import AlrayError, RequestError
 from alray.python.notebook import NotebookDisplay, cell_output, preformatted
 from alray.spec.loading import Source
 from alray.spec.overrides import override_text
 from alray.spec.places import COMMAND_LINE
+from alray.spec.section import nearest
 
 Overrides: TypeAlias = Mapping[str, object] | Sequence[str] | None
 """Values that replace those of a spec: {"optimizer.lr": 3e-4}, or as the command line takes them."""
@@ -38,6 +39,18 @@ def place_texts(data: Overrides) -> list[str]:
     return [
         f"{key}={value}" if isinstance(value, str | Path) else override_text(key, value) for key, value in data.items()
     ]
+
+
+def require_one_of(value: str, known: Sequence[str], *, key: str) -> None:
+    """Raise RequestError, which names those that exist, if a value of this argument is not known."""
+    if value in known:
+        return
+    meant = nearest(str(value), known)
+    raise RequestError(
+        f"`{value}` is none of {', '.join(f'`{each}`' for each in known)}",
+        key=key,
+        mend=f"did you mean `{meant}`?" if meant is not None else "name one of them",
+    )
 
 
 @contextmanager

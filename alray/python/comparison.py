@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-def compare(runs: Iterable[Run | str | Location]) -> Comparison:
+def compare(runs: Run | str | Location | Iterable[Run | str | Location]) -> Comparison:
     """Compare runs, as `alray compare` does: those that differ only in their seed form a group.
 
-    runs: runs, their folders, or their URLs. Raises `alray.errors.CheckpointError` if one is not a run.
+    runs: runs, their folders, or their URLs; or a single one. Raises `alray.errors.CheckpointError` if one is not a
+    run.
     """
     with asked():
-        folders = [each.folder if isinstance(each, Run) else location_of(each) for each in runs]
+        several = [runs] if isinstance(runs, Run | str | Location) else runs
+        folders = [each.folder if isinstance(each, Run) else location_of(each) for each in several]
         return Comparison(values.compare_runs(folders))
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from alray.errors import CheckpointError
 from alray.plan.plan import Plan
-from alray.python.asking import Overrides, asked, override_texts, place_texts, watched
+from alray.python.asking import Overrides, asked, override_texts, place_texts, require_one_of, watched
 from alray.python.frames import frame_of
 from alray.python.notebook import framed
 from alray.records import Summary, effective, read, read_summary
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from alray.trained.requests import Evaluated
 
 RecordKind = Literal["step", "stage", "evaluation", "checkpoint", "event", "plan"]
+_RECORD_KINDS: tuple[str, ...] = get_args(RecordKind)
 
 
 def run(
@@ -39,7 +40,7 @@ def run(
     overrides: Overrides = None,
     *,
     inline: bool = False,
-    run_dir: str | Location | None = None,
+    output: str | Location | None = None,
     address: str | None = None,
     profile: str | None = None,
     allow_code: bool = False,
@@ -49,7 +50,7 @@ def run(
 
     spec: a file, a dict or an `alray.Spec`. Relative paths are taken from the folder of the file, or from the current
     folder. overrides: values that replace those of the spec, such as {"optimizer.lr": 3e-4}. inline: run in this
-    process, without Ray. run_dir: the run folder, new or empty, or its URL on object storage; None:
+    process, without Ray. output: the run folder, new or empty, or its URL on object storage; None:
     runs/<name>-<time>. address: the Ray cluster to connect to; None: start one. profile: mini-batches to trace, such as
     "20-24,40". allow_code: also load `python:` classes from outside the folder of the spec, or from a folder that
     came from elsewhere. progress: show it.
@@ -63,7 +64,7 @@ def run(
     def go(display: Display, interrupts: Interrupts) -> Finished:
         from alray.orchestrate import run_spec
 
-        folder = None if run_dir is None else location_of(run_dir)
+        folder = None if output is None else location_of(output)
         steps = parse_steps(profile) if profile is not None else ()
         options = Options(inline=inline, address=address, run_dir=folder, allow_code=allow_code, profile=steps)
         return run_spec(spec, given, options, display, interrupts)
@@ -85,7 +86,7 @@ def reproduce(
     overrides: Overrides = None,
     *,
     inline: bool | None = None,
-    run_dir: str | Location | None = None,
+    output: str | Location | None = None,
     address: str | None = None,
     allow_code: bool = False,
     progress: bool = True,
@@ -100,7 +101,7 @@ def reproduce(
         from alray.reproduction import reproduce_run
 
         options = Options(
-            address=address, run_dir=None if run_dir is None else location_of(run_dir), allow_code=allow_code
+            address=address, run_dir=None if output is None else location_of(output), allow_code=allow_code
         )
         with watched(progress) as (display, interrupts):
             finished, found = reproduce_run(folder, given, options, display, interrupts, inline=inline)
@@ -145,8 +146,10 @@ class Run:
         """The records of the run so far, without work that was lost: a row for each, in order.
 
         kind: only those of this kind. Columns have the names of the fields that docs/run_folder.md explains, with a dot
-        for each level: `losses.0.associated`, `per_depth.2.test`.
+        for each level: `losses.0.associated`, `per_depth.2.test`. Raises RequestError for an unknown kind.
         """
+        if kind is not None:
+            require_one_of(kind, _RECORD_KINDS, key="kind")
         kept = effective(read(self.folder / "records.jsonl"))
         return frame_of([record for record in kept if kind is None or record.kind == kind])
 
@@ -216,11 +219,14 @@ class Run:
     ) -> Exported:
         """Write the inference route to a file, as `alray export` does. depth, best, step, data: as for `predict`.
 
-        output: the file, on a disk; None: export/route-<depth> in the run folder, with the format's ending.
+        output: the file, on a disk; None: export/route-<depth> in the run folder, with the format's ending. Raises
+        RequestError for an unknown format.
         """
+        from alray.trained.export import FORMATS
         from alray.trained.requests import export_run
         from alray.trained.weights import Asked
 
+        require_one_of(format, FORMATS, key="format")
         with asked(self.folder / "spec.yaml"):
             file = location_of(output) if output is not None else None
             return export_run(

@@ -25,14 +25,14 @@ def study(
     spec: Source,
     overrides: Overrides = None,
     *,
-    study_dir: str | Path | None = None,
+    output: str | Path | None = None,
     address: str | None = None,
     allow_code: bool = False,
     progress: bool = True,
 ) -> Study:
     """Run all trials of a study, as `alray study` does, and return it when it has ended.
 
-    spec: a file or a dict, whose `base` is a file. overrides: keys of the study. study_dir: the study folder, new or
+    spec: a file or a dict, whose `base` is a file. overrides: keys of the study. output: the study folder, new or
     empty; None: studies/<name>-<time>. address, allow_code, progress: as for `alray.run`.
 
     Raises an `alray.AlrayError` if the study cannot run; a trial that fails is a result. One that was lost with its
@@ -40,7 +40,7 @@ def study(
     are running and raises KeyboardInterrupt; `alray.load_study(folder).resume()` begins them anew.
     """
     given = override_texts(overrides)
-    options = _options(address, study_dir, allow_code)
+    options = _options(address, output, allow_code)
     with asked(spec, given):
         from alray.study.study import run_study
 

@@ -42,6 +42,11 @@ class ComparedRun:
         return self.folder.summary.status if self.folder.summary else "unfinished"
 
     @property
+    def weights_sha256(self) -> str | None:
+        """The hash of the final weights; None while the run goes on, and if it failed."""
+        return self.folder.summary.weights_sha256 if self.folder.summary else None
+
+    @property
     def engine(self) -> str:
         """`ray`, `ray_train` or `inline`; after a resume with another one both, such as `ray, inline`. Times measured
         with different engines cannot be compared."""
@@ -143,6 +148,7 @@ class ComparedRun:
             "seed": self.seed,
             "steps": self.figures.steps,
             "engine": self.engine,
+            "weights_sha256": self.weights_sha256,
             "chosen": None if record is None else record.model_dump(mode="json", include=_CHOSEN),
             "best": None if self.figures.best is None else self.figures.best.model_dump(include=_BEST),
             "best_kept": self.keeps_best,
@@ -258,6 +264,10 @@ class Comparison:
             ran = [[group.label for group in self.groups if group.first.engine == engine] for engine in engines]
             told = "; ".join(f"{engine}: {', '.join(of)}" for engine, of in zip(engines, ran, strict=True))
             found.append(f"different engines, so accuracies can be compared, and times cannot ({told})")
+        found += [
+            f"{listed}: the weights at the end are the same, so their curves of accuracy lie over each other"
+            for listed in (" and ".join(labels) for labels in self._same_weights)
+        ]
         for group in self.groups:
             seeds = [run.seed for run in group.runs]
             if len(set(seeds)) < len(seeds):
@@ -273,6 +283,17 @@ class Comparison:
             if group.first.is_text and not group.has_bag_of_embeddings:
                 found.append(f"{group.label}: no line for the bag of embeddings, because {_why_none(group)}")
         return found
+
+    @property
+    def _same_weights(self) -> list[list[str]]:
+        """The labels of groups that ended in the same weights, seed by seed: two or more in each entry."""
+        found: dict[tuple[tuple[int, str], ...], list[str]] = {}
+        for group in self.groups:
+            ended = [(run.seed, run.weights_sha256) for run in group.counted]
+            known = tuple(sorted((seed, sha256) for seed, sha256 in ended if sha256 is not None))
+            if len(known) == len(ended):
+                found.setdefault(known, []).append(group.label)
+        return [labels for labels in found.values() if len(labels) > 1]
 
     @property
     def split(self) -> ComparedSplit:

@@ -126,7 +126,9 @@ def _reproduce(run: RunFolder) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     environment = run.environment or {}
     if command := environment.get("command"):
-        found.append(("command", shlex.join(["alray", *command[1:]])))
+        found.append(("command", _typed(command)))
+        again = dict.fromkeys(_typed(each) for each in environment.get("resumed_by") or ())
+        found += [("resumed by", each) for each in again]
     git = environment.get("git")
     if git is not None:
         found.append(("git commit", git["commit"] + (", with changes that are not committed" if git["dirty"] else "")))
@@ -145,6 +147,11 @@ def _reproduce(run: RunFolder) -> list[tuple[str, str]]:
             found.append(("parameters", number(run.summary.parameters)))
             found.append(("SHA-256 of the final weights", run.summary.weights_sha256))
     return [(name, value) for name, value in found if value]
+
+
+def _typed(command: Sequence[str]) -> str:
+    """A command as a user types it, whatever program ran it."""
+    return shlex.join(["alray", *command[1:]])
 
 
 def _files(run: RunFolder) -> list[str]:

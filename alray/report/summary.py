@@ -169,9 +169,9 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
         accuracy_per_depth=list(final.per_depth) if final else [],
         peak_memory_bytes=_peaks(split_attempts(records), plan),
         predicted_memory_bytes=[stage.memory.total_bytes for stage in plan.stage_plans],
-        bytes_sent=_bytes_sent(records),
-        shares=_shares(records, plan),
-        all_reduce_bytes=sum(record.all_reduce_bytes for record in _last_of_stages(records)),
+        bytes_sent=_bytes_sent(kept),
+        shares=_shares(kept, plan),
+        all_reduce_bytes=sum(record.all_reduce_bytes for record in _last_of_stages(kept)),
         failures=_failures(records),
         attempts=[_attempt(each, batch_size) for each in split_attempts(kept) if each.plan is not None],
     )

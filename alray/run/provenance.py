@@ -29,14 +29,19 @@ _GIT_S = 5.0  # in a large repository git may take longer
 
 
 def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, Any], command: Sequence[str]) -> None:
-    """Write `spec.yaml` and `environment.json`. surroundings: the machine and the engine. command: what was typed."""
-    given = _given(run_dir, workload.spec)
+    """Write `spec.yaml` and `environment.json`. surroundings: the machine and the engine. command: what was typed.
+
+    The command that began a run stays when it is resumed; those that resumed it are kept behind it.
+    """
+    given, earlier = _given(run_dir, workload.spec), read_environment(run_dir) or {}
+    typed = [printable(_WITH_PASSWORD.sub("://", word)) for word in command]
     file, text = run_dir / "spec.yaml", dump_spec(as_kept(workload.spec))
     before = [_sha256(file.read_bytes())] if file.is_file() else []
     origin = {
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "host": platform.node(),
-        "command": [printable(_WITH_PASSWORD.sub("://", word)) for word in command],
+        "command": earlier.get("command") or typed,
+        "resumed_by": [*(earlier.get("resumed_by") or []), typed] if earlier.get("command") else [],
         "git": git_state(workload.code.root),
         "packages": _packages(),
         "given": given,

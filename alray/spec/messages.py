@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_args
 
 from pydantic_core import ErrorDetails
 
@@ -12,8 +12,8 @@ from alray.spec.grammar import Spot, spot
 from alray.spec.models import Spec
 from alray.spec.own_code import FORM
 from alray.spec.places import COMMAND_LINE, Path, Places, key_text
-from alray.spec.section import PLAIN, Section, describe, nearest
-from alray.spec.usual_names import key_elsewhere, key_here
+from alray.spec.section import PLAIN, Section, describe
+from alray.spec.usual_names import key_elsewhere, key_here, value_meant
 from alray.spec.value_messages import Words, value_message
 
 WRONG_KIND = ("union_tag_invalid", "union_tag_not_found")
@@ -43,7 +43,7 @@ def meant_kind(word: Any, here: Spot) -> str | None:
     if tag in here.members:
         return tag
     short = {member.abbreviation.lower(): kind for kind, member in here.members.items() if member.abbreviation}
-    return short.get(word.lower()) or nearest(word, here.known)
+    return short.get(word.lower()) or value_meant(word, here.known)
 
 
 def unknown_key(path: Path, known: list[str], places: Places, root: type[Section] = Spec) -> Words:
@@ -57,7 +57,9 @@ def unknown_key(path: Path, known: list[str], places: Places, root: type[Section
         meant = key_elsewhere(word, root, path[:-1])
         place = places.of(path)
         if meant is not None and place.file == COMMAND_LINE and place.text is not None:
-            meant += "".join(place.text.partition("=")[1:])
+            value, field = place.text.partition("=")[2], spot(tuple(meant.split(".")), root).field
+            words = get_args(field.annotation) if field is not None else ()
+            meant += f"={value_meant(value, [word for word in words if isinstance(word, str)]) or value}"
     if meant is not None:
         return "unknown key", f"did you mean `{meant}`?"
     return "unknown key", f"known: {', '.join(known)}" if known else "remove it"

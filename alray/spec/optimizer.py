@@ -27,8 +27,9 @@ class OptimizerSection(Section):
     """Largest norm of the gradients of one component; larger gradients are scaled down to it. In Associated Learning
     the gradients of f and b are clipped together, and those of g and h together. null: no limit."""
     accumulate: PositiveInt = 1
-    """Number of mini-batches whose gradients are averaged into one update. Without batch normalisation and contrastive
-    losses, the update equals that of one mini-batch of all these samples. If a run ends between two updates, its
+    """Number of mini-batches whose gradients are averaged into one update. They share one learning rate: that of the
+    same update in a run with mini-batches so many times as large. Without batch normalisation and contrastive losses,
+    the update equals that of one mini-batch of all these samples. If a run ends between two updates, its
     checkpoint contains the gradients so far, and a resume continues with them. Replicas average gradients once an
     update. Default: 1."""
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from importlib.util import decode_source
 from pathlib import Path
 
-from alray.spec.find_class import imported_from, module_file
+from alray.spec.find_class import imported_from, is_reserved, module_file
 from alray.spec.own_code import parse_python_reference
 
 
@@ -24,7 +24,7 @@ def own_files(references: Iterable[str], root: Path) -> set[Path]:
     found: set[Path] = set()
     while waiting:
         module = waiting.pop()
-        if module in seen:
+        if module in seen or is_reserved(module.partition(".")[0]):
             continue
         seen.add(module)
         around, _, _ = module.rpartition(".")

@@ -1,4 +1,5 @@
-"""Suggests a key for an unknown one: by the name that other libraries use, or in the section where it belongs."""
+"""Suggests a key or a value for an unknown one: by the name that other libraries use, or a key in the section where it
+belongs."""
 
 from __future__ import annotations
 
@@ -36,6 +37,42 @@ _USUAL = {
     "random_seed": "seed",
 }
 """Names that other libraries use, and the keys of a spec."""
+
+
+_USUAL_VALUES = {
+    "gpu": "cuda",
+    "conv": "vgg",
+    "conv2d": "vgg",
+    "cnn": "vgg",
+    "dense": "linear",
+    "fc": "linear",
+    "resnet": "residual",
+    "rnn": "lstm",
+    "gru": "lstm",
+    "attention": "transformer",
+    "mnist": "torchvision",
+    "cifar10": "torchvision",
+    "cifar100": "torchvision",
+    "images": "image_folder",
+    "texts": "text_folder",
+    "bfloat16": "bf16",
+    "amp": "bf16",
+    "fp32": "float32",
+    "pipedream": "1f1b",
+}
+"""Values that other libraries or papers use, and those of a spec."""
+_PART = 3
+"""Letters of a word that may stand for a longer one, such as `csv` for `text_csv`."""
+
+
+def value_meant(word: str, known: Iterable[str]) -> str | None:
+    """The one of the `known` values of a key that was probably meant."""
+    known = list(known)
+    usual = _USUAL_VALUES.get(word.lower())
+    if usual in known or (usual := nearest(word, known)) is not None:
+        return usual
+    whole = [each for each in known if len(word) >= _PART and word.lower() in each]
+    return whole[0] if len(whole) == 1 else None
 
 
 def key_here(word: str, known: Iterable[str]) -> str | None:

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from alray.spec.grammar import Spot
-from alray.spec.section import counted, describe, listed, nearest
+from alray.spec.section import counted, describe, listed
+from alray.spec.usual_names import value_meant
 
 Words = tuple[str, str]
 """The message and the mend of a problem."""
@@ -56,7 +57,7 @@ def _items(words: str, name: str) -> _Translate:
 
 def _literal(context: dict[str, Any], value: Any, here: Spot) -> Words:
     known = [word.strip("'") for word in context["expected"].replace(" or ", ", ").split(", ")]
-    meant = nearest(value, known) if isinstance(value, str) else None
+    meant = value_meant(value, known) if isinstance(value, str) else None
     said = f"expected {listed(known)}, got {describe(value)}"
     if meant is not None:
         return said, f"did you mean `{meant}`?"

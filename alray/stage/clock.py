@@ -205,7 +205,8 @@ class Clock:
     def window_due(self, step: int) -> bool:
         """Whether to make a record now.
 
-        About once a second, less often in a long run, and exactly where mini-batches begin or cease to count.
+        About once a second, less often in a long run, and exactly where mini-batches begin or cease to count. Another
+        record comes before each checkpoint.
         """
         if not self._window.steps:
             return False
@@ -249,7 +250,7 @@ class Clock:
             stage=stage,
             replica=replica,
             steps=window.steps,
-            warm_up=self._left_out(step),
+            warm_up=self._left_out(step) or not window.steps,
             data_s=data,
             forward_s=forward,
             backward_s=backward,

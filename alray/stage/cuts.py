@@ -60,6 +60,8 @@ class Cuts:
             stop_after=assignment.stop_after,
         )
         self._writer = CheckpointWriter(assignment.checkpoints, emit, replication)
+        self.before_checkpoint: Callable[[], None] = lambda: None
+        """Is called before this stage's part of a checkpoint is written."""
 
     def decided(self, step: int) -> Waiting[int]:
         """Flags of the cut after mini-batch `step`, on stage 0. Call it before that mini-batch, and run it after."""
@@ -106,6 +108,7 @@ class Cuts:
                 yield from self._evaluate(cut, evaluator)
         # A run that was over when it was resumed keeps the checkpoint it began with: other replicas may still read it.
         if cut.flags & CutFlag.CHECKPOINT and cut.step > self._assignment.start.step:
+            self.before_checkpoint()
             leads = self._assignment.stage == self._assignment.replica == 0
             with self._clock.pause("checkpoint"):
                 self._writer.write(

@@ -53,14 +53,15 @@ class StageLoop:
         self._emit, self._feed, self._pinned, self._open_data = emit, feed, pinned, open_data
         self._peak_memory_bytes = peak_memory_bytes
         self._epoch_began_s = 0.0  # `clock.by_samples_s` at the beginning of the epoch
+        self._recorded: dict[str, int] = {}  # bytes sent, by the last record
+        cuts.before_checkpoint = self._record_rest
         self.clock = clock
         self.step = assignment.start.step  # mini-batches completed
 
     def run(self) -> Waiting[None]:
         """The whole run of this stage. Raises what goes wrong on it; ends after the cut that stops."""
         yield from self._lead() if self._assignment.stage == 0 else self._follow()
-        if self.clock.steps_in_window:
-            self._close_window()
+        self._record_rest()
         for end in self._ports.senders:
             yield from end.flush()
         self._cuts.finish()
@@ -157,11 +158,22 @@ class StageLoop:
             yield from self._replication.deal(self.step // per_epoch, computed_s)
         self._epoch_began_s = self.clock.by_samples_s
 
-    def _close_window(self) -> None:
-        """Emit the record of the mini-batches since the last one."""
+    def _record_rest(self) -> None:
+        """Emit a record of what the records before do not have: before a checkpoint, so that none of the work that it
+        keeps is missing if this process is killed later, and at the end."""
+        if self.clock.steps_in_window or self._bytes_sent() != self._recorded:
+            self._close_window()
+
+    def _bytes_sent(self) -> dict[str, int]:
+        """By edge, since this attempt was started."""
         sent = self._ports.bytes_sent()
         for edge, count in self._stage.bytes_sent().items():
             sent[edge] = sent.get(edge, 0) + count
+        return sent
+
+    def _close_window(self) -> None:
+        """Emit the record of the mini-batches since the last one."""
+        self._recorded = sent = self._bytes_sent()
         record = self.clock.close_window(
             stage=self._assignment.stage,
             replica=self._assignment.replica,

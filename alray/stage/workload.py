@@ -111,11 +111,18 @@ class Workload:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know before this runs, one sentence each: where replicas are not one process."""
+        """What the user should know before this runs, one sentence each: how rates follow updates of several
+        mini-batches, and where replicas are not one process."""
         spec, encoders = self.spec, self.network.encoders
-        if spec.replicas.count == 1:
-            return ()
         notes = []
+        together = spec.optimizer.accumulate
+        if together > 1 and (spec.lr_schedule.kind != "constant" or spec.lr_schedule.warmup_epochs):
+            notes.append(
+                f"{together} mini-batches make an update and share its learning rate, so the rate changes once every "
+                f"{together} mini-batches"
+            )
+        if spec.replicas.count == 1:
+            return tuple(notes)
         not_one = f"{spec.replicas.count} replicas do not train exactly what one process would train"
         if any(encoder.normalises_batches for encoder in encoders) and not spec.replicas.sync_batch_norm:
             notes.append(

@@ -44,7 +44,7 @@ class StudyFolder:
             raise RequestError(
                 "the study folder is not empty",
                 file=str(study_dir),
-                mend="choose another --study-dir, or go on with `alray study --resume`",
+                mend="choose another folder, by --output, or go on with `alray study --resume`",
             )
         try:
             disk.make_folders(study_dir / "trials")
@@ -52,7 +52,7 @@ class StudyFolder:
             raise RequestError(
                 f"the study folder cannot be made: {error.strerror}",
                 file=str(study_dir),
-                mend="choose another --study-dir",
+                mend="choose another folder, by --output",
             ) from error
         folder = cls(study_dir.resolve())
         write_json(folder.path / TRIALS, _begun(loaded).model_dump(mode="json"))

@@ -185,7 +185,7 @@ def _require_shared(folder: StudyFolder, base: Path, specs: Sequence[Spec]) -> N
     token = new_token()
     mark(folder.path, token)
     for sees, what, mend in (
-        (partial(is_marked, folder.path, token), f"the study folder {folder.path}", "give a --study-dir"),
+        (partial(is_marked, folder.path, token), f"the study folder {folder.path}", "give an --output"),
         (base.is_file, f"the spec {base}", "put it"),
     ):
         for node in nodes_without(sees, hosts):

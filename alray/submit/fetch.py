@@ -67,14 +67,16 @@ def fetch(dashboard: Dashboard, job: Job, target: Path, doing: Callable[[str], N
     cannot be packed, arrives damaged, or cannot be written here. Then `target` is as empty as before.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise RequestError("the folder is not empty", file=str(target), key="--to", mend="choose another --to")
+        raise RequestError(
+            "the folder is not empty", file=str(target), key="--output", mend="choose another folder, by --output"
+        )
     try:
         return Fetched(target, _bring(dashboard, job, target.resolve(), doing))
     except OSError as error:
         raise RunError(
             f"the folder could not be written: {error.strerror or error}",
             file=str(target),
-            mend="make room, or choose another --to",
+            mend="make room, or choose another folder, by --output",
         ) from error
 
 
@@ -106,7 +108,7 @@ def _require_space(announced: int, disk: Path) -> None:
         raise RunError(
             f"the folder needs {size(2 * announced)} while it is unpacked, and {size(free)} are free",
             file=str(disk),
-            mend="make room, or choose another --to",
+            mend="make room, or choose another folder, by --output",
         )
 
 

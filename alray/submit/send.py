@@ -48,11 +48,11 @@ def send(
     """
     parent = (folder or FOLDER).rstrip("/")
     if not is_place(parent):
-        raise RequestError("the folder on the cluster is not absolute", key="--folder", mend="begin it with / or ~")
+        raise RequestError("the folder on the cluster is not absolute", key="--output", mend="begin it with / or ~")
     packed = package(spec, overrides, include, allow_code=allow_code)
     if is_url(parent) and packed.command == "study":
         raise RequestError(
-            "a study needs a folder on a disk", key="--folder", mend="give a path that all nodes of the cluster see"
+            "a study needs a folder on a disk", key="--output", mend="give a path that all nodes of the cluster see"
         )
     require_room_for(packed.specs, dashboard)
     job_id = _new_id(packed.name)

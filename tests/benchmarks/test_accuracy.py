@@ -24,7 +24,7 @@ def test_a_finished_run_of_the_same_spec_is_not_done_again(
     trial, twin, *_ = trials(tmp_path, ["vgg_digits"], 1, SHORT)
     assert (trial.method, twin.method) == ("associated_learning", "backpropagation")
     assert trial.run()
-    words = ["run", str(twin.spec), *twin.arguments, "--inline", "--run-dir", str(twin.run_dir)]
+    words = ["run", str(twin.spec), *twin.arguments, "--inline", "--output", str(twin.run_dir)]
     assert execute(words) == 0 and twin.is_done  # as `twin.run()` does in a process of its own
     monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: pytest.fail("run again"))
     assert trial.run()

@@ -35,7 +35,7 @@ def run_inline(
         count += 1
         capsys.readouterr()
         folder = tmp_path / f"run-{count}"
-        assert execute(["run", str(spec), *overrides, "--inline", "--json", "--run-dir", str(folder)]) == 0
+        assert execute(["run", str(spec), *overrides, "--inline", "--json", "--output", str(folder)]) == 0
         summary = json.loads(capsys.readouterr().out)
         return Recorded(summary, list(read(folder / "records.jsonl")), manifests(folder))
 

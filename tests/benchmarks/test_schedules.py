@@ -44,7 +44,7 @@ def run_inline(
         nonlocal count
         count += 1
         capsys.readouterr()
-        place = ["--inline", "--json", "--run-dir", str(tmp_path / f"run-{count}")]
+        place = ["--inline", "--json", "--output", str(tmp_path / f"run-{count}")]
         assert execute(["run", str(spec), *overrides, *place]) == 0
         summary: dict[str, Any] = json.loads(capsys.readouterr().out)
         return summary

@@ -76,9 +76,9 @@ class Scenario:
     def first(self) -> list[str]:
         """The command that begins it."""
         if self.study:
-            return ["study", "study.yaml", *self.overrides, "--study-dir", "disk/run", "--json"]
+            return ["study", "study.yaml", *self.overrides, "--output", "disk/run", "--json"]
         inline = ["--inline"] if self.inline else []
-        return ["run", "spec.yaml", *self.overrides, *inline, "--run-dir", "disk/run", "--json"]
+        return ["run", "spec.yaml", *self.overrides, *inline, "--output", "disk/run", "--json"]
 
     def again(self) -> list[str]:
         """The command that goes on with it."""

@@ -105,5 +105,5 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of the tiny spec, finished, in one process."""
     folder = tmp_path_factory.mktemp("ended")
     (folder / "x.yaml").write_text(TINY, encoding="utf-8")
-    assert execute(["run", str(folder / "x.yaml"), "--inline", "--run-dir", str(folder / "run")]) == 0
+    assert execute(["run", str(folder / "x.yaml"), "--inline", "--output", str(folder / "run")]) == 0
     return folder / "run"

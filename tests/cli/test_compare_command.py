@@ -12,7 +12,7 @@ from alray.cli.main import execute
 
 def test_compare_prints_tables_and_writes_a_page(alray: Callable[..., Any], ended: Path, spec: Path) -> None:
     other = Path("bp").resolve()
-    assert execute(["run", str(spec), "method=backpropagation", "--inline", "--run-dir", str(other)]) == 0
+    assert execute(["run", str(spec), "method=backpropagation", "--inline", "--output", str(other)]) == 0
     first = shutil.copytree(ended, Path("al").resolve())
     said = alray("compare", first, other)
     page = Path("compare.html")
@@ -31,6 +31,20 @@ def test_compare_prints_tables_and_writes_a_page(alray: Callable[..., Any], ende
     assert str(16 + 20 + 20 + 132 + 132) in costs.split()
     (twin,) = [line for line in lines if "193" in line.split()]
     assert "0" in twin.split()
+
+
+def test_compare_says_that_runs_ended_in_the_same_weights(alray: Callable[..., Any], ended: Path, spec: Path) -> None:
+    for name, override in (("barrier", "pipeline.schedule=sequential"), ("other", "optimizer.lr=0.02")):
+        assert alray("run", spec, override, "--inline", "--output", name).code == 0
+    said = alray("compare", ended, "barrier", "other", "--json").json
+    labels = [group["label"] for group in said["groups"]]
+    hashes = [group["runs"][0]["weights_sha256"] for group in said["groups"]]
+    assert hashes[0] == hashes[1] != hashes[2]
+    (told,) = [note for note in said["notes"] if "the same" in note]
+    assert told.startswith(f"{labels[0]} and {labels[1]}: ") and labels[2] not in told
+    shown = alray("compare", ended, "barrier", "--output", "page.html").out
+    for text in (shown, Path("page.html").read_text(encoding="utf-8")):
+        assert "the weights at the end are the same" in " ".join(text.split())
 
 
 def test_compare_as_json(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:

@@ -35,13 +35,13 @@ def viewed(text: str) -> tuple[JobView, str]:
 
 
 def test_events_show_what_the_run_shows(alray: Callable[..., Any], spec: Path) -> None:
-    events = alray("run", spec, "--inline", "--events", "--run-dir", "one")
+    events = alray("run", spec, "--inline", "--events", "--output", "one")
     assert events.code == 0
     kinds = [event[0] for event in map(read_event, events.out.splitlines()) if event is not None]
     assert {"doing", "plan", "record", "answer", "fields"} <= set(kinds)
     view, text = viewed(events.out)
     assert view.answer["status"] == "finished" and view.answer["weights_sha256"] in text
-    plain = alray("run", spec, "--inline", "--run-dir", "two")
+    plain = alray("run", spec, "--inline", "--output", "two")
     for line in plain.err.splitlines():
         if line.startswith(("2 stages", "after mini-batch")):
             assert line.partition("predicted")[0] in text
@@ -65,7 +65,7 @@ def test_a_cluster_without_alray_is_told(alray: Callable[..., Any]) -> None:
 
 
 def test_another_version_may_write_what_is_unknown_here(alray: Callable[..., Any], spec: Path) -> None:
-    lines = alray("run", spec, "--inline", "--events", "--run-dir", "one").out.splitlines()
+    lines = alray("run", spec, "--inline", "--events", "--output", "one").out.splitlines()
     changed = []
     for line in lines:
         event = json.loads(line)

@@ -77,7 +77,7 @@ def trained(folder: Path, text: str, *overrides: str) -> Path:
     (folder / "x.yaml").write_text(text, encoding="utf-8")
     (folder / "own_blocks.py").write_text(OWN_BLOCKS, encoding="utf-8")
     documents(folder)
-    assert execute(["run", str(folder / "x.yaml"), *overrides, "--inline", "--run-dir", str(folder / "run")]) == 0
+    assert execute(["run", str(folder / "x.yaml"), *overrides, "--inline", "--output", str(folder / "run")]) == 0
     return folder / "run"
 
 

@@ -40,7 +40,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_run_and_what_is_done_with_it(alray: Callable[..., Any], spec: Path) -> None:
     run = f"run{NAME}"
-    finished = alray("run", spec, "--inline", "--run-dir", run, "--json")
+    finished = alray("run", spec, "--inline", "--output", run, "--json")
     assert (finished.code, finished.json["status"]) == (0, "finished"), finished.err
     assert (Path(run) / "report.html").exists()
     assert finished.json["run_dir"].endswith(r"/caf\udce9/runcaf\udce9")
@@ -64,7 +64,7 @@ def test_a_run_and_what_is_done_with_it(alray: Callable[..., Any], spec: Path) -
 @pytest.mark.full
 def test_what_torch_would_write_itself(alray: Callable[..., Any], spec: Path) -> None:
     run = f"run{NAME}"
-    assert alray("run", spec, "--inline", "--run-dir", run, "--profile", "2").code == 0
+    assert alray("run", spec, "--inline", "--output", run, "--profile", "2").code == 0
     assert (Path(run) / "profile").is_dir()
     assert alray("export", run, "--format", "torch_export").code == 0
 
@@ -72,7 +72,7 @@ def test_what_torch_would_write_itself(alray: Callable[..., Any], spec: Path) ->
 def test_a_damaged_picture_is_told(alray: Callable[..., Any], spec: Path) -> None:
     picture = spec.resolve().parent / "train" / NAME / f"3{NAME}.png"
     picture.write_bytes(b"\x89PNG\r\n\x1a\n damaged")
-    failed = alray("run", spec, "run.steps=20", "--inline", "--run-dir", "run")
+    failed = alray("run", spec, "run.steps=20", "--inline", "--output", "run")
     shown = str(picture).encode("utf-8", "backslashreplace").decode()
     assert (failed.code, failed.errors.splitlines()[-1].partition(": ")[0]) == (1, shown)
     assert shown in Path("run/logs/stage-0.log").read_text(encoding="utf-8")
@@ -83,7 +83,7 @@ def test_a_damaged_picture_is_told(alray: Callable[..., Any], spec: Path) -> Non
 
 
 def test_ray_which_cannot_take_such_names_is_not_started(alray: Callable[..., Any], spec: Path) -> None:
-    refused = alray("run", spec, "--run-dir", "run", "--json")
+    refused = alray("run", spec, "--output", "run", "--json")
     (problem,) = refused.json["errors"]
     assert (refused.code, "is not UTF-8" in problem["message"]) == (2, True)
     assert problem["mend"] == "rename it, or run with --inline"

@@ -34,11 +34,25 @@ def test_it_is_what_the_plan_predicts(alray: Callable[..., Any], spec: Path, mon
     rows = alray("fit", spec, COUNTED, *BP, "--devices", "2x1GB", "--json").json["rows"]
     assert {(row["schedule"], row["stages"]) for row in rows} >= {("single", 1), ("1f1b", 2), ("gpipe", 2)}
     row = next(row for row in rows if row["schedule"] == "1f1b")
-    assert row["overrides"][:2] == ["pipeline.schedule=1f1b", "pipeline.stages=2"]
-    plan = alray("plan", spec, COUNTED, *BP, *row["overrides"], "--json").json
+    plan = alray("plan", spec, *row["overrides"], "--json").json
     assert plan["partition"] == row["partition"]
     assert plan["predicted_step_time_s"] == row["predicted_step_time_s"]
     assert [stage["memory"]["total_bytes"] for stage in plan["stage_plans"]] == row["memory_bytes"]
+
+
+def test_the_overrides_of_a_row_run_it(alray: Callable[..., Any], spec: Path) -> None:
+    """Whatever the file says of what was searched."""
+    pipeline = (
+        "pipeline: {schedule: interleaved_1f1b, stages: 1, partition: [1, 2], micro_batches: 5, virtual_stages: 2,"
+    )
+    spec.write_text(spec.read_text().replace("pipeline: {stages: 2,", pipeline))
+    rows = alray("fit", spec, *BP, "data.batch_size=12", "--devices", "3x1GB", "--json").json["rows"]
+    assert {(row["schedule"], row["stages"]) for row in rows} >= {("single", 1), ("naive", 2), ("1f1b", 3)}
+    for row in rows:
+        plan = alray("plan", spec, *row["overrides"], "--json").json
+        for key in ("schedule", "stages", "partition", "micro_batches", "virtual_stages"):
+            assert plan[key] == row[key], (key, row)
+    assert "  alray run x.yaml method=backpropagation " in alray("fit", spec, *BP, "--devices", "1x1GB").out
 
 
 def test_smaller_devices_need_more_stages_or_micro_batches(alray: Callable[..., Any], spec: Path) -> None:
@@ -56,7 +70,7 @@ def test_the_table_and_its_end(alray: Callable[..., Any], spec: Path, terminal: 
     said = alray("fit", spec, COUNTED, "--devices", "2x24GB")
     assert said.out.startswith("tiny: associated_learning, on 2 x 24.0 GB\ntimes estimated by counting")
     assert "\nfits  streamed" in said.out
-    assert said.out.splitlines()[-1].startswith("run it with  alray run x.yaml pipeline.schedule=")
+    assert said.out.splitlines()[-1].strip().startswith(f"alray run x.yaml {COUNTED} pipeline.schedule=")
     assert max(map(len, said.out.splitlines()[:-1])) <= 80
     nothing = alray(
         "fit", spec, COUNTED, "--devices", "2x1MB,1MB", "data.batch_size=80", "model.components.1.channels=[99]"
@@ -114,5 +128,5 @@ def test_wrong_requests(alray: Callable[..., Any], spec: Path, arguments: list[s
 def test_from_python(spec: Path) -> None:
     found = interface.fit(spec, {"pipeline.costs": None}, devices=[10**9] * 2, progress=False)
     assert found.best is not None and found.best == found.rows[0]
-    plan = interface.plan(spec, ["pipeline.costs=null", *found.overrides(found.best)], progress=False)
+    plan = interface.plan(spec, found.overrides(found.best), progress=False)
     assert (plan.stages, plan.partition) == (found.best.stages, found.best.partition)

@@ -71,7 +71,7 @@ class Ended(NamedTuple):
 def start(command: list[str], *arguments: str | Path, engine: list[str] = INLINE) -> subprocess.Popen[str]:
     """`alray run` on its way, past its first mini-batch."""
     process = subprocess.Popen(
-        [*command, "run", *map(str, arguments), *engine, "--run-dir", "out"],
+        [*command, "run", *map(str, arguments), *engine, "--output", "out"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -148,7 +148,7 @@ def test_a_closed_terminal_ends_a_run_with_a_checkpoint(spec: Path, command: lis
     arguments = ["run", str(spec), "run.steps=100000", "run.evaluate_every=null", "run.checkpoint=null"]
     ours, theirs = os.openpty()
     process = subprocess.Popen(
-        [*command, *arguments, *engine, "--run-dir", "out"],
+        [*command, *arguments, *engine, "--output", "out"],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -172,7 +172,7 @@ def test_a_closed_terminal_ends_a_run_with_a_checkpoint(spec: Path, command: lis
 )
 def test_sigterm_while_ray_starts(spec: Path, command: list[str], after_s: float) -> None:
     """after_s: seconds after the first sight of the raylet."""
-    process = subprocess.Popen([*command, "run", str(spec), "--run-dir", "out"], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*command, "run", str(spec), "--output", "out"], stderr=subprocess.PIPE, text=True)
     until_s = time.monotonic() + 90
     while not any(child.name() == "raylet" for child in processes_of(process)):
         assert process.poll() is None and time.monotonic() < until_s
@@ -189,7 +189,7 @@ def test_a_reader_that_is_gone_ends_the_output_alone(spec: Path, command: list[s
     """As after `alray run ... 2>&1 | tee log` and Ctrl-C, which ends tee too."""
     ours, theirs = os.pipe()
     arguments = ["run", str(spec), "run.steps=100000", "run.evaluate_every=null", "run.checkpoint=null", "--inline"]
-    process = subprocess.Popen([*command, *arguments, "--run-dir", "out"], stdout=theirs, stderr=theirs)
+    process = subprocess.Popen([*command, *arguments, "--output", "out"], stdout=theirs, stderr=theirs)
     os.close(theirs)
     try:
         wait_for_a_step(process)

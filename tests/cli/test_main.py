@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
 from alray import __version__
+from alray.cli.help import GROUPS
+from alray.cli.main import app
 
 
 def imported(python: Callable[[str], Any], libraries: str, *arguments: str | Path) -> list[str]:
@@ -76,10 +80,17 @@ def test_the_first_line_of_a_run_comes_before_heavy_imports(python: Callable[[st
 
 
 def test_every_command_has_short_help_in_plain_words(alray: Callable[..., Any]) -> None:
-    commands = [line.split()[0] for line in alray("-h").out.partition("Commands:\n")[2].split("\n\n")[0].splitlines()]
-    assert "validate" in commands and len(commands) > 10
-    for command in commands:
+    program = typer.main.get_command(app)
+    assert isinstance(program, TyperGroup)
+    examples = {name: example for group in GROUPS.values() for name, example in group.items()}
+    assert examples.keys() == program.commands.keys()
+    said = alray("-h").out
+    for command, example in examples.items():
+        first, name, *words = example.split()
+        assert (first, name) == ("alray", command) and f"$ {example}\n" in said
+        program.commands[command].make_context(command, words)  # refuses an option that does not exist
         shown = alray(command, "-h")
+        assert f"$ {example}\n" in shown.out
         assert shown == alray(command, "--help")
         for jargon in ("<list", "list[", "<path>", "<Path>", "<str>"):
             assert jargon not in shown.out, command

@@ -87,7 +87,7 @@ def photos(folder: Path) -> None:
 
 
 def run(alray: Callable[..., Any], folder: str, *overrides: str) -> Any:
-    said = alray("run", "s.yaml", "--inline", "--json", "--run-dir", folder, *overrides)
+    said = alray("run", "s.yaml", "--inline", "--json", "--output", folder, *overrides)
     assert said.code == 0, said.err
     return said.json
 
@@ -153,7 +153,7 @@ def test_no_test_set_here(alray: Callable[..., Any], here: Path) -> None:
 def test_a_run_is_reproduced_where_its_files_lie_now(alray: Callable[..., Any], here: Path) -> None:
     run(alray, "run", "run.steps=4")
     (here / "train.csv").rename(here / "moved.csv")
-    said = alray("reproduce", "run", "--run-dir", "again", "data.train=moved.csv", "--json")
+    said = alray("reproduce", "run", "--output", "again", "data.train=moved.csv", "--json")
     assert said.json["same"]
     documents(here / "train.csv", 150, 2)
     said = alray("reproduce", "run", "data.train=train.csv", "--json")
@@ -173,7 +173,7 @@ def test_a_run_of_an_older_version(alray: Callable[..., Any], here: Path) -> Non
         kept = json.loads(file.read_text())
         del kept[name]
         file.write_text(json.dumps(kept))
-    assert alray("reproduce", "run", "--run-dir", "again", "--json").json["environment"] == {}
+    assert alray("reproduce", "run", "--output", "again", "--json").json["environment"] == {}
     assert alray("evaluate", "run").code == 0
     assert alray("resume", "run", "--inline", "run.steps=12").code == 0
 

@@ -42,6 +42,14 @@ def test_given_costs_in_tables_chart_and_figures(
     assert not any("(estimated)" in line for line in lines)
 
 
+def test_a_plan_says_that_accumulated_mini_batches_share_a_rate(alray: Callable[..., Any], spec: Path) -> None:
+    told = "the rate changes once every 3 mini-batches"
+    together = "optimizer.accumulate=3"
+    assert told in alray("plan", spec, together, "lr_schedule=cosine").err
+    assert told in alray("plan", spec, together, "lr_schedule.warmup_epochs=1").err
+    assert told not in alray("plan", spec, together).err + alray("plan", spec, "lr_schedule=cosine").err
+
+
 def test_a_probe_measures(alray: Callable[..., Any], spec: Path) -> None:
     said = alray("plan", spec, COUNTED, "--probe")
     assert "costs measured" in said.out

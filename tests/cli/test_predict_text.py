@@ -34,7 +34,7 @@ def trained_on_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [f'"{i % 2 + 1}","the {words[i % 2][i % 3]}","and a {words[i % 2][i // 2 % 3]}"\n' for i in range(120)]
     (folder / "train.csv").write_text("".join(lines))
     (folder / "text.yaml").write_text(TEXT)
-    assert execute(["run", str(folder / "text.yaml"), "--inline", "--run-dir", str(folder / "run")]) == 0
+    assert execute(["run", str(folder / "text.yaml"), "--inline", "--output", str(folder / "run")]) == 0
     return folder / "run"
 
 
@@ -61,7 +61,7 @@ def test_the_names_of_a_file_are_those_of_the_answer(alray: Callable[..., Any], 
     (tmp_path / "train.csv").write_text("text,kind\n" + "".join(lines), encoding="utf-8")
     text = TEXT.replace("train: train.csv", "train: train.csv, label_column: kind")
     (tmp_path / "text.yaml").write_text(text, encoding="utf-8")
-    assert alray("run", tmp_path / "text.yaml", "--inline", "--run-dir", tmp_path / "run").code == 0
+    assert alray("run", tmp_path / "text.yaml", "--inline", "--output", tmp_path / "run").code == 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["classes"] == ["fruit", "tool"]
     (found,) = alray("predict", tmp_path / "run", "the saw", "--json").json["predictions"]
     assert (found["label"], found["class_index"]) == ("tool", 1)
@@ -103,7 +103,7 @@ def test_a_pipeline_that_padded_its_texts_gets_padded_ones(
         "{kind: ass", "backpropagation # "
     )
     (tmp_path / "text.yaml").write_text(text.replace("{costs", "{schedule: gpipe, micro_batches: 2, costs"))
-    assert alray("run", tmp_path / "text.yaml", "--inline", "--run-dir", tmp_path / "run").code == 0
+    assert alray("run", tmp_path / "text.yaml", "--inline", "--output", tmp_path / "run").code == 0
     of_run = alray("predict", tmp_path / "run", "the saw", "--json").json["predictions"]
     route = alray("export", tmp_path / "run", "--format", "safetensors", "--output", tmp_path / "route.safetensors")
     assert route.code == 0

@@ -41,7 +41,7 @@ def copied(ended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def test_the_same_on_the_same_stages_and_on_others(alray: Callable[..., Any], copied: Path) -> None:
-    said = alray("reproduce", copied, "--run-dir", "now")
+    said = alray("reproduce", copied, "--output", "now")
     sha256 = json.loads((copied / "summary.json").read_text())["weights_sha256"]
     assert said.code == 0
     assert said.out.splitlines() == [
@@ -63,7 +63,7 @@ def test_a_run_that_was_stopped_is_done_again_up_to_there(alray: Callable[..., A
     cosine = ["lr_schedule=cosine", "run.evaluate_every=3 steps"]
     summary = run_spec(spec, cosine, options, PlainLines(io.StringIO(), Interrupts()), Interrupts()).summary
     assert (summary.status, summary.steps) == ("interrupted", 7)
-    said = alray("reproduce", "then", "--run-dir", "now", "--json")
+    said = alray("reproduce", "then", "--output", "now", "--json")
     assert (said.code, said.json["same"], said.json["steps"], said.json["evaluations"]) == (0, True, 7, 2)
     assert said.json["weights_sha256"][0] == summary.weights_sha256
     rates = [
@@ -75,13 +75,13 @@ def test_a_run_that_was_stopped_is_done_again_up_to_there(alray: Callable[..., A
 def test_where_two_runs_part(alray: Callable[..., Any], spec: Path) -> None:
     """The code in the run folder was changed, and the environment it names."""
     Path("scaled.py").write_text(BLOCK, encoding="utf-8")
-    assert alray("run", spec, OWN, "optimizer.lr=0.05", "--inline", "--run-dir", "then").code == 0
+    assert alray("run", spec, OWN, "optimizer.lr=0.05", "--inline", "--output", "then").code == 0
     code = Path("then/code/scaled.py")
     code.write_text(code.read_text().replace("* 1.0", "* 8.0"), encoding="utf-8")
     environment = json.loads(Path("then/environment.json").read_text())
     Path("then/environment.json").write_text(json.dumps({**environment, "torch": "1.0", "device": "an old one"}))
     assert "scaled.py (changed in the run folder)" in alray("reproduce", "then").err
-    said = alray("reproduce", "then", "--run-dir", "now", "--allow-code")
+    said = alray("reproduce", "then", "--output", "now", "--allow-code")
     assert said.code == 1
     then, now = (
         [each for each in read(Path(run, "records.jsonl")) if each.kind == "evaluation"] for run in ("then", "now")

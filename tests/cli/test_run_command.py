@@ -93,7 +93,7 @@ def test_the_environment_tells_when_where_and_on_what_code_it_ran(alray: Callabl
         return done.stdout.strip()
 
     def recorded(folder: str) -> dict[str, Any]:
-        assert alray("run", spec, "run.steps=1", "--inline", "--run-dir", folder).code == 0
+        assert alray("run", spec, "run.steps=1", "--inline", "--output", folder).code == 0
         return dict(json.loads(Path(folder, "environment.json").read_text(encoding="utf-8")))
 
     assert recorded("none")["git"] is None
@@ -110,7 +110,7 @@ def test_the_environment_tells_when_where_and_on_what_code_it_ran(alray: Callabl
 
 
 def test_a_run_ends_with_what_one_wants_to_know(alray: Callable[..., Any], spec: Path) -> None:
-    said = alray("run", spec, "--inline", "--run-dir", "out")
+    said = alray("run", spec, "--inline", "--output", "out")
     assert said.code == 0
     summary = Summary.model_validate_json(Path("out/summary.json").read_text())
     rows = dict(line.split("  ", 1) for line in said.out.splitlines())
@@ -126,7 +126,7 @@ def test_a_run_ends_with_what_one_wants_to_know(alray: Callable[..., Any], spec:
 
 
 def test_progress_is_told_beside_the_answer(alray: Callable[..., Any], spec: Path) -> None:
-    said = alray("run", spec, "--inline", "--run-dir", "out", "--json")
+    said = alray("run", spec, "--inline", "--output", "out", "--json")
     assert said.code == 0
     assert said.json == json.loads(Path("out/summary.json").read_text())
     lines = said.err.splitlines()
@@ -140,7 +140,7 @@ def test_json_stands_alone_on_standard_output(command: list[str], spec: Path) ->
     """Whatever a user's code prints, by Python or past it, in this process or another."""
     Path("loud.py").write_text(LOUD)
     spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:loud.Loud'}", 1))
-    arguments = ["run", "x.yaml", "--inline", "--json", "run.epochs=1", "--run-dir", "out"]
+    arguments = ["run", "x.yaml", "--inline", "--json", "run.epochs=1", "--output", "out"]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     assert (done.returncode, json.loads(done.stdout)["status"]) == (0, "finished"), done.stderr
     assert {"by Python", "past Python", "by a child"} <= set(done.stderr.splitlines())
@@ -154,7 +154,7 @@ def test_a_wrong_request_starts_nothing(alray: Callable[..., Any], spec: Path) -
     assert (both.code, both.json["errors"][0]["key"]) == (2, "--address")
     Path("full").mkdir()
     Path("full/file").touch()
-    assert alray("run", spec, "--inline", "--run-dir", "full").code == 2
+    assert alray("run", spec, "--inline", "--output", "full").code == 2
     assert not Path("runs").exists()
 
 
@@ -170,7 +170,7 @@ def test_a_problem_found_late_is_told_with_its_place(alray: Callable[..., Any], 
 def test_a_run_that_fails_exits_1_and_keeps_its_report(alray: Callable[..., Any], spec: Path) -> None:
     Path("mine.py").write_text(BLOCKS)
     spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:mine.build'}", 1))
-    said = alray("run", spec, "--inline", "--run-dir", "out")
+    said = alray("run", spec, "--inline", "--output", "out")
     assert said.code == 1
     assert said.out.startswith("failed ")
     assert "alray resume out" in said.out
@@ -183,7 +183,7 @@ def test_a_run_that_fails_exits_1_and_keeps_its_report(alray: Callable[..., Any]
 def test_a_backward_pass_that_raises_is_one_error_as_json(alray: Callable[..., Any], spec: Path) -> None:
     Path("mine.py").write_text(BACKWARD)
     spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:mine.Block'}", 1))
-    said = alray("run", spec, "--inline", "--run-dir", "out", "--json")
+    said = alray("run", spec, "--inline", "--output", "out", "--json")
     assert said.code == 1
     (problem,) = said.json["errors"]
     line = 1 + BACKWARD.splitlines().index('        raise Trouble("not today")')
@@ -201,19 +201,19 @@ def test_a_run_that_never_began_leaves_its_folder_to_another(alray: Callable[...
     sound = spec.read_text()
     Path("mine.py").write_text(BACKWARD)
     spec.write_text(sound.replace("{block: vgg, channels: [2]}", "{block: 'python:mine.Block'}", 1))
-    assert "not today" in alray("run", spec, "--inline", "--run-dir", "runs/out", COUNTED).err
+    assert "not today" in alray("run", spec, "--inline", "--output", "runs/out", COUNTED).err
     assert not Path("runs/out/records.jsonl").exists(), "it failed while components were measured"
     (row,) = alray("list", "runs", "--json").json["runs"]
     assert row["state"] == "failed"
     spec.write_text(sound)
     Path("runs/out/notes").touch()
-    assert "the run folder is not empty" in alray("run", spec, "--inline", "--run-dir", "runs/out").err
+    assert "the run folder is not empty" in alray("run", spec, "--inline", "--output", "runs/out").err
     Path("runs/out/notes").rename("runs/out/code/mine_too.py")
-    assert alray("run", spec, "--inline", "--run-dir", "runs/out").code == 0
+    assert alray("run", spec, "--inline", "--output", "runs/out").code == 0
     assert not Path("runs/out/code/mine_too.py").exists(), "nothing is left of the other run"
     given = json.loads(Path("runs/out/environment.json").read_text(encoding="utf-8"))["given"]
     assert "costs" in given["pipeline"] and given["pipeline"]["costs"] is not None
-    assert "the run folder is not empty" in alray("run", spec, "--inline", "--run-dir", "runs/out").err
+    assert "the run folder is not empty" in alray("run", spec, "--inline", "--output", "runs/out").err
 
 
 def test_what_a_kill_leaves_of_a_run_that_had_hardly_begun(
@@ -224,13 +224,13 @@ def test_what_a_kill_leaves_of_a_run_that_had_hardly_begun(
     Path("out/.lock").touch()
     said = alray("resume", "out", "--inline")
     assert (said.code, "ended before it had written its spec" in said.errors) == (2, True)
-    assert "begin it again: `alray run SPEC --run-dir`" in said.errors
-    assert alray("run", spec, "--inline", "--run-dir", "out").code == 0
+    assert "begin it again: `alray run SPEC --output`" in said.errors
+    assert alray("run", spec, "--inline", "--output", "out").code == 0
     early = make_run_dir("tiny", tmp_path / "early")
     (early / "code").mkdir()
     assert "ended before it had written its spec" in alray("resume", early).errors
     with held(early, print):
-        assert "the run folder is not empty" in alray("run", spec, "--inline", "--run-dir", early).errors
+        assert "the run folder is not empty" in alray("run", spec, "--inline", "--output", early).errors
     require_new(early)
     for name in ("spec.yaml", "plan.json", "environment.json"):
         shutil.copy(ended / name, early)
@@ -266,6 +266,21 @@ def test_resume_goes_on_for_more_epochs(alray: Callable[..., Any], ended: Path, 
     assert given["name"] == "tiny" and "resources" not in given, "of the defaults only what the resume changed"
 
 
+def test_the_page_of_a_resumed_run_has_the_command_that_began_it(
+    alray: Callable[..., Any], ended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = tmp_path / "run"
+    shutil.copytree(ended, run_dir)
+    environment = json.loads((run_dir / "environment.json").read_text(encoding="utf-8"))
+    (run_dir / "environment.json").write_text(json.dumps({**environment, "command": ["alray", "run", "began.yaml"]}))
+    for epochs in ("run.epochs=3", "run.epochs=4"):
+        monkeypatch.setattr("sys.argv", ["/bin/alray", "resume", "run", epochs])
+        assert alray("resume", run_dir, epochs, "--inline").code == 0
+    page = (run_dir / "report.html").read_text(encoding="utf-8")
+    told = [page.index(f"<code>alray {words}</code>") for words in ("run began.yaml", "resume run run.epochs=3")]
+    assert told == sorted(told) and "<code>alray resume run run.epochs=4</code>" in page
+
+
 @pytest.mark.parametrize(
     ("shorter", "made"), [("run.epochs=1", "run.epochs=1 makes 9"), ("run.steps=5", "run.steps=5 makes 5")]
 )
@@ -299,7 +314,7 @@ def test_the_run_folder_is_checked_before_anything_is_started(
 ) -> None:
     monkeypatch.setattr("alray.orchestrate.engine", None)
     Path("used/mine").mkdir(parents=True)
-    answer = alray("run", spec, "--run-dir", taken)
+    answer = alray("run", spec, "--output", taken)
     assert answer.code == 2 and message in answer.errors
     assert sorted(path.name for path in Path().iterdir()) == ["used", "x.yaml"]
 
@@ -358,7 +373,7 @@ def test_report_is_made_again(
 
 
 def test_chosen_mini_batches_are_traced(alray: Callable[..., Any], spec: Path, ended: Path) -> None:
-    said = alray("run", spec, "--inline", "--run-dir", "out", "--profile", "3,7-8", "--json")
+    said = alray("run", spec, "--inline", "--output", "out", "--profile", "3,7-8", "--json")
     assert said.code == 0
     assert said.json["weights_sha256"] == json.loads((ended / "summary.json").read_text())["weights_sha256"]
     events = json.loads(Path("out/profile/stage-0.json").read_text())["traceEvents"]

@@ -118,6 +118,40 @@ def test_validate_deep_shows_the_override_that_a_block_refuses(alray: Callable[.
     assert (error["file"], error["line"]) == ("y.yaml", 6)
 
 
+ENTRIES = {
+    "good": "(x, i % 3)",
+    "a label that is a float": "(x, 0.5)",
+    "several labels": "(x, torch.tensor([0, 1, 1]))",
+    "a mask": "(x, torch.zeros(4, 4, dtype=torch.int64))",
+    "a label for each token": "(x, [0, 1, 2])",
+    "a label that is no class": "(x, 3 if i == 37 else 0)",
+    "a label that is no class, in the test set": "(x, 3 if i == 37 and split == 'test' else 0)",
+    "integers": "(x.long(), 0)",
+    "a dictionary": "{'image': x, 'label': 0}",
+    "a dictionary at the end": "(x, 0) if i < 39 else {'image': x}",
+    "three parts": "(x, 0, 1)",
+}
+
+
+def test_validate_deep_refuses_the_samples_that_a_run_refuses(alray: Callable[..., Any], spec: Path) -> None:
+    """In the same words, because the same code reads them."""
+    text = spec.read_text()
+    for number, (entry, written) in enumerate(ENTRIES.items()):
+        lines = ["import torch", "class Own:", "    classes = ['a', 'b', 'c']", "    def open(self, split):"]
+        lines.append("        return [self.read(i, torch.full((1, 4, 4), i / 40), split) for i in range(40)]")
+        lines += ["    def read(self, i, x, split):", f"        return {written}"]
+        Path(f"own_entries_{number}.py").write_text("\n".join(lines))
+        data = f"data: {{source: 'python:own_entries_{number}.Own', batch_size: 10}}"
+        Path("y.yaml").write_text(text.replace(text.splitlines()[1], data).replace("stages: 2", "stages: 1"))
+        checked = alray("validate", "y.yaml", "--deep", "--json")
+        ran = alray("run", "y.yaml", "--inline", "--json", "--output", f"run{number}")
+        assert checked.code == ran.code == (0 if entry == "good" else 2), entry
+        if entry != "good":
+            (of_check,), (of_run,) = checked.json["errors"], ran.json["errors"]
+            assert of_check["message"] == of_run["message"] and "own_entries" not in of_check["message"], entry
+            assert (of_check["key"], "traceback" in of_check) == ("data", False), entry
+
+
 def test_validate_deep_tells_all_broken_pictures_at_once(alray: Callable[..., Any], spec: Path) -> None:
     for split, name in itertools.product(("train", "test"), ("cat", "dog")):
         folder = Path("pictures", split, name)

@@ -48,7 +48,7 @@ def test_a_trial_in_a_used_process_is_the_run_of_its_overrides(
     in_this_process(folder, study, 0, 1, 2)
     monkeypatch.setattr(kept, "_kept", None)
     for record in folder.records():
-        alone = alray("run", "x.yaml", *record.overrides, "--inline", "--json", "--run-dir", f"{record.number}").json
+        alone = alray("run", "x.yaml", *record.overrides, "--inline", "--json", "--output", f"{record.number}").json
         assert record.summary is not None and record.summary.weights_sha256 == alone["weights_sha256"]
 
 
@@ -76,11 +76,11 @@ def test_wrong_requests_are_refused(alray: Callable[..., Any], study: Path, spec
     )
     assert alray("study", study, "repeats=none").errors.startswith("command line: repeats: expected an integer")
     assert alray("study", "--resume", ".").errors.startswith(".: this is not a study folder: ")
-    for asked in ((study, "--study-dir"), ("--resume",)):
+    for asked in ((study, "--output"), ("--resume",)):
         assert "a study needs a folder on a disk" in alray("study", *asked, "s3://bucket/x").errors
     Path("full").mkdir()
     shutil.copy(spec, "full")
-    assert alray("study", study, "--study-dir", "full", "--dry-run").code == 0
+    assert alray("study", study, "--output", "full", "--dry-run").code == 0
 
 
 def test_trials_are_results_whether_they_succeed_or_fail(

@@ -16,7 +16,7 @@ from alray.errors import UserCodeError
 from alray.system_errors import from_system
 from alray.user_code import named
 
-LONG = ("run.steps=100000", "run.evaluate_every=null", "run.checkpoint={every: 1 s}", "--run-dir", "out")
+LONG = ("run.steps=100000", "run.evaluate_every=null", "run.checkpoint={every: 1 s}", "--output", "out")
 LEAKY = """\
 import torch
 
@@ -54,7 +54,7 @@ def the_problem(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def test_too_little_address_space(spec: Path, command: list[str]) -> None:
-    done = under(command, "-v", 1_500_000, "run", spec, "--inline", "--run-dir", "out", "--json")
+    done = under(command, "-v", 1_500_000, "run", spec, "--inline", "--output", "out", "--json")
     problem = the_problem(done)
     assert done.returncode == 1
     assert problem["message"] == "ran out of address space: `ulimit -v` allows 1,500,000 kB"
@@ -71,7 +71,7 @@ def test_too_little_address_space(spec: Path, command: list[str]) -> None:
 def test_ray_is_not_started_where_it_would_crash(
     spec: Path, command: list[str], flag: str, limit: int, lacks: str
 ) -> None:
-    done = under(command, flag, limit, "run", spec, "--run-dir", "out", "--json")
+    done = under(command, flag, limit, "run", spec, "--output", "out", "--json")
     problem = the_problem(done)
     assert (done.returncode, problem["message"], "--inline" in problem["mend"]) == (2, lacks, True)
     assert not Path("out").exists()
@@ -81,7 +81,7 @@ def test_file_descriptors_that_run_out_in_mid_run(spec: Path, command: list[str]
     """In a user's code, or wherever alray opens the next file: which of them comes first is chance."""
     Path("mine.py").write_text(LEAKY)
     spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:mine.Leaky'}", 1))
-    done = under(command, "-n", 200, "run", spec, "run.steps=1000", "--inline", "--run-dir", "out")
+    done = under(command, "-n", 200, "run", spec, "run.steps=1000", "--inline", "--output", "out")
     assert done.returncode == 1
     assert "ran out of file descriptors: `ulimit -n` allows 200" in done.stderr
     assert "allow more, such as" in done.stderr

@@ -56,7 +56,7 @@ class Cluster:
         return subprocess.CompletedProcess(words, code, out, err)
 
     def submit(self, spec: str, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        return self.alray("submit", spec, *words, "--folder", str(self.folder / "jobs"), code=code)
+        return self.alray("submit", spec, *words, "--output", str(self.folder / "jobs"), code=code)
 
     def answer(self, *words: str) -> dict[str, object]:
         answer: dict[str, object] = json.loads(self.alray(*words, "--json").stdout)
@@ -99,7 +99,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, server: str) -> Iterator[C
 @pytest.fixture(scope="module")
 def weights(cluster: Cluster) -> str:
     """The hash that every way of running the tiny spec must end in."""
-    return str(cluster.answer("run", "tiny.yaml", "--inline", "--run-dir", "inline")["weights_sha256"])
+    return str(cluster.answer("run", "tiny.yaml", "--inline", "--output", "inline")["weights_sha256"])
 
 
 def until(reached: Callable[[], bool]) -> None:
@@ -117,10 +117,10 @@ def test_a_job_ends_in_the_bits_of_one_process_and_its_folder_comes_back(cluster
     assert "2 stages [2, 2]" in done.stderr and "after mini-batch 21" in done.stderr
     job = answer["job"]["id"]
     assert answer["job"]["status"] == "SUCCEEDED"
-    fetched = cluster.answer("jobs", "fetch", job, "--to", "fetched")
+    fetched = cluster.answer("jobs", "fetch", job, "--output", "fetched")
     there = cluster.folder / "jobs" / job
     origin = json.loads((there / "environment.json").read_text())
-    assert origin["command"] == ["alray", "run", "tiny.yaml", "pipeline.partition=[2,2]", "--run-dir", str(there)]
+    assert origin["command"] == ["alray", "run", "tiny.yaml", "pipeline.partition=[2,2]", "--output", str(there)]
     names = sorted(str(path.relative_to(there)) for path in there.rglob("*") if path.is_file())
     assert "summary.json" in names and any(name.endswith(".safetensors") for name in names)
     assert filecmp.cmpfiles(there, str(fetched["folder"]), names, shallow=False) == (names, [], [])
@@ -140,7 +140,7 @@ def test_the_quickstart_is_what_the_readme_says(cluster: Cluster) -> None:
 
 def test_attached_with_a_token(cluster: Cluster, weights: str) -> None:
     address = f"127.0.0.1:{cluster.port}"
-    words = ("run", "tiny.yaml", "pipeline.partition=[2,2]", "--address", address, "--run-dir", "attached")
+    words = ("run", "tiny.yaml", "pipeline.partition=[2,2]", "--address", address, "--output", "attached")
     assert cluster.answer(*words)["weights_sha256"] == weights
 
 
@@ -154,7 +154,7 @@ def test_a_study_is_a_job_too(cluster: Cluster) -> None:
 
 def test_a_study_that_is_stopped_reports_what_has_ended(cluster: Cluster) -> None:
     slow = ("axes.model.components.2.sleep_s=[0,1]", "axes.pipeline.stages=[1]")
-    process = cluster.start("submit", "study.yaml", *slow, "--folder", str(cluster.folder / "jobs"))
+    process = cluster.start("submit", "study.yaml", *slow, "--output", str(cluster.folder / "jobs"))
     assert process.stderr is not None
     job = process.stderr.readline().split()[1].rstrip(":")
     for line in process.stderr:
@@ -192,7 +192,7 @@ def test_a_wrong_token_and_a_wrong_address(cluster: Cluster, tmp_path: Path) -> 
 
 
 def test_ctrl_c_detaches_and_a_stop_ends_with_a_checkpoint(cluster: Cluster) -> None:
-    process = cluster.start("submit", "tiny.yaml", *SLOW, "--folder", str(cluster.folder / "jobs"))
+    process = cluster.start("submit", "tiny.yaml", *SLOW, "--output", str(cluster.folder / "jobs"))
     assert process.stderr is not None
     job = process.stderr.readline().split()[1].rstrip(":")
     for line in process.stderr:
@@ -203,7 +203,7 @@ def test_ctrl_c_detaches_and_a_stop_ends_with_a_checkpoint(cluster: Cluster) -> 
     assert process.returncode == 130 and "the job goes on" in err
     assert cluster.answer("jobs", "status", job)["status"] == "RUNNING"
     assert cluster.answer("jobs", "stop", job)["status"] == "STOPPED"
-    cluster.alray("jobs", "fetch", job, "--to", "stopped")
+    cluster.alray("jobs", "fetch", job, "--output", "stopped")
     summary = json.loads((cluster.folder / "stopped" / "summary.json").read_text())
     assert summary["status"] == "interrupted" and summary["steps"] > 0
     assert list((cluster.folder / "stopped" / "checkpoints").glob("step-*/manifest.json"))
@@ -212,7 +212,7 @@ def test_ctrl_c_detaches_and_a_stop_ends_with_a_checkpoint(cluster: Cluster) -> 
 @pytest.fixture(scope="module")
 def longer(cluster: Cluster) -> str:
     """The hash that the long run must end in, however often it was ended."""
-    return str(cluster.answer("run", "tiny.yaml", LONG[0], "--inline", "--run-dir", "long")["weights_sha256"])
+    return str(cluster.answer("run", "tiny.yaml", LONG[0], "--inline", "--output", "long")["weights_sha256"])
 
 
 def killed(cluster: Cluster, *words: str) -> tuple[str, str]:
@@ -233,7 +233,7 @@ def killed(cluster: Cluster, *words: str) -> tuple[str, str]:
 
 
 def test_a_job_that_was_killed_goes_on(cluster: Cluster, longer: str) -> None:
-    job, said = killed(cluster, "--folder", str(cluster.folder / "jobs"))
+    job, said = killed(cluster, "--output", str(cluster.folder / "jobs"))
     assert f"`alray submit --resume {job}` goes on from its last checkpoint" in said
     answer = cluster.answer("submit", "--resume", job)
     assert (answer["summary"]["weights_sha256"], answer["summary"]["status"]) == (longer, "finished")
@@ -246,17 +246,17 @@ def test_a_job_that_was_killed_goes_on(cluster: Cluster, longer: str) -> None:
 
 
 def test_a_run_on_object_storage_goes_on_and_comes_back(cluster: Cluster, bucket: str, longer: str) -> None:
-    job, _ = killed(cluster, "--folder", f"{bucket}/jobs")
+    job, _ = killed(cluster, "--output", f"{bucket}/jobs")
     answer = cluster.answer("submit", "--resume", f"{bucket}/jobs/{job}", "pipeline.stages=1")
     assert answer["summary"]["weights_sha256"] == longer
-    cluster.alray("jobs", "fetch", answer["job"]["id"], "--to", "stored")
+    cluster.alray("jobs", "fetch", answer["job"]["id"], "--output", "stored")
     assert (cluster.folder / "stored" / "records.jsonl").is_file()
     assert cluster.answer("report", "stored")["report"] == "stored/report.html"
 
 
 def test_ctrl_c_asks_on_a_terminal(cluster: Cluster) -> None:
     master, terminal = pty.openpty()
-    words = ("submit", "tiny.yaml", *SLOW, "--folder", str(cluster.folder / "jobs"))
+    words = ("submit", "tiny.yaml", *SLOW, "--output", str(cluster.folder / "jobs"))
     process = cluster.start(*words, stdin=terminal, stdout=terminal, stderr=terminal)
     os.close(terminal)
     shown = b""

@@ -31,13 +31,13 @@ def test_the_quickstart_is_submitted_followed_and_fetched(tmp_path: Path) -> Non
         hosts.ray(3, 1)
         where = ("--address", f"http://{hosts.address(1)}:8265")
         spec, jobs = ROOT / "specs" / "quickstart.yaml", tmp_path / "jobs"
-        submitting = hosts.start(3, "submit", str(spec), *where, "--folder", str(jobs), "--json")
+        submitting = hosts.start(3, "submit", str(spec), *where, "--output", str(jobs), "--json")
         out, followed = submitting.communicate(timeout=300)
         assert submitting.returncode == 0, out + followed
         assert "the stages are on n2, n3" in followed and "after mini-batch 400" in followed
         answer = json.loads(out)
         assert answer["summary"]["weights_sha256"] in (ROOT / "README.md").read_text(encoding="utf-8")
-        fetching = hosts.start(2, "jobs", "fetch", answer["job"]["id"], *where, "--to", "fetched", "--json")
+        fetching = hosts.start(2, "jobs", "fetch", answer["job"]["id"], *where, "--output", "fetched", "--json")
         out, err = fetching.communicate(timeout=120)
         assert fetching.returncode == 0, out + err
     assert json.loads((tmp_path / "fetched" / "summary.json").read_text()) == answer["summary"]

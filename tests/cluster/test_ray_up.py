@@ -127,7 +127,7 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
 
 def test_from_ray_up_to_ray_down(laptop: Laptop) -> None:
     hosts, folder = laptop.hosts, laptop.hosts.folder
-    inline = laptop.alray("run", "tiny.yaml", "--inline", "--run-dir", "inline")
+    inline = laptop.alray("run", "tiny.yaml", "--inline", "--output", "inline")
     laptop.run(*laptop.ray("up", "-y"))
     forwarding = hosts.serve(LAPTOP, *laptop.ray("dashboard"), environment=laptop.environment())
 
@@ -138,9 +138,9 @@ def test_from_ray_up_to_ray_down(laptop: Laptop) -> None:
 
     until(lambda: sum(map(int, re.findall(r"^ (\d+) ", active(), re.MULTILINE))) == 2, active, 120)
     where = ("--address", DASHBOARD)
-    answer = laptop.alray("submit", "tiny.yaml", "pipeline.partition=[2,2]", *where, "--folder", str(folder / "jobs"))
+    answer = laptop.alray("submit", "tiny.yaml", "pipeline.partition=[2,2]", *where, "--output", str(folder / "jobs"))
     assert answer["summary"]["weights_sha256"] == inline["weights_sha256"]
-    laptop.alray("jobs", "fetch", answer["job"]["id"], *where, "--to", "fetched")
+    laptop.alray("jobs", "fetch", answer["job"]["id"], *where, "--output", "fetched")
     assert json.loads((folder / "fetched" / "summary.json").read_text()) == answer["summary"]
     hosts.stop(forwarding)
     laptop.run(*laptop.ray("down", "-y"))

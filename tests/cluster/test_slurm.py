@@ -112,7 +112,7 @@ def test_the_quickstart_on_two_nodes(hosts: Hosts, slurm: Slurm) -> None:
     """Beside it a second job is sent, which would have room there, but must not meet the first one's Ray."""
     with ThreadPoolExecutor() as threads:
         beside = threads.submit(sbatch, hosts, slurm, "doctor")
-        sbatch(hosts, slurm, "run", str(ROOT / "specs" / "quickstart.yaml"), "--run-dir", "run")
+        sbatch(hosts, slurm, "run", str(ROOT / "specs" / "quickstart.yaml"), "--output", "run")
         assert "link from n1 up to n2" in beside.result()
     summary = json.loads((hosts.folder / "run" / "summary.json").read_text())
     assert summary["status"] == "finished"
@@ -135,7 +135,7 @@ def test_a_ray_that_cannot_start_is_a_failed_job(hosts: Hosts, slurm: Slurm) -> 
 
 def test_a_job_near_its_time_limit_writes_a_checkpoint(hosts: Hosts, slurm: Slurm) -> None:
     """Slurm then sends SIGTERM to the script alone; here `scancel` does."""
-    words = ("run", str(ROOT / "specs" / "quickstart.yaml"), "run.epochs=2000", "--run-dir", "long")
+    words = ("run", str(ROOT / "specs" / "quickstart.yaml"), "run.epochs=2000", "--output", "long")
     options = ("--parsable", "--cpus-per-task=1")
     job = slurm("sbatch", *options, str(ROOT / "cluster" / "slurm.sh"), *words).stdout.strip()
     run, log = hosts.folder / "long", hosts.folder / f"alray-{job}.log"

@@ -95,7 +95,7 @@ class Workplace:
 
     def begin(self, spec: str, *words: str, run_dir: str) -> subprocess.Popen[str]:
         address = f"{self.hosts.address(1)}:{HEAD_PORT}"
-        return self.hosts.start(1, "run", spec, *words, "--address", address, "--run-dir", run_dir, "--json")
+        return self.hosts.start(1, "run", spec, *words, "--address", address, "--output", run_dir, "--json")
 
     def run(self, spec: str, *words: str, run_dir: str, code: int = 0) -> dict[str, Any]:
         """The answer of a run whose driver is on the first host."""
@@ -110,7 +110,7 @@ class Workplace:
     def inline(self, spec: str, *words: str) -> str:
         """The hash of the weights that one process ends in."""
         run_dir = f"inline-{len(list(self.folder.glob('inline-*')))}"
-        command = [sys.executable, "-m", "alray", "run", spec, *words, "--inline", "--run-dir", run_dir, "--json"]
+        command = [sys.executable, "-m", "alray", "run", spec, *words, "--inline", "--output", run_dir, "--json"]
         done = subprocess.run(
             command, cwd=self.folder, env=self.hosts.environment(), check=True, stdout=subprocess.PIPE, text=True
         )
@@ -173,7 +173,7 @@ def test_a_folder_of_one_host_is_refused(workplace: Workplace) -> None:
     assert error["message"] == "stage 2 is on n2, which does not see the run folder /dev/shm/run"
     assert (
         error["mend"]
-        == "give a --run-dir on storage that all nodes share, or on object storage, such as s3://bucket/run"
+        == "give an --output on storage that all nodes share, or on object storage, such as s3://bucket/run"
     )
     near = workplace.run("tiny.yaml", "pipeline.stages=2", "run.epochs=1", run_dir="/dev/shm/two")
     assert "measuring the components" in near["said"]
@@ -182,11 +182,11 @@ def test_a_folder_of_one_host_is_refused(workplace: Workplace) -> None:
 def test_a_study_in_a_folder_of_one_host_is_refused(workplace: Workplace) -> None:
     """Every host may get a trial. No folder is left: the same command may be given again."""
     (workplace.folder / "study.yaml").write_text("study: two\nbase: tiny.yaml\nset: {run.epochs: 1}\nrepeats: 4\n")
-    where = ("--address", f"{workplace.hosts.address(1)}:{HEAD_PORT}", "--study-dir")
+    where = ("--address", f"{workplace.hosts.address(1)}:{HEAD_PORT}", "--output")
     refused = workplace.end(workplace.hosts.start(1, "study", "study.yaml", *where, "/dev/shm/study", "--json"), 2)
     (error,) = refused["errors"]
     assert error["message"] == "a trial may come to n2, which does not see the study folder /dev/shm/study"
-    assert error["mend"].startswith("give a --study-dir on storage that all nodes share")
+    assert error["mend"].startswith("give an --output on storage that all nodes share")
     assert subprocess.run(workplace.hosts.on(1, "test", "-e", "/dev/shm/study")).returncode == 1
     done = workplace.end(workplace.hosts.start(1, "study", "study.yaml", *where, "study", "--json"))
     assert done["statuses"] == {"finished": 4}
@@ -194,7 +194,7 @@ def test_a_study_in_a_folder_of_one_host_is_refused(workplace: Workplace) -> Non
 
 def test_a_study_of_a_spec_of_one_host_is_refused(workplace: Workplace, alone: str) -> None:
     (workplace.folder / "alone.yaml").write_text(f"study: two\nbase: {alone}\nset: {{run.epochs: 1}}\nrepeats: 2\n")
-    where = ("--address", f"{workplace.hosts.address(1)}:{HEAD_PORT}", "--study-dir", "alone")
+    where = ("--address", f"{workplace.hosts.address(1)}:{HEAD_PORT}", "--output", "alone")
     refused = workplace.end(workplace.hosts.start(1, "study", "alone.yaml", *where, "--json"), 2)
     (error,) = refused["errors"]
     assert error["message"] == f"a trial may come to n2, which does not see the spec {alone}"

@@ -62,7 +62,7 @@ def make(folder: Path) -> None:
     (folder / "tiny.yaml").write_text(SPEC)
     (folder / "pair.yaml").write_text(STUDY)
     run = folder / "run"
-    _succeed("run", str(folder / "tiny.yaml"), "--inline", "--run-dir", str(run))
+    _succeed("run", str(folder / "tiny.yaml"), "--inline", "--output", str(run))
     _succeed("export", str(run), "--format", "safetensors", "--output", str(folder / "route.safetensors"))
     (run / "trackers.json").write_bytes(as_json(TRACKERS))
     shutil.copytree(run, folder / "other")

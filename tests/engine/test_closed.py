@@ -93,7 +93,7 @@ def refused(url: str) -> int:
 
 def test_others_are_refused_and_a_killed_command_leaves_nothing(workshop: Workshop, own_ray: None) -> None:
     words = ["run", str(workshop.spec), *LONG, "pipeline.stages=2", "replicas.count=2", "data.workers=1"]
-    words += ["--watch", "--run-dir", "run"]
+    words += ["--watch", "--output", "run"]
     records = workshop.folder / "run" / "records.jsonl"
     with going_on(workshop.folder, *words) as run:
         until(lambda: records.is_file() and '"kind":"steps"' in records.read_text())
@@ -129,7 +129,7 @@ def test_others_are_refused_and_a_killed_command_leaves_nothing(workshop: Worksh
 @pytest.mark.parametrize(
     "words",
     [
-        ("study", "two.yaml", "--study-dir", "study"),
+        ("study", "two.yaml", "--output", "study"),
         ("plan", "tiny.yaml", "--probe", "pipeline.stages=2", "replicas.count=2", "pipeline.costs=null"),
         ("run", "tiny.yaml", "--inline", "--watch", "pipeline.stages=2", "replicas.count=2"),
         ("run", "tiny.yaml", "method=backpropagation", "replicas={count: 2, engine: ray_train}", "run.epochs=2"),

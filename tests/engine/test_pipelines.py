@@ -228,6 +228,39 @@ def test_draws_and_accuracies(pipeline, processes) -> None:
         assert 0.2 < run.summary.accuracy.validation < 1.0, "an accuracy that says something"
 
 
+DOCUMENTS = """
+class Documents:
+    classes = ("even", "odd")
+
+    def open(self, split):
+        return [(" ".join(["word", "other"] * (1 + i % 3)), i % 2) for i in range(40)] if split == "train" else None
+"""
+TEXT = """
+name: text
+data: {source: "python:documents.Documents", batch_size: 8, validation_fraction: 0.0, text: {max_tokens: 6}}
+model: {components: [{block: embedding, dim: 8}, {block: linear, width: 4}, {block: linear, width: 4}]}
+method: backpropagation
+pipeline: {costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost, *cost], partition: [1, 2]}
+run: {steps: 5, evaluate_every: null}
+"""
+
+
+def test_gradients_of_text_take_what_the_plan_says(pipeline, processes) -> None:
+    """The mask of the words goes up only."""
+    (pipeline.folder / "documents.py").write_text(DOCUMENTS)
+    pipeline.spec.write_text(TEXT)
+    watching = Watching()
+    sent = []
+    for steps in (5, 10):  # the evaluation at the end sends as much in both
+        made = (f"run.steps={steps}", "pipeline.schedule=1f1b")
+        run = pipeline.run(*made, inline=False, watching=watching, name=str(steps))
+        assert run.error is None
+        sent.append(run.summary.bytes_sent["1->0"])
+    planned = {edge.edge: edge.bytes_per_step for edge in watching.plans[0].edges}
+    assert planned["1->0"] == 8 * 6 * 8 * 4 and planned["0->1"] == planned["1->0"] + 8 * 6
+    assert sent[1] - sent[0] == 5 * planned["1->0"]
+
+
 def test_resumed_on_other_stages(pipeline, processes) -> None:
     """A run on two stages has four micro-batches, and keeps them."""
     overrides = [*OPTIMIZERS["sgd"][0], "model.components.3.dropout=0.4"]
@@ -280,7 +313,7 @@ def test_time_is_accounted_for(unbroken) -> None:
     folder = Path(unbroken.summary.run_dir)
     records = [record for record in read(folder / "records.jsonl") if isinstance(record, StageRecord)]
     for stage in range(2):
-        own = [record for record in records if record.stage == stage]
+        own = [record for record in records if record.stage == stage and record.steps]
         assert all(record.forward_s > 0 and record.backward_s > 0 and record.update_s > 0 for record in own)
         assert sum(record.receive_wait_s for record in own) > 0
         kinds = {span.action[:2] for record in own for span in record.spans}

@@ -66,7 +66,7 @@ def test_a_study_killed_at_five_random_moments_has_the_records_of_an_undisturbed
     run_study(path, [], StudyOptions(study_dir=workshop.folder / "undisturbed"), QUIET)
     out, moments, ended = workshop.folder / "killed", random.Random(16), []
     for kill in range(5):
-        process = begin(cluster, *([path, "--study-dir", out] if kill == 0 else ["--resume", out]))
+        process = begin(cluster, *([path, "--output", out] if kill == 0 else ["--resume", out]))
         until = (ended[-1] if ended else 0) + moments.choice([0, 1, 2])
         while not (out / "tune").exists() or len(list(out.glob("trials/*/trial.json"))) < until:
             assert process.poll() is None
@@ -90,7 +90,7 @@ def test_two_studies_at_once_on_one_cluster_finish(workshop: Workshop, cluster: 
     """Each of them could take all four processors."""
     path = study(workshop, "axes: {pipeline.stages: [1, 2, 4]}\nrepeats: 2\n")
     outs = [workshop.folder / name for name in ("first", "second")]
-    processes = [begin(cluster, path, "--study-dir", out) for out in outs]
+    processes = [begin(cluster, path, "--output", out) for out in outs]
     assert [process.wait(timeout=280) for process in processes] == [0, 0]
     first, second = (StudyFolder.open(out).records() for out in outs)
     assert [record.status for record in first] == ["finished"] * 6
@@ -197,7 +197,7 @@ def test_a_killed_stage_trial_or_driver_leaves_no_process(workshop: Workshop, cl
     path = study(workshop, f"set: {{{slow}, run.max_failures: 0}}\naxes: {{pipeline.stages: [2]}}\n")
     for victim in ("ray::Stage", "ray::ImplicitFu", None):
         out = workshop.folder / str(victim)
-        driver = begin(cluster, path, "--study-dir", out)
+        driver = begin(cluster, path, "--output", out)
         wait_for_steps(out, driver)
         if victim is None:
             driver.kill()
@@ -216,7 +216,7 @@ def test_a_killed_study_takes_its_own_ray_with_it(workshop: Workshop, own_ray: N
     before = set(temporary.iterdir())
     slow = ", ".join(key.replace("=", ": ") for key in LONG)
     path, out = study(workshop, f"set: {{{slow}}}\naxes: {{pipeline.stages: [2]}}\n"), workshop.folder / "out"
-    driver = begin(None, path, "--study-dir", out)
+    driver = begin(None, path, "--output", out)
     wait_for_steps(out, driver)
     begun = psutil.Process(driver.pid).children(recursive=True)
     assert sum(process.name().startswith("ray::Stage") for process in begun) == 2

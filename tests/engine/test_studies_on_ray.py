@@ -221,7 +221,7 @@ def test_a_full_disk_ends_a_study_in_one_error_and_it_goes_on_when_there_is_room
     alray = f"{sys.executable} -m alray study"
     script = (
         f"mount -t tmpfs -o size=600k tmpfs {disk}; "
-        f"{alray} {path} --study-dir {disk}/out 2> full.err && exit 3; ls {disk}/out/trials/*/trial.json > ended; "
+        f"{alray} {path} --output {disk}/out 2> full.err && exit 3; ls {disk}/out/trials/*/trial.json > ended; "
         f"mount -o remount,size=64m {disk}; {alray} --resume {disk}/out --json > answer.json 2> resumed.err"
     )
     as_root = () if os.geteuid() == 0 else ("--map-root-user",)
@@ -270,7 +270,7 @@ def test_stages_run_trial_after_trial_in_the_same_processes_until_one_dies(works
     variants = f"{{al: {{{telling}}}, bp: {{{telling}, {naive}}}, dying: {{{dying}}}, last: {{{telling}, seed: 4}}}}"
     both = "set: {run.max_failures: 0, pipeline.stages: 2}\nmax_concurrent: 1\n"
     path = study(workshop, f"{both}axes: {{variant: {variants}}}\n")
-    done = alray.study(path, study_dir=workshop.folder / "out", progress=False)
+    done = alray.study(path, output=workshop.folder / "out", progress=False)
     assert len(done.runs) == len(done.table()) == 3
     records = done.trials
     assert [record.number for record in records] == [0, 1, 3]
@@ -294,7 +294,7 @@ def test_a_killed_study_goes_on_to_the_same_records(
     search = "search: {kind: optuna, trials: 1, space: {optimizer.lr: {loguniform: [1.0e-3, 1.0e-2]}}}"
     path = study(workshop, f"axes: {{pipeline.stages: [1, 2]}}\n{search}\nmax_concurrent: 1\n")
     out = workshop.folder / "out"
-    killed = begin(cluster, path, "--study-dir", out)
+    killed = begin(cluster, path, "--output", out)
     while not (out / "trials/0001").exists() and killed.poll() is None:
         time.sleep(0.02)
     os.kill(killed.pid, signal.SIGKILL)

@@ -36,4 +36,4 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> alray.Run:
     """A run of the spec that has finished. No test may change it."""
-    return alray.run(TINY, inline=True, run_dir=tmp_path_factory.mktemp("ended") / "run", progress=False)
+    return alray.run(TINY, inline=True, output=tmp_path_factory.mktemp("ended") / "run", progress=False)

@@ -24,7 +24,7 @@ def test_a_dict_a_model_and_the_command_train_the_same_weights(tiny: dict[str, A
     Path("x.yaml").write_text(
         write_yaml({**tiny, "data": {**tiny["data"], "shape": [1, 4, 4]}, "optimizer": {"lr": 1e-2}}), encoding="utf-8"
     )
-    assert execute(["run", "x.yaml", "--inline", "--run-dir", "command", "optimizer.lr=3e-4", "run.epochs=2"]) == 0
+    assert execute(["run", "x.yaml", "--inline", "--output", "command", "optimizer.lr=3e-4", "run.epochs=2"]) == 0
     of_command = alray.load_run("command")
     changes = {"optimizer.lr": 3e-4}
     of_dict = alray.run(tiny, changes, inline=True, progress=False)
@@ -80,6 +80,18 @@ def test_runs_are_compared(tiny: dict[str, Any], ended: alray.Run) -> None:
     assert found._repr_html_().startswith("<iframe srcdoc=")
 
 
+def test_one_run_is_compared_too(ended: alray.Run) -> None:
+    for one in (ended, str(ended.folder), ended.folder):
+        assert len(alray.compare(one).table()) == 1
+
+
+def test_an_unknown_choice_names_those_that_exist(ended: alray.Run) -> None:
+    with pytest.raises(RequestError, match="did you mean `onnx`"):
+        ended.export("onx")  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match=r"`evaluation`.*did you mean `step`"):
+        ended.records("steps")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("overrides", "kind", "text"),
     [
@@ -118,7 +130,7 @@ def test_a_notebook_shows_the_problems_alone(tiny: dict[str, Any]) -> None:
 
 def test_a_run_that_fails_raises_and_names_its_folder(tiny: dict[str, Any]) -> None:
     with pytest.raises(NonFiniteLoss) as caught:
-        alray.run(tiny, {"optimizer": {"kind": "sgd", "lr": 1e30}}, inline=True, run_dir="failed", progress=False)
+        alray.run(tiny, {"optimizer": {"kind": "sgd", "lr": 1e30}}, inline=True, output="failed", progress=False)
     assert caught.value.__notes__ == [
         f'the run folder is {Path("failed").resolve()}; alray.load_run("{Path("failed").resolve()}") opens it'
     ]
@@ -139,7 +151,7 @@ def test_ctrl_c_writes_a_checkpoint_and_the_run_goes_on_to_the_same_weights(
     with monkeypatch.context() as patched:
         patched.setattr(PlainLines, "record", record_and_interrupt)
         with pytest.raises(KeyboardInterrupt, match=r"the run was stopped after .*; alray.load_run\(.*\).resume\(\)"):
-            alray.run(tiny, {"run.epochs": 2000}, inline=True, run_dir="stopped", progress=False)
+            alray.run(tiny, {"run.epochs": 2000}, inline=True, output="stopped", progress=False)
     assert signal.getsignal(signal.SIGINT) is before
     stopped = alray.load_run("stopped")
     assert stopped.summary.status == "interrupted"

@@ -35,7 +35,7 @@ def test_a_study_as_a_dict_that_is_interrupted(
     without_trials: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(KeyboardInterrupt, match=r'the study was stopped; alray.load_study\(".*"\).resume\(\) goes on'):
-        alray.study(AXES, {"repeats": 2}, study_dir="out")
+        alray.study(AXES, {"repeats": 2}, output="out")
     assert capsys.readouterr().err == "a note\n"
     study = alray.load_study("out")
     assert (study.summary.study, study.summary.trials, study.summary.status) == ("rates", 4, "interrupted")

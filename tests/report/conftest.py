@@ -61,7 +61,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a real run in one process, on two stages."""
     folder = tmp_path_factory.mktemp("real")
     (folder / "small.yaml").write_text(REAL)
-    assert execute(["run", str(folder / "small.yaml"), "--inline", "--run-dir", str(folder / "run")]) == 0
+    assert execute(["run", str(folder / "small.yaml"), "--inline", "--output", str(folder / "run")]) == 0
     return folder / "run"
 
 

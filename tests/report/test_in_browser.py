@@ -38,7 +38,7 @@ def pages(run_dir: Path, given: ModuleType, tmp_path_factory: pytest.TempPathFac
     """The page of a real run, of a comparison with another one, and of a study; two hostile ones; two large ones."""
     folder = tmp_path_factory.mktemp("pages")
     shutil.copytree(run_dir, folder / "run")
-    other = ["run", str(run_dir.parent / "small.yaml"), "--inline", "seed=6", "--run-dir", str(folder / "other")]
+    other = ["run", str(run_dir.parent / "small.yaml"), "--inline", "seed=6", "--output", str(folder / "other")]
     assert execute(other) == 0
     assert execute(["compare", str(folder / "run"), str(folder / "other")]) == 0
     plan = given.example_plan()

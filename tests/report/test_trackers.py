@@ -82,7 +82,7 @@ def tracked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             "WANDB_ERROR_REPORTING": "false",
         }.items():
             patch.setenv(name, value)
-        assert execute(["run", "spec.yaml", "--inline", "--run-dir", "out"]) == 0
+        assert execute(["run", "spec.yaml", "--inline", "--output", "out"]) == 0
         assert execute(["resume", "out", "--inline", "run.epochs=2"]) == 0
         yield folder
         import wandb

@@ -143,6 +143,7 @@ def test_an_alias_changes_in_one_place(load: Load, small: str) -> None:
         ("learning_rate=0.1", "optimizer.lr=0.1"),
         ("optimizer.learning_rate=0.1", "lr"),
         ("run.batch_size=8", "data.batch_size=8"),
+        ("device=gpu", "resources.device=cuda"),
     ],
 )
 def test_a_key_by_another_name_or_in_another_section(load: Load, override: str, meant: str) -> None:

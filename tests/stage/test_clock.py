@@ -105,6 +105,8 @@ def test_a_record_is_due_every_second_and_at_the_end_of_warm_up(hands):
     hands.pass_by(1.0)
     assert clock.window_due(22)
     assert closed(clock, 20 + WARM_UP_STEPS).warm_up
+    assert closed(clock, 21 + WARM_UP_STEPS).warm_up, "it covers no mini-batch"
+    one_step(clock, hands, 21 + WARM_UP_STEPS)
     assert not closed(clock, 21 + WARM_UP_STEPS).warm_up
 
 

@@ -61,7 +61,7 @@ def write_bytes(self, content):
         os.kill(os.getpid(), signal.SIGKILL)
 
 ObjectPath.write_bytes = write_bytes
-execute(["run", "stored.yaml", "--inline", "--run-dir", sys.argv[2]])
+execute(["run", "stored.yaml", "--inline", "--output", sys.argv[2]])
 """
 """Ends once the file that is named has been written, and the checkpoint after 5 mini-batches is complete."""
 
@@ -91,8 +91,8 @@ def alray(folder: Path, capsys: pytest.CaptureFixture[str]):
 
 def test_a_run_as_on_a_disk(alray, bucket: str) -> None:
     url = f"{bucket}/runs/one"
-    disk = alray("run", "stored.yaml", "--inline", "--run-dir", "disk")
-    stored = alray("run", "stored.yaml", "--inline", "--run-dir", url)
+    disk = alray("run", "stored.yaml", "--inline", "--output", "disk")
+    stored = alray("run", "stored.yaml", "--inline", "--output", url)
     assert stored["weights_sha256"] == disk["weights_sha256"]
     assert (stored["run_dir"], stored["report"]) == (url, f"{url}/report.html")
     here, there = Path("disk"), location_of(url)
@@ -138,7 +138,7 @@ def test_a_kill_leaves_the_checkpoint_before(alray, bucket: str, last: str, comp
     steps = [record.step for record in read(folder / "records.jsonl") if record.kind == "step"]
     assert steps[: complete[-1]] == STEPS[: complete[-1]], "no record is missing from before a checkpoint"
     resumed = alray("resume", url, "--inline")
-    assert resumed["weights_sha256"] == alray("run", "stored.yaml", "--inline", "--run-dir", "whole")["weights_sha256"]
+    assert resumed["weights_sha256"] == alray("run", "stored.yaml", "--inline", "--output", "whole")["weights_sha256"]
     steps = [record.step for record in effective(read(folder / "records.jsonl")) if record.kind == "step"]
     assert steps == STEPS
     with on_a_disk(folder) as copy:
@@ -150,8 +150,8 @@ def test_a_resume_goes_on_from_what_another_process_has_written_meanwhile(
 ) -> None:
     """On object storage a run that is resumed while it goes on writes checkpoints until it sees that, and deletes
     older ones: also the one that the resume found first."""
-    alray("run", "stored.yaml", "--inline", "--run-dir", "run", "run.epochs=null", "run.steps=5")
-    whole = alray("run", "stored.yaml", "--inline", "--run-dir", "whole", "run.epochs=null", "run.steps=20")
+    alray("run", "stored.yaml", "--inline", "--output", "run", "run.epochs=null", "run.steps=5")
+    whole = alray("run", "stored.yaml", "--inline", "--output", "whole", "run.epochs=null", "run.steps=20")
     opened = Planner.open
 
     def meanwhile(*given: Any, **named: Any) -> Planner:
@@ -173,9 +173,9 @@ def own_ray() -> None:
 def test_stages_on_ray_write_there_themselves(alray, bucket: str, own_ray: None) -> None:
     url = f"{bucket}/run"
     command = [sys.executable, "-c", "from alray.cli.main import main; main()"]
-    run = subprocess.run([*command, "run", "stored.yaml", "--run-dir", url, "--json"], capture_output=True, text=True)
+    run = subprocess.run([*command, "run", "stored.yaml", "--output", url, "--json"], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    inline = alray("run", "stored.yaml", "--inline", "--run-dir", "disk")
+    inline = alray("run", "stored.yaml", "--inline", "--output", "disk")
     assert json.loads(run.stdout)["weights_sha256"] == inline["weights_sha256"]
     folder = location_of(url)
     logs = [folder / name for name in folder.below() if name.startswith("logs/")]

@@ -97,8 +97,8 @@ def test_a_run_and_its_resume_use_one_folder(specs: Path, executed: list[list[st
     assert first.result == str(specs / "jobs" / first.id), "the run has the name of its job"
     run_there(cluster.sent[first.id][0])
     assert Path.cwd() == specs / "jobs" / PACKAGES / first.id
-    assert executed == [["run", "mine.yaml", "run.epochs=2", "--run-dir", first.result, "--events"]]
-    assert sys.argv == ["alray", "run", "mine.yaml", "run.epochs=2", "--run-dir", first.result], "as a user types it"
+    assert executed == [["run", "mine.yaml", "run.epochs=2", "--output", first.result, "--events"]]
+    assert sys.argv == ["alray", "run", "mine.yaml", "run.epochs=2", "--output", first.result], "as a user types it"
     for given in (first.id, first.result):
         executed.clear()
         again = send_resume(cluster, given, ["pipeline.stages=1"], allow_code=False)
@@ -145,7 +145,7 @@ def test_a_folder_on_object_storage(specs: Path, executed: list[list[str]], monk
     run_there(cluster.sent[send_resume(cluster, first.result, [], allow_code=False).id][0])
     assert [words[-2] for words in executed] == [first.result] * 2
     monkeypatch.chdir(specs)
-    with pytest.raises(RequestError, match="--folder: a study needs a folder on a disk"):
+    with pytest.raises(RequestError, match="--output: a study needs a folder on a disk"):
         submitted(cluster, "study.yaml", "s3://bucket/jobs")
 
 
@@ -158,7 +158,7 @@ def test_what_cannot_go_on_is_refused(specs: Path) -> None:
     cluster.sent["another"] = "sleep 1", {}
     with pytest.raises(RequestError, match="`another` is no job of `alray submit`"):
         send_resume(cluster, "another", [], allow_code=False)
-    with pytest.raises(RequestError, match="--folder: the folder on the cluster is not absolute"):
+    with pytest.raises(RequestError, match="--output: the folder on the cluster is not absolute"):
         submitted(cluster, "mine.yaml", "jobs")
 
 
@@ -186,7 +186,7 @@ def test_a_full_disk_is_told(specs: Path, monkeypatch: pytest.MonkeyPatch, capsy
     ("words", "said"),
     [
         ([], "SPEC: give either SPEC or --resume RUN; name one of them"),
-        (["--resume", "/run", "--folder", "/jobs"], "--resume: a run goes on in its folder, with what was sent before"),
+        (["--resume", "/run", "--output", "/jobs"], "--resume: a run goes on in its folder, with what was sent before"),
     ],
 )
 def test_what_the_command_refuses(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
