@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -170,6 +171,11 @@ def _leave(code: int) -> None:
             thread.join(max(0.0, until_s - time.monotonic()))
             if thread.is_alive():
                 os._exit(code)
+    own_ray = sys.modules.get("alray.graph.own_ray")
+    if own_ray is not None and own_ray.was_lost():
+        # Threads of a Ray that was lost may still run, and crash while Python ends: the exit code would be -11.
+        atexit._run_exitfuncs()
+        os._exit(code)
     # Python remembers an interrupt that came within `exec`, which dataclasses use. With `python -m alray` it would then
     # end by SIGINT, not with this exit code. Another `exec` makes it forget.
     exec("")

@@ -24,6 +24,7 @@ _LEADING = ("gcs_server", "raylet")
 _ANSWERING_S = 10.0
 _TRIES = 2  # of 40 s each
 _NAME_BYTES = 2
+_lost: list[Path] = []  # the folders of the Rays of this process that were lost
 _LONGEST_SOCKET = 107
 """Characters that the path of a Unix socket may have."""
 _BELOW = "/ray-ab12/r/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store"
@@ -60,7 +61,13 @@ def own_ray(bundles: Sequence[Bundle]) -> Iterator[tuple[str, ...]]:
             end_if_silent()
             if is_lost():  # or `shutdown` would wait for it
                 reaper.end_processes(str(folder))
+                _lost.append(folder)
             ray.shutdown()
+
+
+def was_lost() -> bool:
+    """Whether this process has started a Ray that was lost before its end."""
+    return bool(_lost)
 
 
 def is_lost() -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ray
 from ray._private.state import available_resources_per_node
-from ray.exceptions import RayError
+from ray.exceptions import GetTimeoutError, RayError
 from ray.util.placement_group import (
     PlacementGroup,
     get_current_placement_group,
@@ -139,7 +140,9 @@ class Placement:
     def release(self) -> None:
         """Give the room back, unless the group was given."""
         if self.owned:
-            remove_placement_group(self.group)
+            # Where the cluster no longer answers, it frees the room when it misses this driver.
+            with suppress(GetTimeoutError):
+                remove_placement_group(self.group)
 
     def train_seconds(
         self, trial: SpeedTrial, stages: int, measured_on: str, note: Callable[[str], None]
