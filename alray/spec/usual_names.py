@@ -58,7 +58,6 @@ _USUAL_VALUES = {
     "bfloat16": "bf16",
     "amp": "bf16",
     "fp32": "float32",
-    "pipedream": "1f1b",
 }
 """Values that other libraries or papers use, and those of a spec."""
 _PART = 3
