@@ -277,11 +277,14 @@ def test_a_wrong_search_is_refused(said: Callable[..., list[str]], space: str, m
             "that its value is drawn from)",
         ]),
         ("{trials: 2, space: {}}", ["search.space: expected at least 1 entry, got 0; add 1 entry"]),
-        ("optuna", ["search: expected a section, got the text `optuna`; write a section with the keys kind, trials, "
-                    "space, variants, or leave the key out"]),
+        ("optuna", [
+            "search.trials: this key is required; add `trials: ...` (number of settings that are tried at every point)",
+            "search.space: this key is required; add `space: ...` (keys of the base spec, each with the distribution "
+            "that its value is drawn from)",
+        ]),
         ("{kind: grid, trials: 2, space: {optimizer.lr: {choice: [1]}}}", [
-            "search.kind: expected `random` or `optuna`, got the text `grid`; write one of these, or leave the key out "
-            "for random",
+            "search.kind: unknown kind `grid`; known: random, optuna, and your own classes as "
+            "python:package.module.Class",
         ]),
     ],
 )  # fmt: skip
