@@ -149,10 +149,10 @@ def test_a_trial_that_goes_on_from_another_says_so_and_can_be_done_again(
     workshop: Workshop, local_ray: None, study: Callable[[str], Path]
 ) -> None:
     scheduler = (
-        'trial_scheduler: {kind: "python:schedulers.Seeded", time_attr: steps, perturbation_interval: 4, '
+        'trial_scheduler: {kind: "python:schedulers.Seeded", time_attr: steps, perturbation_interval: 8, '
         "quantile_fraction: 0.5, synch: true}\n"
     )
-    records = run(study(SEARCH + scheduler))
+    records = run(study(SEARCH.replace("trials: 4", "trials: 2") + scheduler))
     changed = [record for record in records if record.history]
     assert changed
     for record in records:

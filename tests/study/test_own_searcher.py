@@ -115,7 +115,7 @@ def test_a_killed_search_goes_on_as_if_it_had_not_been(proposals: Callable[..., 
     whole = proposals(folder="a")
     rates = search(whole, range(8))
     assert rates[::2] == rates[1::2] and len(set(rates)) == 4  # the seeds of one setting
-    assert rates[:2] == [0.45, 0.45] and rates[6] < 0.3 * rates[4]  # it hears of the mean cost of a setting
+    assert rates[2] == 0.9 * rates[0] and rates[6] < 0.5 * rates[4]  # it hears of the mean cost of a setting
     heard = [*whole[3]]
     assert heard[0] == ("cost", "min", ["data.batch_size", "optimizer.lr"])
     assert search(proposals(folder="b"), range(5)) == rates[:5]  # killed between the two seeds of a setting
@@ -139,13 +139,9 @@ def test_recorded_settings_stay_where_a_searcher_now_answers_otherwise(proposals
 
 
 def test_what_is_no_proposal_is_told_by_its_key_or_its_line(proposals: Callable[..., Any], tmp_path: Path) -> None:
-    with pytest.raises(
-        RunError, match=r"search\.kind: the searcher .* proposed 2\.0 for optimizer\.lr, which is outside"
-    ):
+    with pytest.raises(RunError, match=r"search\.kind: .* proposed 2\.0 for optimizer\.lr, which is outside"):
         search(proposals("Wide"), range(1))
-    with pytest.raises(
-        UserCodeError, match="the searcher `python:my_search.Raising` raised KeyError in suggest"
-    ) as caught:
+    with pytest.raises(UserCodeError, match=r"the searcher `.*` raised KeyError in suggest") as caught:
         search(proposals("Raising"), range(1))
     (problem,) = caught.value.problems
     assert problem.file == str(tmp_path / "my_search.py")
