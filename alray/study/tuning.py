@@ -35,11 +35,11 @@ from alray.records import EvaluationRecord
 from alray.run.engines import stage_bundles
 from alray.spec.models import Spec
 from alray.spec.study.section import Asha
-from alray.spec.study.trials import with_values
+from alray.spec.study.trials import Trial, with_values
 from alray.study.going_on import Going, Mark
 from alray.study.own_classes import OwnClass
 from alray.study.records import Segment, TrialRecord, TrialStatus
-from alray.study.schedulers import METRIC, NUMBER, RECORD, OwnPerGroup, asha_per_point, number_of
+from alray.study.schedulers import METRIC, NUMBER, RECORD, OwnPerGroup, PerGroup, asha_per_point, number_of
 from alray.study.trial import OF_THE_MACHINE, Order, run_trial, settle_in
 from alray.system_errors import system_faults
 
@@ -289,6 +289,28 @@ def _run_config(storage: Path, watch: _Watch, max_failures: int) -> tune.RunConf
     )
 
 
+def _scheduler(
+    trials: Mapping[int, Trial],
+    asha: Asha | None,
+    own: OwnClass[TrialScheduler] | None,
+    keys_of: Callable[[int], Collection[str]],
+    failed: Callable[[AlrayError], None],
+) -> PerGroup | None:
+    """What decides which trials go on; None: every one does. The arguments are those of `run_trials` and `OwnPerGroup`.
+
+    Trials of different seeds have different validation sets: none of them goes on from another.
+    """
+    if own is not None:
+        return OwnPerGroup(
+            own,
+            group_of=lambda number: (trials[number].point.number, trials[number].seed),
+            values_of=lambda number: trials[number].values,
+            keys_of=keys_of,
+            failed=failed,
+        )
+    return None if asha is None else asha_per_point(asha, lambda number: trials[number].point.number)
+
+
 def run_trials(
     orders: Sequence[tuple[Order, Spec]],
     *,
@@ -314,7 +336,6 @@ def run_trials(
     max_failures = {order.trial.number: spec.run.max_failures for order, spec in orders}
     resources = {order.trial.number: trial_resources(spec) for order, spec in orders}
     numbers = sorted(by_number)
-
     reports, marks = asha is not None, own is not None
 
     def trainable(config: dict[str, Any]) -> dict[str, Any]:
@@ -328,22 +349,11 @@ def run_trials(
         record = run_trial(order, _report) if reports else run_trial(order)
         return {RECORD: record.model_dump_json()}
 
-    def point_of(number: int) -> int:
-        return by_number[number].trial.point.number
-
-    def point_and_seed_of(number: int) -> tuple[int, int]:
-        return point_of(number), by_number[number].trial.seed
-
-    def values_of(number: int) -> Mapping[str, Any]:
-        return by_number[number].trial.values
-
     def name(trial: Any) -> str:
         return f"{trial.config[NUMBER]:04d}"
 
     watch = _Watch(max_failures, listener)
-    scheduler = asha_per_point(asha, point_of) if asha is not None else None
-    if own is not None:
-        scheduler = OwnPerGroup(own, point_and_seed_of, values_of, keys_of, watch.failed)
+    trials = {number: order.trial for number, order in by_number.items()}
     with _emptied(storage), _silent():
         tune.Tuner(
             tune.with_resources(trainable, lambda config: resources[config[NUMBER]]),
@@ -352,7 +362,7 @@ def run_trials(
                 search_alg=None if propose is None else _Settled(numbers, propose, watch.failed),
                 num_samples=1 if propose is None else len(numbers),
                 max_concurrent_trials=max_concurrent,
-                scheduler=scheduler,
+                scheduler=_scheduler(trials, asha, own, keys_of, watch.failed),
                 reuse_actors=True,
                 trial_name_creator=name,
                 trial_dirname_creator=name,
