@@ -26,6 +26,7 @@ from alray.study.folder import StudyFolder
 from alray.study.outcome import divergence, first_reached
 from alray.study.records import Segment, TrialRecord, TrialStatus
 from alray.system_errors import system_faults
+from alray.user_code import UserCode
 
 if TYPE_CHECKING:
     from alray.study.going_on import Going
@@ -156,7 +157,9 @@ def _run(order: Order, evaluated: Callable[[EvaluationRecord], None], going: Goi
     options = Options(
         inline=order.one_process,
         run_dir=run_dir,
-        allow_code=order.allow_code or goes_on,  # it is the code that this study began with
+        allow_code=order.allow_code,
+        # A trial whose shapes were known has loaded no code, and so its run folder has no copy to go on with.
+        code=UserCode(order.base.parent, allow_elsewhere=order.allow_code) if goes_on else None,
         pages=False,
         command=order.command,
         study=order.folder.path,
