@@ -78,8 +78,8 @@ def resume_run(
     with held(require_run_dir(run_dir), observer.note):
         resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
         resumed.require_longer()
-        code = resumed.code(allow=options.allow_code)
-        with closing(engine(resumed.spec, options.inline, options.address, observer.note)) as made:
+        code = options.code or resumed.code(allow=options.allow_code)
+        with closing(engine(resumed.spec, options.inline, options.address, observer.note, options.study)) as made:
             observer.doing("opening the data")
             planner = Planner.open(resumed.spec, code, options, note=observer.note, trained=resumed.trained)
             require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)

@@ -63,6 +63,7 @@ ON_RAY = (
     "tests/engine/test_on_ray.py",
     "tests/engine/test_studies_on_ray.py",
     "tests/engine/test_robust_studies.py",
+    "tests/engine/test_tuners_on_ray.py",
     "tests/engine/test_closed.py",
     "tests/engine/test_cluster.py",
     "tests/engine/test_metrics.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -162,10 +163,16 @@ def _checked(
     wrong."""
     from alray.spec.inputs import input_checks, load_with_inputs
     from alray.spec.loading import dump_spec
+    from alray.spec.study.checks import classes_exist
     from alray.spec.study.loading import dump_study, is_study, load_study
 
     if is_study(path):
-        study = load_study(path, overrides, also=lambda folder: input_checks(folder, allow_elsewhere=allow_code))
+        study = load_study(
+            path,
+            overrides,
+            also=lambda folder: input_checks(folder, allow_elsewhere=allow_code),
+            also_of_study=[partial(classes_exist, allow_elsewhere=allow_code)],
+        )
         if deep:
             read: set[str] = set()
             for point in study.points:

@@ -47,15 +47,18 @@ class Proposals:
                 if record is not None:
                     self._values[point, other.index] = record.values
         if (point, trial.index) not in self._values:
-            tried = [
-                (self._values[point, index], records)
+            tried = {
+                index: (self._values[point, index], records)
                 for index, records in outcomes.items()
                 if (point, index) in self._values
-            ]
-            space = study.search.space_at(trial.point.values)
-            seed = search_seed(self._loaded.specs[point].seed, trial.point, trial.index)
-            self._values[point, trial.index] = proposed(space, tried, study.target is not None, seed)
+            }
+            self._values[point, trial.index] = self._new(trial, study.search.space_at(trial.point.values), tried)
         return with_values(trial, self._values[point, trial.index])
+
+    def _new(self, trial: Trial, space: Mapping[str, Distribution], tried: Mapping[int, Tried]) -> Mapping[str, Any]:
+        """New settings for a trial. tried: those of its point by their index, in order."""
+        seed = search_seed(self._loaded.specs[trial.point.number].seed, trial.point, trial.index)
+        return proposed(space, list(tried.values()), self._loaded.study.target is not None, seed)
 
 
 def proposed(space: Mapping[str, Distribution], tried: Sequence[Tried], target: bool, seed: int) -> dict[str, Any]:

@@ -52,6 +52,19 @@ class Reached(BaseModel):
     training_s: float | None  # without start-up and evaluations; None if it was the first mini-batch
 
 
+class Segment(BaseModel):
+    """A part of a trial whose settings the trial scheduler changed while it ran.
+
+    step: mini-batches before it. trial: the one that computed it. values: the settings of the search in it.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    step: int
+    trial: NonNegativeInt
+    values: dict[str, Any]
+
+
 class TrialRecord(BaseModel):
     """`trial.json`: one trial that has ended. The source of every table of the study."""
 
@@ -60,9 +73,11 @@ class TrialRecord(BaseModel):
     number: NonNegativeInt
     point: dict[str, Any]  # axis -> value, for a variant its name
     index: int  # which settings of the search; 0 without a search
-    values: dict[str, Any]  # the settings that were drawn
+    values: dict[str, Any]  # the settings that were drawn; those of its last segment if there is a history
     seed: int
-    overrides: list[Annotated[str, AfterValidator(_is_override)]]  # `alray run BASE` with these is the same run
+    # `alray run BASE` with these is the same run, unless there is a history
+    overrides: list[Annotated[str, AfterValidator(_is_override)]]
+    history: list[Segment] = Field(default_factory=list)  # how it came about, if settings changed while it ran
     status: TrialStatus
     reason: str | None = None  # of `stopped`, `diverged`, `failed` and `lost`
     reached: Reached | None = None

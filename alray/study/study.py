@@ -16,23 +16,31 @@ from alray.graph.cluster import Bundle, connect, has_room, holding_nodes
 from alray.graph.sigterm import sigterm_as_sigint
 from alray.known_code import CodeRecord, refused, sha256
 from alray.run.engines import stage_bundles
+from alray.spec.finding import Finding
 from alray.spec.grammar import marked
 from alray.spec.loading import Source
 from alray.spec.models import Spec
-from alray.spec.own_code import PREFIX, OwnClass
+from alray.spec.own_code import PREFIX
+from alray.spec.own_code import OwnClass as Mark
 from alray.spec.own_files import own_files
+from alray.spec.study.checks import classes_exist
 from alray.spec.study.loading import LoadedStudy, load_study
-from alray.spec.study.section import Asha
+from alray.spec.study.section import Asha, OwnScheduler, OwnSearch, Study
 from alray.spec.study.trials import Trial
 from alray.storage.lock import held
 from alray.store import is_marked, mark, new_token
 from alray.study.folder import STUDY, StudyFolder, require_on_disk
+from alray.study.own_classes import OwnClass
 from alray.study.records import TrialRecord
 from alray.study.report import StudyReport, write_report
 from alray.study.trial import Order, record_of
 from alray.system_errors import system_faults
 
 if TYPE_CHECKING:
+    from ray.tune.schedulers import TrialScheduler
+    from ray.tune.search import Searcher
+
+    from alray.study.proposals import Proposals
     from alray.study.tuning import End
 
 
@@ -83,7 +91,7 @@ class Watcher:
 
 def run_study(source: Source, overrides: list[str], options: StudyOptions, watcher: Watcher) -> StudyReport:
     """Run a study from its beginning, in a new study folder."""
-    loaded = load_study(source, overrides)
+    loaded = load_study(source, overrides, also_of_study=_checks(options))
     for line in loaded.notes:
         watcher.note(line)
     return _run(loaded, None, options, watcher)
@@ -95,8 +103,12 @@ def resume_study(study_dir: Path, overrides: list[str], options: StudyOptions, w
     overrides: what makes the study grow, such as more `search.trials`. Raises RequestError if it changes otherwise.
     """
     folder = StudyFolder.open(study_dir)
-    loaded = folder.grown(load_study(folder.path / STUDY, overrides))
+    loaded = folder.grown(load_study(folder.path / STUDY, overrides, also_of_study=_checks(options)))
     return _run(loaded, folder, options, watcher)
+
+
+def _checks(options: StudyOptions) -> list[Callable[[Study], Iterator[Finding]]]:
+    return [partial(classes_exist, allow_elsewhere=options.allow_code)]
 
 
 def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, watcher: Watcher) -> StudyReport:
@@ -104,6 +116,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
     if begun is not None and all(begun.has_ended(trial.number) for trial in loaded.trials):
         return write_report(begun)
     known = begun is not None and _is_known(loaded, begun, allowed=options.allow_code)
+    own = _own_classes(loaded.study, allow=options.allow_code)
     specs = [loaded.spec_of(trial) for trial in loaded.trials]
     bundles = [stage_bundles(spec, spec.pipeline.stages, spec.replicas.count) for spec in specs]
     largest = max(bundles, key=lambda each: sum(bundle.get("CPU", 0.0) for bundle in each))
@@ -136,9 +149,33 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
                 shutil.rmtree(folder.path)
             raise
         with _to_go_on_with(folder):
-            _run_trials(loaded, specs, folder, options, watcher)
+            _run_trials(loaded, specs, folder, options, watcher, own)
     with _to_go_on_with(folder):
         return write_report(folder)
+
+
+@dataclass(frozen=True)
+class _Own:
+    """The user's classes of a study."""
+
+    searcher: OwnClass[Searcher] | None = None
+    scheduler: OwnClass[TrialScheduler] | None = None
+
+
+def _own_classes(study: Study, *, allow: bool) -> _Own:
+    """Load the classes of the user that a study names. Raises SpecError if one is none."""
+    searcher = scheduler = None
+    root = study.base.parent
+    if isinstance(study.search, OwnSearch):
+        from ray.tune.search import Searcher
+
+        searcher = OwnClass.load(study.search, Searcher, what="the searcher", key="search.kind", root=root, allow=allow)
+    if isinstance(study.trial_scheduler, OwnScheduler):
+        from ray.tune.schedulers import TrialScheduler
+
+        what, key = "the trial scheduler", "trial_scheduler.kind"
+        scheduler = OwnClass.load(study.trial_scheduler, TrialScheduler, what=what, key=key, root=root, allow=allow)
+    return _Own(searcher, scheduler)
 
 
 @contextmanager
@@ -155,7 +192,8 @@ def _to_go_on_with(folder: StudyFolder) -> Iterator[None]:
 def _code_of(loaded: LoadedStudy, folder: StudyFolder) -> CodeRecord | None:
     """The code of the user that the trials load, together with the text of the study; None if they load none."""
     root, text = loaded.study.base.parent.resolve(), (folder.path / STUDY).read_bytes()
-    references = {reference for spec in loaded.specs for _, reference, _ in marked(spec, OwnClass)}
+    named = [loaded.study, *loaded.specs]
+    references = {reference for section in named for _, reference, _ in marked(section, Mark)}
     if not references and PREFIX.encode() not in text:  # settings that are drawn later may name classes too
         return None
     return CodeRecord.of(root, own_files(references, root), study=sha256(text))
@@ -196,7 +234,12 @@ def _require_shared(folder: StudyFolder, base: Path, specs: Sequence[Spec]) -> N
 
 
 def _run_trials(
-    loaded: LoadedStudy, specs: Sequence[Spec], folder: StudyFolder, options: StudyOptions, watcher: Watcher
+    loaded: LoadedStudy,
+    specs: Sequence[Spec],
+    folder: StudyFolder,
+    options: StudyOptions,
+    watcher: Watcher,
+    own: _Own,
 ) -> None:
     """Run the trials that have not ended. specs: those of all trials."""
     from alray.study.tuning import Listener, run_trials, runs_in_one_process
@@ -215,6 +258,7 @@ def _run_trials(
             target=study.target.accuracy if study.target is not None else None,
             thresholds=study.early_exit.thresholds if study.early_exit is not None else None,
             allow_code=options.allow_code,
+            saves_every=str(spec.run.evaluate_every) if own.scheduler and spec.run.checkpoint is None else None,
         )
         orders.append((order, spec))
     ended_s: list[float] = []
@@ -236,20 +280,30 @@ def _run_trials(
         storage=folder.path / "tune",
         max_concurrent=study.max_concurrent,
         asha=study.trial_scheduler if isinstance(study.trial_scheduler, Asha) else None,
-        propose=_proposing(loaded, folder, left),
+        own=own.scheduler,
+        keys_of=lambda number: study.search.space_at(left[number].point.values) if study.search is not None else (),
+        propose=_proposing(loaded, folder, left, own.searcher),
         listener=Listener(again, ended, watcher.note),
     )
+    for order, _ in orders:
+        if own.scheduler is not None and not order.keeps_checkpoints:  # those of trials that it stopped
+            shutil.rmtree(folder.trial_dir(order.trial.number) / "checkpoints", ignore_errors=True)
 
 
 def _proposing(
-    loaded: LoadedStudy, folder: StudyFolder, left: dict[int, Trial]
+    loaded: LoadedStudy, folder: StudyFolder, left: dict[int, Trial], own: OwnClass[Searcher] | None
 ) -> Callable[[int], Mapping[str, Any]] | None:
     """What gives a trial its settings when it starts, and keeps them in `left`; None if they are known already."""
     if loaded.study.search is None or loaded.study.search.kind == "random":
         return None
-    from alray.study.proposals import Proposals
+    if own is not None:
+        from alray.study.own_searcher import OwnProposals
 
-    proposals = Proposals(loaded, folder)
+        proposals: Proposals = OwnProposals(loaded, folder, own)
+    else:
+        from alray.study.proposals import Proposals
+
+        proposals = Proposals(loaded, folder)
 
     def propose(number: int) -> Mapping[str, Any]:
         left[number] = proposals.settled(left[number])

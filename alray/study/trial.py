@@ -13,18 +13,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from alray.errors import AlrayError, ChannelError, NodesLost, NonFiniteLoss, StageError, SystemFault
-from alray.orchestrate import run_spec
+from alray.orchestrate import resume_run, run_spec
 from alray.plan.plan import Plan
-from alray.records import EvaluationRecord, Exit, Record, effective, read
+from alray.records import CheckpointRecord, EvaluationRecord, Exit, Record, StepRecord, effective, read
 from alray.run.options import Finished, Options
-from alray.spec.study.trials import Trial
+from alray.spec.study.trials import Trial, with_values
 from alray.stage.telemetry import StageStatus
 from alray.study.folder import StudyFolder
 from alray.study.outcome import divergence, first_reached
-from alray.study.records import TrialRecord, TrialStatus
+from alray.study.records import Segment, TrialRecord, TrialStatus
 from alray.system_errors import system_faults
+from alray.user_code import UserCode
+
+if TYPE_CHECKING:
+    from alray.study.going_on import Going
 
 OF_THE_MACHINE = (SystemFault, StageError, ChannelError)
 """Errors that say nothing of the settings of a trial."""
@@ -36,8 +41,8 @@ class Order:
 
     one_process: the trial has one stage, which runs in the trial's own process. keeps_checkpoints: they are not deleted
     at the end. target: the validation accuracy to reach; None: none. thresholds:
-    the confidences for which early exits are measured; None: they are not. command: what the user typed, where the
-    order is made.
+    the confidences for which early exits are measured; None: they are not. saves_every: the interval of the checkpoints
+    that a trial scheduler needs, where the spec asks for none. command: what the user typed, where the order is made.
     """
 
     trial: Trial
@@ -48,6 +53,7 @@ class Order:
     target: float | None
     thresholds: tuple[float, ...] | None
     allow_code: bool
+    saves_every: str | None = None
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))
 
 
@@ -74,13 +80,32 @@ class Unwatched:
 
 @dataclass
 class _Listening(Unwatched):
-    """Passes evaluations on."""
+    """Passes evaluations on.
+
+    marks: only those with a checkpoint after the same mini-batch, and each of them once the run has gone on: the last
+    one, with which a run ends, is not passed on. heard: mini-batches before the last evaluation that was.
+    """
 
     evaluated: Callable[[EvaluationRecord], None]
+    marks: bool = False
+    heard: int = 0
+    _waiting: list[EvaluationRecord] = field(default_factory=list)
+    _saved: set[int] = field(default_factory=set)
+    _step: int = 0
 
     def record(self, record: Record) -> None:
         if isinstance(record, EvaluationRecord):
-            self.evaluated(record)
+            if not self.marks:
+                self.evaluated(record)
+            elif record.step > self.heard:  # after a failure, a run makes some of them again
+                self.heard = record.step
+                self._waiting.append(record)
+        elif isinstance(record, CheckpointRecord):
+            self._saved.add(record.step)
+        elif isinstance(record, StepRecord):
+            self._step = record.step
+        while self._waiting and self._waiting[0].step in self._saved and self._waiting[0].step < self._step:
+            self.evaluated(self._waiting.pop(0))
 
 
 @cache
@@ -105,31 +130,50 @@ def settle_in() -> None:
     gc.enable()
 
 
-def run_trial(order: Order, evaluated: Callable[[EvaluationRecord], None] = lambda record: None) -> TrialRecord:
+def run_trial(
+    order: Order, evaluated: Callable[[EvaluationRecord], None] = lambda record: None, going: Going | None = None
+) -> TrialRecord:
     """Run a trial to its end and keep its record.
 
     evaluated: is called with every evaluation. If it raises SystemExit the trial stops there, without a record.
+    going: how a trial begins or goes on that its scheduler may pause and change.
     Raises one of OF_THE_MACHINE, without a record, if the trial did not come to its end and may do so if it runs again.
     """
     with system_faults():
-        record = _run(order, evaluated)
+        record = _run(order, evaluated, going)
+        if going is not None and len(going.history) > 1:
+            record = record.model_copy(update={"history": going.history})
         order.folder.write(record)
     return record
 
 
-def _run(order: Order, evaluated: Callable[[EvaluationRecord], None]) -> TrialRecord:
-    run_dir = order.folder.clear(order.trial.number)
+def _run(order: Order, evaluated: Callable[[EvaluationRecord], None], going: Going | None) -> TrialRecord:
+    run_dir = order.folder.trial_dir(order.trial.number)
+    goes_on = going is not None and going.mark is not None
+    if going is not None and goes_on:
+        going.take_over()
+    else:
+        order.folder.clear(order.trial.number)
     options = Options(
         inline=order.one_process,
         run_dir=run_dir,
         allow_code=order.allow_code,
+        # A trial whose shapes were known has loaded no code, and so its run folder has no copy to go on with.
+        code=UserCode(order.base.parent, allow_elsewhere=order.allow_code) if goes_on else None,
         pages=False,
         command=order.command,
         study=order.folder.path,
     )
     listening = _Listening(evaluated)
+    overrides = list(order.trial.overrides)
+    if going is not None:
+        listening = _Listening(evaluated, marks=True, heard=going.step)
+        overrides = going.overrides
     try:
-        finished = run_spec(order.base, list(order.trial.overrides), options, listening, listening)
+        if going is not None and goes_on:
+            finished = resume_run(run_dir, going.changes, options, listening, listening, allow_change=going.is_changed)
+        else:
+            finished = run_spec(order.base, overrides, options, listening, listening)
     except OF_THE_MACHINE:
         raise
     except AlrayError as error:
@@ -152,8 +196,12 @@ def _exits(run_dir: Path, thresholds: Sequence[float], allow_code: bool) -> list
     return early_exits(TrainedNetwork(run_dir, allow_code=allow_code), thresholds)
 
 
-def record_of(trial: Trial, status: TrialStatus, reason: str | None = None) -> TrialRecord:
-    """The record of a trial without a run."""
+def record_of(
+    trial: Trial, status: TrialStatus, reason: str | None = None, history: Sequence[Segment] = ()
+) -> TrialRecord:
+    """The record of a trial without a run. history: of all settings that it has had."""
+    if len(history) > 1:
+        trial = with_values(trial, history[-1].values)
     return TrialRecord(
         number=trial.number,
         point=dict(trial.point.values),
@@ -161,6 +209,7 @@ def record_of(trial: Trial, status: TrialStatus, reason: str | None = None) -> T
         values=dict(trial.values),
         seed=trial.seed,
         overrides=list(trial.overrides),
+        history=list(history) if len(history) > 1 else [],
         status=status,
         reason=reason,
     )

@@ -1,4 +1,4 @@
-"""Trials as a Ray Tune experiment: the one file that imports ray.tune.
+"""Trials as a Ray Tune experiment.
 
 Tune gets the numbers of the trials that have not ended, and holds nothing that a resume needs: a resume is a new
 experiment. A trial of several stages runs in the placement group that Tune makes for it. A trial of one stage runs in
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import json
 import logging
 import math
 import os
@@ -16,34 +17,38 @@ import pickle
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ray import tune
 from ray.exceptions import RayActorError, RayTaskError
 from ray.tune import Callback, FailureConfig, PlacementGroupFactory, Stopper
-from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler
+from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
-from alray.errors import DiskFault, RunError
+from alray.errors import AlrayError, DiskFault, RunError
 from alray.graph.cluster import Bundle
 from alray.graph.placement import ray_bundle
 from alray.records import EvaluationRecord
 from alray.run.engines import stage_bundles
 from alray.spec.models import Spec
 from alray.spec.study.section import Asha
-from alray.spec.study.trials import with_values
-from alray.study.records import TrialRecord, TrialStatus
+from alray.spec.study.trials import Trial, with_values
+from alray.study.going_on import Going, Mark
+from alray.study.own_classes import OwnClass
+from alray.study.records import Segment, TrialRecord, TrialStatus
+from alray.study.schedulers import METRIC, NUMBER, RECORD, OwnPerGroup, PerGroup, asha_per_point, number_of
 from alray.study.trial import OF_THE_MACHINE, Order, run_trial, settle_in
 from alray.system_errors import system_faults
 
 Propose = Callable[[int], Mapping[str, Any]]
 """Gives the settings of a trial, by its number, when it is about to start."""
-End = TrialRecord | tuple[TrialStatus, str]
-"""The record of a trial; or its status and the reason, where it did not come to make one."""
+End = TrialRecord | tuple[TrialStatus, str, list[Segment]]
+"""The record of a trial; or its status, the reason and its history, where it did not come to make one."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +70,9 @@ _QUIET = {
     "TUNE_GLOBAL_CHECKPOINT_S": "1e9",  # nothing that Tune could save is ever read
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
 }
-_NUMBER, _VALUES, _RECORD = "trial", "values", "record"
-_ENDLESS = 10**15  # samples
+_HISTORY, _MARK = "history", "mark.json"
+_PAUSING_S = 60
+"""So long the process of a trial that is paused may take to come to its end, before it may run another one."""
 _UNTOLD_S = 20.0
 """So long a study waits for its next trial without a word: Ray starts processes in that time."""
 
@@ -88,7 +94,8 @@ def trial_resources(spec: Spec) -> PlacementGroupFactory:
 
 class _Watch(Callback, Stopper):
     """Tells of trials that end or begin again, in whatever way, and of a long time in which none starts. It stops the
-    study where the disk is full: every further trial would meet the same.
+    study where the disk is full, because every further trial would meet the same, and where a searcher or a scheduler
+    of the user raises an error.
 
     fault: why it stopped the study; None if it did not.
     """
@@ -98,7 +105,11 @@ class _Watch(Callback, Stopper):
         self._at_once = 1
         self._max_failures, self._listener = max_failures, listener
         self._tell_s = time.monotonic() + _UNTOLD_S
-        self.fault: DiskFault | None = None
+        self.fault: AlrayError | None = None
+
+    def failed(self, fault: AlrayError) -> None:
+        """Stop the study. The first fault is the cause to report."""
+        self.fault = self.fault or fault
 
     def __getstate__(self) -> dict[str, Any]:
         """Tune pickles its callbacks to restore an experiment; alray restores none."""
@@ -111,7 +122,7 @@ class _Watch(Callback, Stopper):
         return self.fault is not None
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        trial.max_failures = self._max_failures[trial.config[_NUMBER]]
+        trial.max_failures = self._max_failures[number_of(trial)]
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         running = sum(trial.status == "RUNNING" for trial in trials)
@@ -126,10 +137,14 @@ class _Watch(Callback, Stopper):
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         last = trial.last_result
-        if _RECORD in last:
-            end: End = TrialRecord.model_validate_json(last[_RECORD])
+        if RECORD in last:
+            end: End = TrialRecord.model_validate_json(last[RECORD])
         else:
-            end = "stopped", f"the trial scheduler stopped it after {last['steps']:,} mini-batches"
+            end = (
+                "stopped",
+                f"the trial scheduler stopped it after {last.get('steps', 0):,} mini-batches",
+                _history(last),
+            )
         self._tell(trial, end)
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -137,7 +152,7 @@ class _Watch(Callback, Stopper):
         if isinstance(fault, DiskFault):
             self.fault = fault
         else:
-            self._listener.again(trial.config[_NUMBER], _reason(fault))
+            self._listener.again(number_of(trial), _reason(fault))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         fault = _fault_of(trial)
@@ -145,14 +160,19 @@ class _Watch(Callback, Stopper):
             self.fault = fault
         else:
             of_the_machine = isinstance(fault, (RayActorError, *OF_THE_MACHINE))
-            self._tell(trial, ("lost" if of_the_machine else "failed", _reason(fault)))
+            self._tell(trial, ("lost" if of_the_machine else "failed", _reason(fault), _history(trial.last_result)))
 
     def _tell(self, trial: Any, end: End) -> None:
         try:
             with system_faults():
-                self._listener.ended(trial.config[_NUMBER], end, self._at_once)
+                self._listener.ended(number_of(trial), end, self._at_once)
         except DiskFault as fault:  # Tune would take it for an error of the trial
             self.fault = fault
+
+
+def _history(result: Mapping[str, Any]) -> list[Segment]:
+    """The settings that a trial has had by its last result."""
+    return [Segment.model_validate(each) for each in json.loads(result.get(_HISTORY, "[]"))]
 
 
 def _fault_of(trial: Any) -> BaseException:
@@ -171,52 +191,23 @@ def _reason(fault: BaseException) -> str:
     return str(fault) if isinstance(fault, OF_THE_MACHINE) else f"{type(fault).__name__}: {fault}"
 
 
-class AshaPerPoint(FIFOScheduler):
-    """ASHA among the trials of each point: those of other points, with other batch sizes say, are no measure."""
-
-    def __init__(self, asha: Asha, point_of: Callable[[int], int]) -> None:
-        """point_of: the number of a trial's point."""
-        super().__init__()
-        self._asha, self._point_of = asha, point_of
-        self._schedulers: dict[int, AsyncHyperBandScheduler] = {}
-
-    def _of(self, trial: Any) -> AsyncHyperBandScheduler:
-        point = self._point_of(trial.config[_NUMBER])
-        if point not in self._schedulers:
-            self._schedulers[point] = AsyncHyperBandScheduler(
-                time_attr="samples",
-                metric="validation",
-                mode="max",
-                max_t=_ENDLESS,
-                grace_period=self._asha.grace_samples,
-                reduction_factor=self._asha.reduction_factor,
-                stop_last_trials=False,
-            )
-        return self._schedulers[point]
-
-    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        self._of(trial).on_trial_add(tune_controller, trial)
-
-    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        return str(self._of(trial).on_trial_result(tune_controller, trial, result))
-
-    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
-        self._of(trial).on_trial_complete(tune_controller, trial, result)
-
-    def on_trial_remove(self, tune_controller: Any, trial: Any) -> None:
-        self._of(trial).on_trial_remove(tune_controller, trial)
-
-
 class _Settled(Searcher):
     """Gives Tune the trials in order, each with the settings that are proposed when Tune asks for it."""
 
-    def __init__(self, numbers: Sequence[int], propose: Propose) -> None:
+    def __init__(self, numbers: Sequence[int], propose: Propose, failed: Callable[[AlrayError], None]) -> None:
+        """failed: takes an error of a searcher of the user."""
         super().__init__()
-        self._left, self._propose = iter(numbers), propose
+        self._left, self._propose, self._failed = iter(numbers), propose, failed
 
     def suggest(self, trial_id: str) -> Any:
         number = next(self._left, None)
-        return self.FINISHED if number is None else {_NUMBER: number, _VALUES: dict(self._propose(number))}
+        if number is None:
+            return self.FINISHED
+        try:
+            return {NUMBER: number, **self._propose(number)}
+        except AlrayError as fault:  # Tune would wrap it
+            self._failed(fault)
+            return self.FINISHED
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """The records of the trials tell."""
@@ -253,10 +244,43 @@ def _emptied(folder: Path) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _metrics(evaluation: EvaluationRecord | None) -> dict[str, Any]:
+    """What a trial scheduler compares. A metric that is None would end the whole experiment."""
+    if evaluation is None or evaluation.validation is None:
+        return {}
+    return {"samples": evaluation.samples, METRIC: evaluation.validation, "steps": evaluation.step}
+
+
 def _report(evaluation: EvaluationRecord) -> None:
     """Let the trial scheduler decide whether this trial goes on; if not, Tune raises SystemExit."""
-    if evaluation.validation is not None:  # a metric that is None would end the whole experiment
-        tune.report({"samples": evaluation.samples, "validation": evaluation.validation, "steps": evaluation.step})
+    if metrics := _metrics(evaluation):
+        tune.report(metrics)
+
+
+def _run_with_marks(order: Order, kept: Path) -> dict[str, Any]:
+    """Run a trial that its scheduler may pause and change. Tune keeps its last `Mark` as a checkpoint, and gives the
+    trial that of another one to go on from there."""
+    os.environ["TUNE_FUNCTION_THREAD_TIMEOUT_S"] = str(_PAUSING_S)
+    checkpoint = tune.get_checkpoint()
+    mark = None
+    if checkpoint is not None:
+        with checkpoint.as_directory() as folder:
+            mark = Mark.model_validate_json(Path(folder, _MARK).read_bytes())
+    going = Going.of(order, mark, kept)
+    history = json.dumps([segment.model_dump(mode="json") for segment in going.history])
+    last: dict[str, Any] = {}
+
+    def report(evaluation: EvaluationRecord) -> None:
+        if not (metrics := _metrics(evaluation)):
+            return
+        last.update(metrics)
+        with TemporaryDirectory() as folder:
+            Path(folder, _MARK).write_text(going.marked(evaluation.step).model_dump_json(), encoding="utf-8")
+            tune.report({**metrics, _HISTORY: history}, checkpoint=tune.Checkpoint.from_directory(folder))
+
+    record = run_trial(order, report, going)
+    best = _metrics(going.last_evaluation()) or last
+    return {**best, _HISTORY: history, RECORD: record.model_dump_json()}
 
 
 def _run_config(storage: Path, watch: _Watch, max_failures: int) -> tune.RunConfig:
@@ -281,55 +305,81 @@ def _load_callbacks() -> None:
             del sys.modules["wandb"]
 
 
+def _scheduler(
+    trials: Mapping[int, Trial],
+    asha: Asha | None,
+    own: OwnClass[TrialScheduler] | None,
+    keys_of: Callable[[int], Collection[str]],
+    failed: Callable[[AlrayError], None],
+) -> PerGroup | None:
+    """What decides which trials go on; None: every one does. The arguments are those of `run_trials` and `OwnPerGroup`.
+
+    Trials of different seeds have different validation sets: none of them goes on from another.
+    """
+    if own is not None:
+        return OwnPerGroup(
+            own,
+            group_of=lambda number: (trials[number].point.number, trials[number].seed),
+            values_of=lambda number: trials[number].values,
+            keys_of=keys_of,
+            failed=failed,
+        )
+    return None if asha is None else asha_per_point(asha, lambda number: trials[number].point.number)
+
+
 def run_trials(
     orders: Sequence[tuple[Order, Spec]],
     *,
     storage: Path,
     max_concurrent: int | None,
     asha: Asha | None,
+    own: OwnClass[TrialScheduler] | None,
+    keys_of: Callable[[int], Collection[str]],
     propose: Propose | None,
     listener: Listener,
 ) -> None:
     """Run the trials on the connected cluster. Returns when all have ended, or at the first Ctrl-C.
 
     A trial that the machine ended runs again, at most `run.max_failures` times. Raises DiskFault, and stops the trials
-    that run, where the disk is full.
+    that run, where the disk is full; and UserCodeError or RunError where the user's scheduler or searcher fails.
 
-    storage: a folder for what Tune writes; it is deleted. asha: None to run every trial to its end. propose: gives
-    the settings of each trial; None: they are known.
+    storage: a folder for what Tune writes; it is deleted. asha: None: another scheduler. own: a scheduler of the user;
+    with neither, every trial runs to its end. keys_of: the keys that are searched for a trial. propose: gives the
+    settings of each trial; None: they are known.
     """
     os.environ |= _QUIET
     _load_callbacks()
     by_number = {order.trial.number: order for order, _ in orders}
     max_failures = {order.trial.number: spec.run.max_failures for order, spec in orders}
     resources = {order.trial.number: trial_resources(spec) for order, spec in orders}
-    reporting = [_report] if asha is not None else []
     numbers = sorted(by_number)
+    reports, marks = asha is not None, own is not None
 
-    def trainable(config: dict[str, Any]) -> dict[str, str]:
-        order = by_number[config[_NUMBER]]
-        if _VALUES in config:
-            order = replace(order, trial=with_values(order.trial, config[_VALUES]))
+    def trainable(config: dict[str, Any]) -> dict[str, Any]:
+        order = by_number[int(tune.get_context().get_trial_name())]
+        if values := {key: value for key, value in config.items() if key != NUMBER}:
+            order = replace(order, trial=with_values(order.trial, values))
         if order.one_process:
             settle_in()
-        return {_RECORD: run_trial(order, *reporting).model_dump_json()}
-
-    def point_of(number: int) -> int:
-        return by_number[number].trial.point.number
+        if marks:
+            return _run_with_marks(order, storage / "kept")
+        record = run_trial(order, _report) if reports else run_trial(order)
+        return {RECORD: record.model_dump_json()}
 
     def name(trial: Any) -> str:
-        return f"{trial.config[_NUMBER]:04d}"
+        return f"{trial.config[NUMBER]:04d}"
 
     watch = _Watch(max_failures, listener)
+    trials = {number: order.trial for number, order in by_number.items()}
     with _emptied(storage), _silent():
         tune.Tuner(
-            tune.with_resources(trainable, lambda config: resources[config[_NUMBER]]),
-            param_space={_NUMBER: tune.grid_search(numbers)} if propose is None else None,
+            tune.with_resources(trainable, lambda config: resources[config[NUMBER]]),
+            param_space={NUMBER: tune.grid_search(numbers)} if propose is None else None,
             tune_config=tune.TuneConfig(
-                search_alg=None if propose is None else _Settled(numbers, propose),
+                search_alg=None if propose is None else _Settled(numbers, propose, watch.failed),
                 num_samples=1 if propose is None else len(numbers),
                 max_concurrent_trials=max_concurrent,
-                scheduler=None if asha is None else AshaPerPoint(asha, point_of),
+                scheduler=_scheduler(trials, asha, own, keys_of, watch.failed),
                 reuse_actors=True,
                 trial_name_creator=name,
                 trial_dirname_creator=name,

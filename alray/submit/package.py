@@ -9,6 +9,7 @@ import os
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from alray.spec.models import Spec, Torchvision
 from alray.spec.own_code import OwnClass
 from alray.spec.own_files import own_files
 from alray.spec.section import Input
+from alray.spec.study.checks import classes_exist
 from alray.spec.study.loading import is_study, load_study
 
 LARGEST_BYTES = 100 * 1024**2
@@ -67,10 +69,11 @@ def package(spec_file: Path, overrides: Sequence[str], include: Sequence[Path], 
     """
     file = spec_file.resolve()
     if is_study(spec_file):
-        study = load_study(spec_file, overrides)
+        study = load_study(spec_file, overrides, also_of_study=[partial(classes_exist, allow_elsewhere=allow_code)])
         base = study.study.base.resolve()
         specs = [load_spec(base, trial.overrides) for trial in study.trials]
-        command, name, files = "study", study.study.study, {file, base}
+        own = {reference for _, reference, _ in marked(study.study, OwnClass)}
+        command, name, files = "study", study.study.study, {file, base, *own_files(own, base.parent)}
     else:
         specs = [load_spec(spec_file, overrides)]
         command, name, files, base = "run", specs[0].spec.name, {file}, file

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from alray.errors import SpecError
+from alray.spec.study.checks import classes_exist
 from alray.spec.study.loading import dump_study, is_study, load_study
 from alray.spec.study.section import Study
 from alray.spec.study.space import Distribution
@@ -277,11 +279,14 @@ def test_a_wrong_search_is_refused(said: Callable[..., list[str]], space: str, m
             "that its value is drawn from)",
         ]),
         ("{trials: 2, space: {}}", ["search.space: expected at least 1 entry, got 0; add 1 entry"]),
-        ("optuna", ["search: expected a section, got the text `optuna`; write a section with the keys kind, trials, "
-                    "space, variants, or leave the key out"]),
+        ("optuna", [
+            "search.trials: this key is required; add `trials: ...` (number of settings that are tried at every point)",
+            "search.space: this key is required; add `space: ...` (keys of the base spec, each with the distribution "
+            "that its value is drawn from)",
+        ]),
         ("{kind: grid, trials: 2, space: {optimizer.lr: {choice: [1]}}}", [
-            "search.kind: expected `random` or `optuna`, got the text `grid`; write one of these, or leave the key out "
-            "for random",
+            "search.kind: unknown kind `grid`; known: random, optuna, and your own classes as "
+            "python:package.module.Class",
         ]),
     ],
 )  # fmt: skip
@@ -319,6 +324,36 @@ def test_optuna_compares_on_a_validation_set(said: Callable[..., list[str]], loa
         "x.yaml:3: set.data.validation_fraction: `optuna` compares trials on a validation set, and there is none; "
         "set data.validation_fraction, to 0.1 say"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('search: {kind: "python:nowhere.Mine", trials: 2, space: {optimizer.lr: {choice: [1]}}}',
+         "search.kind: `python:nowhere.Mine`: there is no module `nowhere` in "),
+        ('search: {kind: "python:ray.tune.search.Searcher", trials: 2, space: {optimizer.momentum: '
+         "{one_minus_loguniform: [0.5, 0.9]}}}",
+         "search.space.optimizer.momentum.one_minus_loguniform: Ray Tune has no such distribution for its searchers; "),
+        ('trial_scheduler: {kind: "python:ray.tune.schedulers.HyperBandScheduler"}\n'
+         "set: {run.checkpoint: {every: 3 steps}}",
+         "set.run.checkpoint: run.checkpoint.every: `python:ray.tune.schedulers.HyperBandScheduler` may pause a trial "
+         "at an evaluation, and there is no checkpoint at each of them; "),
+        ('trial_scheduler: {kind: "python:ray.tune.schedulers.HyperBandScheduler"}\n'
+         "search: {trials: 2, space: {pipeline.stages: {choice: [1, 2]}}}",
+         "search.space.pipeline.stages: `python:ray.tune.schedulers.HyperBandScheduler` may change values while a "
+         "trial runs, and pipeline.stages decides where it can start; make it an axis"),
+    ],
+)  # fmt: skip
+def test_what_a_searcher_or_scheduler_of_ones_own_cannot_do_is_refused(
+    write: Callable[[str], Path], small: str, text: str, message: str
+) -> None:
+    Path("base.yaml").write_text(small, encoding="utf-8")
+    with pytest.raises(SpecError) as caught:
+        load_study(
+            write(f"study: a\nbase: base.yaml\n{text}\n"),
+            also_of_study=[partial(classes_exist, allow_elsewhere=False)],
+        )
+    assert any(message in line for line in str(caught.value).split("\n"))
 
 
 def test_what_is_searched_for_a_variant_belongs_to_a_variant_and_to_no_axis(said: Callable[..., list[str]]) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from alray.run.engines import RayEngine
 from alray.spec.study.section import Asha
-from alray.study.tuning import AshaPerPoint, trial_resources
+from alray.study.schedulers import asha_per_point
+from alray.study.tuning import trial_resources
 
 
 @pytest.mark.parametrize("stages", range(1, 9))
@@ -30,8 +31,8 @@ def test_replicas_are_stages_too_and_labels_are_asked_for(load_small: Any) -> No
 
 
 def test_only_trials_of_one_point_are_compared() -> None:
-    scheduler = AshaPerPoint(Asha(kind="asha", grace_samples=100, reduction_factor=2.0), lambda number: number // 4)
-    trials = [SimpleNamespace(trial_id=str(number), config={"trial": number}) for number in range(8)]
+    scheduler = asha_per_point(Asha(kind="asha", grace_samples=100, reduction_factor=2.0), lambda number: number // 4)
+    trials = [SimpleNamespace(trial_id=str(number), custom_trial_name=f"{number:04d}") for number in range(8)]
     for trial in trials:
         scheduler.on_trial_add(None, trial)
 

@@ -6,12 +6,15 @@ import json
 from collections.abc import Callable, Iterator
 from math import prod
 
+from alray.spec.find_class import ClassFinder
 from alray.spec.finding import Finding
+from alray.spec.grammar import marked
 from alray.spec.models import Spec
+from alray.spec.own_code import OwnClass, parse_python_reference
 from alray.spec.places import Path
 from alray.spec.section import describe, listed
 from alray.spec.study.points import value_text
-from alray.spec.study.section import VARIANT, Search, Study
+from alray.spec.study.section import VARIANT, OwnScheduler, OwnSearch, Search, Space, Study
 
 _MOST_POINTS = 10_000
 MOST_VALUES = 1_000_000
@@ -133,14 +136,44 @@ def halving_needs_a_search(study: Study) -> Iterator[Finding]:
 
 
 def resources_are_known(study: Study) -> Iterator[Finding]:
-    """What a trial asks for is checked, and asked for, before Optuna proposes its settings."""
-    if study.search is None or study.search.kind != "optuna":
+    """What a trial asks for is checked, and asked for, before it has the settings that it runs with."""
+    if study.search is None:
         return
-    for place, key in _searched(study.search):
+    changed = isinstance(study.trial_scheduler, OwnScheduler)
+    for place, key in _searched(study.search) if changed or study.search.kind != "random" else ():
         for fixed in ("pipeline.stages", "replicas.count", "resources"):
             if all(one == other for one, other in zip(key.split("."), fixed.split("."), strict=False)):
-                message = f"`optuna` proposes values when a trial starts, and {fixed} decides where it can start"
-                yield place, message, "make it an axis, or search with `kind: random`"
+                who = f"`{study.trial_scheduler.kind}` may change values while a trial runs"
+                if study.search.kind != "random":
+                    who = f"`{study.search.kind}` proposes values when a trial starts"
+                message = f"{who}, and {fixed} decides where it can start"
+                yield place, message, "make it an axis" + ("" if changed else ", or search with `kind: random`")
+
+
+def own_searchers_know_the_space(study: Study) -> Iterator[Finding]:
+    """A searcher of Ray Tune gets the space in Tune's own distributions."""
+    if isinstance(study.search, OwnSearch):
+        spaces: dict[Path, Space] = {("space",): study.search.space}
+        spaces |= {("variants", name): own for name, own in study.search.variants.items()}
+        for place, space in spaces.items():
+            for key, distribution in space.items():
+                if distribution.one_minus_loguniform is not None:
+                    message = "Ray Tune has no such distribution for its searchers"
+                    yield ("search", *place, key, "one_minus_loguniform"), message, "give `uniform`, or a `choice`"
+
+
+def of_tune(reference: str) -> bool:
+    """Whether a class is one of Ray Tune's searchers or trial schedulers, which are installed with alray."""
+    return parse_python_reference(reference).module.startswith(("ray.tune.search", "ray.tune.schedulers"))
+
+
+def classes_exist(study: Study, *, allow_elsewhere: bool) -> Iterator[Finding]:
+    """The user's searcher and trial scheduler are defined in modules beside the base."""
+    for path, reference, _ in marked(study, OwnClass):
+        find = ClassFinder(study.base.parent, allow_elsewhere=allow_elsewhere or of_tune(reference))
+        fault = find(reference)
+        if fault is not None:
+            yield path, *fault
 
 
 def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
@@ -148,14 +181,18 @@ def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
     if spec.replicas.engine == "ray_train":
         message = "a trial runs in a placement group of its own, where the workers of `ray_train` have no room"
         yield "replicas.engine", message, "set replicas.engine to graph"
-    asha = study.trial_scheduler.kind == "asha"
-    optuna = study.search is not None and study.search.kind == "optuna"
-    if (asha or optuna) and spec.data.validation_fraction == 0:
-        message = f"`{'asha' if asha else 'optuna'}` compares trials on a validation set, and there is none"
+    scheduler, own = study.trial_scheduler.kind, isinstance(study.trial_scheduler, OwnScheduler)
+    proposed = study.search is not None and study.search.kind != "random"
+    if (scheduler != "fifo" or proposed) and spec.data.validation_fraction == 0:
+        who = scheduler if scheduler != "fifo" or study.search is None else study.search.kind
+        message = f"`{who}` compares trials on a validation set, and there is none"
         yield "data.validation_fraction", message, "set data.validation_fraction, to 0.1 say"
-    if asha and spec.run.evaluate_every is None:
-        message = "`asha` compares trials by their evaluations, and there are none before the end"
+    if scheduler != "fifo" and spec.run.evaluate_every is None:
+        message = f"`{scheduler}` compares trials by their evaluations, and there are none before the end"
         yield "run.evaluate_every", message, "set run.evaluate_every"
+    elif own and spec.run.checkpoint is not None and spec.run.checkpoint.every != spec.run.evaluate_every:
+        message = f"`{scheduler}` may pause a trial at an evaluation, and there is no checkpoint at each of them"
+        yield "run.checkpoint.every", message, "give it the value of run.evaluate_every, or leave out run.checkpoint"
 
 
 CHECKS: tuple[Callable[[Study], Iterator[Finding]], ...] = (
@@ -168,4 +205,5 @@ CHECKS: tuple[Callable[[Study], Iterator[Finding]], ...] = (
     searched_variants_exist,
     halving_needs_a_search,
     resources_are_known,
+    own_searchers_know_the_space,
 )

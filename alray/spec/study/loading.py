@@ -79,11 +79,17 @@ def read_study_file(file: pathlib.Path) -> Study:
     return study
 
 
-def load_study(source: Source, overrides: Sequence[str] = (), *, also: AlsoCheck = lambda base: ()) -> LoadedStudy:
+def load_study(
+    source: Source,
+    overrides: Sequence[str] = (),
+    *,
+    also: AlsoCheck = lambda base: (),
+    also_of_study: Sequence[Callable[[Study], Iterable[Finding]]] = (),
+) -> LoadedStudy:
     """Read a study, apply `key=value` overrides of its keys, and check every point as a spec.
 
-    also: gives further checks of a spec in this folder. Raises SpecError with all problems, each with file, line, key
-    and mend.
+    also: gives further checks of a spec in this folder. also_of_study: further checks of the study itself. Raises
+    SpecError with all problems, each with file, line, key and mend.
     """
     parsed = read_document(source)
     places = parsed.places
@@ -93,7 +99,7 @@ def load_study(source: Source, overrides: Sequence[str] = (), *, also: AlsoCheck
     problems = apply_overrides(document, overrides, places, root=Study, flat=FLAT).problems
     study, errors = parse_document(Study, document, directory_of(file_of(source)), parsed.problems)
     problems += [*parsed.problems.values(), *problems_of(errors, places, Study)]
-    found = [finding for check in CHECKS for finding in _findings(check, study)]
+    found = [finding for check in (*CHECKS, *also_of_study) for finding in _findings(check, study)]
     problems += [problem(places, *finding) for finding in found]
     loader = _Loader(_usable(study, {path[:2] for path, _, _ in found}), places, also)
     loader.load()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from alray.spec.choice import Choice
+from alray.spec.choice import OPEN_TAG, Choice
 from alray.spec.models import FolderName
+from alray.spec.own_code import OwnCode, Reference
 from alray.spec.section import PositiveInt, Section, SpecPath, listed, refusal
 from alray.spec.study.space import Distribution
 
@@ -32,9 +33,8 @@ Space = Annotated[dict[str, Distribution], Field(min_length=1)]
 class Search(Section):
     """A search for good settings, made anew at every point of the axes."""
 
-    kind: Literal["random", "optuna"] = "random"
-    """`random` draws settings that cover the space evenly. `optuna` proposes settings by how earlier ones came out,
-    with the sampler TPE of Optuna (Akiba et al. 2019). Default: random."""
+    kind: str
+    """Where the settings come from."""
     trials: PositiveInt
     """Number of settings that are tried at every point."""
     space: Space
@@ -46,6 +46,38 @@ class Search(Section):
     def space_at(self, point: Mapping[str, Any]) -> dict[str, Distribution]:
         """Every key that is searched at a point, with its distribution. point: axis -> value."""
         return {**self.space, **self.variants.get(point.get(VARIANT, ""), {})}
+
+
+class RandomSearch(Search):
+    """Settings that cover the space evenly."""
+
+    kind: Literal["random"] = "random"
+    """`random`."""
+
+
+class OptunaSearch(Search):
+    """Settings that are proposed by how earlier ones came out, with the sampler TPE of Optuna (Akiba et al. 2019)."""
+
+    kind: Literal["optuna"]
+    """`optuna`."""
+
+
+class OwnSearch(OwnCode, Search):
+    """Settings that a searcher of Ray Tune or of one's own proposes; the keys that are not listed here go to its
+    constructor."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Reference
+    """The class, as `python:package.module.Class`. It derives from `ray.tune.search.Searcher`."""
+
+
+AnySearch = Annotated[
+    Annotated[RandomSearch, Tag("random")]
+    | Annotated[OptunaSearch, Tag("optuna")]
+    | Annotated[OwnSearch, Tag(OPEN_TAG)],
+    Discriminator(Choice("kind", default="random")),
+]
 
 
 class Target(Section):
@@ -100,8 +132,20 @@ class Asha(Section):
     """One in this many trials goes on at each comparison; the next is after this many times the samples. Default: 4."""
 
 
+class OwnScheduler(OwnCode):
+    """A trial scheduler of Ray Tune or of one's own; the further keys go to its constructor.
+
+    Every point and seed has one. It may stop, pause and change the trials that it hears of.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Reference
+    """The class, as `python:package.module.Class`. It derives from `ray.tune.schedulers.TrialScheduler`."""
+
+
 TrialScheduler = Annotated[
-    Annotated[Fifo, Tag("fifo")] | Annotated[Asha, Tag("asha")],
+    Annotated[Fifo, Tag("fifo")] | Annotated[Asha, Tag("asha")] | Annotated[OwnScheduler, Tag(OPEN_TAG)],
     Discriminator(Choice("kind", default="fifo")),
 ]
 
@@ -130,7 +174,7 @@ class Study(Section):
     {model.components.1.repeat: pipeline.stages}."""
     repeats: PositiveInt = 1
     """Number of seeds of every trial: the seed of the spec and those after it. Default: 1."""
-    search: Search | None = None
+    search: AnySearch | None = None
     """Values that are searched for. null: none."""
     target: Target | None = None
     """What the trials are to reach. null: every trial runs to its end."""
