@@ -12,6 +12,7 @@ from typing import Any
 from alray.errors import CheckpointError, RequestError
 from alray.known_code import sha256
 from alray.records import replace_file, write_json
+from alray.spec.loading import dump_spec
 from alray.spec.study.loading import LoadedStudy, dump_study, read_study_file
 from alray.spec.study.section import Study
 from alray.spec.study.trials import Trial
@@ -90,6 +91,11 @@ class StudyFolder:
         if other := [text for key, text in changes if not key.startswith(_MAY_GROW)]:
             raise self._refused(f"this is no longer the study that began here: {'; '.join(other)}")
         specs = {_text(point.values): point.spec_sha256 for point in now.points}
+        if begun.spec is None:  # alray 0.1 kept hashes of the specs as YAML
+            specs = {
+                _text(point.values): sha256(dump_spec(spec).encode())
+                for point, spec in zip(now.points, loaded.specs, strict=True)
+            }
         was = [_text(point.values) for point in begun.points]
         changed = sum(
             specs.get(values, point.spec_sha256) != point.spec_sha256

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from alray.data import kept
 from alray.errors import RequestError
+from alray.spec.loading import dump_spec
 from alray.spec.study.loading import load_study
 from alray.storage.lock import held
 from alray.study.folder import StudyFolder
@@ -177,6 +180,22 @@ def test_an_edited_study_is_refused_by_its_own_name_with_what_has_changed(
     said = alray("study", "--resume", "out")
     assert said.code == 2
     assert "out/study.yaml: this is no longer the study that began here: `" + key in said.err
+
+
+def test_a_study_of_alray_0_1_goes_on(study: Path) -> None:
+    """It kept no spec of the study, and hashes of the trials' specs as YAML."""
+    loaded = load_study(study)
+    folder = StudyFolder.make(loaded, Path("out"))
+    begun = json.loads(Path("out/trials.json").read_text())
+    del begun["spec"]
+    for point, spec in zip(begun["points"], loaded.specs, strict=True):
+        point["spec_sha256"] = hashlib.sha256(dump_spec(spec).encode()).hexdigest()
+    Path("out/trials.json").write_text(json.dumps(begun))
+    assert StudyFolder.open(folder.path).grown(loaded).trials == loaded.trials
+    begun["points"][0]["spec_sha256"] = "0" * 64
+    Path("out/trials.json").write_text(json.dumps(begun))
+    with pytest.raises(RequestError, match="no longer those that the study began with, at 1 of"):
+        StudyFolder.open(folder.path).grown(loaded)
 
 
 def test_a_target_ends_a_trial_and_divergence_is_a_result(
