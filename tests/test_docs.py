@@ -83,7 +83,7 @@ def test_the_page_of_keys_is_current() -> None:
 
 def test_the_example_of_a_study_is_one(tmp_path: Path) -> None:
     blocks = re.findall(r"^((?:    .+\n)+)", page("studies.md"), re.MULTILINE)
-    study, search = (block for block in blocks if block.startswith(("    study:", "    search:")))
+    study, search, *_ = (block for block in blocks if block.startswith(("    study:", "    search:")))
     folder = tmp_path / "studies"
     folder.mkdir()
     shutil.copy(DOCS.parent / "specs/quickstart.yaml", tmp_path)

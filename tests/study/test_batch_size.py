@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alray.spec.study.section import Search
+from alray.spec.study.section import RandomSearch
 from alray.study.batch_size import Regimes, at_the_edge, regimes
 from alray.study.table import rows_of
 
@@ -59,7 +59,7 @@ def test_one_batch_size_has_no_regimes(steps: dict[int, float]) -> None:
 
 
 def test_a_best_value_at_the_edge_of_its_range_is_told() -> None:
-    search = Search.model_validate(
+    search = RandomSearch.model_validate(
         {
             "trials": 1,
             "space": {
