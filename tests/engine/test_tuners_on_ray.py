@@ -17,6 +17,7 @@ from alray.study.folder import StudyFolder
 from alray.study.records import Segment, TrialRecord
 from alray.study.study import StudyOptions, Watcher, resume_study, run_study
 
+from ..pages import write_files
 from .conftest import Asked, Watching, Workshop
 
 QUIET = Watcher(lambda line: None, lambda progress: None)
@@ -169,10 +170,10 @@ def test_hyperband_of_ray_tune_halves_the_trials(
     workshop: Workshop, local_ray: None, study: Callable[[str], Path]
 ) -> None:
     scheduler = (
-        'trial_scheduler: {kind: "python:ray.tune.schedulers.HyperBandScheduler", time_attr: samples, max_t: 500, '
-        "reduction_factor: 2}\n"
+        'trial_scheduler: {kind: "python:ray.tune.schedulers.HyperBandScheduler", max_t: 4, reduction_factor: 2, '
+        "stop_last_trials: false}\n"
     )
-    records = run(study(SEARCH.replace("trials: 4", "trials: 8") + scheduler + "max_concurrent: 3\n"))
+    records = run(study(SEARCH.replace("trials: 4", "trials: 8") + scheduler))
     statuses = {record.status for record in records}
     assert statuses == {"finished", "stopped"}
     assert sum(pauses(workshop.folder / "out", record.number) for record in records) > 0
@@ -193,6 +194,18 @@ def test_a_searcher_is_told_of_what_came_out_and_a_resume_asks_it_again(
     more = [record.values["optimizer.lr"] for record in StudyFolder.open(path.parent / "out").records()]
     assert more[:3] == rates
     assert [record.values["optimizer.lr"] for record in run(path, "search.trials=5", name="whole")] == more
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+def test_the_classes_of_the_docs_run(workshop: Workshop, local_ray: None, study: Callable[[str], Path]) -> None:
+    assert write_files("docs/studies.md", workshop.folder) == ["my_search.py", "my_schedulers.py"]
+    search = OWN_SEARCH.replace("searchers.Halving", "my_search.Halving")
+    rates = [record.values["optimizer.lr"] for record in run(study(search))]
+    assert rates == [0.005, 0.0025, 0.00125]
+    scheduler = 'trial_scheduler: {kind: "python:my_schedulers.Pbt", time_attr: steps, perturbation_interval: 8}\n'
+    records = run(study(SEARCH.replace("trials: 4", "trials: 2") + scheduler), name="scheduled")
+    assert [record.status for record in records] == ["finished"] * 2
 
 
 @pytest.mark.full
