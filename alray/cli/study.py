@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 from alray.cli.layout import Page, kept
 from alray.cli.run import Address
 from alray.cli.terminal import INTERRUPTED, AllowCode, Events, Json, Overrides, Terminal, shown, terminal
-from alray.errors import RequestError
+from alray.errors import AlrayError, RequestError
 
 if TYPE_CHECKING:
     from alray.study.records import StudySummary
@@ -67,7 +68,12 @@ def study(
         from alray.study.study import StudyOptions, Watcher, resume_study, run_study
 
         options = StudyOptions(address, output, allow_code)
-        watcher = Watcher(streams.tell, lambda progress: streams.tell(progress_line(progress)))
+
+        def lost(error: AlrayError) -> None:
+            streams.refuse(error.problems)
+            os._exit(1)  # nothing else ends the thread that waits for Ray
+
+        watcher = Watcher(streams.tell, lambda progress: streams.tell(progress_line(progress)), lost)
         if resume is not None:
             report = resume_study(resume, given, options, watcher)
         else:

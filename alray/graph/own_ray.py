@@ -7,7 +7,8 @@ import math
 import os
 import secrets
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ QUIET: Mapping[str, Any] = {"log_to_driver": False, "logging_level": logging.ERR
 """Arguments of `ray.init`, for every Ray that alray connects to."""
 _LEADING = ("gcs_server", "raylet")
 _ANSWERING_S = 10.0
+_LOOKING_S = 1.0
 _TRIES = 2  # of 40 s each
 _NAME_BYTES = 2
 _lost: list[Path] = []  # the folders of the Rays of this process that were lost
@@ -84,6 +86,31 @@ def require_not_lost() -> None:
     ended = _ended_process()
     if ended is not None:
         raise StageError(f"a process of Ray on this machine ended: {ended}")
+
+
+@contextmanager
+def told_of_loss(lost: Callable[[StageError], None]) -> Iterator[None]:
+    """Call `lost` in a thread of its own if `is_lost` becomes true within the block.
+
+    It is for work that waits in calls to Ray, as Ray Tune does: an exception never reaches it.
+    """
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(_LOOKING_S):
+            try:
+                require_not_lost()
+            except StageError as error:
+                lost(error)
+                return
+
+    looking = threading.Thread(target=look, name="alray-own-ray", daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        looking.join()
 
 
 def end_if_silent() -> None:

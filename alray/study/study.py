@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alray.errors import PlanError, SystemFault
+from alray.errors import AlrayError, PlanError, StageError, SystemFault
 from alray.graph.cluster import Bundle, connect, has_room, holding_nodes
+from alray.graph.own_ray import told_of_loss
 from alray.graph.sigterm import sigterm_as_sigint
 from alray.known_code import CodeRecord, refused, sha256
 from alray.run.engines import stage_bundles
@@ -83,10 +84,15 @@ def seconds_left(ended_s: Sequence[float], at_once: int, left: int) -> float | N
 
 @dataclass(frozen=True)
 class Watcher:
-    """Shows a study to the user. note: takes a line. progress: is called when a trial has ended."""
+    """Shows a study to the user. note: takes a line. progress: is called when a trial has ended.
+
+    lost: is called in a thread of its own with an error when the Ray that was started for the study has died. Tune then
+    waits for it in a call that no exception ends, and Ray ends this process after a minute with words of its own.
+    """
 
     note: Callable[[str], None]
     progress: Callable[[Progress], None]
+    lost: Callable[[AlrayError], None] = lambda error: None
 
 
 def run_study(source: Source, overrides: list[str], options: StudyOptions, watcher: Watcher) -> StudyReport:
@@ -148,7 +154,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
             if begun is None:
                 shutil.rmtree(folder.path)
             raise
-        with _to_go_on_with(folder):
+        with _to_go_on_with(folder), told_of_loss(lambda error: watcher.lost(_going_on_after(error, folder))):
             _run_trials(loaded, specs, folder, options, watcher, own)
     with _to_go_on_with(folder):
         return write_report(folder)
@@ -187,6 +193,11 @@ def _to_go_on_with(folder: StudyFolder) -> Iterator[None]:
     except SystemFault as fault:
         mend = f"mend this, then go on with `alray study --resume {folder.path}`"
         raise type(fault).of(tuple(replace(problem, mend=mend) for problem in fault.problems)) from fault
+
+
+def _going_on_after(error: StageError, folder: StudyFolder) -> AlrayError:
+    mend = f"go on with `alray study --resume {folder.path}`"
+    return type(error).of(tuple(replace(problem, mend=mend) for problem in error.problems))
 
 
 def _code_of(loaded: LoadedStudy, folder: StudyFolder) -> CodeRecord | None:

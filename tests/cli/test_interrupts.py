@@ -230,6 +230,31 @@ def test_a_run_whose_ray_dies_goes_on_with_another(
     assert summary["weights_sha256"] == unbroken["weights_sha256"]
 
 
+@pytest.mark.full
+def test_a_study_whose_ray_dies_ends_in_one_error_and_goes_on_at_a_resume(spec: Path, command: list[str]) -> None:
+    Path("study.yaml").write_text(
+        f"study: points\nbase: {spec.name}\nset: {{run.steps: 200, run.evaluate_every: null, seed: 1}}\n"
+        "axes: {optimizer.lr: [0.01, 0.02]}\n"
+    )
+    words = [*command, "study", "study.yaml", "--output", "out", "--json"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until_s = time.monotonic() + 90
+    while not list(Path("out/trials").glob("*/records.jsonl")):
+        assert process.poll() is None and time.monotonic() < until_s
+        time.sleep(0.1)
+    (victim,) = [each for each in processes_of(process) if each.name() == "gcs_server"]
+    started = processes_of(process)
+    victim.kill()
+    said = end(process)
+    assert said.code == 1, said.err
+    (error,) = json.loads(said.out)["errors"]
+    assert error["message"] == "a process of Ray on this machine ended: gcs_server"
+    assert psutil.wait_procs(started, timeout=20)[1] == []
+    resumed = subprocess.run([*command, "study", "--resume", "out", "--json"], capture_output=True, text=True)
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["statuses"] == {"finished": 2}
+
+
 def test_a_run_under_nohup_goes_on() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
