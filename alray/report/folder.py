@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from alray.errors import CheckpointError
 from alray.plan.plan import Plan
-from alray.records import PlanRecord, Record, Summary, effective, read, read_environment, read_summary
+from alray.plan.recorded import with_whole_plans
+from alray.records import Record, Summary, effective, read, read_environment, read_summary
 from alray.storage.appended import was_appended
-from alray.storage.json_file import RESTORE, first_fault, read_json
+from alray.storage.json_file import RESTORE, read_json
 from alray.storage.location import Location
 from alray.store import no_such_run_folder
 
@@ -46,8 +44,7 @@ def read_run(run_dir: Location) -> RunFolder:
     records_file = run_dir / "records.jsonl"
     if not was_appended(records_file):
         raise _missing(records_file)
-    records = list(read(records_file))
-    require_plans(records, records_file)
+    records = list(with_whole_plans(read(records_file), records_file))
     return RunFolder(
         path=run_dir,
         spec_text=read_spec_text(run_dir),
@@ -66,17 +63,6 @@ def read_spec_text(run_dir: Location) -> str:
         return file.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise CheckpointError("this is not UTF-8 text", file=str(file), mend=RESTORE) from error
-
-
-def require_plans(records: Iterable[Record], file: Location) -> None:
-    """Raise CheckpointError for a record of a plan that holds none: records lie below the floor that knows plans."""
-    for record in records:
-        if isinstance(record, PlanRecord):
-            try:
-                Plan.from_json(record.plan)
-            except ValidationError as error:
-                said = f"a plan in these records is damaged: {first_fault(error)}"
-                raise CheckpointError(said, file=str(file), mend=RESTORE) from error
 
 
 def longest_silence_s(plan: Plan) -> float:

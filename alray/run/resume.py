@@ -11,6 +11,7 @@ from typing import Any
 from alray.data_identity import DataIdentity
 from alray.errors import DataError, Problem, SpecError, printable
 from alray.plan.plan import Plan
+from alray.plan.recorded import with_whole_plans
 from alray.records import Summary, read, read_summary
 from alray.run.micro_batches import as_kept
 from alray.run.provenance import require_own_spec
@@ -118,9 +119,11 @@ class Resumed:
 
     @cached_property
     def spent_s(self) -> float:
-        """How long the run took so far: 0 if it was killed before its first record."""
+        """How long the run took so far: 0 if it was killed before its first record. Raises CheckpointError for records
+        of which no summary can be made."""
+        file = self.run_dir / "records.jsonl"
         try:
-            return max((record.time_s for record in read(self.run_dir / "records.jsonl")), default=0.0)
+            return max((record.time_s for record in with_whole_plans(read(file), file)), default=0.0)
         except FileNotFoundError:
             return 0.0
 

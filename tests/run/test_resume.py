@@ -9,6 +9,7 @@ import pytest
 
 from alray.data_identity import DataIdentity
 from alray.errors import CheckpointError, SpecError
+from alray.records import PlanRecord
 from alray.run.micro_batches import as_kept
 from alray.run.resume import Resumed
 from alray.spec.loading import dump_spec, load_spec
@@ -164,6 +165,14 @@ def test_a_damaged_summary_is_named(tmp_path) -> None:
     )
     with pytest.raises(CheckpointError, match=r"summary.json:1: not JSON: .*; restore it, or delete it"):
         Resumed.open(run_dir, [], allow_change=False).finished(SimpleNamespace(total_steps=4, facts=facts), print)
+
+
+def test_a_damaged_plan_is_named_before_anything_is_trained(tmp_path) -> None:
+    run_dir = started(tmp_path)
+    damaged = PlanRecord(step=0, epoch=0.0, samples=0, time_s=0.0, plan={"stage_plans": ["not a plan"]})
+    (run_dir / "records.jsonl").write_text(damaged.model_dump_json() + "\n")
+    with pytest.raises(CheckpointError, match=r"records.jsonl: a plan in these records is damaged: "):
+        assert Resumed.open(run_dir, [], allow_change=False).spent_s
 
 
 def test_local_losses_have_the_same_bits_in_every_layout(tmp_path) -> None:

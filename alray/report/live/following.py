@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from alray.errors import CheckpointError
 from alray.plan.plan import Plan
+from alray.plan.recorded import with_whole_plans
 from alray.records import (
     EventRecord,
     PlanRecord,
@@ -20,7 +21,7 @@ from alray.records import (
     read_environment,
     read_summary,
 )
-from alray.report.folder import RunFolder, longest_silence_s, read_plan, read_spec_text, require_plans
+from alray.report.folder import RunFolder, longest_silence_s, read_plan, read_spec_text
 from alray.report.progress import Progress
 from alray.storage.location import Location
 from alray.store import require_run_dir
@@ -84,7 +85,7 @@ class Following:
         Raises CheckpointError if a file is damaged, or the folder is gone.
         """
         try:
-            came = list(self._reader.new())
+            came = list(with_whole_plans(self._reader.new(), self.path / "records.jsonl"))
         except FileNotFoundError as error:
             if self._records or not (self.path / "spec.yaml").is_file():
                 raise CheckpointError(
@@ -93,7 +94,6 @@ class Following:
             return False
         if came and self._records:
             self._heard_s = time.monotonic()
-        require_plans(came, self.path / "records.jsonl")
         for record in came:
             self._take(record)
         summary = self._summary()
