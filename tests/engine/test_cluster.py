@@ -124,23 +124,25 @@ def test_more_gpu_stages_than_gpus(workshop, local_ray) -> None:
     )
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_node_that_goes(workshop, longer_reference, cluster, local_ray) -> None:
-    other = cluster.add_node(num_cpus=4)
+    # Two nodes of its own: a stage takes all processors of one, and what ran before may still hold some of the others.
+    nodes = [cluster.add_node(num_cpus=4, labels={"pair": "yes"}) for _ in range(2)]
+    doomed = nodes[1]
 
     def look(statuses) -> None:
-        if statuses[0].step >= 6 and other in cluster.worker_nodes:
-            cluster.remove_node(other, allow_graceful=False)
+        if statuses[0].step >= 6 and doomed in cluster.worker_nodes:
+            cluster.remove_node(doomed, allow_graceful=False)
 
     watching = Watching(on_statuses=look)
     try:
-        # A stage takes all processors of a node.
-        overrides = ["pipeline.partition=[2,2]", "resources.per_stage={CPU: 4}", *LONG]
-        run = workshop.run(*overrides, inline=False, watching=watching)
-        assert other not in cluster.worker_nodes, "the run was over before the node was gone"
+        layout = ["pipeline.partition=[2,2]", "resources.per_stage={CPU: 4}", "resources.labels={pair: yes}"]
+        run = workshop.run(*layout, *LONG, inline=False, watching=watching)
+        assert doomed not in cluster.worker_nodes, "the run was over before the node was gone"
     finally:
-        if other in cluster.worker_nodes:
-            cluster.remove_node(other)
+        for node in nodes:
+            if node in cluster.worker_nodes:
+                cluster.remove_node(node)
     same(run, longer_reference)
     assert run.summary.partition == [4]
     assert "there is room for 1 of 2 stages: partition [4] from here on" in watching.notes
