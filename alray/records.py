@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from math import fsum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError, model_validator
 
 from alray.errors import CheckpointError
 from alray.storage.appended import Appended, appending, keep_whole_lines
@@ -76,6 +76,10 @@ class StepRecord(_Record):
     """How many mini-batches the losses are the mean of."""
 
 
+_MOST_STEPS = 1e15
+"""No epoch has more mini-batches."""
+
+
 class StepsRecord(_Record):
     """Losses of many mini-batches: each list has an entry for each of the `StepRecord`s that the line holds."""
 
@@ -92,6 +96,16 @@ class StepsRecord(_Record):
     """Learning rate of each entry."""
     losses: dict[int, dict[str, list[Value]]]
     """By component (counted from 0) and by name of the loss, the value of each entry, with 9 digits."""
+
+    @model_validator(mode="after")
+    def _require_whole(self) -> Self:
+        lists: list[Sequence[object]] = [self.mini_batches, self.times_s, self.samples_seen, self.lr]
+        lists += [values for own in self.losses.values() for values in own.values()]
+        if not self.steps or any(len(values) != len(self.steps) for values in lists):
+            raise ValueError("its lists are not of one length")
+        if self.epoch <= 0 or not 0.5 < self.step / self.epoch < _MOST_STEPS:
+            raise ValueError("its step and its epoch do not fit each other")
+        return self
 
     @classmethod
     def of(cls, entries: Sequence[StepRecord]) -> StepsRecord:

@@ -101,6 +101,15 @@ def test_records_of_a_later_version_are_refused(tmp_path: Path) -> None:
     assert (problem.file, problem.line) == (str(file), 1) and problem.mend
 
 
+@pytest.mark.parametrize(("key", "value"), [("lr", [0.001, 0.001]), ("losses", {"0": {"associated": []}}), ("epoch", 0)])
+def test_a_damaged_line_of_losses_is_named(tmp_path: Path, key: str, value: object) -> None:
+    file = written(tmp_path, losses(1), losses(2))
+    last = file.read_text().splitlines()[-1]
+    file.write_text(json.dumps({**json.loads(last), key: value}) + "\n")
+    with pytest.raises(CheckpointError, match=r"records\.jsonl:1: not a record: Value error, its "):
+        list(read(file))
+
+
 def test_a_reader_goes_on_where_it_stopped(tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
     writer, reader = Writer(file), Reader(file)

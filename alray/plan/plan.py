@@ -126,12 +126,26 @@ class Plan:
             "partition": (sum(self.partition), len(self.costs.components)),
             "shares": (len(self.shares) or self.replicas, self.replicas),
             "stage_speed": (len(self.stage_speed) or self.stages, self.stages),
+            "links": (len(self.links) or self.stages, self.stages),
+            "nodes": (len(self.nodes) or self.stages * self.replicas, self.stages * self.replicas),
         }
         wrong = [name for name, (there, wanted) in counts.items() if there != wanted]
-        virtual = (self.stages, self.stages * self.virtual_stages)
-        wrong += [name for name in ("partition", "stage_plans") if len(getattr(self, name)) not in virtual]
+        if len(self.partition) not in (self.stages, self.stages * self.virtual_stages):
+            wrong.append("partition")
+        if not self._stage_plans_fit():
+            wrong.append("stage_plans")
         if wrong:
             raise ValueError(f"`{wrong[0]}` does not suit the rest of the plan")
+
+    def _stage_plans_fit(self) -> bool:
+        """Whether there is one for each stage, in order, and each component is on one of them."""
+        if [each.stage for each in self.stage_plans] != list(range(self.stages)):
+            return False
+        count = len(self.costs.components)
+        runs = [run for each in self.stage_plans for run in each.runs]
+        if any(run.start < 0 or run.stop > count for run in runs):  # first: a run may be of any length
+            return False
+        return sorted(index for run in runs for index in run) == list(range(count))
 
     def actions(self, stage: int) -> tuple[Action, ...]:
         """What `stage` does for mini-batch 0; every mini-batch has the same list.

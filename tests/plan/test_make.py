@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from alray.errors import PlanError
 from alray.plan.costs import Costs
@@ -166,6 +167,14 @@ def test_memory_of_a_stage(make_costs: Make) -> None:
 def test_a_plan_comes_back_from_its_json(make_costs: Make) -> None:
     plan = plan_of(make_costs(output_bytes=1000), evaluation_batches=2, cores=2)
     assert Plan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
+
+
+@pytest.mark.parametrize(("key", "value"), [("stage", 1), ("last", 10**12), ("first", 1)])
+def test_a_plan_whose_stages_do_not_fit_its_components_is_refused(make_costs: Make, key: str, value: int) -> None:
+    damaged = plan_of(make_costs(output_bytes=1000), cores=2).as_json()
+    damaged["stage_plans"][0][key] = value
+    with pytest.raises(ValidationError, match="`stage_plans` does not suit the rest of the plan"):
+        Plan.from_json(damaged)
 
 
 def test_more_stages_than_components(make_costs: Make) -> None:

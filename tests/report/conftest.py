@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import sys
@@ -126,6 +127,14 @@ def example_plan(partition: Sequence[int] = (1, 1), *, schedule: str = "streamed
         limited_by="stage 0 and stage 1 are equally slow",
         evaluation_s=0.1,
         deadline_s=15.0,
+    )
+
+
+def with_virtual_stages(plan: Plan) -> Plan:
+    """The plan of partition [2, 2] with two virtual stages of one component each on a stage, and four micro-batches."""
+    stages = [dataclasses.replace(own, chunks=((own.stage,) * 2, (own.stage + 2,) * 2)) for own in plan.stage_plans]
+    return dataclasses.replace(
+        plan, partition=(1, 1, 1, 1), stage_plans=tuple(stages), micro_batches=4, virtual_stages=2
     )
 
 

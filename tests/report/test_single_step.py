@@ -62,9 +62,9 @@ def test_predicted_parts_add_up_to_the_predicted_step(given: ModuleType, schedul
 
 
 def test_micro_batches_of_all_virtual_stages_are_added_up(given: ModuleType) -> None:
-    plan = given.example_plan((1, 1, 1, 1), schedule="zero_bubble", method="backpropagation")
+    plan = given.example_plan((2, 2), schedule="zero_bubble", method="backpropagation")
     costs = dataclasses.replace(plan.costs, action_overhead_s=0.0)
-    plan = dataclasses.replace(plan, stages=2, micro_batches=4, virtual_stages=2, costs=costs)
+    plan = dataclasses.replace(given.with_virtual_stages(plan), costs=costs)
     for part in predicted_parts(plan):
         assert (part.forward_s, part.backward_s, part.update_s) == pytest.approx((0.002, 0.004, 0.002))
         assert part.communication_s > 0
