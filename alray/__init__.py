@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
-from types import ModuleType
 from typing import Any
 
 __version__ = "0.1.0"
@@ -22,34 +20,22 @@ os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 _PLACES = {
     "AlrayError": "alray.errors",
-    "Comparison": "alray.python.comparison",
-    "Run": "alray.python.runs",
+    "Comparison": "alray.api.comparison",
+    "Run": "alray.api.runs",
     "Spec": "alray.spec.models",
-    "Study": "alray.python.studies",
-    "compare": "alray.python.comparison",
-    "fit": "alray.python.plans",
-    "load_run": "alray.python.runs",
-    "load_study": "alray.python.studies",
-    "plan": "alray.python.plans",
-    "reproduce": "alray.python.runs",
-    "run": "alray.python.runs",
-    "study": "alray.python.studies",
+    "Study": "alray.api.studies",
+    "compare": "alray.api.comparison",
+    "fit": "alray.api.plans",
+    "load_run": "alray.api.runs",
+    "load_study": "alray.api.studies",
+    "plan": "alray.api.plans",
+    "reproduce": "alray.api.runs",
+    "run": "alray.api.runs",
+    "study": "alray.api.studies",
 }
 """Each name of the interface, and the file that it comes from."""
-_FOLDERS = ("plan", "run", "study")
-"""Functions of the interface with the same names as folders of the package."""
 
 __all__ = ["__version__", *_PLACES]
-
-
-class _Package(ModuleType):
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Python sets `alray.run` to a module when it imports the folder `alray/run/`. Here it stays the function."""
-        if name not in _FOLDERS or not isinstance(value, ModuleType):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
@@ -57,8 +43,6 @@ def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'alray' has no attribute '{name}'")
     value = getattr(importlib.import_module(_PLACES[name]), name)
-    if name in _FOLDERS:  # then `alray.run.driver` still is the file of that folder
-        value.__dict__ = importlib.import_module(f"alray.{name}").__dict__
     globals()[name] = value
     return value
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from alray.errors import RequestError
-from alray.records import replace_file
+from alray.run_folder.records import replace_file
 from alray.spec.grammar import marked
 from alray.spec.loading import LoadedSpec
 from alray.spec.own_code import OwnClass

@@ -9,29 +9,28 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from alray.known_code import require_no_run_folder
-from alray.records import write_json
+from alray.options import Finished, Options
+from alray.planner.opening import open_planner
 from alray.report.live.beside import page_beside
 from alray.report.trackers.follow import watched
 from alray.report.trackers.make import make_trackers
-from alray.run.engines import Engine, engine, engine_name
-from alray.run.options import Finished, Options
+from alray.run_folder.records import write_json
+from alray.run_folder.store import make_run_dir, require_new, require_run_dir, writing_to
+from alray.runner.engines import Engine, engine, engine_name
 from alray.spec.grammar import marked
 from alray.spec.inputs import load_with_inputs
-from alray.spec.loading import LoadedSpec, Source
+from alray.spec.loading import Source
 from alray.spec.own_code import OwnClass
 from alray.spec.step_ranges import require_steps
 from alray.storage.location import Location
 from alray.storage.lock import held
-from alray.store import make_run_dir, require_new, require_run_dir, writing_to
-from alray.user_code import UserCode
 
 if TYPE_CHECKING:
-    from alray.plan.plan import Plan
+    from alray.planner.planning import Planner
+    from alray.prediction.plan import Plan
     from alray.report.trackers.tracker import Tracker
-    from alray.run.driver import Interrupts, Observer
-    from alray.run.planning import Planner
-    from alray.run.resume import Resumed
+    from alray.runner.driver import Interrupts, Observer
+    from alray.runner.resume import Resumed
     from alray.stage.workload import Workload
 
 
@@ -72,8 +71,8 @@ def resume_run(
     allow_change: bool,
 ) -> Finished:
     """Go on with a run from its last checkpoint, on the same stages or on others. A finished run is left as it is."""
-    from alray.run.planning import Planner
-    from alray.run.resume import Resumed
+    from alray.planner.planning import Planner
+    from alray.runner.resume import Resumed
 
     with held(require_run_dir(run_dir), observer.note):
         resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
@@ -90,20 +89,6 @@ def resume_run(
                 return _run(planner, trackers, resumed.run_dir, resumed, made, options, observer, interrupts)
 
 
-def open_planner(loaded: LoadedSpec, options: Options, observer: Observer) -> Planner:
-    """The planner of a spec, with its data opened."""
-    for note in loaded.notes:
-        observer.note(note)
-    observer.doing("loading torch")
-    from alray.run.planning import Planner
-
-    observer.doing("opening the data")
-    if options.code is None and not options.allow_code:
-        require_no_run_folder(loaded)
-    code = options.code or UserCode(loaded.folder, allow_elsewhere=options.allow_code)
-    return Planner.open(loaded.spec, code, options, note=observer.note)
-
-
 def _run(
     planner: Planner,
     trackers: dict[str, Tracker],
@@ -116,9 +101,9 @@ def _run(
 ) -> Finished:
     from alray.device.devices import environment
     from alray.report.make import conclude
-    from alray.run.driver import Driver, assignments
-    from alray.run.provenance import describe_run
-    from alray.run.recorder import recording
+    from alray.runner.driver import Driver, assignments
+    from alray.runner.provenance import describe_run
+    from alray.runner.recorder import recording
     from alray.stage.assignment import Start
 
     inline, workload, spec = options.inline, planner.workload, planner.workload.spec

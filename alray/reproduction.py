@@ -7,15 +7,23 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from alray.errors import CheckpointError
+from alray.options import Finished, Options
 from alray.orchestrate import run_spec
-from alray.records import EvaluationRecord, Record, StepRecord, effective, read, read_environment, read_summary
 from alray.report.folder import read_plan
-from alray.run.driver import Interrupts, Observer
-from alray.run.options import Finished, Options
-from alray.run.resume import Resumed
+from alray.run_folder.records import (
+    EvaluationRecord,
+    Record,
+    StepRecord,
+    effective,
+    read,
+    read_environment,
+    read_summary,
+)
+from alray.run_folder.store import checkpoint_folder, data_of
+from alray.runner.driver import Interrupts, Observer
+from alray.runner.resume import Resumed
 from alray.stage.weights_hash import weights_sha256
 from alray.storage.location import Location, location_of
-from alray.store import checkpoint_folder, data_of
 
 
 @dataclass(frozen=True)

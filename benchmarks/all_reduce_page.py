@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
-from alray.plan.all_reduce import COSTS, Wire
+from alray.prediction.all_reduce import COSTS, Wire
 
 
 def page(result: dict[str, Any]) -> str:

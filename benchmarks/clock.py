@@ -20,10 +20,10 @@ from typing import Any
 
 from alray.channel.in_process import Queue
 from alray.device import devices
-from alray.records import StageRecord, Writer
-from alray.run.driver import assignments
-from alray.run.options import Options
-from alray.run.planning import Planner
+from alray.options import Options
+from alray.planner.planning import Planner
+from alray.run_folder.records import StageRecord, Writer
+from alray.runner.driver import assignments
 from alray.spec.loading import load_spec
 from alray.stage.assemble import assemble_loop, network_for
 from alray.stage.assignment import Assignment, Start

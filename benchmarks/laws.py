@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from alray.records import Record, StageRecord
+from alray.run_folder.records import Record, StageRecord
 from alray.schedules.durations import Durations
 from alray.schedules.table import SCHEDULES
 from benchmarks.repeats import described, settings

@@ -9,9 +9,9 @@ import torch
 
 from alray.nn.network import Network
 from alray.nn.shape import Shape
-from alray.plan.costs import Costs
-from alray.plan.make import make_plan
-from alray.plan.plan import Plan
+from alray.prediction.costs import Costs
+from alray.prediction.make import make_plan
+from alray.prediction.plan import Plan
 from alray.probe.estimate import estimate_costs
 from alray.spec.models import Spec
 

@@ -14,7 +14,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from alray.nn.encoder import Tensors
 from alray.nn.network import Network
-from alray.plan.plan import Plan
+from alray.prediction.plan import Plan
 from alray.schedules.table import SCHEDULES
 from alray.stage.assemble import chain_of, stage_of
 from alray.stage.clock import Clock

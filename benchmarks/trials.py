@@ -42,7 +42,7 @@ _LOOKING_S = 0.5
 def imports() -> dict[str, float]:
     """Processor seconds of a Python that imports what a trial needs, and of one that imports torch."""
     return {
-        "import_s": processor_s("-c", "from alray.study.trial import settle_in; settle_in()"),
+        "import_s": processor_s("-c", "from alray.studies.trial import settle_in; settle_in()"),
         "torch_s": processor_s("-c", "import torch"),
     }
 
@@ -50,8 +50,8 @@ def imports() -> dict[str, float]:
 def warm_trials(folder: Path) -> dict[str, float]:
     """Processor seconds of a trial without mini-batches, and of a mini-batch, in a process that is used again."""
     from alray.spec.study.loading import load_study
-    from alray.study.folder import StudyFolder
-    from alray.study.trial import Order, run_trial, settle_in
+    from alray.studies.folder import StudyFolder
+    from alray.studies.trial import Order, run_trial, settle_in
 
     settle_in()
     loaded = {}
@@ -114,7 +114,7 @@ def study(folder: Path, *overrides: str, look: Callable[[], float] = lambda: 0.0
 
     look: gives the processor seconds of the processes below this one.
     """
-    from alray.study.study import Progress, StudyOptions, Watcher, run_study
+    from alray.studies.study import Progress, StudyOptions, Watcher, run_study
 
     ends: list[float] = []
     used: list[float] = []

@@ -16,8 +16,8 @@ from .stand_ins import Overrides, write_stand_ins
 
 if TYPE_CHECKING:
     from alray.nn.network import Network
-    from alray.plan.costs import Costs
-    from alray.run.planning import Planner
+    from alray.planner.planning import Planner
+    from alray.prediction.costs import Costs
     from alray.stage.workload import Workload
 
 # pytest loads readline, which sets these for the workers of xdist; alray would lay out what it prints for them.
@@ -176,7 +176,7 @@ def counted_once() -> Iterator[None]:
         return _counted[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        for user in ("run.planning", "run.micro_batches", "probe.measure"):
+        for user in ("planner.planning", "planner.micro_batches", "probe.measure"):
             patch.setattr(f"alray.{user}.estimate_costs", estimate)
         yield
 
@@ -223,7 +223,7 @@ def make_workload(load_small: Callable[..., Any], one_thread: None) -> Callable[
 @pytest.fixture
 def make_planner(load_small: Callable[..., Any], one_thread: None) -> Callable[..., Planner]:
     """`make_planner(*overrides, text=SMALL, code="")`: the planner of a spec."""
-    from alray.run.planning import Planner
+    from alray.planner.planning import Planner
     from alray.user_code import UserCode
 
     def make(*overrides: str, **texts: str) -> Planner:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import alray
 from alray.errors import AlrayError, Problem
-from alray.records import json_schema
+from alray.run_folder.records import json_schema
 
 PACKAGE = Path(alray.__file__).parent
 ROOT = PACKAGE.parent

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from alray.cli.main import execute
-from alray.run import memory
+from alray.planner import memory
 
 from .told import in_lines
 
@@ -224,7 +224,7 @@ def test_a_number_too_large(refusal: Callable[..., str], override: str, most: in
 
 
 def test_a_component_that_no_memory_holds(refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("alray.run.planning.machine_memory_bytes", lambda: 16_000_000_000)
+    monkeypatch.setattr("alray.planner.planning.machine_memory_bytes", lambda: 16_000_000_000)
     assert refusal("method.label_dim=1000000") == (
         "x.yaml:6: model.components[1]: its weights take 8,000.1 GB and their gradients as much again, "
         "and this machine has 16.0 GB; make the component smaller, or the layers beside it (`method`)\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from alray.cli.main import execute
-from alray.records import StageRecord, StepRecord, read
+from alray.run_folder.records import StageRecord, StepRecord, read
 
 from .stand_ins import Overrides
 

@@ -159,7 +159,7 @@ def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None, c
     """An empty current folder with `specs/`, in which nothing is measured: that takes longer than a short run."""
     (tmp_path / "specs").symlink_to(ROOT / "specs")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("alray.run.planning.Planner._measure", lambda self, *around: self._estimate())
+    monkeypatch.setattr("alray.planner.planning.Planner._measure", lambda self, *around: self._estimate())
     return tmp_path
 
 

@@ -16,7 +16,8 @@ from pydantic import BaseModel
 
 import alray
 from alray.cli.main import execute
-from alray.records import (
+from alray.report.definitions import definition
+from alray.run_folder.records import (
     CheckpointRecord,
     EvaluationRecord,
     EventRecord,
@@ -25,7 +26,6 @@ from alray.records import (
     StepsRecord,
     Summary,
 )
-from alray.report.definitions import definition
 from alray.spec.schema import json_schema
 from alray.spec.study.loading import load_study
 from benchmarks import keys_page
@@ -118,7 +118,7 @@ def test_the_python_of_the_page_runs(
     (tmp_path / "specs").symlink_to(DOCS.parent / "specs")
     monkeypatch.chdir(tmp_path)
     # To measure components takes longer than to train them.
-    monkeypatch.setattr("alray.run.planning.Planner._measure", lambda self, *around: self._estimate())
+    monkeypatch.setattr("alray.planner.planning.Planner._measure", lambda self, *around: self._estimate())
     scope: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", page("python.md"), re.DOTALL):
         exec(block, scope)

@@ -11,8 +11,8 @@ import pytest
 
 from alray import __version__
 from alray.cli.main import execute
-from alray.plan.plan import Plan
-from alray.records import Summary, effective, read
+from alray.prediction.plan import Plan
+from alray.run_folder.records import Summary, effective, read
 from alray.spec.loading import load_spec
 from alray.stage.weights_hash import weights_sha256
 

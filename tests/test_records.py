@@ -9,7 +9,7 @@ import numpy
 import pytest
 
 from alray.errors import CheckpointError
-from alray.records import EACH_UNTIL, CheckpointRecord, EventRecord, Reader, Record, StepRecord, Writer, read
+from alray.run_folder.records import EACH_UNTIL, CheckpointRecord, EventRecord, Reader, Record, StepRecord, Writer, read
 
 PER_EPOCH = 300
 THIRD = 0.3333333432674408
@@ -101,7 +101,9 @@ def test_records_of_a_later_version_are_refused(tmp_path: Path) -> None:
     assert (problem.file, problem.line) == (str(file), 1) and problem.mend
 
 
-@pytest.mark.parametrize(("key", "value"), [("lr", [0.001, 0.001]), ("losses", {"0": {"associated": []}}), ("epoch", 0)])
+@pytest.mark.parametrize(
+    ("key", "value"), [("lr", [0.001, 0.001]), ("losses", {"0": {"associated": []}}), ("epoch", 0)]
+)
 def test_a_damaged_line_of_losses_is_named(tmp_path: Path, key: str, value: object) -> None:
     file = written(tmp_path, losses(1), losses(2))
     last = file.read_text().splitlines()[-1]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from alray.plan.predict import predicted_timeline
-from alray.run.planning import Planner
+from alray.planner.planning import Planner
+from alray.prediction.predict import predicted_timeline
 from alray.spec.study.loading import is_study, load_study
 from alray.user_code import UserCode
 

@@ -18,9 +18,9 @@ import pytest
 
 from alray.cli.main import execute
 from alray.cli.terminal import INTERRUPTED
-from alray.run.provenance import _WITH_PASSWORD
-from alray.study import study as study_module
-from alray.study.folder import StudyFolder
+from alray.runner.provenance import _WITH_PASSWORD
+from alray.studies import study as study_module
+from alray.studies.folder import StudyFolder
 
 from .told import in_lines
 

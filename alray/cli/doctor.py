@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from alray.cli.check_result import CheckResult
-from alray.cli.layout import GREEN, RED, YELLOW, Page
 from alray.cli.terminal import Json, terminal
+from alray.console.layout import GREEN, RED, YELLOW, Page
 from alray.report.text import counted
 
 _STYLES = {"ok": GREEN, "warning": YELLOW, "fault": RED}

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal, get_args
 
-from alray.cli.interrupts import Interrupts
 from alray.cli.terminal import Terminal
-from alray.plan.plan import Plan
-from alray.records import Record, StageRecord, StepRecord
+from alray.console.choose import terminal_display
+from alray.console.display import Display
+from alray.console.interrupts import Interrupts
+from alray.prediction.plan import Plan
+from alray.run_folder.records import Record, StageRecord, StepRecord
 from alray.stage.telemetry import StageStatus
 
 Kind = Literal["versions", "doing", "note", "plan", "record", "say", "fields", "tell", "answer", "problems"]
@@ -81,3 +83,10 @@ class EventLines:
             return False
         self._sent_s[what] = now_s
         return True
+
+
+def display_on(streams: Terminal, interrupts: Interrupts) -> Display | EventLines:
+    """The display for the standard error of a command, or with `--events` the lines that stand for it."""
+    if streams.as_events:
+        return EventLines(streams, interrupts)
+    return terminal_display(streams.err, interrupts, streams.began_s)

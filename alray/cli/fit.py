@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.cli.layout import Page, kept
 from alray.cli.terminal import AllowCode, Json, Overrides, SpecFile, terminal
+from alray.console.layout import Page, kept
 from alray.report.table import Table
 from alray.report.text import counted, seconds, share, size
 
 if TYPE_CHECKING:
-    from alray.fitting import Fitting
+    from alray.planner.fitting import Fitting
 
 
 def fit(
@@ -42,14 +42,14 @@ def fit(
     """
     given = overrides or []
     with terminal(as_json=json, spec=spec, overrides=given) as streams:
-        from alray.cli.display import display_on
-        from alray.cli.interrupts import Interrupts
+        from alray.cli.event_lines import display_on
+        from alray.console.interrupts import Interrupts
 
         with display_on(streams, Interrupts()) as display:
             display.doing(f"reading {spec}")
-            from alray.fitting import fit_spec, parse_devices
+            from alray.planner.fitting import fit_spec, parse_devices
 
-            found = fit_spec(spec, given, parse_devices(devices), probe=probe, allow_code=allow_code, observer=display)
+            found = fit_spec(spec, given, parse_devices(devices), probe=probe, allow_code=allow_code, teller=display)
         if json:
             streams.answer(found.as_json())
         else:

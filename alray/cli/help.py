@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from alray.cli.layout import Page, kept
+from alray.console.layout import Page, kept
 
 _WIDEST = 80
 _WHOLE = 1000

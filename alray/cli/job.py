@@ -18,11 +18,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 from alray import __version__
-from alray.cli.closed_output import lasting
 from alray.cli.main import execute
 from alray.cli.terminal import Terminal
+from alray.console.closed_output import lasting
 from alray.errors import Problem, RequestError
-from alray.study.folder import STUDY
+from alray.studies.folder import STUDY
 from alray.submit.places import on_this_node
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.cli.layout import cleaned
 from alray.cli.submit import DashboardAddress, described, end, exit_code
 from alray.cli.terminal import Json, Terminal, shown, terminal
+from alray.console.layout import cleaned
 from alray.report.table import Table
 from alray.report.text import NOT_MEASURED, seconds
 
@@ -72,9 +72,9 @@ def logs(
         if follow:
             end(streams, dashboard, job_id, folder=job.metadata.get("result"), asks=False)
             return
-        from alray.cli.display import PlainLines
-        from alray.cli.interrupts import Interrupts
         from alray.cli.job_view import JobView
+        from alray.console.display import PlainLines
+        from alray.console.interrupts import Interrupts
 
         text = dashboard.log(job_id)
         if json:

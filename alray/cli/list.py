@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from alray.cli.layout import kept
 from alray.cli.terminal import Json, shown, terminal
+from alray.console.layout import kept
 from alray.storage.location import location_of
 
 
@@ -35,7 +35,7 @@ def list_runs(
     """
     with terminal(as_json=json) as streams:
         from alray.report.table import Table
-        from alray.study.listing import chosen, listed, ordered, table_of, told
+        from alray.studies.listing import chosen, listed, ordered, table_of, told
 
         words = given or []
         folders = [location_of(word) for word in words if "=" not in word]

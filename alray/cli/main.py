@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 
 from alray import __version__
-from alray.cli.closed_output import lasting
 from alray.cli.doctor import doctor
 from alray.cli.fit import fit
 from alray.cli.help import Command, Group
@@ -30,6 +29,7 @@ from alray.cli.submit import submit
 from alray.cli.terminal import Terminal
 from alray.cli.trained import evaluate, export, predict
 from alray.cli.watch import watch
+from alray.console.closed_output import lasting
 from alray.errors import AlrayError, Problem
 
 _OBJECTS = 100_000

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.cli.layout import kept
 from alray.cli.terminal import AllowCode, Json, Overrides, SpecFile, Terminal, shown, terminal, writing
+from alray.console.layout import kept
 from alray.errors import RequestError
 
 if TYPE_CHECKING:
-    from alray.plan.plan import Plan
+    from alray.prediction.plan import Plan
     from alray.spec.models import Spec
 
 _MOST_COMPARED = 8
@@ -45,13 +45,13 @@ def plan(
             raise RequestError(
                 "a comparison has no single schedule to draw", key="--svg", mend="leave out --compare or --svg"
             )
-        from alray.cli.display import display_on
-        from alray.cli.interrupts import Interrupts
+        from alray.cli.event_lines import display_on
+        from alray.console.interrupts import Interrupts
 
         with display_on(streams, Interrupts()) as display:
             display.doing(f"reading {spec}")
+            from alray.options import Options
             from alray.orchestrate import plan_spec
-            from alray.run.options import Options
 
             options = Options(allow_code=allow_code)
             workload, planned = plan_spec(spec, given, probe=probe, options=options, observer=display)
@@ -80,7 +80,7 @@ def plan(
 def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:
     """Print every schedule of the method on every number of stages, as a table or as one object."""
     from alray.cli.plan_text import comparison_text
-    from alray.plan.compare import compare_plans
+    from alray.prediction.compare import compare_plans
 
     most = min(len(planned.costs.components), _MOST_COMPARED)
     rows = compare_plans(

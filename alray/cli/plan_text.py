@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from alray.cli.layout import Page, kept
-from alray.plan.compare import Alternative
-from alray.plan.plan import Plan, StagePlan
-from alray.records import Summary
+from alray.console.layout import Page, kept
+from alray.prediction.compare import Alternative
+from alray.prediction.plan import Plan, StagePlan
 from alray.report.definitions import definition
 from alray.report.lanes import View
 from alray.report.schedule_chart import chart_text
 from alray.report.table import Table
 from alray.report.text import counted, seconds, share, size
+from alray.run_folder.records import Summary
 from alray.schedules.table import SCHEDULES
 
 NUM_DRAWN = 6

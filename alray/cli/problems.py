@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from alray.cli.layout import BLUE, RED, Page, cleaned, columns
+from alray.console.layout import BLUE, RED, Page, cleaned, columns
 from alray.errors import Problem
 from alray.report.text import counted
 

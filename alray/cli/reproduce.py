@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.cli.layout import kept
 from alray.cli.run import Address
 from alray.cli.terminal import (
     INTERRUPTED,
@@ -18,6 +17,7 @@ from alray.cli.terminal import (
     shown,
     terminal,
 )
+from alray.console.layout import kept
 from alray.storage.location import location_of
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ def reproduce(
     """
     given, folder = overrides or [], location_of(run)
     with terminal(as_json=json, spec=folder / "spec.yaml", overrides=given) as streams:
-        from alray.cli.display import display_on
-        from alray.cli.interrupts import Interrupts
+        from alray.cli.event_lines import display_on
+        from alray.console.interrupts import Interrupts
 
         with Interrupts() as interrupts, display_on(streams, interrupts) as display:
             display.doing(f"reading {run}")
+            from alray.options import Options
             from alray.reproduction import reproduce_run
-            from alray.run.options import Options
 
             options = Options(
                 address=address, run_dir=location_of(output) if output is not None else None, allow_code=allow_code

@@ -13,9 +13,9 @@ from alray.spec.step_ranges import parse_steps
 from alray.storage.location import location_of
 
 if TYPE_CHECKING:
-    from alray.cli.interrupts import Interrupts
+    from alray.console.interrupts import Interrupts
     from alray.orchestrate import Finished
-    from alray.run.driver import Observer
+    from alray.runner.driver import Observer
 
 Inline = Annotated[
     bool, typer.Option("--inline", help="Run in this process, without Ray: the same plan, the same bits.")
@@ -114,8 +114,9 @@ def resume(
 
 def _watch(streams: Terminal, go: Callable[[Observer, Interrupts], Finished]) -> None:
     """Run `go`, show its progress and its results, and set the exit code."""
-    from alray.cli.display import display_on, summary_rows
-    from alray.cli.interrupts import Interrupts
+    from alray.cli.event_lines import display_on
+    from alray.cli.summary_text import summary_rows
+    from alray.console.interrupts import Interrupts
 
     with Interrupts() as interrupts, display_on(streams, interrupts) as display:
         finished = go(display, interrupts)

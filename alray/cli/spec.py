@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from alray.cli.faults import placed
-from alray.cli.layout import kept
 from alray.cli.terminal import AllowCode, Json, Terminal, shown, terminal, writing
+from alray.console.layout import kept
 from alray.errors import AlrayError, Problem, RequestError
 from alray.report.text import counted
+from alray.spec.placed_errors import placed
 
 
 def validate(
@@ -86,7 +86,7 @@ def schema(
     """
     with terminal(as_json=json) as streams:
         if records:
-            from alray.records import json_schema
+            from alray.run_folder.records import json_schema
         else:
             from alray.spec.schema import json_schema
         streams.answer(json_schema())
@@ -209,13 +209,13 @@ def _plan(path: Path, overrides: list[str], streams: Terminal, allow_code: bool,
 
     read: the data whose samples were read before, by their section of a spec. Those of this spec are added.
     """
-    from alray.cli.display import PlainLines
-    from alray.cli.interrupts import Interrupts
+    from alray.console.display import PlainLines
+    from alray.console.interrupts import Interrupts
     from alray.data.batches import check_samples
     from alray.nn.compiled import require_compiler
+    from alray.options import Options
     from alray.orchestrate import plan_spec
     from alray.report.trackers.make import make_trackers
-    from alray.run.options import Options
 
     observer = PlainLines(streams.err, Interrupts())
     options = Options(allow_code=allow_code, deep=True)

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.cli.layout import Page, kept
 from alray.cli.run import Address
 from alray.cli.terminal import INTERRUPTED, AllowCode, Events, Json, Overrides, Terminal, shown, terminal
+from alray.console.layout import Page, kept
 from alray.errors import AlrayError, RequestError
 
 if TYPE_CHECKING:
-    from alray.study.records import StudySummary
-    from alray.study.report import StudyReport
-    from alray.study.study import Progress
+    from alray.studies.records import StudySummary
+    from alray.studies.report import StudyReport
 
 
 def study(
@@ -65,7 +64,7 @@ def study(
         if spec is not None and dry_run:
             _dry_run(streams, spec, given)
             return
-        from alray.study.study import StudyOptions, Watcher, resume_study, run_study
+        from alray.studies.study import StudyOptions, Watcher, progress_line, resume_study, run_study
 
         options = StudyOptions(address, output, allow_code)
 
@@ -102,8 +101,8 @@ def _require_results(summary: StudySummary, streams: Terminal) -> None:
 
 def print_study(study_dir: Path, streams: Terminal, columns: Sequence[str]) -> None:
     """Write the report of a study again and show it. columns: of its table; see `write_report`."""
-    from alray.study.folder import StudyFolder
-    from alray.study.report import write_report
+    from alray.studies.folder import StudyFolder
+    from alray.studies.report import write_report
 
     _show(write_report(StudyFolder.open(study_dir), columns), streams)
 
@@ -130,28 +129,10 @@ def study_text(report: StudyReport, page: Page) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def progress_line(progress: Progress) -> str:
-    """A trial that has ended, in one line."""
-    from alray.report.text import accuracy, counted, seconds
-
-    record = progress.record
-    parts: list[str] = [record.status]
-    if record.reached is not None:
-        parts.append(f"target after {counted(record.reached.step, 'mini-batch')}")
-    if record.summary is not None and record.summary.best is not None:
-        parts.append(f"validation {accuracy(record.summary.best.validation)}")
-    if record.summary is not None and record.summary.step_time_s is not None:
-        parts.append(f"{seconds(record.summary.step_time_s)} a mini-batch")
-    if record.reason is not None:
-        parts.append(record.reason.splitlines()[0])
-    left = f"; about {seconds(progress.left_s)} left" if progress.left_s is not None else ""
-    return f"[{progress.ended}/{progress.trials}] {progress.label}: {', '.join(parts)}{left}"
-
-
 def _dry_run(streams: Terminal, spec: Path, overrides: list[str]) -> None:
     from alray.report.text import counted
     from alray.spec.study.loading import load_study
-    from alray.study.forecast import forecasts
+    from alray.studies.forecast import forecasts
 
     loaded = load_study(spec, overrides)
     found = forecasts(loaded)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from alray.cli.layout import kept
 from alray.cli.terminal import INTERRUPTED, AllowCode, Json, Overrides, Terminal, terminal
+from alray.console.layout import kept
 from alray.errors import AlrayError, RequestError, RunError
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from alray.cli.closed_output import lasting
-from alray.cli.faults import completed
-from alray.cli.layout import Page
 from alray.cli.problems import problems_text
+from alray.console.closed_output import lasting
+from alray.console.layout import Page
 from alray.errors import AlrayError, Problem, RequestError
+from alray.spec.placed_errors import completed
 from alray.storage.location import Location, location_of
 
 INTERRUPTED = 130  # exit code

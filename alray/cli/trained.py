@@ -61,11 +61,11 @@ def evaluate(
     folder = location_of(run_dir)
     with terminal(as_json=json, spec=folder / "spec.yaml") as streams:
         wanted = _depth(depth)
-        from alray.records import DepthAccuracy
+        from alray.inference.requests import evaluate_run
+        from alray.inference.weights import Asked
         from alray.report.table import Table
         from alray.report.text import accuracy, seconds
-        from alray.trained.requests import evaluate_run
-        from alray.trained.weights import Asked
+        from alray.run_folder.records import DepthAccuracy
 
         found = evaluate_run(folder, depth=wanted, allow_code=allow_code, asked=Asked(best, step), data=data or ())
         weights = found.weights
@@ -127,8 +127,8 @@ def predict(
     source = location_of(run)
     exported = isinstance(source, Path) and os.path.isfile(source)  # noqa: PTH113  # False for a name that is too long
     with terminal(as_json=json, spec=None if exported else source / "spec.yaml") as streams:
-        from alray.trained.requests import predict_run
-        from alray.trained.weights import Asked
+        from alray.inference.requests import predict_run
+        from alray.inference.weights import Asked
 
         predictions, weights = predict_run(
             source, inputs, depth=depth, allow_code=allow_code, asked=Asked(best, step), data=data or ()
@@ -177,10 +177,10 @@ def export(
     """
     folder = location_of(run_dir)
     with terminal(as_json=json, spec=folder / "spec.yaml") as streams:
+        from alray.inference.export import FORMATS
+        from alray.inference.requests import export_run
+        from alray.inference.weights import Asked
         from alray.report.text import size
-        from alray.trained.export import FORMATS
-        from alray.trained.requests import export_run
-        from alray.trained.weights import Asked
 
         if format not in FORMATS:
             raise RequestError(

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from alray.cli.layout import kept
 from alray.cli.terminal import INTERRUPTED, Json, RunDir, shown, terminal
+from alray.console.layout import kept
 from alray.storage.location import location_of
 
 

@@ -24,7 +24,7 @@ from alray.data.source import generator
 from alray.data.split import Augment
 from alray.data.worker_names import use_names_of_owner
 from alray.errors import AlrayError, DataError, ProcessLost, UserCodeError
-from alray.plan.shares import rows_of, shares_of_part
+from alray.prediction.shares import rows_of, shares_of_part
 
 _WORKER_GONE = "DataLoader worker (pid"
 """How torch's message begins when it misses a worker."""

@@ -16,9 +16,9 @@ from alray.data.picture import require_pictures
 from alray.data.registry import make_source
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet, TextSet, TextSource, generator
 from alray.data.split import SampleSplit, Split, own_entry
-from alray.data_identity import DataIdentity
-from alray.draws import put_back, seed_all
 from alray.errors import DataError
+from alray.randomness.generators import put_back, seed_all
+from alray.run_folder.data_identity import DataIdentity
 from alray.spec.own_code import OwnCode
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Hashes that tell data from other data (`alray.data_identity`)."""
+"""Hashes that tell data from other data (`alray.run_folder.data_identity`)."""
 
 from __future__ import annotations
 

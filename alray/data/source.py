@@ -13,7 +13,7 @@ from torch import Tensor
 
 from alray.data.picture import Picture
 from alray.errors import DataError
-from alray.seeds import derive_seed
+from alray.randomness.seeds import derive_seed
 
 
 def generator(seed: int, *purpose: str | int) -> torch.Generator:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from alray.data.source import Normalisation, SampleSet, TensorSet
-from alray.draws import put_back, seed_all
 from alray.errors import DataError
+from alray.randomness.generators import put_back, seed_all
 from alray.user_code import named
 
 #: From a sample in 0..1 and its position in the mini-batch to the augmented sample of the same shape.

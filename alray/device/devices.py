@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from alray import __version__
-from alray.draws import put_back
 from alray.errors import PlanError
+from alray.randomness.generators import put_back
 
 _OF_COMPILER = "TORCHINDUCTOR_DETERMINISTIC"
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8

@@ -7,7 +7,7 @@ import re
 import torch
 
 from alray.errors import StageError, UserCodeError
-from alray.plan.plan import Plan
+from alray.prediction.plan import Plan
 from alray.schedules.table import SCHEDULES
 
 _TELLS = ("not enough memory", "can't allocate memory", "out of memory")

@@ -29,6 +29,7 @@ from alray.graph.rendezvous import (
     ports_of,
     replica_sums,
 )
+from alray.run_folder.store import is_marked
 from alray.stage.assemble import ReplicaPeers, assemble_loop, clock_for, load_code, network_for
 from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
@@ -37,7 +38,6 @@ from alray.stage.ports import Ports
 from alray.stage.profiler import prepare_recording, profiling
 from alray.stage.telemetry import StageStatus
 from alray.storage.appended import opened_log
-from alray.store import is_marked
 
 _SWITCH_S = 2.0e-4
 

@@ -11,7 +11,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from alray.graph.cluster import Node, living_nodes, reason_of
-from alray.plan.costs import Link
+from alray.prediction.costs import Link
 from alray.probe.link import answer, ask, listen
 
 _LINK_S = 60.0

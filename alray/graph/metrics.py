@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ray.util.metrics import Gauge
 
-from alray.records import Record, StageRecord
+from alray.run_folder.records import Record, StageRecord
 
 _OF_STAGE = ("run", "replica", "stage")
 

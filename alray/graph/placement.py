@@ -26,8 +26,8 @@ from alray.errors import StageError
 from alray.graph.arrange import arrange
 from alray.graph.cluster import Bundle, living_nodes, not_shared, reason_of, wait_for_room
 from alray.graph.links import on_node
+from alray.run_folder.store import is_marked
 from alray.storage.location import Location
-from alray.store import is_marked
 
 if TYPE_CHECKING:
     from alray.probe.device_speed import SpeedTrial

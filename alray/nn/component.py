@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from alray.draws import seed_all
 from alray.errors import AlrayError
 from alray.nn.encoder import Encoder, Tensors, stopped
 from alray.nn.optimizers import ComponentOptimizer
+from alray.randomness.generators import seed_all
 from alray.user_code import FAULTS_OF_USER_CODE, named, named_error
 
 __all__ = ["Component", "Encoder", "Exercise", "LocalComponent", "ProfiledPart", "Tensors"]

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 from torch.autograd.graph import register_multi_grad_hook
 
-from alray.draws import seed_all, seed_torch
 from alray.nn.readout import Pooling
 from alray.nn.shape import Shape
+from alray.randomness.generators import seed_all, seed_torch
 from alray.user_code import named
 
 Tensors = dict[str, torch.Tensor]

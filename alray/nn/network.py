@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from alray.draws import put_back, seed_all
 from alray.errors import Problem, SpecError
 from alray.nn.blocks import builder
 from alray.nn.compiled import compile_part
@@ -20,6 +19,7 @@ from alray.nn.methods.method import Task, make_method
 from alray.nn.own_state import Owners, require_untouched_buffers
 from alray.nn.precision import LOWERED, lower
 from alray.nn.shape import Shape
+from alray.randomness.generators import put_back, seed_all
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 from alray.spec.own_code import OwnCode

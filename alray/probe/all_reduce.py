@@ -1,7 +1,7 @@
 """Measures how long it takes to average a component's gradients over the replicas.
 
 The real reduction runs between threads of this process, with the all-reduce and the compression of the run. What the
-network between hosts adds is in `alray.plan.all_reduce`.
+network between hosts adds is in `alray.prediction.all_reduce`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from alray.data.batches import Batch
 from alray.device import devices
 from alray.nn.network import Network
 from alray.nn.shape import Shape
-from alray.plan.costs import Costs
+from alray.prediction.costs import Costs
 from alray.probe.measure import Surroundings, probe_costs
 from alray.spec.models import Spec
 from alray.user_code import UserCode

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from alray.device import devices
-from alray.draws import put_back
 from alray.errors import UserCodeError
 from alray.nn.component import trainable
 from alray.nn.network import Network
-from alray.plan.costs import ComponentCosts, Costs
+from alray.prediction.costs import ComponentCosts, Costs
 from alray.probe.memory import component_memory
+from alray.randomness.generators import put_back
 
 ASSUMED_FLOPS_PER_S = 4.0e10
 """Of one thread. Only estimates use it: they give the shares of the components, not absolute times."""

@@ -19,7 +19,7 @@ from alray.nn.encoder import Tensors
 from alray.nn.network import Network
 from alray.nn.own_state import require_same_buffers, unsaved_buffers
 from alray.nn.precision import require_precision
-from alray.plan.costs import ComponentCosts, Costs
+from alray.prediction.costs import ComponentCosts, Costs
 from alray.probe.all_reduce import time_reduction
 from alray.probe.contention import companions, measure_contention
 from alray.probe.estimate import estimate_costs

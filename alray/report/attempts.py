@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from alray.plan.plan import Plan
-from alray.records import EngineName, EventRecord, PlanRecord, Record, StageRecord
+from alray.prediction.plan import Plan
+from alray.run_folder.records import EngineName, EventRecord, PlanRecord, Record, StageRecord
 
 # Two plans that agree in these keys predict the same timeline. Costs may differ: each attempt may measure them again.
 _SAME_TIMELINE = (
@@ -84,7 +84,7 @@ def split_attempts(records: Sequence[Record]) -> list[Attempt]:
 def timed_records(kept: Sequence[Record], plan: Plan) -> list[StageRecord]:
     """The stage records that figures of time are computed from: after warm-up, from attempts that ran with `plan`.
 
-    kept: the records of a run without lost work, see `alray.records.effective`.
+    kept: the records of a run without lost work, see `alray.run_folder.records.effective`.
     """
     return [record for attempt in split_attempts(kept) if attempt.ran(plan) for record in attempt.timed]
 

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from alray.records import Best, EvaluationRecord, StageRecord, StepRecord
 from alray.report.attempts import split_attempts
 from alray.report.compare_labels import differences, labels_of
 from alray.report.folder import RunFolder, read_run
@@ -20,9 +19,10 @@ from alray.report.single_step import SingleStep, single_step
 from alray.report.spread import Spread, spread
 from alray.report.summary import Figures, figures_of
 from alray.report.text import accuracy, number
+from alray.run_folder.records import Best, EvaluationRecord, StageRecord, StepRecord
+from alray.run_folder.store import has_checkpoint
 from alray.spec.yaml_text import read_yaml
 from alray.storage.location import Location
-from alray.store import has_checkpoint
 
 ComparedSplit = Literal["validation", "test"]
 

@@ -12,7 +12,6 @@ from statistics import fmean
 from typing import Any
 
 from alray import __version__
-from alray.records import EvaluationRecord
 from alray.report.compare import ComparedRun, ComparedSplit, Comparison, Group
 from alray.report.compare_tables import (
     accuracy_table,
@@ -26,6 +25,7 @@ from alray.report.compare_tables import (
 from alray.report.drawing import MEASURED, PLAIN, Curves, Scale, colours_of
 from alray.report.figure import Exhibit, Figure, Show, exhibits_of
 from alray.report.html import render_page
+from alray.run_folder.records import EvaluationRecord
 
 Place = Callable[[ComparedRun, EvaluationRecord], float]
 Row = dict[str, Any]

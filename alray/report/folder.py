@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from alray.errors import CheckpointError
-from alray.plan.plan import Plan
-from alray.plan.recorded import with_whole_plans
-from alray.records import Record, Summary, effective, read, read_environment, read_summary
+from alray.prediction.plan import Plan
+from alray.prediction.recorded import with_whole_plans
+from alray.run_folder.records import Record, Summary, effective, read, read_environment, read_summary
+from alray.run_folder.store import no_such_run_folder
 from alray.storage.appended import was_appended
 from alray.storage.json_file import RESTORE, read_json
 from alray.storage.location import Location
-from alray.store import no_such_run_folder
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from alray.errors import PlanError
-from alray.plan.timeline import TimedAction
+from alray.prediction.timeline import TimedAction
 from alray.schedules.actions import COMPUTE, Action, parse
 
 SEND_WAIT, RECEIVE_WAIT = "send_wait", "receive_wait"

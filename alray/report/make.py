@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alray.plan.plan import Plan
-from alray.records import EngineName, Status, Summary, replace_file
+from alray.prediction.plan import Plan
 from alray.report.folder import read_run
 from alray.report.summary import write_summary
+from alray.run_folder.records import EngineName, Status, Summary, replace_file
 from alray.storage.location import Location, require_no_links
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from alray.plan.plan import Plan
-from alray.records import EvaluationRecord, EventRecord, Record, StageRecord, StepRecord
+from alray.prediction.plan import Plan
 from alray.report.text import seconds
+from alray.run_folder.records import EvaluationRecord, EventRecord, Record, StageRecord, StepRecord
 
 _NUM_AVERAGED = 20  # mini-batches whose losses are averaged; a single one varies too much to be read
 _RATE_OVER_S = 10.0  # the last seconds, from which samples/s are computed

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import Any
 
-from alray.plan.plan import Plan
-from alray.records import WARM_UP_STEPS, EvaluationRecord, StageRecord, StepRecord
+from alray.prediction.plan import Plan
 from alray.report.attempts import timed_records
 from alray.report.drawing import MEASURED, PLAIN, Curves, Scale, colour_of, colours_of, hiding, tell, zoom
 from alray.report.figure import DATA, Exhibit, Figure, Series, Show
@@ -20,6 +19,7 @@ from alray.report.text import accuracy as accuracy_text
 from alray.report.text import counted, number
 from alray.report.thinning import Point, run_length, thin
 from alray.report.timeline import measured_last, predicted_lanes, predicted_steady
+from alray.run_folder.records import WARM_UP_STEPS, EvaluationRecord, StageRecord, StepRecord
 
 _FIRST_SHOWN = 6  # mini-batches of the schedule that a page shows at first
 _MOST_SLOTS = 2500  # of the schedule, predicted and measured

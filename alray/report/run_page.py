@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from alray.records import EvaluationRecord
 from alray.report.definitions import NO_BUBBLE, of_summary
 from alray.report.figure import Exhibit, exhibits_of
 from alray.report.folder import RunFolder
@@ -19,8 +18,9 @@ from alray.report.run_tables import ENGINES, TABLES, Measured
 from alray.report.summary import Figures, figures_of
 from alray.report.table import Table
 from alray.report.text import accuracy, counted, number, seconds, share, size
+from alray.run_folder.records import EvaluationRecord
+from alray.run_folder.store import has_checkpoint
 from alray.spec.yaml_text import write_yaml
-from alray.store import has_checkpoint
 
 _OF_TILES = of_summary(
     samples_per_s="Samples per second",

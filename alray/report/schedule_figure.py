@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from alray.plan.plan import Plan
-from alray.plan.timeline import TimedAction
+from alray.prediction.plan import Plan
+from alray.prediction.timeline import TimedAction
 from alray.report.drawing import colour_of, hiding, tell, zoom
 from alray.report.figure import DATA, Figure, Series
 from alray.report.lanes import View, action_of, batch_of

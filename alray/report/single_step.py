@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from alray.plan.plan import Plan
-from alray.plan.timeline import TimedAction
-from alray.records import Record, StageRecord
+from alray.prediction.plan import Plan
+from alray.prediction.timeline import TimedAction
 from alray.report.attempts import timed_records
 from alray.report.definitions import definition
 from alray.report.text import milliseconds
 from alray.report.timeline import steady_timeline
+from alray.run_folder.records import Record, StageRecord
 from alray.schedules.actions import ActionKind, parse
 
 _PART: dict[ActionKind, str] = {

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack
 
 from alray import __version__
 from alray.errors import printable
-from alray.plan.plan import Plan
-from alray.records import (
+from alray.prediction.plan import Plan
+from alray.report.attempts import Attempt, split_attempts, timed_plan, timed_records
+from alray.run_folder.records import (
     Accuracy,
     AttemptSummary,
     Best,
@@ -30,10 +31,9 @@ from alray.records import (
     read,
     write_json,
 )
-from alray.report.attempts import Attempt, split_attempts, timed_plan, timed_records
+from alray.run_folder.store import checkpoint_folder, has_checkpoint
 from alray.stage.weights_hash import weights_sha256
 from alray.storage.location import Location
-from alray.store import checkpoint_folder, has_checkpoint
 
 if TYPE_CHECKING:
     from alray.stage.workload import Workload

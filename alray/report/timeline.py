@@ -11,14 +11,14 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from alray.plan.durations import stage_durations
-from alray.plan.plan import Plan
-from alray.plan.predict import predicted_timeline
-from alray.plan.timeline import TimedAction, Timeline
-from alray.records import Record, replace_file
+from alray.prediction.durations import stage_durations
+from alray.prediction.plan import Plan
+from alray.prediction.predict import predicted_timeline
+from alray.prediction.timeline import TimedAction, Timeline
 from alray.report.attempts import split_attempts
 from alray.report.folder import RunFolder
 from alray.report.lanes import DATA, Lane, View, action_of, batch_of, category, lanes_of
+from alray.run_folder.records import Record, replace_file
 from alray.schedules.actions import parse
 from alray.storage.location import Location
 

@@ -53,7 +53,7 @@ class Schedule:
     """The bound as text. F, L, B and U are the seconds of a stage's actions for one mini-batch; B here includes L and
     U in schedules of local losses. f and b are those of one micro-batch, M the number of micro-batches."""
     limited_by: str
-    """One sentence: what limits the step. `alray.plan.limits` fills in its fields."""
+    """One sentence: what limits the step. `alray.prediction.limits` fills in its fields."""
     default_on: tuple[Literal["one stage", "several stages"], ...] = ()
     """Where `pipeline.schedule: auto` means this schedule."""
     slowest_stage: bool = False

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from alray.records import Standing
+from alray.run_folder.records import Standing
 from alray.spec.duration import Duration, SpecDuration
 from alray.spec.section import NonNegativeInt, PositiveFloat, PositiveInt, Section
 from alray.spec.trackers import Trackers

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypedDict
 
 from alray.nn.encoder import EncoderFacts
-from alray.plan.plan import Plan
-from alray.records import EventRecord, Standing
+from alray.prediction.plan import Plan
+from alray.run_folder.records import EventRecord, Standing
+from alray.run_folder.store import checkpoint_folder, standing_of
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 from alray.stage.workload import DataFacts
 from alray.storage.location import Location
-from alray.store import checkpoint_folder, standing_of
 from alray.user_code import UserCode
 
 

@@ -21,9 +21,9 @@ from safetensors.torch import save as save_safetensors
 from alray.errors import CheckpointError
 from alray.nn.component import Component
 from alray.nn.encoder import row_major
+from alray.run_folder.store import ComponentFile
 from alray.storage import disk
 from alray.storage.location import Location, publish
-from alray.store import ComponentFile
 
 _ZIP = b"PK"
 """So begins what `torch.save` writes."""

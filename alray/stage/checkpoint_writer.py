@@ -8,13 +8,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from alray.errors import DiskFault
 from alray.nn.component import Component
-from alray.records import Standing
+from alray.run_folder.records import Standing
+from alray.run_folder.store import ComponentFile, step_folder
 from alray.stage.checkpoint import Snapshot, take_snapshot, write_snapshot
 from alray.stage.replica_state import ReplicaState, take_replica_state, write_replica_state
 from alray.stage.replication import MeanWeights, Replication, holding
 from alray.stage.telemetry import CheckpointPart
 from alray.storage.location import Location, sync_folder
-from alray.store import ComponentFile, step_folder
 from alray.system_errors import ran_out
 
 

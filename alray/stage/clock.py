@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from alray.records import WARM_UP_STEPS, Span, StageRecord
+from alray.run_folder.records import WARM_UP_STEPS, Span, StageRecord
 from alray.stage.gpu_times import GpuTimes, Measured
 
 _WINDOW_S, _WINDOW_SHARE = 1.0, 0.01

@@ -14,7 +14,7 @@ from alray.channel.message import CutFlag, Message, MessageKind
 from alray.data.batches import Batch
 from alray.data.dataset import Data
 from alray.nn.encoder import Tensors
-from alray.records import DepthAccuracy, EvaluationRecord
+from alray.run_folder.records import DepthAccuracy, EvaluationRecord
 from alray.stage.assignment import Assignment
 from alray.stage.checkpoint_writer import CheckpointWriter
 from alray.stage.clock import Clock

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from alray.channel.edge import Waiting
-from alray.seeds import derive_seed
+from alray.randomness.seeds import derive_seed
 from alray.spec.models import Spec
 
 _LOOK_S = 1.0e-3

@@ -9,7 +9,7 @@ import torch
 
 from alray.data.batches import Batch, EvaluationBatches
 from alray.data.dataset import Data
-from alray.records import DepthAccuracy
+from alray.run_folder.records import DepthAccuracy
 
 
 @dataclass

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from alray.channel.message import CutFlag
-from alray.records import EvaluationRecord, Standing
+from alray.run_folder.records import EvaluationRecord, Standing
 
 Samples = Callable[[int], int]
 """Of a number of mini-batches: the samples that a run has seen after them."""

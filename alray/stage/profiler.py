@@ -18,7 +18,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from alray.nn.component import Component, ProfiledPart
-from alray.records import replace_file
+from alray.run_folder.records import replace_file
 from alray.stage.clock import COMPUTE, Clock
 from alray.storage.location import Location
 

@@ -20,9 +20,9 @@ from alray.channel.edge import Waiting
 from alray.channel.gradient_reducer import GradientReducer, communication_thread
 from alray.channel.row_gather import RowGather
 from alray.nn.component import Component
-from alray.plan.plan import Plan
-from alray.plan.shares import shares_of_part
-from alray.seeds import derive_seed
+from alray.prediction.plan import Plan
+from alray.prediction.shares import shares_of_part
+from alray.randomness.seeds import derive_seed
 from alray.spec.models import Spec
 from alray.stage.clock import AmongReplicas
 from alray.stage.replication import LOOK_S, MeanWeights, SeveralReplicas, trained

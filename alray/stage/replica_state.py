@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from alray.nn.component import Component
+from alray.run_folder.store import ComponentFile
 from alray.stage.checkpoint import Snapshot, load_optimizers, read_state, write_file
 from alray.stage.replication import Replication
 from alray.storage.location import Location
-from alray.store import ComponentFile
 
 ReplicaState = dict[str, Any]
 """By name: dictionaries of tensors on the CPU. Empty if the replica keeps nothing of its own."""

@@ -17,8 +17,8 @@ from torch import nn
 
 from alray.channel.edge import Waiting
 from alray.nn.component import Component
-from alray.plan.plan import Plan
-from alray.plan.shares import balanced_shares, shares_of_part
+from alray.prediction.plan import Plan
+from alray.prediction.shares import balanced_shares, shares_of_part
 from alray.spec.models import Spec
 from alray.stage.clock import AmongReplicas
 
@@ -203,7 +203,7 @@ class SeveralReplicas(Replication, ABC):
     def deal(self, epoch: int, compute_s: float) -> Waiting[None]:
         """New shares by the time each replica computed: that of its slowest stage, waiting excluded.
 
-        Source: Ye et al., arXiv 2007.11831 (see `alray.plan.shares`).
+        Source: Ye et al., arXiv 2007.11831 (see `alray.prediction.shares`).
         """
         self._store.set(f"computed {epoch} {self.replica} {self._stage}", repr(compute_s))
         times = []

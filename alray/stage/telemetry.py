@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from alray.errors import AlrayError
-from alray.records import EvaluationRecord, EventRecord, StageRecord, Standing
-from alray.store import ComponentFile
+from alray.run_folder.records import EvaluationRecord, EventRecord, StageRecord, Standing
+from alray.run_folder.store import ComponentFile
 
 
 @dataclass(frozen=True)

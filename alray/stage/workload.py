@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from alray.data.dataset import Data, open_data
-from alray.data_identity import DataIdentity
 from alray.device import devices
 from alray.errors import DataError
 from alray.nn.encoder import EncoderFacts
 from alray.nn.network import Network
 from alray.nn.shape import Shape
+from alray.run_folder.data_identity import DataIdentity
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 from alray.spec.replica_checks import last_batch_fault

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from alray.graph.cluster import require_room
-from alray.run.engines import stage_bundles
+from alray.runner.engines import stage_bundles
 from alray.spec.models import Spec
 from alray.submit.dashboard import Dashboard
 

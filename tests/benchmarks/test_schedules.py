@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from alray.cli.main import execute
-from alray.records import StageRecord
+from alray.run_folder.records import StageRecord
 from alray.schedules.table import SCHEDULES
 from alray.spec.loading import load_spec
 from alray.user_code import UserCode

@@ -23,7 +23,7 @@ from alray.channel.all_reduce.registry import ALL_REDUCES
 from alray.channel.compression.layout import Layout
 from alray.channel.compression.powersgd import PowerSGD
 from alray.errors import ChannelError
-from alray.seeds import derive_seed
+from alray.randomness.seeds import derive_seed
 
 WORLD = 5
 SIZES = (0, 1, 2, 3, 4, 7, 64, 1003)

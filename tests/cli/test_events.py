@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from alray.cli.display import PlainLines
 from alray.cli.event_lines import read_event
-from alray.cli.interrupts import Interrupts
 from alray.cli.job_view import JobView
 from alray.cli.terminal import Terminal, shown
+from alray.console.display import PlainLines
+from alray.console.interrupts import Interrupts
 from alray.errors import RequestError, RunError
 from alray.submit.dashboard import Job
 

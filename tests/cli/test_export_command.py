@@ -19,8 +19,8 @@ from safetensors.torch import save_file
 
 from alray.cli.main import execute
 from alray.data.batches import EvaluationBatches
-from alray.trained.network import TrainedNetwork
-from alray.trained.route_header import HEADER, parse_header
+from alray.inference.network import TrainedNetwork
+from alray.inference.route_header import HEADER, parse_header
 
 IMAGES = """\
 name: images

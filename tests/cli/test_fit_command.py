@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import alray as interface
-from alray.fitting import parse_devices
+from alray.planner.fitting import parse_devices
 from alray.schedules.table import schedules_for
 
 from .conftest import COUNTED

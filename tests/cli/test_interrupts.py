@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from alray.cli.interrupts import Interrupts
+from alray.console.interrupts import Interrupts
 
 INLINE: list[str] = ["--inline"]
 ON_RAY: list[str] = []

@@ -20,37 +20,38 @@ from rich.console import Console
 
 from alray.cli import checks, cluster_checks
 from alray.cli.check_result import CheckResult
-from alray.cli.display import PlainLines, accuracies_text, summary_rows
 from alray.cli.fit import fitting_text
-from alray.cli.interrupts import Interrupts
 from alray.cli.jobs import status_rows
-from alray.cli.layout import Page, columns, kept
-from alray.cli.live import frame
 from alray.cli.main import execute
 from alray.cli.plan_text import comparison_text, plan_text
 from alray.cli.reproduce import reproduction_rows
 from alray.cli.study import progress_line
+from alray.cli.summary_text import summary_rows
 from alray.cli.terminal import Terminal
+from alray.console.display import PlainLines, accuracies_text
+from alray.console.interrupts import Interrupts
+from alray.console.layout import Page, columns, kept
+from alray.console.live import frame
 from alray.errors import RequestError
-from alray.fitting import Fitting
-from alray.plan.compare import compare_plans
-from alray.plan.fit import Fit
-from alray.records import Accuracy, Best, DepthAccuracy, Failure
+from alray.inference import requests
+from alray.inference.export import Exported
+from alray.inference.prediction import ClassPrediction
+from alray.inference.requests import Evaluated
+from alray.inference.route_costs import RouteCost
+from alray.inference.weights import Weights
+from alray.planner.fitting import Fitting
+from alray.prediction.compare import compare_plans
+from alray.prediction.fit import Fit
 from alray.report.lanes import whole
 from alray.report.progress import Progress
 from alray.report.table import Table
 from alray.report.timeline import predicted_lanes
 from alray.reproduction import Parting, Reproduction
+from alray.run_folder.records import Accuracy, Best, DepthAccuracy, Failure
 from alray.spec.yaml_text import write_yaml
-from alray.study import forecast
-from alray.study import study as studies
+from alray.studies import forecast
+from alray.studies import study as studies
 from alray.submit.dashboard import Job
-from alray.trained import requests
-from alray.trained.export import Exported
-from alray.trained.prediction import ClassPrediction
-from alray.trained.requests import Evaluated
-from alray.trained.route_costs import RouteCost
-from alray.trained.weights import Weights
 
 from ..report import conftest as made
 from ..study import conftest as made_study
@@ -301,7 +302,7 @@ def run() -> Show:
 
 @pytest.fixture
 def study(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
-    from alray.study import report
+    from alray.studies import report
 
     trials = [
         made_study.trial(n, {"pipeline.stages": 1 + n % 4, "variant": f"variant_{n % 3}"}, steps=10 * n or None)

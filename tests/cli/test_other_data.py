@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from alray.python.runs import load_run
+from alray.api.runs import load_run
 
 TEXT = """\
 name: moved

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from alray.cli.faults import place_of
+from alray.spec.placed_errors import place_of
 
 
 def told(key: str, spec: Path) -> tuple[str | None, int | None]:

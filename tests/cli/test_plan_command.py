@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from alray.plan.plan import Plan
+from alray.prediction.plan import Plan
 from alray.schedules.table import schedules_for
 
 from .conftest import COUNTED

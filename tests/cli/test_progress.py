@@ -13,14 +13,14 @@ import pytest
 from rich.console import Console
 
 from alray.cli import display as displays
-from alray.cli.display import PlainLines, accuracies_text, plan_line, progress_text
-from alray.cli.interrupts import Interrupts
-from alray.cli.live import LiveDisplay, frame
-from alray.plan.costs import ComponentCosts, Costs
-from alray.plan.make import make_plan
-from alray.plan.plan import Plan
-from alray.records import DepthAccuracy, EvaluationRecord, EventRecord, StageRecord, StepRecord
+from alray.console.display import PlainLines, accuracies_text, plan_line, progress_text
+from alray.console.interrupts import Interrupts
+from alray.console.live import LiveDisplay, frame
+from alray.prediction.costs import ComponentCosts, Costs
+from alray.prediction.make import make_plan
+from alray.prediction.plan import Plan
 from alray.report.progress import Progress
+from alray.run_folder.records import DepthAccuracy, EvaluationRecord, EventRecord, StageRecord, StepRecord
 
 COMPONENT = ComponentCosts("vgg", 0.001, 0.002, 0.001, 0.001, 0.001, 9, 36, 36, 72, 640, 160, 160, 40, (1, 4, 4))
 COSTS = Costs("given", "cpu", 1, 10, (COMPONENT,) * 2, edge_latency_s=0.0, edge_s_per_byte=0.0)

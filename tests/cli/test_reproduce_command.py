@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import alray as interface
-from alray.cli.display import PlainLines
-from alray.cli.interrupts import Interrupts
+from alray.console.display import PlainLines
+from alray.console.interrupts import Interrupts
+from alray.options import Options
 from alray.orchestrate import run_spec
-from alray.records import read
-from alray.run.options import Options
+from alray.run_folder.records import read
 
 BLOCK = """\
 from torch import nn

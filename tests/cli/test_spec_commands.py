@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image
 
-from alray.records import json_schema
+from alray.run_folder.records import json_schema
 from alray.spec.loading import load_spec
 from alray.spec.schema import schema_text
 from alray.spec.yaml_text import read_yaml

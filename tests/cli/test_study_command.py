@@ -16,8 +16,8 @@ from alray.errors import RequestError
 from alray.spec.loading import dump_spec
 from alray.spec.study.loading import load_study
 from alray.storage.lock import held
-from alray.study.folder import StudyFolder
-from alray.study.trial import Order, run_trial
+from alray.studies.folder import StudyFolder
+from alray.studies.trial import Order, run_trial
 
 STUDY = """\
 study: scaling

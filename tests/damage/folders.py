@@ -19,10 +19,10 @@ from random import Random
 
 import torch
 
-from alray.records import Summary
+from alray.run_folder.records import Summary
 from alray.spec.study.loading import load_study
-from alray.study.folder import StudyFolder
-from alray.study.records import TrialRecord
+from alray.studies.folder import StudyFolder
+from alray.studies.records import TrialRecord
 from tests.damage.mutations import as_json, mutate_bytes, mutate_json, mutate_lines, mutate_value, mutate_yaml
 from tests.damage.specs import said_by
 from tests.damage.watching import watched

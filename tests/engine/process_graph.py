@@ -24,9 +24,9 @@ import pytest
 from alray.graph.actor import Whereabouts
 from alray.graph.graph import Graph
 from alray.graph.ray_graph import RayGraph
-from alray.plan.plan import Plan
-from alray.run import engines
-from alray.run.engines import Engine
+from alray.prediction.plan import Plan
+from alray.runner import engines
+from alray.runner.engines import Engine
 from alray.stage.assignment import Assignment
 from alray.stage.telemetry import StageStatus
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from alray.errors import RequestError
-from alray.records import EvaluationRecord, effective, read
-from alray.store import manifests
-from alray.trained.requests import evaluate_run
-from alray.trained.weights import Asked
+from alray.inference.requests import evaluate_run
+from alray.inference.weights import Asked
+from alray.run_folder.records import EvaluationRecord, effective, read
+from alray.run_folder.store import manifests
 
 from .conftest import Workshop
 from .test_resume import stopping

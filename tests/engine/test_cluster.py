@@ -20,7 +20,7 @@ from alray.graph.placement import Placement
 from alray.graph.ray_graph import RayGraph
 from alray.graph.survey import NodeFacts, survey
 from alray.orchestrate import Options, plan_spec, run_spec
-from alray.run.engines import RayEngine
+from alray.runner.engines import RayEngine
 
 from .conftest import LONG, Asked, Watching
 from .test_same_bits import same

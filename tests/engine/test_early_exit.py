@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from alray.inference.early_exit import Answers
 from alray.spec.study.loading import load_study
-from alray.study.folder import StudyFolder
-from alray.study.trial import Order, run_trial
-from alray.trained.early_exit import Answers
+from alray.studies.folder import StudyFolder
+from alray.studies.trial import Order, run_trial
 from tests.conftest import SMALL
 
 STUDY = """\

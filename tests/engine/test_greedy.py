@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from alray.inference.export import export_route
+from alray.inference.exported import ExportedRoute
+from alray.inference.network import TrainedNetwork
+from alray.inference.requests import evaluate_run
 from alray.orchestrate import Finished
-from alray.trained.export import export_route
-from alray.trained.exported import ExportedRoute
-from alray.trained.network import TrainedNetwork
-from alray.trained.requests import evaluate_run
 
 from .conftest import Workshop
 from .test_same_bits import same

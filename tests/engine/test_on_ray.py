@@ -21,8 +21,8 @@ import pytest
 from alray.graph.ray_graph import RayGraph
 from alray.graph.train_graph import TrainGraph
 from alray.graph.trainer import STORAGE
-from alray.records import read
 from alray.report.make import make_report
+from alray.run_folder.records import read
 from alray.stage.telemetry import StageStatus
 
 from .conftest import LONG, Watching, Workshop
@@ -38,7 +38,7 @@ from .test_same_bits import METHODS, PARTITIONS, of_family, reference_of, same
 @pytest.fixture
 def victims(monkeypatch):
     """Process ids of the stages of the graph that was started last, by stage; the driver asks them more often."""
-    monkeypatch.setattr("alray.run.driver.POLL_S", 0.1)
+    monkeypatch.setattr("alray.runner.driver.POLL_S", 0.1)
     processes: dict[int, int] = {}
     start = RayGraph.start
 
@@ -139,7 +139,7 @@ def test_killed(workshop, longer_reference, local_ray, victims, partition, strik
 
 @pytest.mark.timeout(240)
 def test_stopped(workshop, longer_reference, local_ray, victims, monkeypatch) -> None:
-    monkeypatch.setattr("alray.plan.make.LEAST_DEADLINE_S", 4.0)
+    monkeypatch.setattr("alray.prediction.make.LEAST_DEADLINE_S", 4.0)
     watching = Striking(victims=victims, strikes=[(1, 5)], sign=signal.SIGSTOP)
     run = workshop.run("pipeline.partition=[2,2]", *LONG, inline=False, watching=watching)
     same(run, longer_reference)
@@ -149,7 +149,7 @@ def test_stopped(workshop, longer_reference, local_ray, victims, monkeypatch) ->
     assert not psutil.pid_exists(watching.struck[0]), "the stopped process was left behind"
 
 
-@pytest.mark.full  # tests/run/test_driver.py counts failures; a trial of test_studies_on_ray.py fails with its first
+@pytest.mark.full  # tests/runner/test_driver.py counts failures; a trial of test_studies_on_ray.py fails with its first
 def test_too_many_failures(workshop, longer_reference, local_ray, victims) -> None:
     watching = Striking(victims=victims, strikes=[(1, 1)])
     run = workshop.run("pipeline.partition=[2,2]", *LONG, "run.max_failures=0", inline=False, watching=watching)

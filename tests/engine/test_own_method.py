@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from alray.errors import RequestError, SpecError
-from alray.records import StepRecord
-from alray.records import read as read_records
-from alray.trained.export import export_route
-from alray.trained.exported import ExportedRoute
-from alray.trained.network import TrainedNetwork
-from alray.trained.requests import evaluate_run
+from alray.inference.export import export_route
+from alray.inference.exported import ExportedRoute
+from alray.inference.network import TrainedNetwork
+from alray.inference.requests import evaluate_run
+from alray.run_folder.records import StepRecord
+from alray.run_folder.records import read as read_records
 
 from .conftest import Workshop
 from .test_same_bits import same

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file
 
 from alray.errors import NonFiniteLoss, PlanError, SpecError
+from alray.inference.requests import evaluate_run
 from alray.orchestrate import Finished
-from alray.records import StageRecord, read
-from alray.trained.requests import evaluate_run
+from alray.run_folder.records import StageRecord, read
 
 from .conftest import Watching, Workshop
 from .process_graph import in_processes

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file
 
 from alray.errors import SpecError
+from alray.inference.requests import evaluate_run
 from alray.orchestrate import Finished
-from alray.records import read
-from alray.store import checkpoint_folder
-from alray.trained.requests import evaluate_run
+from alray.run_folder.records import read
+from alray.run_folder.store import checkpoint_folder
 
 from .conftest import Watching, Workshop
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from alray.errors import CheckpointError, SpecError
-from alray.records import effective, read
+from alray.run_folder.records import effective, read
 
 from .conftest import Asked, Watching
 from .test_same_bits import PARTITIONS, same

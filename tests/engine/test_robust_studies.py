@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from alray.spec.study.loading import load_study
-from alray.study.folder import StudyFolder
-from alray.study.records import TrialRecord
-from alray.study.study import StudyOptions, Watcher, resume_study, run_study
-from alray.study.trial import Order
+from alray.studies.folder import StudyFolder
+from alray.studies.records import TrialRecord
+from alray.studies.study import StudyOptions, Watcher, resume_study, run_study
+from alray.studies.trial import Order
 
 from .conftest import LONG, Workshop
 from .test_studies_on_ray import begin, left_behind, processes_of_trials, study
@@ -116,8 +116,8 @@ def test_every_stage_has_a_bundle_of_its_trials_own_group(
         import ray
 
         from alray.graph.placement import Placement
-        from alray.run.engines import stage_bundles
-        from alray.study.trial import record_of
+        from alray.runner.engines import stage_bundles
+        from alray.studies.trial import record_of
 
         class Stage:
             def where(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def test_every_stage_has_a_bundle_of_its_trials_own_group(
             found["stages"] = ray.get([actor.where.remote() for actor in actors])
         return record_of(order.trial, "finished", json.dumps(found))
 
-    monkeypatch.setattr("alray.study.tuning.run_trial", look)
+    monkeypatch.setattr("alray.studies.tuning.run_trial", look)
     shapes = [(stages, 1) for stages in range(1, 9)] + [(2, 3)]
     variants = ", ".join(f"v{s}x{r}: {{pipeline.stages: {s}, replicas.count: {r}}}" for s, r in shapes)
     setup = "set: {model.components.0.repeat: 5, pipeline.costs: null}\n"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from alray.store import manifests
+from alray.run_folder.store import manifests
 
 from .test_replicas import ADAM, SGD, SLOW, distance, replicas, replicated
 from .test_sync_batch_norm import SHARED, normalised

@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from alray.options import Options
 from alray.orchestrate import plan_spec
-from alray.run.driver import assignments
-from alray.run.options import Options
+from alray.run_folder.store import mark
+from alray.runner.driver import assignments
 from alray.stage.assignment import Start
-from alray.store import mark
 
 from .conftest import Watching
 

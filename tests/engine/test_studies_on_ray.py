@@ -19,9 +19,9 @@ import ray
 
 import alray
 from alray.errors import PlanError
-from alray.study import tuning
-from alray.study.folder import StudyFolder
-from alray.study.study import Progress, StudyOptions, Watcher, resume_study, run_study
+from alray.studies import tuning
+from alray.studies.folder import StudyFolder
+from alray.studies.study import Progress, StudyOptions, Watcher, resume_study, run_study
 
 from .conftest import LONG, Workshop
 

@@ -11,7 +11,7 @@ from alray.errors import ChannelError, NonFiniteLoss, StageError
 from alray.graph.actor import Whereabouts
 from alray.graph.train_graph import TrainGraph, as_waiting
 from alray.graph.trainer import Fate, Heard, TrainerActor, backend_of
-from alray.run.policy import judge
+from alray.runner.policy import judge
 from alray.stage.telemetry import Losses, StageStatus
 
 LOST = ChannelError("edge between the replicas of stage 0: the neighbour is gone")

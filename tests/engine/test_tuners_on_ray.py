@@ -12,10 +12,10 @@ import pytest
 
 from alray.errors import UserCodeError
 from alray.orchestrate import Options, resume_run, run_spec
-from alray.records import EventRecord, read
-from alray.study.folder import StudyFolder
-from alray.study.records import Segment, TrialRecord
-from alray.study.study import StudyOptions, Watcher, resume_study, run_study
+from alray.run_folder.records import EventRecord, read
+from alray.studies.folder import StudyFolder
+from alray.studies.records import Segment, TrialRecord
+from alray.studies.study import StudyOptions, Watcher, resume_study, run_study
 
 from ..pages import write_files
 from .conftest import Asked, Watching, Workshop

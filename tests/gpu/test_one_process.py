@@ -12,7 +12,7 @@ from torch import nn
 
 from alray.data.batches import Batch
 from alray.nn.precision import lower
-from alray.records import StageRecord, read
+from alray.run_folder.records import StageRecord, read
 from alray.stage.feed import feed
 
 from ..engine.conftest import Workshop

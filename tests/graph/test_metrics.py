@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from alray.graph.metrics import RunMetrics
-from alray.records import StageRecord
+from alray.run_folder.records import StageRecord
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from alray.data.batches import TrainBatches
-from alray.plan.costs import Costs
+from alray.prediction.costs import Costs
 from alray.probe.estimate import estimate_costs, given_costs
 from alray.probe.measure import Surroundings, probe_costs
 

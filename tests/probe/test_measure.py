@@ -16,16 +16,16 @@ import torch
 
 from alray.data.batches import TrainBatches
 from alray.nn.component import Exercise, LocalComponent
-from alray.plan.costs import ComponentCosts, Costs
-from alray.plan.durations import action_durations
-from alray.plan.setting import Setting
+from alray.planner.planning import Planner
+from alray.prediction.costs import ComponentCosts, Costs
+from alray.prediction.durations import action_durations
+from alray.prediction.setting import Setting
 from alray.probe.contention import Companions, companions, measure_contention
 from alray.probe.estimate import estimate_costs
 from alray.probe.measure import Surroundings, probe_costs
 from alray.probe.micro_batch import SplitBackward, time_micro_batch
 from alray.probe.other_programs import OtherPrograms
 from alray.probe.timing import MOST_REPEATS, WARM_UPS, Timed, Timing, time_parts
-from alray.run.planning import Planner
 
 CPU = torch.device("cpu")
 BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept")
@@ -272,7 +272,7 @@ def process_waits(process: Any) -> None:
 
 
 def test_stages_share_the_processors_of_the_machine(make_planner, monkeypatch):
-    monkeypatch.setattr("alray.run.planning.os.sched_getaffinity", lambda _: set(range(4)))
+    monkeypatch.setattr("alray.planner.planning.os.sched_getaffinity", lambda _: set(range(4)))
     entry = "{block: vgg, channels: [2]}"
     components = "model.components=[" + ", ".join([entry] * 6) + "]"
 
@@ -300,7 +300,7 @@ def test_a_program_that_keeps_a_processor_busy_is_seen():
 
 
 def test_a_plan_made_on_a_busy_machine_says_so(make_planner, monkeypatch):
-    monkeypatch.setattr("alray.run.planning.os.sched_getaffinity", lambda _: set(range(4)))
+    monkeypatch.setattr("alray.planner.planning.os.sched_getaffinity", lambda _: set(range(4)))
     planner = make_planner("pipeline.stages=3", f"model.components=[{', '.join(['{block: vgg, channels: [2]}'] * 3)}]")
     costs = planner.costs(probe=False)
 

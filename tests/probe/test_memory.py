@@ -11,7 +11,7 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from alray.nn.network import Network
-from alray.plan.costs import Costs
+from alray.prediction.costs import Costs
 from alray.probe.estimate import estimate_costs
 from alray.probe.memory import component_memory
 from alray.probe.recurrent_operations import recurrent_operations

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from alray.cli.main import execute
-from alray.plan.costs import ComponentCosts, Costs
-from alray.plan.plan import EdgePlan, Memory, Plan, StagePlan
-from alray.records import (
+from alray.prediction.costs import ComponentCosts, Costs
+from alray.prediction.plan import EdgePlan, Memory, Plan, StagePlan
+from alray.run_folder.records import (
     DepthAccuracy,
     EngineName,
     EvaluationRecord,

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from alray.cli.main import execute
-from alray.records import EvaluationRecord, read
 from alray.report.make import make_report
-from alray.study.report import write_report
+from alray.run_folder.records import EvaluationRecord, read
+from alray.studies.report import write_report
 
-from ..study.conftest import results, study_folder, trial, trials_of_batch_sizes
+from ..studies.conftest import results, study_folder, trial, trials_of_batch_sizes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

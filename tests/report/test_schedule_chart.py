@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from alray.plan.program import Program
-from alray.plan.simulate import simulate
-from alray.plan.timeline import TimedAction
+from alray.prediction.program import Program
+from alray.prediction.simulate import simulate
+from alray.prediction.timeline import TimedAction
 from alray.report.figure import Figure
 from alray.report.lanes import Lane, View, lanes_of, whole
 from alray.report.schedule_chart import chart_text, time_text

@@ -5,8 +5,8 @@ from types import ModuleType
 
 import pytest
 
-from alray.records import Accuracy, Best, Failure
 from alray.report.summary import figures_of, summarise
+from alray.run_folder.records import Accuracy, Best, Failure
 
 FACTS = {
     "version": "0.1.0",

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from alray.records import Span
 from alray.report.folder import read_run
 from alray.report.lanes import batch_of, category
 from alray.report.timeline import measured_last, predicted_lanes, predicted_steady, write_timeline
+from alray.run_folder.records import Span
 from alray.schedules.actions import parse
 
 

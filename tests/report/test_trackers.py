@@ -14,10 +14,10 @@ import pytest
 
 from alray.cli.main import execute
 from alray.errors import SpecError
-from alray.records import Record, StepRecord, effective, read
 from alray.report.trackers import follow, make
 from alray.report.trackers.follow import watched
 from alray.report.trackers.tracker import Point, TrackedRun, Tracker
+from alray.run_folder.records import Record, StepRecord, effective, read
 from alray.user_code import UserCode
 
 SPEC = """\

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alray.errors import PlanError
-from alray.plan.program import Program
+from alray.prediction.program import Program
 from alray.schedules.actions import KINDS, Action, parse
 from alray.schedules.evaluation import evaluation_actions
 from alray.schedules.schedule import Schedule

@@ -15,8 +15,8 @@ from torch.distributed.pipelining import schedules as torch_schedules
 
 import alray
 from alray import schedules
-from alray.plan.program import Program
-from alray.plan.simulate import simulate
+from alray.prediction.program import Program
+from alray.prediction.simulate import simulate
 from alray.schedules.actions import parse
 from alray.schedules.durations import Durations
 from alray.schedules.schedule import Schedule

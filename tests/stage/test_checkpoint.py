@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from alray.errors import CheckpointError, RunError
 from alray.nn.component import Component
+from alray.run_folder.store import step_folder
 from alray.stage.checkpoint import (
     load_component,
     optimizer_file,
@@ -23,7 +24,6 @@ from alray.stage.checkpoint_writer import CheckpointWriter
 from alray.stage.replication import Alone
 from alray.stage.telemetry import CheckpointPart
 from alray.stage.weights_hash import weights_sha256
-from alray.store import step_folder
 
 from ..mini_batches import forward_step
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from alray.channel.message import CutFlag
-from alray.records import Best, EvaluationRecord, Standing
+from alray.run_folder.records import Best, EvaluationRecord, Standing
 from alray.spec.duration import parse_duration
 from alray.spec.run import Checkpoint, RunSection, StopAt
 from alray.stage import leader as module

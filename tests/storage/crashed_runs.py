@@ -14,10 +14,11 @@ import pytest
 
 from alray.errors import CheckpointError
 from alray.orchestrate import Finished, Options, open_planner, resume_run, run_spec
-from alray.records import Record, effective, read
-from alray.run import resume
-from alray.run.recorder import Recorder
-from alray.run.resume import Resumed
+from alray.run_folder.records import Record, effective, read
+from alray.run_folder.store import manifests, mark, require_new
+from alray.runner import resume
+from alray.runner.recorder import Recorder
+from alray.runner.resume import Resumed
 from alray.spec.loading import load_spec
 from alray.stage.assignment import start_from
 from alray.stage.checkpoint import read_checked
@@ -25,7 +26,6 @@ from alray.stage.workload import DataFacts
 from alray.storage.appended import was_appended
 from alray.storage.location import Location
 from alray.storage.objects import ObjectPath
-from alray.store import manifests, mark, require_new
 
 SPEC = """\
 name: crashed

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 
 from alray.errors import AlrayError, RunError
-from alray.run import driver
+from alray.runner import driver
 from alray.storage import objects
 from alray.storage.objects import ObjectPath
 

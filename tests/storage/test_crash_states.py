@@ -21,13 +21,13 @@ from typing import Any
 
 import pytest
 
-from alray.cli.faults import completed
 from alray.errors import AlrayError, CheckpointError
-from alray.run import driver
+from alray.runner import driver
+from alray.spec.placed_errors import completed
 from alray.spec.study.loading import load_study
 from alray.storage import disk
-from alray.study.folder import StudyFolder
-from alray.study.trial import record_of
+from alray.studies.folder import StudyFolder
+from alray.studies.trial import record_of
 
 from .crash_model import Tree, WatchedOs, has_just_a_name, states, tree_of
 from .crashed_runs import OWN, RUN, SPEC, Desk, open_as_a_resume

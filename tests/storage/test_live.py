@@ -7,11 +7,11 @@ from http.client import HTTPConnection
 
 import pytest
 
-from alray.records import Writer, replace_file, write_json
 from alray.report.live import watch as watching
 from alray.report.live.board import Board
 from alray.report.live.following import Following
 from alray.report.live.server import listen
+from alray.run_folder.records import Writer, replace_file, write_json
 from alray.storage.location import location_of
 
 from ..report.conftest import event, example_plan, example_records

@@ -23,13 +23,13 @@ from obstore.store import LocalStore
 
 from alray.cli.main import execute
 from alray.errors import RequestError, RunError
+from alray.run_folder.store import checkpoint_folder, make_run_dir, mark, prune, require_own, write_manifest
 from alray.stage.checkpoint import write_file
 from alray.storage import objects
 from alray.storage.appended import Appended, appending, on_a_disk, opened_log, was_appended
 from alray.storage.location import location_of
 from alray.storage.objects import ObjectPath
-from alray.store import checkpoint_folder, make_run_dir, mark, prune, require_own, write_manifest
-from alray.study.listing import listed
+from alray.studies.listing import listed
 from alray.user_code import UserCode
 
 

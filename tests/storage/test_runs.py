@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from alray.cli.main import execute
-from alray.records import effective, read
-from alray.run.planning import Planner
+from alray.planner.planning import Planner
+from alray.run_folder.records import effective, read
+from alray.run_folder.store import manifests
 from alray.storage.appended import on_a_disk
 from alray.storage.location import location_of
-from alray.store import manifests
 
 from ..report.test_tensorboard import scalars
 

@@ -9,7 +9,7 @@ import torch
 from alray.channel.all_reduce.algorithm import AllReduce
 from alray.channel.compression.compression import Compression, State, snapshot
 from alray.channel.compression.layout import Layout
-from alray.seeds import derive_seed
+from alray.randomness.seeds import derive_seed
 
 
 class PowerSGD(Compression):

@@ -8,9 +8,11 @@ from threading import Event
 from typing import Any, Literal, TypeAlias
 
 from alray.errors import CheckpointError
-from alray.plan.plan import Plan
-from alray.plan.recorded import with_whole_plans
-from alray.records import (
+from alray.prediction.plan import Plan
+from alray.prediction.recorded import with_whole_plans
+from alray.report.folder import RunFolder, longest_silence_s, read_plan, read_spec_text
+from alray.report.progress import Progress
+from alray.run_folder.records import (
     EventRecord,
     PlanRecord,
     Reader,
@@ -21,10 +23,8 @@ from alray.records import (
     read_environment,
     read_summary,
 )
-from alray.report.folder import RunFolder, longest_silence_s, read_plan, read_spec_text
-from alray.report.progress import Progress
+from alray.run_folder.store import require_run_dir
 from alray.storage.location import Location
-from alray.store import require_run_dir
 
 State: TypeAlias = Literal["starting", "running", "killed"] | Status
 """`starting`: it has no records yet. `killed`: it wrote nothing for longer than a run that goes on is silent."""

@@ -6,13 +6,13 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from alray.records import Summary
 from alray.report.live.board import Board
 from alray.report.live.following import Following, State
 from alray.report.live.page import frame, pieces_of
 from alray.report.live.server import Door, serving
 from alray.report.make import PAGE
 from alray.report.text import seconds
+from alray.run_folder.records import Summary
 from alray.storage.location import modified_s
 
 _EVERY_S, _EVERY_OF_OBJECTS_S = 1.0, 5.0

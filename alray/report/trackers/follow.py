@@ -16,14 +16,14 @@ from threading import Thread
 from typing import Any
 
 from alray.errors import UserCodeError
-from alray.records import EventRecord, Record, Status, write_json
 from alray.report.trackers.points import Points
 from alray.report.trackers.tensorboard import TensorBoard
 from alray.report.trackers.tracker import Point, TrackedRun, Tracker
+from alray.run_folder.records import EventRecord, Record, Status, write_json
+from alray.run_folder.store import run_name
 from alray.spec.models import Spec
 from alray.storage.json_file import read_json
 from alray.storage.location import Location
-from alray.store import run_name
 from alray.user_code import named_error
 
 _ENDING_S = 30.0  # how long the end of a run waits for its trackers

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from alray.records import Status
 from alray.report.trackers.tracker import Point, TrackedRun, Tracker
+from alray.run_folder.records import Status
 
 _STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 
@@ -28,7 +28,7 @@ class Mlflow(Tracker):
         from mlflow.exceptions import MlflowException
 
         self.faults = (MlflowException, *Mlflow.faults)
-        tags = {"alray.run_dir": run.run_dir, **({"alray.study": run.study} if run.study is not None else {})}
+        tags = {"alray.run_dir": run.run_dir, **({"alray.studies": run.study} if run.study is not None else {})}
         begun = mlflow.start_run(run_id=run.id, run_name=run.name, tags=tags)
         self._client, self._id = mlflow.MlflowClient(), str(begun.info.run_id)
         if run.id is None:

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from alray.records import EvaluationRecord, EventRecord, PlanRecord, Record, StageRecord, StepRecord, Thinning
 from alray.report.trackers.tracker import Point
+from alray.run_folder.records import (
+    EvaluationRecord,
+    EventRecord,
+    PlanRecord,
+    Record,
+    StageRecord,
+    StepRecord,
+    Thinning,
+)
 
 
 class Points:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alray.records import Record, Status
 from alray.report.trackers.points import Points
 from alray.report.trackers.tracker import Point, Tracker
+from alray.run_folder.records import Record, Status
 from alray.storage.location import Location, kept_at
 from alray.storage.objects import ObjectPath
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from alray.records import Status
+from alray.run_folder.records import Status
 from alray.user_code import FAULTS_OF_USER_CODE
 
 

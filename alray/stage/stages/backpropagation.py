@@ -9,10 +9,10 @@ from functools import partial
 
 import torch
 
-from alray.draws import put_back
 from alray.nn.component import Component, backward_of
 from alray.nn.encoder import Tensors, in_default_strides
 from alray.nn.methods.backpropagation import BackpropagationComponent
+from alray.randomness.generators import put_back
 from alray.schedules.actions import Action
 from alray.stage.disturbance import Slowdown
 from alray.stage.replication import Replication

@@ -21,9 +21,9 @@ from alray.errors import PlanError
 from alray.nn.component import backward_of
 from alray.nn.encoder import Tensors
 from alray.nn.methods.backpropagation import BackpropagationComponent
-from alray.plan.plan import Plan
+from alray.prediction.plan import Plan
+from alray.randomness.seeds import derive_seed
 from alray.schedules.actions import Action
-from alray.seeds import derive_seed
 from alray.spec.models import Spec
 from alray.spec.replicas import PowerSgd
 from alray.stage.clock import AmongReplicas

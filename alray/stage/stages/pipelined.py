@@ -23,13 +23,13 @@ from alray.channel.message import Message, MessageKind
 from alray.channel.point_to_point import lost_neighbour
 from alray.channel.wire import Wire
 from alray.device.out_of_memory import is_out_of_memory
-from alray.draws import seed_all
 from alray.errors import AlrayError, StageError
 from alray.nn.component import backward_of
 from alray.nn.encoder import Tensors
 from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.nn.network import Network
-from alray.plan.plan import Plan
+from alray.prediction.plan import Plan
+from alray.randomness.generators import seed_all
 from alray.schedules.actions import Action, ActionKind
 from alray.schedules.table import SCHEDULES
 from alray.stage.clock import Clock

@@ -1,0 +1,107 @@
+"""What the functions of the interface share: overrides, signals, progress, and how a stopped run ends."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+from alray.api.notebook import NotebookDisplay, cell_output, preformatted
+from alray.console.choose import terminal_display
+from alray.console.display import Display, PlainLines
+from alray.console.interrupts import Interrupts
+from alray.errors import AlrayError, RequestError
+from alray.spec.loading import Source
+from alray.spec.overrides import override_text
+from alray.spec.placed_errors import completed
+from alray.spec.places import COMMAND_LINE
+from alray.spec.section import nearest
+
+Overrides: TypeAlias = Mapping[str, object] | Sequence[str] | None
+"""Values that replace those of a spec: {"optimizer.lr": 3e-4}, or as the command line takes them."""
+
+
+def override_texts(overrides: Overrides) -> list[str]:
+    """The overrides as the command line takes them."""
+    if isinstance(overrides, Mapping):
+        return [override_text(key, value) for key, value in overrides.items()]
+    return list(overrides or ())
+
+
+def place_texts(data: Overrides) -> list[str]:
+    """Where files of the data lie, as `--data` takes it."""
+    if not isinstance(data, Mapping):
+        return list(data or ())
+    return [
+        f"{key}={value}" if isinstance(value, str | Path) else override_text(key, value) for key, value in data.items()
+    ]
+
+
+def require_one_of(value: str, known: Sequence[str], *, key: str) -> None:
+    """Raise RequestError, which names those that exist, if a value of this argument is not known."""
+    if value in known:
+        return
+    meant = nearest(str(value), known)
+    raise RequestError(
+        f"`{value}` is none of {', '.join(f'`{each}`' for each in known)}",
+        key=key,
+        mend=f"did you mean `{meant}`?" if meant is not None else "name one of them",
+    )
+
+
+@contextmanager
+def asked(source: Source | None = None, overrides: Sequence[str] = ()) -> Iterator[None]:
+    """Inside, errors are told as commands tell them, with `overrides` in place of the command line."""
+    try:
+        with completed(source, overrides):
+            yield
+    except AlrayError as error:
+        error.restate(
+            replace(problem, file="overrides") if problem.file == COMMAND_LINE else problem
+            for problem in error.problems
+        )
+        raise
+
+
+@contextmanager
+def watched(progress: bool) -> Iterator[tuple[Display, Interrupts]]:
+    """What shows a run, and what counts the requests to stop it.
+
+    progress: whether it is shown: in the output of a notebook's cell, or on standard error. Signals reach the main
+    thread alone, so a run in another thread does not hear them.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    with (
+        Interrupts() if main else nullcontext(Interrupts()) as interrupts,
+        _display(progress, interrupts) as display,
+    ):
+        yield display, interrupts
+
+
+def teller(progress: bool) -> Callable[[str], None]:
+    """What shows one line after another: in the output of a notebook's cell, or on standard error; nowhere without
+    `progress`."""
+    if not progress:
+        return lambda line: None
+    output = cell_output()
+    if output is None:
+        return lambda line: print(line, file=sys.stderr, flush=True)  # noqa: T201 - a script asked for it
+    lines: list[str] = []
+
+    def draw(line: str) -> None:
+        lines.append(line)
+        output(preformatted(lines))
+
+    return draw
+
+
+def _display(progress: bool, interrupts: Interrupts) -> Display:
+    if not progress:
+        return PlainLines(io.StringIO(), interrupts)
+    output = cell_output()
+    return terminal_display(sys.stderr, interrupts) if output is None else NotebookDisplay(output, interrupts)

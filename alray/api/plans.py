@@ -1,0 +1,56 @@
+"""`alray.plan` and `alray.fit`: how a spec would run, without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from alray.api.asking import Overrides, asked, override_texts, watched
+from alray.prediction.plan import Plan
+from alray.spec.loading import Source
+
+if TYPE_CHECKING:
+    from alray.planner.fitting import Fitting
+
+
+def plan(
+    spec: Source,
+    overrides: Overrides = None,
+    *,
+    probe: bool = False,
+    allow_code: bool = False,
+    progress: bool = True,
+) -> Plan:
+    """The plan of a spec, as `alray plan` makes it: what would run where, how long, and with how much memory.
+
+    spec, overrides, allow_code, progress: as for `alray.run`. probe: measure the components on this machine instead of
+    estimating their costs.
+    """
+    from alray.options import Options
+    from alray.orchestrate import plan_spec
+
+    given = override_texts(overrides)
+    with asked(spec, given), watched(progress) as (display, _):
+        _, planned = plan_spec(spec, given, probe=probe, options=Options(allow_code=allow_code), observer=display)
+        return planned
+
+
+def fit(
+    spec: Source,
+    overrides: Overrides = None,
+    *,
+    devices: str | Sequence[int],
+    probe: bool = False,
+    allow_code: bool = False,
+    progress: bool = True,
+) -> Fitting:
+    """How a network fits on some devices, as `alray fit` searches it: `rows`, what fits first, and the `best` of them.
+
+    devices: their memory, as "4x24GB" or in bytes. probe: as for `alray.plan`; the others as for `alray.run`.
+    """
+    from alray.planner.fitting import fit_spec, parse_devices
+
+    given = override_texts(overrides)
+    with asked(spec, given), watched(progress) as (display, _):
+        sizes = parse_devices(devices) if isinstance(devices, str) else devices
+        return fit_spec(spec, given, sizes, probe=probe, allow_code=allow_code, teller=display)

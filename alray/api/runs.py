@@ -1,0 +1,302 @@
+"""`alray.run`, `load_run` and `reproduce`: a run, and what one does with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from alray.api.asking import Overrides, asked, override_texts, place_texts, require_one_of, watched
+from alray.api.frames import frame_of
+from alray.api.notebook import framed
+from alray.errors import CheckpointError
+from alray.options import Finished, Options
+from alray.prediction.plan import Plan
+from alray.report.folder import read_plan
+from alray.report.text import accuracy, counted
+from alray.run_folder.records import Summary, effective, read, read_summary
+from alray.run_folder.store import require_run_dir
+from alray.spec.loading import Source, load_spec
+from alray.spec.models import Spec
+from alray.spec.step_ranges import parse_steps
+from alray.storage.location import Location, location_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from alray.console.display import Display
+    from alray.console.interrupts import Interrupts
+    from alray.inference.export import Exported, Format
+    from alray.inference.prediction import ClassPrediction
+    from alray.inference.requests import Evaluated
+    from alray.reproduction import Reproduction
+
+RecordKind = Literal["step", "stage", "evaluation", "checkpoint", "event", "plan"]
+_RECORD_KINDS: tuple[str, ...] = get_args(RecordKind)
+
+
+def run(
+    spec: Source,
+    overrides: Overrides = None,
+    *,
+    inline: bool = False,
+    output: str | Location | None = None,
+    address: str | None = None,
+    profile: str | None = None,
+    allow_code: bool = False,
+    progress: bool = True,
+) -> Run:
+    """Train the network of a spec, as `alray run` does, and return the run when it has ended.
+
+    spec: a file, a dict or an `alray.Spec`. Relative paths are taken from the folder of the file, or from the current
+    folder. overrides: values that replace those of the spec, such as {"optimizer.lr": 3e-4}. inline: run in this
+    process, without Ray. output: the run folder, new or empty, or its URL on object storage; None:
+    runs/<name>-<time>. address: the Ray cluster to connect to; None: start one. profile: mini-batches to trace, such as
+    "20-24,40". allow_code: also load `python:` classes from outside the folder of the spec, or from a folder that
+    came from elsewhere. progress: show it.
+
+    Raises an `alray.AlrayError`: a `RequestError` if nothing was started, a `RunError` if the run failed. Ctrl-C, or a
+    notebook's stop button, finishes the mini-batch, writes a checkpoint and raises KeyboardInterrupt; a second one
+    stops at once. After both, `alray.load_run` opens the run folder.
+    """
+    given = override_texts(overrides)
+
+    def go(display: Display, interrupts: Interrupts) -> Finished:
+        from alray.orchestrate import run_spec
+
+        folder = None if output is None else location_of(output)
+        steps = parse_steps(profile) if profile is not None else ()
+        options = Options(inline=inline, address=address, run_dir=folder, allow_code=allow_code, profile=steps)
+        return run_spec(spec, given, options, display, interrupts)
+
+    with asked(spec, given):
+        return _ended(go, progress)
+
+
+def load_run(folder: str | Location) -> Run:
+    """The run in a run folder, which may still be going on. folder: its path, or its URL on object storage.
+
+    Raises `alray.errors.CheckpointError` if no run made it.
+    """
+    return Run(require_run_dir(location_of(folder)))
+
+
+def reproduce(
+    run: Run | str | Location,
+    overrides: Overrides = None,
+    *,
+    inline: bool | None = None,
+    output: str | Location | None = None,
+    address: str | None = None,
+    allow_code: bool = False,
+    progress: bool = True,
+) -> Reproduction:
+    """Do a run again as it was recorded, as `alray reproduce` does: `same` says whether it ended in the same weights.
+
+    run: a run, its folder or its URL. overrides: another layout on devices, such as {"pipeline.stages": 1}. inline:
+    in this process, without Ray; None: as recorded. The others, and what is raised, as for `alray.run`.
+    """
+    folder, given = run.folder if isinstance(run, Run) else location_of(run), override_texts(overrides)
+    with asked(folder / "spec.yaml", given):
+        from alray.reproduction import reproduce_run
+
+        options = Options(
+            address=address, run_dir=None if output is None else location_of(output), allow_code=allow_code
+        )
+        with watched(progress) as (display, interrupts):
+            finished, found = reproduce_run(folder, given, options, display, interrupts, inline=inline)
+        if found is None:
+            raise _end_of(finished)
+        return found
+
+
+class Run:
+    """A run: its folder, its results, and what its trained network can do.
+
+    In a notebook it shows its page.
+    """
+
+    def __init__(self, folder: Location) -> None:
+        """folder: an existing run folder."""
+        self.folder = folder
+
+    @property
+    def summary(self) -> Summary:
+        """What `summary.json` holds. Raises CheckpointError while the run goes on, and if it was killed."""
+        found = read_summary(self.folder)
+        if found is None:
+            raise CheckpointError(
+                "the run has no summary: it is still going on, or it was killed",
+                file=str(self.folder),
+                mend="wait for its end, read `records()`, or go on with `resume()`",
+            )
+        return found
+
+    @property
+    def spec(self) -> Spec:
+        """The spec of the run, with all defaults."""
+        return load_spec(self.folder / "spec.yaml").spec
+
+    @property
+    def plan(self) -> Plan:
+        """The last plan of the run."""
+        return read_plan(self.folder)
+
+    def records(self, kind: RecordKind | None = None) -> DataFrame:
+        """The records of the run so far, without work that was lost: a row for each, in order.
+
+        kind: only those of this kind. Columns have the names of the fields that docs/run_folder.md explains, with a dot
+        for each level: `losses.0.associated`, `per_depth.2.test`. Raises RequestError for an unknown kind.
+        """
+        if kind is not None:
+            require_one_of(kind, _RECORD_KINDS, key="kind")
+        kept = effective(read(self.folder / "records.jsonl"))
+        return frame_of([record for record in kept if kind is None or record.kind == kind])
+
+    def evaluate(
+        self,
+        *,
+        depth: int | None = None,
+        best: bool = False,
+        step: int | None = None,
+        data: Overrides = None,
+        allow_code: bool = False,
+    ) -> Evaluated:
+        """Measure accuracy, time and size of each route of inference, as `alray evaluate` does.
+
+        depth: that of one route; None: all. best: with the weights of the best validation accuracy. step: with those of
+        the checkpoint after so many mini-batches. data: where files of the data lie now, such as {"train": "photos"}.
+        allow_code: also run the code of a folder that came from elsewhere.
+        """
+        from alray.inference.requests import evaluate_run
+        from alray.inference.weights import Asked
+
+        with asked(self.folder / "spec.yaml"):
+            return evaluate_run(
+                self.folder,
+                depth=depth,
+                allow_code=allow_code,
+                asked=Asked(best, step),
+                data=place_texts(data),
+            )
+
+    def predict(
+        self,
+        inputs: str | Path | Sequence[str | Path],
+        *,
+        depth: int | None = None,
+        best: bool = False,
+        step: int | None = None,
+        data: Overrides = None,
+        allow_code: bool = False,
+    ) -> list[ClassPrediction]:
+        """Classify pictures (files), or texts (files, or the texts themselves): one of them, or several. depth, best,
+        step, data: as for `evaluate`; without a depth, the deepest route."""
+        from alray.inference.requests import predict_run
+        from alray.inference.weights import Asked
+
+        texts = [str(each) for each in ([inputs] if isinstance(inputs, str | Path) else inputs)]
+        with asked(self.folder / "spec.yaml"):
+            return predict_run(
+                self.folder,
+                texts,
+                depth=depth,
+                allow_code=allow_code,
+                asked=Asked(best, step),
+                data=place_texts(data),
+            )[0]
+
+    def export(
+        self,
+        format: Format,
+        output: str | Location | None = None,
+        *,
+        depth: int | None = None,
+        best: bool = False,
+        step: int | None = None,
+        data: Overrides = None,
+        allow_code: bool = False,
+    ) -> Exported:
+        """Write the inference route to a file, as `alray export` does. depth, best, step, data: as for `predict`.
+
+        output: the file, on a disk; None: export/route-<depth> in the run folder, with the format's ending. Raises
+        RequestError for an unknown format.
+        """
+        from alray.inference.export import FORMATS
+        from alray.inference.requests import export_run
+        from alray.inference.weights import Asked
+
+        require_one_of(format, FORMATS, key="format")
+        with asked(self.folder / "spec.yaml"):
+            file = location_of(output) if output is not None else None
+            return export_run(
+                self.folder,
+                kind=format,
+                depth=depth,
+                output=file,
+                allow_code=allow_code,
+                asked=Asked(best, step),
+                data=place_texts(data),
+            )[0]
+
+    def resume(
+        self,
+        overrides: Overrides = None,
+        *,
+        inline: bool = False,
+        address: str | None = None,
+        profile: str | None = None,
+        allow_change: bool = False,
+        allow_code: bool = False,
+        progress: bool = True,
+    ) -> Run:
+        """Go on from the last checkpoint, as `alray resume` does; arguments and errors as for `alray.run`.
+
+        allow_change: also allow values that change the mathematics of the run.
+        """
+        given = override_texts(overrides)
+
+        def go(display: Display, interrupts: Interrupts) -> Finished:
+            from alray.orchestrate import resume_run
+
+            steps = parse_steps(profile) if profile is not None else ()
+            options = Options(inline=inline, address=address, allow_code=allow_code, profile=steps)
+            return resume_run(self.folder, given, options, display, interrupts, allow_change=allow_change)
+
+        with asked(self.folder / "spec.yaml", given):
+            return _ended(go, progress)
+
+    def __repr__(self) -> str:
+        found = read_summary(self.folder)
+        if found is None:
+            return f"<alray run {self.folder}: not ended>"
+        parts = [found.status, counted(found.steps, "mini-batch")]
+        if found.accuracy.test is not None:
+            parts.append(f"test accuracy {accuracy(found.accuracy.test)}")
+        return f"<alray run {self.folder}: {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str | None:
+        """The page of the run; None (IPython then shows the text) as long as there is none."""
+        page = self.folder / "report.html"
+        return framed(page.read_text(encoding="utf-8")) if page.is_file() else None
+
+
+def _ended(go: Callable[[Display, Interrupts], Finished], progress: bool) -> Run:
+    """Run `go`, show its progress, and return the run. Raises what ended it, unless it has finished."""
+    with watched(progress) as (display, interrupts):
+        finished = go(display, interrupts)
+    if finished.error is not None or finished.summary.status == "interrupted":
+        raise _end_of(finished)
+    return Run(location_of(finished.summary.run_dir))
+
+
+def _end_of(finished: Finished) -> BaseException:
+    """What to raise for a run that failed or was stopped. It names the run folder."""
+    summary = finished.summary
+    if finished.error is not None:
+        finished.error.add_note(f'the run folder is {summary.run_dir}; alray.load_run("{summary.run_dir}") opens it')
+        return finished.error
+    return KeyboardInterrupt(
+        f"the run was stopped after {counted(summary.steps, 'mini-batch')}; "
+        f'alray.load_run("{summary.run_dir}").resume() goes on'
+    )

@@ -1,0 +1,55 @@
+"""The results of a run, as `alray run` and `alray resume` print them at the end."""
+
+from __future__ import annotations
+
+from alray.cli.terminal import shown
+from alray.console.layout import kept
+from alray.report.definitions import NO_BUBBLE
+from alray.report.text import accuracy, counted, seconds, share, whole
+from alray.run_folder.records import Best, Summary
+
+
+def summary_rows(summary: Summary) -> list[tuple[str, str]]:
+    """The results of a run: status, accuracies, step time next to its prediction, weights and paths."""
+    rows: list[tuple[str, str]] = [(summary.status, _length(summary))]
+    splits = [(name, getattr(summary.accuracy, name)) for name in ("test", "validation", "train")]
+    if summary.accuracy.test is not None or summary.accuracy.validation is not None:
+        rows.append(("accuracy", ", ".join(f"{name} {accuracy(value)}" for name, value in splits if value is not None)))
+    rows += _by_depth(summary)
+    if summary.best is not None and summary.best.step != summary.steps:
+        rows.append(("best", _best(summary.best)))
+    if summary.step_time_s is not None:
+        step = f"{seconds(summary.step_time_s)} measured, {seconds(summary.predicted_step_time_s)} predicted"
+        bubble = f"bubble {share(summary.bubble)} measured, {share(summary.predicted_bubble)} predicted"
+        rows.append(("step time", step if summary.bubble is None else f"{step}; {bubble}"))
+        if summary.bubble is None:
+            rows.append(("bubble", NO_BUBBLE))
+        rows.append(("throughput", f"{whole(summary.samples_per_s)} samples/s at this step time"))
+    if summary.weights_sha256 is not None:
+        rows.append(("weights_sha256", summary.weights_sha256))
+    rows.append(("run folder", shown(summary.run_dir)))
+    if summary.report is not None:
+        rows.append(("report", shown(summary.report)))
+    if summary.status != "finished":
+        rows.append(("continue with", kept(f"alray resume {shown(summary.run_dir)}")))
+    return rows
+
+
+def _length(summary: Summary) -> str:
+    failures = f", with {counted(len(summary.failures), 'failure')}" if summary.failures else ""
+    length = f"{counted(summary.steps, 'mini-batch')}, {counted(summary.epochs, 'epoch')}"
+    return f"{length} in {seconds(summary.duration_s)}{failures}"
+
+
+def _best(best: Best) -> str:
+    kept = "use it with --best" if best.checkpoint is not None else "its weights were not kept"
+    return f"validation {accuracy(best.validation)} after mini-batch {best.step:,}; {kept}"
+
+
+def _by_depth(summary: Summary) -> list[tuple[str, str]]:
+    """The accuracy of every route; empty if there is only one."""
+    name = "test" if summary.accuracy.test is not None else "validation"
+    values = [(entry.depth, getattr(entry, name)) for entry in summary.accuracy_per_depth]
+    if len(values) < 2 or any(value is None for _, value in values):
+        return []
+    return [("by depth", f"{name} " + ", ".join(kept(f"{depth}: {accuracy(value)}") for depth, value in values))]

@@ -1,0 +1,162 @@
+"""The progress of a run as a person sees it: what every way to show it shares, and plain lines for a file or a pipe."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TextIO
+
+from alray.console.interrupts import Interrupts
+from alray.console.layout import Page
+from alray.prediction.plan import Plan
+from alray.report.progress import Progress, progress_text
+from alray.report.text import counted, seconds, share
+from alray.run_folder.records import EvaluationRecord, EventRecord, Record
+from alray.stage.telemetry import StageStatus
+
+_EVERY_S = 5.0  # between two lines of `PlainLines`
+
+
+class Display(ABC):
+    """Shows the progress of a run.
+
+    It is the `Observer` of the run: the driver calls its methods. Used as a context manager, it leaves the terminal as
+    it found it.
+    """
+
+    def __init__(self, interrupts: Interrupts, began_s: float | None = None) -> None:
+        """began_s: when the command began, by `time.monotonic()`; None: now."""
+        self._interrupts = interrupts
+        self._began_s = time.monotonic() if began_s is None else began_s
+        self._progress: Progress | None = None
+        self._heard_any = False
+
+    def __enter__(self) -> Display:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def planned(self, plan: Plan) -> None:
+        """Show the plan in one line. From now on a driver reads the requests to stop."""
+        self._interrupts.count_from_now()
+        self._progress = Progress(plan)
+        self.note(plan_line(plan))
+
+    def record(self, record: Record) -> None:
+        """Update the progress with a record, and show the record at once if it is an important event."""
+        self._interrupts.hold()
+        if self._progress is None:
+            return
+        if isinstance(record, EventRecord) and self._shows(record.event):
+            self.note(record.message)
+        self._heard_any = True
+        self._progress.take(record)
+        self._changed(self._progress, record)
+
+    def statuses(self, statuses: Sequence[StageStatus]) -> None:
+        """Refresh the display. The driver calls this several times a second."""
+        self._interrupts.hold()
+        if self._progress is not None:
+            self._refresh(self._progress)
+
+    @abstractmethod
+    def doing(self, what: str) -> None:
+        """Show what the command does now, with the time since it began."""
+
+    @abstractmethod
+    def note(self, message: str) -> None:
+        """Show a line that stays visible."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave the terminal as it was before."""
+
+    @abstractmethod
+    def _changed(self, progress: Progress, record: Record) -> None:
+        """Called after a record has changed the progress."""
+
+    @abstractmethod
+    def _refresh(self, progress: Progress) -> None:
+        """Called several times a second."""
+
+    def _after(self, what: str) -> str:
+        """What is done, and when: `3.2 s: opening the data`."""
+        return f"{time.monotonic() - self._began_s:.1f} s: {what}"
+
+    def _shows(self, event: str) -> bool:
+        """Whether an event is shown: a warning, and `resumed` if it is the first record of this command.
+
+        `summary_rows` shows how a run ends. After a failure the driver writes a note itself, which says more than the
+        event `resumed` that follows.
+        """
+        return event == "warning" or (event == "resumed" and not self._heard_any)
+
+
+class PlainLines(Display):
+    """Progress as plain lines, for a file or a pipe: one at each evaluation, and at most one every five seconds."""
+
+    def __init__(self, stream: TextIO, interrupts: Interrupts, began_s: float | None = None) -> None:
+        super().__init__(interrupts, began_s)
+        self._stream = stream
+        self._last_s = time.monotonic()
+        self._shown_step = 0
+
+    def doing(self, what: str) -> None:
+        self.note(self._after(what))
+
+    def note(self, message: str) -> None:
+        self._stream.write(Page.of(self._stream).sentence(message) + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Do nothing: plain lines do not change the terminal."""
+
+    def _changed(self, progress: Progress, record: Record) -> None:
+        if isinstance(record, EvaluationRecord):
+            self.note(accuracies_text(record))
+            if progress.step != self._shown_step:
+                self._show(progress)
+
+    def _refresh(self, progress: Progress) -> None:
+        if time.monotonic() - self._last_s >= _EVERY_S and progress.step > self._shown_step:
+            self._show(progress)
+
+    def _show(self, progress: Progress) -> None:
+        self._last_s, self._shown_step = time.monotonic(), progress.step
+        shares = [share(value) for value in progress.computing.values()]
+        computing = f"; stages computing {', '.join(shares)}" if shares else ""
+        self.note(f"  {progress_text(progress)}{computing}{_losses(progress)}")
+
+
+def plan_line(plan: Plan) -> str:
+    """The plan in one line."""
+    bubble = "no bubble, for they take turns" if plan.in_turns else f"bubble {share(plan.predicted_bubble)}"
+    return (
+        f"{counted(plan.stages, 'stage')} {list(plan.partition)}, {plan.schedule}: predicted "
+        f"{seconds(plan.predicted_step_time_s)} a mini-batch, {bubble}"
+    )
+
+
+def accuracies_text(evaluation: EvaluationRecord) -> str:
+    """The accuracies of an evaluation in one line."""
+    splits = [(name, getattr(evaluation, name)) for name in ("train", "validation", "test")]
+    parts = [f"{name} {value:.4f}" for name, value in splits if value is not None]
+    name = "validation" if evaluation.validation is not None else "test"
+    depths = [getattr(entry, name) for entry in evaluation.per_depth]
+    if len(depths) > 1 and all(value is not None for value in depths):
+        parts.append(f"{name} by depth {' '.join(f'{value:.3f}' for value in depths)}")
+    return f"after mini-batch {evaluation.step:,}: " + ", ".join(parts or ["nothing was evaluated"])
+
+
+def _losses(progress: Progress) -> str:
+    """The losses by name, each with its values in the order of the components."""
+    by_name: dict[str, list[str]] = {}
+    for losses in progress.losses.values():
+        for name, value in losses.items():
+            by_name.setdefault(name, []).append(f"{value:.3g}")
+    return "".join(f"; {name} {' '.join(values)}" for name, values in by_name.items())

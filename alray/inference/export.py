@@ -1,0 +1,185 @@
+"""Export the inference route of a trained network to one file: weights for alray, or a graph for other runtimes."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.export import Dim, ExportedProgram
+
+from alray.errors import RequestError
+from alray.inference.network import TrainedNetwork
+from alray.inference.route_header import HEADER, RouteHeader, header_of
+from alray.nn.component import trainable
+from alray.nn.precision import restore
+from alray.nn.route import Route
+from alray.storage import disk
+from alray.user_code import FAULTS_OF_USER_CODE
+
+Format = Literal["safetensors", "torch_export", "onnx"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+ENDINGS: dict[Format, str] = {"safetensors": ".safetensors", "torch_export": ".pt2", "onnx": ".onnx"}
+_BATCH = "batch"  # the name of the dimension whose size is the number of samples
+_EXAMPLES = 2  # samples to trace a graph with; with one sample, torch would fix the number of samples to one
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A route that was written to a file.
+
+    parameters: number of trainable scalars. inputs: the shape of each input. A letter in a shape is a size that is free
+    at run time (N samples, T words of a text).
+    """
+
+    file: str
+    format: Format
+    depth: int
+    parameters: int
+    bytes: int
+    inputs: dict[str, list[int | str]]
+
+
+def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file: Path) -> Exported:
+    """Write the route of this depth (None: the deepest) to `file` in float32. An existing file is replaced.
+
+    safetensors holds the weights, and in its metadata what `alray predict` needs. torch_export and onnx hold a graph
+    from prepared samples `[N, ...]`, and for text a mask `[N, T]`, to class scores `[N, classes]`; they hold the same
+    metadata.
+    Raises RequestError if the route cannot be traced, a library is not installed, or the file cannot be written.
+    """
+    depth = network.require_depth(depth)
+    header = header_of(network, depth)
+    route = copy.deepcopy(network.route(depth)).to("cpu", torch.float32)
+    restore(route)
+    write: dict[Format, Callable[[Route, RouteHeader, Path], None]] = {
+        "safetensors": _write_safetensors,
+        "torch_export": _write_torch_export,
+        "onnx": _write_onnx,
+    }
+    # torch checks the ending of the name, so it stays.
+    partial = file.with_name(f".partial-{file.name}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write[kind](route, header, partial)
+            disk.publish_written(partial, file)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise RequestError(
+            f"cannot be written: {error.strerror or error}",
+            file=str(file),
+            mend="name a file you can write, by --output",
+        ) from error
+    return Exported(
+        file=str(file),
+        format=kind,
+        depth=depth,
+        parameters=trainable(route),
+        bytes=file.stat().st_size,
+        inputs=_inputs(route, header, kind),
+    )
+
+
+def _write_safetensors(route: Route, header: RouteHeader, file: Path) -> None:
+    weights = {name: value.clone(memory_format=torch.contiguous_format) for name, value in route.state_dict().items()}
+    save_file(weights, file, metadata={"format": "pt", HEADER: header.model_dump_json()})
+
+
+def _write_torch_export(route: Route, header: RouteHeader, file: Path) -> None:
+    # torch itself opens no file whose name is not UTF-8.
+    with file.open("wb") as opened:
+        torch.export.save(_traced(route, header), opened, extra_files={f"{HEADER}.json": header.model_dump_json()})
+
+
+def _write_onnx(route: Route, header: RouteHeader, file: Path) -> None:
+    for library in ("onnx", "onnxscript"):
+        _require(library)
+    free = _dynamic_sizes(route, header)
+    # ONNX takes the names of dimensions from here; those of the graph are numbers.
+    named = {name: {place: size.__name__ for place, size in sizes.items()} for name, sizes in free.items()}
+    traced = _traced(route, header)
+    with _explained(), _without_warnings():
+        program = torch.onnx.export(
+            traced,
+            dynamo=True,
+            input_names=list(free),
+            output_names=["scores"],
+            dynamic_shapes=named,
+            verbose=False,
+        )
+    assert program is not None
+    program.model.metadata_props[HEADER] = header.model_dump_json()
+    program.save(file)
+
+
+def _require(library: str) -> None:
+    try:
+        importlib.import_module(library)
+    except ModuleNotFoundError as error:
+        raise RequestError(
+            f"ONNX needs the library `{error.name}`, which is not installed",
+            key="--format",
+            mend="pip install 'alray[onnx]'",
+        ) from error
+
+
+def _traced(route: Route, header: RouteHeader) -> ExportedProgram:
+    """The route as a graph for any number of samples. For text also for any number of words up to `max_tokens`."""
+    samples = torch.zeros((_EXAMPLES, *header.sample), dtype=header.sample.dtype)
+    example = (samples,) if header.sample.words is None else (samples, torch.ones_like(samples, dtype=torch.bool))
+    with _explained(), _without_warnings(), torch.no_grad():
+        return torch.export.export(route, example, dynamic_shapes=_dynamic_sizes(route, header))
+
+
+def _dynamic_sizes(route: Route, header: RouteHeader) -> dict[str, dict[int, Any]]:
+    """The sizes of each input that are free at run time, by dimension."""
+    free: dict[int, Any] = {0: Dim(_BATCH)}
+    if header.sample.words is None:
+        return {"samples": free}
+    # torch.export supports recurrent layers of one length only. Texts are padded to it, and the mask marks their words.
+    recurrent = any(isinstance(module, nn.RNNBase) for module in route.modules())
+    if not recurrent and header.sample[0] > 1:
+        free[1] = Dim("T", max=header.sample[0])
+    return {"samples": free, "mask": free}
+
+
+def _inputs(route: Route, header: RouteHeader, kind: Format) -> dict[str, list[int | str]]:
+    """The shape of each input. A safetensors route runs in alray, which takes texts of any length."""
+    shape: list[int | str] = [_BATCH, *header.sample]
+    if header.sample.words is None:
+        return {"samples": shape}
+    if kind == "safetensors" or 1 in _dynamic_sizes(route, header)["samples"]:
+        shape[1] = "T"
+    return {"samples": shape, "mask": shape}
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn an error of torch's tracing into one that says what to do."""
+    try:
+        yield
+    except FAULTS_OF_USER_CODE as error:
+        raise RequestError(
+            f"torch cannot trace this route: {type(error).__name__}: {error}",
+            key="--format",
+            mend="export it as safetensors, or change the block so that it does not depend on the number of samples or "
+            "words",
+        ) from error
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Hide torch's warnings about its own future changes: a user of alray cannot act on them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

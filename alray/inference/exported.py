@@ -1,0 +1,104 @@
+"""Predict with a route that `alray export --format safetensors` wrote, without the run folder and its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from alray.data.split import as_float
+from alray.errors import CheckpointError, DataError, RequestError
+from alray.inference.prediction import ClassPrediction, document, prediction_of
+from alray.inference.route_header import HEADER, RouteHeader, TextForm, parse_header
+from alray.known_code import refused
+from alray.nn.blocks.embedding import PADDING
+from alray.spec.grammar import marked
+from alray.spec.own_code import OwnClass
+from alray.spec.own_files import own_files
+from alray.user_code import UserCode
+
+
+class ExportedRoute:
+    """One route, loaded from a file onto the CPU."""
+
+    def __init__(self, file: Path, *, allow_code: bool) -> None:
+        """The user's own blocks are loaded from the file's folder, if that is allowed.
+
+        Raises CheckpointError if alray did not export the file, or if it is damaged. Raises RequestError if the route
+        has blocks of a user and `allow_code` is not set: nothing tells whose files these are.
+        """
+        text, weights = _read(file)
+        self.header: RouteHeader = parse_header(text, str(file))
+        folder = file.resolve().parent
+        references = [reference for _, reference, _ in marked(self.header.whole_spec(), OwnClass)]
+        if references and not allow_code:
+            raise refused("code beside weights", sorted(map(str, own_files(references, folder))), str(file))
+        self.route = self.header.build(UserCode(folder, allow_elsewhere=allow_code, is_copy=True))
+        try:
+            self.route.load_state_dict(weights)
+        except RuntimeError as error:
+            raise CheckpointError(
+                f"the weights do not fit the header: {error}", file=str(file), mend="export the run anew"
+            ) from error
+
+    @torch.no_grad()
+    def predict(self, inputs: Sequence[str], depth: int | None) -> list[ClassPrediction]:
+        """Classify each input (see `TrainedNetwork.predict`).
+
+        depth: the depth of the route in the file, or None. Raises RequestError for another one.
+        """
+        header = self.header
+        if depth not in (None, header.depth):
+            raise RequestError(
+                f"this file holds only the route of depth {header.depth}",
+                key="--depth",
+                mend="leave it out, or export that depth",
+            )
+        predictions = []
+        for given in inputs:
+            samples = self._sample(given).unsqueeze(0)
+            mask = samples != PADDING if isinstance(header.input, TextForm) else None
+            scores = self.route(samples, mask)[0]
+            predictions.append(prediction_of(given, scores, header.classes, header.depth))
+        return predictions
+
+    def _sample(self, given: str) -> torch.Tensor:
+        """One input as a sample of the route, without the batch dimension."""
+        form = self.header.input
+        if isinstance(form, TextForm):
+            # Imported where it is needed: pictures do without torchtext.
+            from alray.data.vocabulary import Vocabulary
+
+            vocabulary = Vocabulary(form.words, form.tokenizer, form.max_tokens)
+            return vocabulary.numbers(document(given), padded=form.padded)
+        if form.picture is None:
+            raise DataError(
+                "the file does not say how a picture becomes a sample of this network",
+                file=given,
+                mend="predict from the run folder, whose data source may know",
+            )
+        samples = as_float(form.picture.picture.read(Path(given)), f"picture {given}").unsqueeze(0)
+        return (samples if form.normalisation is None else form.normalisation.apply(samples))[0]
+
+
+def _read(file: Path) -> tuple[str, dict[str, torch.Tensor]]:
+    """The header's text and the weights by name."""
+    try:
+        with safe_open(file, framework="pt") as opened:
+            metadata = opened.metadata() or {}
+            weights = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # not a mapping
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"this is neither a run folder nor a safetensors file: {error}",
+            file=str(file),
+            mend="give a run folder, or what `alray export RUN --format safetensors` wrote",
+        ) from error
+    if HEADER not in metadata:
+        raise CheckpointError(
+            "this safetensors file was not written by `alray export`",
+            file=str(file),
+            mend="give a run folder, or what `alray export RUN --format safetensors` wrote",
+        )
+    return metadata[HEADER], weights

@@ -1,0 +1,161 @@
+"""The trained network of a run folder, for evaluation and prediction in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from alray.data.batches import Batch
+from alray.device import devices
+from alray.errors import CheckpointError, RequestError, UserCodeError
+from alray.inference.data_places import OPTION, how_to_name, spec_of
+from alray.inference.prediction import ClassPrediction, document, prediction_of
+from alray.inference.weights import LAST, Asked, find_weights
+from alray.nn.route import Route, route_of
+from alray.run_folder.data_identity import OF_WEIGHTS
+from alray.run_folder.records import DepthAccuracy
+from alray.run_folder.store import data_of, require_run_dir
+from alray.spec.inputs import names_code
+from alray.spec.models import Spec
+from alray.stage.assemble import stage_of
+from alray.stage.assignment import start_from
+from alray.stage.checkpoint import load_component
+from alray.stage.evaluation import Evaluator
+from alray.stage.stages.stage import Stage
+from alray.stage.workload import Workload
+from alray.storage.location import Location
+from alray.user_code import UserCode
+
+
+class TrainedNetwork:
+    """All components of one checkpoint of a run on one device, in evaluation mode."""
+
+    def __init__(
+        self,
+        run_dir: Location,
+        *,
+        allow_code: bool,
+        asked: Asked = LAST,
+        data: Sequence[str] = (),
+        compiled: bool = True,
+    ) -> None:
+        """data: where files of the data lie now, as for `spec_of`. compiled: whether to compile as the run did. That
+        needs a compiler and time, and gives the bits of the run.
+
+        Raises CheckpointError if the folder holds no complete checkpoint, or a damaged one, RequestError if it holds
+        none as asked, and DataError if the data are not there or the network was not trained on such data.
+        """
+        run_dir = require_run_dir(run_dir)
+        manifest, self.weights = find_weights(run_dir, asked)
+        spec = spec_of(run_dir, data)
+        if not compiled:
+            spec = spec.model_copy(update={"run": spec.run.model_copy(update={"compile": False})})
+        code = UserCode.of_run(run_dir, allow=allow_code, named=names_code(spec))
+        elsewhere = how_to_name(spec.data)
+        self.workload = _opened(spec, code, elsewhere)
+        self._require_same = partial(
+            self.workload.facts.identity.require_same,
+            data_of(manifest),
+            "this run",
+            key=OPTION if data else "data",
+            mend="restore them" if elsewhere is None else f"restore them, or {elsewhere}",
+        )
+        self._require_same(fields=OF_WEIGHTS)
+        self.device = self.workload.device
+        devices.settle(spec.resources.threads, spec.run.deterministic, self.device)
+        self.components = [
+            self.workload.network.component(index, self.device) for index in range(len(self.workload.network))
+        ]
+        self._load(run_dir, manifest, asked)
+        self.step = self.weights.step
+        self._stage: Stage = stage_of(self.components)
+        self._stage.evaluation_mode(True)
+
+    def _load(self, run_dir: Location, manifest: dict[str, Any], asked: Asked) -> None:
+        """Load the weights, which are found again if a run that goes on has deleted them meanwhile."""
+        start = start_from(run_dir, manifest)
+        assert start.folder is not None
+        try:
+            for component in self.components:
+                load_component(component, start.folder, dict(start.hashes), optimizer=False)
+        except CheckpointError:
+            newer, self.weights = find_weights(run_dir, asked)
+            if newer["step"] == manifest["step"]:
+                raise
+            self._load(run_dir, newer, asked)
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Depths of the routes, shallowest first."""
+        return self.workload.network.depths
+
+    def route(self, depth: int) -> Route:
+        """The route of this depth as one module. It shares its weights with this network."""
+        return route_of(self.components, self.require_depth(depth))
+
+    def scores(self, batch: Batch, number: int) -> list[torch.Tensor]:
+        """Class scores `[N, classes]` of every route, for batch `number` of an evaluation."""
+        tensors = batch.inputs(self.device, self.workload.network.dtype)
+        _, routes = self._stage.infer_up(tensors, self.step, number)
+        return routes
+
+    def evaluate(self, splits: Sequence[str]) -> list[DepthAccuracy]:
+        """Accuracy of every route on those of these splits that the data has.
+
+        Raises DataError if the validation split would have other samples than in the run: it may have learnt them.
+        """
+        if "validation" in splits and self.workload.data.validation is not None:
+            self._require_same()
+        evaluator = Evaluator(self.workload.data, tuple(splits), depths=self.depths)
+        for number, batch in enumerate(evaluator):
+            evaluator.take(number, self.scores(batch, number))
+        return evaluator.accuracies()
+
+    def predict(self, inputs: Sequence[str], depth: int | None) -> list[ClassPrediction]:
+        """Classify each input by the route of this depth (None: the deepest).
+
+        An input is the path of an image file. For text it is a document, or the path of a file that holds one.
+        """
+        depth = self.require_depth(depth)
+        predictions = []
+        for number, given in enumerate(inputs):
+            samples = self._sample(given).unsqueeze(0)
+            mask = self.workload.data.train.mask(samples)
+            batch = Batch(number, samples, torch.zeros(1, dtype=torch.int64), mask)
+            scores = self.scores(batch, number)[self.depths.index(depth)][0]
+            predictions.append(prediction_of(given, scores, self.workload.data.classes, depth))
+        return predictions
+
+    def _sample(self, given: str) -> torch.Tensor:
+        """One input as a sample of the network, without the batch dimension."""
+        if self.workload.data.words is None:
+            return self.workload.data.read_image(Path(given))
+        return self.workload.data.read_text(document(given))
+
+    def require_depth(self, depth: int | None) -> int:
+        """The depth, or the deepest for None. Raises RequestError if there is no such route."""
+        if depth is None:
+            return self.depths[-1]
+        if depth not in self.depths:
+            raise RequestError(
+                f"there is no route of depth {depth}",
+                key="--depth",
+                mend=f"the depths of this run are {self.depths[0]} to {self.depths[-1]}"
+                if len(self.depths) > 1
+                else f"this run has one route, of depth {self.depths[0]}",
+            )
+        return depth
+
+
+def _opened(spec: Spec, code: UserCode, elsewhere: str | None) -> Workload:
+    """The data and the network. elsewhere: how a request says where the files of the data lie now."""
+    try:
+        return Workload.open(spec, code, trained=True)
+    except UserCodeError as error:
+        if elsewhere is None or error.problems[0].key != "data.source":
+            raise
+        raise error.mended(f"where its files are not there, {elsewhere}") from error

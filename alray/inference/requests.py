@@ -1,0 +1,107 @@
+"""The requests of `alray evaluate`, `predict` and `export`, on a run folder or an exported route."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from alray.errors import RequestError
+from alray.inference.data_places import OPTION
+from alray.inference.export import ENDINGS, Exported, Format, export_route
+from alray.inference.exported import ExportedRoute
+from alray.inference.network import TrainedNetwork
+from alray.inference.prediction import ClassPrediction
+from alray.inference.route_costs import RouteCost, measure_routes
+from alray.inference.weights import LAST, Asked, Weights
+from alray.run_folder.records import DepthAccuracy
+from alray.storage.location import Location, require_no_links
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Accuracy and cost of routes, shallowest first, with these weights."""
+
+    weights: Weights
+    accuracies: list[DepthAccuracy]
+    costs: list[RouteCost]
+
+
+def evaluate_run(
+    run_dir: Location,
+    *,
+    depth: int | None,
+    allow_code: bool,
+    asked: Asked = LAST,
+    data: Sequence[str] = (),
+    splits: tuple[str, ...] = ("validation", "test"),
+) -> Evaluated:
+    """Evaluate a checkpoint of a run by the route of this depth, or by every route for None.
+
+    data: as for `TrainedNetwork`; so in the other requests.
+    """
+    network = TrainedNetwork(run_dir, allow_code=allow_code, asked=asked, data=data)
+    depths = network.depths if depth is None else (network.require_depth(depth),)
+    accuracies = [accuracy for accuracy in network.evaluate(splits) if accuracy.depth in depths]
+    return Evaluated(network.weights, accuracies, measure_routes(network, depths))
+
+
+def predict_run(
+    run: Location,
+    inputs: list[str],
+    *,
+    depth: int | None,
+    allow_code: bool,
+    asked: Asked = LAST,
+    data: Sequence[str] = (),
+) -> tuple[list[ClassPrediction], Weights]:
+    """Classify each input (see `TrainedNetwork.predict`) by the route of this depth (None: the deepest).
+
+    run: a run folder, or the safetensors file of an exported route, which has one set of weights.
+    """
+    if isinstance(run, Path) and run.is_file():
+        if data:
+            raise RequestError(
+                "this file needs no data: it knows how to read its inputs",
+                file=str(run),
+                key=OPTION,
+                mend="leave it out",
+            )
+        if asked != LAST:
+            raise RequestError(
+                "this file holds the weights it was exported with",
+                file=str(run),
+                mend="give the run folder to choose a checkpoint, or leave out --best and --step",
+            )
+        route = ExportedRoute(run, allow_code=allow_code)
+        return route.predict(inputs, depth), Weights(route.header.step, "exported")
+    network = TrainedNetwork(run, allow_code=allow_code, asked=asked, data=data, compiled=False)
+    return network.predict(inputs, depth), network.weights
+
+
+def export_run(
+    run_dir: Location,
+    *,
+    kind: Format,
+    depth: int | None,
+    output: Location | None,
+    allow_code: bool,
+    asked: Asked = LAST,
+    data: Sequence[str] = (),
+) -> tuple[Exported, Weights]:
+    """Write the inference route of this depth (None: the deepest) to a file.
+
+    output: the file; None: `export/route-<depth>` in the run folder, with the format's ending.
+    """
+    network = TrainedNetwork(run_dir, allow_code=allow_code, asked=asked, data=data, compiled=False)
+    depth = network.require_depth(depth)
+    if output is None:
+        require_no_links(run_dir)
+    file = run_dir / "export" / f"route-{depth}{ENDINGS[kind]}" if output is None else output
+    if not isinstance(file, Path):
+        raise RequestError(
+            f"a route is written on a disk, and {file} is on object storage",
+            key="--output",
+            mend="name a file on a disk, by --output",
+        )
+    return export_route(network, depth, kind, file), network.weights

@@ -1,0 +1,162 @@
+"""The header of an exported route: what is needed to prepare an input, build the route and name the classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+
+from alray import __version__
+from alray.data.dataset import Data
+from alray.data.picture import Picture
+from alray.data.source import Normalisation, Source
+from alray.errors import CheckpointError
+from alray.inference.network import TrainedNetwork
+from alray.nn.network import Network
+from alray.nn.route import Route, route_of
+from alray.nn.shape import Shape
+from alray.spec.models import Spec
+from alray.storage.json_file import first_fault
+
+HEADER = "alray"
+"""Key of the header, as JSON, in a file's metadata."""
+
+
+_Pixels = Annotated[int, Field(ge=1, le=65_535)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PictureForm(_Part):
+    """See `alray.data.picture.Picture`."""
+
+    read_as: tuple[_Pixels, _Pixels, _Pixels]
+    size: tuple[_Pixels, _Pixels]
+    as_float: bool
+
+    @property
+    def picture(self) -> Picture:
+        return Picture(self.read_as, self.size, self.as_float)
+
+
+class SampleForm(_Part):
+    """Samples of one shape: float32, values of pictures scaled to 0..1, then (x - mean) / std per channel."""
+
+    kind: Literal["samples"] = "samples"
+    shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+    mean: tuple[float, ...] | None  # null: not normalised
+    std: tuple[float, ...] | None
+    picture: PictureForm | None  # null: samples are not pictures, or the user's own code reads them
+
+    @model_validator(mode="after")
+    def _each_channel_has_both(self) -> SampleForm:
+        if any(given is not None and len(given) != self.shape[0] for given in (self.mean, self.std)):
+            raise ValueError(f"`mean` and `std` need a value for each of {self.shape[0]} channels")
+        return self
+
+    @property
+    def normalisation(self) -> Normalisation | None:
+        return None if self.mean is None or self.std is None else Normalisation(self.mean, self.std)
+
+
+class TextForm(_Part):
+    """Documents as rows of word numbers, int64, with a mask that is true at the words of a row."""
+
+    kind: Literal["text"] = "text"
+    words: Annotated[tuple[str, ...], Field(min_length=2)]  # the word of each number; <pad> and <unk> first
+    tokenizer: str
+    max_tokens: Annotated[int, Field(ge=1, le=100_000)]
+    padded: bool = False  # whether every row had `max_tokens` places in training
+
+
+class RouteHeader(_Part):
+    """One route of a trained network. `spec` holds the sections that build it, with one entry for each component."""
+
+    format: Literal[1] = 1
+    alray: str
+    name: str
+    step: int  # mini-batches of training
+    depth: PositiveInt
+    classes: Annotated[tuple[str, ...], Field(min_length=1)]
+    input: Annotated[SampleForm | TextForm, Field(discriminator="kind")]
+    spec: dict[str, Any]
+
+    @property
+    def sample(self) -> Shape:
+        """One sample as the route takes it."""
+        if isinstance(self.input, TextForm):
+            return Shape((self.input.max_tokens,), torch.int64, words=self.input.words)
+        return Shape(self.input.shape)
+
+    def whole_spec(self) -> Spec:
+        """`spec` with the sections that a spec must have, and inference does not use. Raises ValueError."""
+        spec = Spec.model_validate({**self.spec, "data": {"source": "digits"}, "run": {"steps": 1}})
+        if spec.model.num_components != self.depth:
+            raise ValueError(
+                f"a route of depth {self.depth} has {self.depth} components, not {spec.model.num_components}"
+            )
+        return spec
+
+    def build(self, load: Callable[[str], Any]) -> Route:
+        """The route on the CPU in float32, with its weights still to be loaded. Raises SpecError.
+
+        load: turns a reference `python:package.module.Class` into that class.
+        """
+        network = Network(self.whole_spec(), sample=self.sample, classes=len(self.classes), load=load, trained=True)
+        return route_of([network.component(index, "cpu") for index in range(self.depth)], self.depth)
+
+
+def header_of(network: TrainedNetwork, depth: int) -> RouteHeader:
+    """The header of the route of this depth."""
+    spec = network.workload.spec.model_dump(mode="json", include={"name", "seed", "method"})
+    entries = [entry.model_dump(mode="json") for entry in network.workload.spec.model.expanded()[:depth]]
+    # Initial vectors are not needed: the weights hold what they became.
+    spec["model"] = {"components": [{key: entry[key] for key in entry if key != "vectors"} for entry in entries]}
+    return RouteHeader(
+        alray=__version__,
+        name=network.workload.spec.name,
+        step=network.step,
+        depth=depth,
+        classes=network.workload.data.classes,
+        input=_form(network.workload.data),
+        spec=spec,
+    )
+
+
+def parse_header(text: str, file: str) -> RouteHeader:
+    """Parse the header of a file. Raises CheckpointError if it is damaged or of another version."""
+    try:
+        header = RouteHeader.model_validate_json(text)
+        header.whole_spec()
+    except ValueError as error:
+        why = first_fault(error) if isinstance(error, ValidationError) else error
+        raise CheckpointError(
+            f"this is not a header that alray {__version__} can read: {why}",
+            file=file,
+            mend="export the run anew with `alray export`",
+        ) from error
+    return header
+
+
+def _form(data: Data) -> SampleForm | TextForm:
+    if data.vocabulary is not None:
+        vocabulary = data.vocabulary
+        return TextForm(
+            words=vocabulary.words,
+            tokenizer=vocabulary.tokenizer,
+            max_tokens=vocabulary.max_tokens,
+            padded=data.fixed_length,
+        )
+    source = data.source
+    assert isinstance(source, Source)
+    normalisation, picture = source.normalisation, source.picture
+    return SampleForm(
+        shape=data.sample_shape,
+        mean=normalisation.mean if normalisation else None,
+        std=normalisation.std if normalisation else None,
+        picture=PictureForm(**vars(picture)) if picture else None,
+    )

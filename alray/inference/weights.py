@@ -1,0 +1,85 @@
+"""Which weights of a run are used: those of its last checkpoint, of its best one, or of another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from alray.errors import CheckpointError, RequestError
+from alray.run_folder.store import manifests, standing_of
+from alray.storage.location import Location
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The weights that a request names. Without any it is the last checkpoint."""
+
+    best: bool = False
+    step: int | None = None
+
+
+LAST = Asked()
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights that were used: after `step` mini-batches, found as `which` says."""
+
+    step: int
+    which: Literal["last", "best", "step", "exported"]
+
+    def __str__(self) -> str:
+        found = {
+            "last": "the last checkpoint",
+            "best": "the best validation accuracy",
+            "step": "the checkpoint that was asked for",
+            "exported": "an exported route",
+        }
+        batches = "1 mini-batch" if self.step == 1 else f"{self.step:,} mini-batches"
+        return f"weights after {batches} ({found[self.which]})"
+
+
+def find_weights(run_dir: Location, asked: Asked) -> tuple[dict[str, Any], Weights]:
+    """The manifest of the checkpoint that holds the weights.
+
+    Raises CheckpointError if the run has no complete checkpoint, and RequestError if it has none as asked.
+    """
+    complete = {manifest["step"]: manifest for manifest in manifests(run_dir)}
+    if not complete:
+        raise CheckpointError(
+            "this run has no complete checkpoint", file=str(run_dir), mend="go on with it: `alray resume`"
+        )
+    if asked.best and asked.step is not None:
+        raise RequestError("`--best` and `--step` name two checkpoints", key="--step", mend="leave out one of them")
+    if asked.best:
+        return _best(complete)
+    step = max(complete) if asked.step is None else asked.step
+    if step not in complete:
+        raise RequestError(
+            f"there is no checkpoint after {step:,} mini-batches; {_listed(complete)}",
+            key="--step",
+            mend="choose one of these; `run.checkpoint.keep` says how many a run keeps",
+        )
+    return complete[step], Weights(step, "last" if asked.step is None else "step")
+
+
+def _best(complete: dict[int, dict[str, Any]]) -> tuple[dict[str, Any], Weights]:
+    best = standing_of(complete[max(complete)]).best
+    if best is None:
+        raise RequestError(
+            f"this run has no validation accuracy by which a best checkpoint could be chosen; {_listed(complete)}",
+            key="--best",
+            mend="choose one by --step, or set data.validation_fraction and run.evaluate_every in the next run",
+        )
+    if best.step not in complete:
+        raise RequestError(
+            f"the weights of the best validation accuracy ({best.validation:.4f}, after {best.step:,} mini-batches) "
+            f"were not kept; {_listed(complete)}",
+            key="--best",
+            mend="choose one by --step; a run keeps its best weights unless `run.checkpoint` is null",
+        )
+    return complete[best.step], Weights(best.step, "best")
+
+
+def _listed(complete: dict[int, dict[str, Any]]) -> str:
+    return f"there are checkpoints after {', '.join(f'{step:,}' for step in complete)}"

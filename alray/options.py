@@ -1,0 +1,47 @@
+"""How a run is asked for, and what comes back of it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from alray.errors import AlrayError, RequestError
+from alray.run_folder.data_identity import DataIdentity
+from alray.run_folder.records import Summary
+from alray.storage.location import Location
+from alray.user_code import UserCode
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run; nothing here changes what is computed."""
+
+    inline: bool = False  # run every stage in this process, without Ray
+    address: str | None = None  # the Ray cluster to attach to; None: start one for this run
+    run_dir: Location | None = None  # None: runs/<name>-<time>
+    allow_code: bool = False  # load the user's classes from outside the spec's folder and from a stranger's folder too
+    profile: tuple[range, ...] = ()  # mini-batches to trace with torch.profiler, counted from 1
+    pages: bool = True  # end with the HTML page, timeline and TensorBoard files; `alray report` makes them later
+    deep: bool = False  # first open the header of every picture file
+    code: UserCode | None = None  # loads the user's classes; None: from beside the spec, or as a resume finds them
+    data: DataIdentity | None = None  # what told the data of the run that is done again from others
+    stop_after: int | None = None  # stop after so many mini-batches, as if the user had asked for it then
+    command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))  # what the user typed
+    watch: bool = False  # serve a live page of the run beside it
+    study: Path | None = None  # a trial of this study: stages run in the placement group it has, costs are kept here
+
+    def __post_init__(self) -> None:
+        if self.inline and self.address is not None:
+            raise RequestError(
+                "a run with --inline uses no cluster", key="--address", mend="leave out --inline or --address"
+            )
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that ended. `error` is None unless it failed. lost: as in `alray.runner.driver.Outcome`."""
+
+    summary: Summary
+    error: AlrayError | None
+    lost: bool = False

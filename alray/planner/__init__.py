@@ -1,0 +1,1 @@
+"""How a run will run: its costs, cut, schedule, micro-batches and memory."""

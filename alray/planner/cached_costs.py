@@ -1,0 +1,77 @@
+"""What was found of components, kept in a folder: runs of equal components measure and inspect them once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from alray.device.devices import environment
+from alray.nn.encoder import EncoderFacts
+from alray.nn.shape import Shape
+from alray.prediction.costs import Costs
+from alray.probe.measure import Surroundings
+from alray.run_folder.records import write_json
+from alray.spec.models import Spec
+from alray.storage.json_file import read_json
+
+MEASURED_AGAIN = "delete this file: it is measured again"
+
+
+def kept_costs(folder: Path, spec: Spec, surroundings: Surroundings, measure: Callable[[], Costs]) -> Costs:
+    """The costs of a spec's components: those that `folder` keeps, else measured now and kept there."""
+    file = folder / f"{_key(spec, surroundings)}.json"
+    if file.is_file():
+        return read_json(file, Costs, MEASURED_AGAIN)
+    costs = measure()
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(file, costs.as_json())
+    return costs
+
+
+def kept_encoders(folder: Path, spec: Spec, sample: Shape) -> tuple[EncoderFacts, ...]:
+    """What `folder` keeps of a spec's encoders on such samples; () if nothing.
+
+    To find it out, torch loads its compiler, which takes a second.
+    """
+    file = _encoders_file(folder, spec, sample)
+    if not file.is_file():
+        return ()
+    first, *others = read_json(file, list[dict[str, Any]], MEASURED_AGAIN)
+    return (EncoderFacts.from_json(first, sample.words), *(EncoderFacts.from_json(each, None) for each in others))
+
+
+def keep_encoders(folder: Path, spec: Spec, encoders: Sequence[EncoderFacts]) -> None:
+    """Keep in `folder` what was found of a spec's encoders, unless it is there."""
+    file = _encoders_file(folder, spec, encoders[0].input)
+    if not file.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(file, [facts.as_json() for facts in encoders])
+
+
+def _encoders_file(folder: Path, spec: Spec, sample: Shape) -> Path:
+    kind = "samples" if sample.dtype.is_floating_point else "words"
+    described = [spec.model.model_dump(mode="json"), list(sample), kind, spec.run.precision]
+    return folder / f"encoders-{_short_hash(described)}.json"
+
+
+def _key(spec: Spec, surroundings: Surroundings) -> str:
+    """A text that is equal for runs whose components cost the same on this machine.
+
+    The optimizer's numbers, such as its rate, count only as zero or not.
+    """
+    sections = {"data", "model", "method", "optimizer", "resources", "replicas"}
+    described: dict[str, Any] = spec.model_dump(mode="json", include=sections)
+    described["optimizer"] = {
+        key: bool(value) if isinstance(value, float) else value for key, value in described["optimizer"].items()
+    }
+    around = {**asdict(surroundings), "device": surroundings.device.type}
+    around |= {"precision": spec.run.precision, "compile": spec.run.compile}
+    return _short_hash([described, around, environment(surroundings.device)])
+
+
+def _short_hash(described: Any) -> str:
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,412 @@
+"""Planning a run: the costs of its components, its plan, and new plans for other devices or after a failure."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from alray.data.batches import EvaluationBatches, TrainBatches
+from alray.data.dataset import Data, check_pictures
+from alray.device import devices
+from alray.errors import NodesLost, PlanError
+from alray.nn.network import Network
+from alray.options import Options
+from alray.planner.cached_costs import keep_encoders, kept_costs, kept_encoders
+from alray.planner.memory import machine_memory_bytes, require_memory, stage_memories, stage_memory_limits
+from alray.planner.micro_batches import with_micro_batches
+from alray.planner.stage_devices import FindsDevices, StageDevices
+from alray.prediction.all_reduce import Wire, averaged_over
+from alray.prediction.costs import Costs, Link
+from alray.prediction.make import make_plan
+from alray.prediction.plan import Plan
+from alray.prediction.recompute import recomputing
+from alray.prediction.shares import first_shares, shares_of_part
+from alray.probe.device_speed import SpeedTrial
+from alray.probe.estimate import estimate_costs, given_costs
+from alray.probe.measure import Surroundings, probe_costs
+from alray.schedules.micro_batches import micro_batch_norm_fault
+from alray.schedules.table import SCHEDULES
+from alray.spec.models import Spec
+from alray.spec.replicas import AverageEvery
+from alray.stage.workload import Workload
+from alray.user_code import UserCode
+
+_AS_USUAL = Options()
+_DATA_REPEATS = 10
+_DATA_S = 1.0
+_COMPILING_S = 300.0
+_FIRST_ON_GPU_S = 60.0
+_BUSY = 0.25  # of a processor: what other programs may use before alray tells of them
+
+Note = Callable[[str], None]
+"""Shows one line to the user."""
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Makes the plans of one run.
+
+    one_process, where a method takes it: the stages take turns in this process (`--inline`). A pipeline of
+    backpropagation is then planned as one stage, which adds up the gradients of its micro-batches.
+    """
+
+    workload: Workload
+
+    @classmethod
+    def open(
+        cls,
+        spec: Spec,
+        code: UserCode,
+        options: Options = _AS_USUAL,
+        *,
+        note: Note = lambda line: None,
+        trained: bool = False,
+    ) -> Planner:
+        """Open the workload of a spec (see `Workload.open`) and decide `pipeline.micro_batches: auto`.
+
+        With `--inline` this process needs the device of the stages. The folder of a study keeps what is known of
+        encoders for other runs of equal ones. Raises DataError, SpecError or PlanError for everything that can be found
+        wrong without running.
+        """
+        if options.inline:
+            devices.pick(spec.resources.resolved_device)
+        if options.deep:
+            check_pictures(spec.data, code)
+        study = options.study
+        workload = Workload.open(spec, code, trained=trained) if study is None else _open_trial(spec, code, study)
+        if changes := workload.facts.identity.changes(options.data):
+            note(f"these are not the data that the recorded run had: {'; '.join(changes.values())}")
+        num_components = len(workload.network)
+        if spec.pipeline.stages > num_components:
+            raise PlanError(
+                f"{spec.pipeline.stages} stages cannot share {num_components} components: a stage holds at least one",
+                key="pipeline.stages",
+                mend=f"set pipeline.stages to at most {num_components}",
+            )
+        spec = with_micro_batches(spec, workload.network)
+        require_whole_norms(spec, workload.network)
+        _require_samples_to_normalise(spec, workload)
+        for line in workload.notes:
+            note(line)
+        return cls(replace(workload, spec=spec))
+
+    def costs(
+        self,
+        *,
+        probe: bool,
+        one_process: bool = False,
+        wait_until_quiet: Callable[[], None] = lambda: None,
+        study: Path | None = None,
+    ) -> Costs:
+        """The costs of the components: given in the spec, else measured here if `probe`, else estimated.
+
+        wait_until_quiet: see `probe_costs`. study: the folder of a study, which keeps measured costs for other runs of
+        equal components. Raises PlanError if `probe` and a component is larger than this machine's memory.
+        """
+        given = self.workload.spec.pipeline.costs
+        if given is not None:
+            if len(given) != len(self.workload.network):
+                raise PlanError(
+                    f"pipeline.costs has {len(given)} entries, the model has {len(self.workload.network)} components",
+                    key="pipeline.costs",
+                    mend="give one entry for each component, or null to measure",
+                )
+            if probe:
+                _require_memory(self.workload)
+            counted = self._estimate()
+            wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
+            return given_costs(counted, given)
+        if not probe:
+            return self._estimate()
+        surroundings = self.surroundings(one_process=one_process)
+        if study is not None:
+            measure = partial(self._measure, surroundings, wait_until_quiet)
+            return kept_costs(study / "costs", self.workload.spec, surroundings, measure)
+        return self._measure(surroundings, wait_until_quiet)
+
+    def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
+        _require_memory(self.workload)
+        with (
+            devices.settled(surroundings.threads, surroundings.deterministic, surroundings.device),
+            self._batches() as batches,
+        ):
+            costs = probe_costs(self.workload.network, next(batches), surroundings, wait_until_quiet=wait_until_quiet)
+            return replace(costs, data_s=self._data_s(batches))
+
+    def plan(self, costs: Costs, *, one_process: bool = False, note: Note = lambda line: None) -> Plan:
+        """The plan that the spec asks for."""
+        spec = self.workload.spec
+        for line in _plan_notes(spec, costs, one_process=one_process):
+            note(line)
+        if one_process and SCHEDULES[spec.schedule].is_pipeline:
+            return self._plan(costs, 1, "auto", spec.replicas.count, one_process=True)
+        return self._plan(
+            costs, spec.pipeline.stages, spec.pipeline.partition, spec.replicas.count, one_process=one_process
+        )
+
+    def plan_for(self, costs: Costs, stages: int, replicas: int, found: StageDevices | None = None) -> Plan:
+        """The plan for this many stages and replicas, on the devices that the engine found (None: like this machine's).
+
+        Another number of stages gets a new partition. It leaves the weights the same, bit for bit with local losses and
+        up to rounding with backpropagation. Another number of replicas gets new shares and rounds the gradients' sums
+        differently.
+        """
+        pipeline = self.workload.spec.pipeline
+        partition = pipeline.partition if stages == pipeline.stages else "auto"
+        return self._plan(costs, stages, partition, replicas, found=found)
+
+    def fitted(self, plan: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
+        """The plan for the devices that the engine has for the stages; `plan` itself if they equal this machine's."""
+        if (found := engine.find_devices(plan, costs, self._speed_trial, note)) is None:
+            return plan
+        for line in found.lines:
+            note(line)
+        return self.plan_for(costs, plan.stages, plan.replicas, found)
+
+    def replanned(self, before: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
+        """The plan after a failure, with fewer replicas or stages if nodes are gone. Raises NodesLost if all are."""
+        stages, replicas = engine.room(before.stages, before.replicas)
+        if stages == 0:
+            raise NodesLost(
+                "no node is left that can hold a stage", mend="bring nodes back, then `alray resume` the run"
+            )
+        unchanged = (stages, replicas) == (before.stages, before.replicas)
+        plan = before if unchanged else self.plan_for(costs, stages, replicas)
+        plan = self.fitted(plan, costs, engine, note)
+        if replicas != before.replicas:
+            note(
+                f"there is room for {replicas} of {before.replicas} replicas: "
+                f"they take {list(plan.shares)} samples of each mini-batch from here on"
+            )
+            if isinstance(self.workload.spec.replicas.synchronise, AverageEvery):
+                note("they go on from the mean of the weights and the optimizers of replica 0")
+        if stages != before.stages:
+            note(f"there is room for {stages} of {before.stages} stages: partition {list(plan.partition)} from here on")
+        return plan
+
+    def surroundings(self, *, one_process: bool) -> Surroundings:
+        """What else runs on this machine while a component computes, so that the probe can imitate it."""
+        spec, threads = self.workload.spec, self.workload.spec.resources.threads
+        several = not one_process and spec.pipeline.stages > 1
+        cores = self._cores(one_process)
+        stages = 1 if one_process else spec.pipeline.stages * spec.replicas.count
+        return Surroundings(
+            device=self.workload.device,
+            threads=threads,
+            deterministic=spec.run.deterministic,
+            pipeline=several and SCHEDULES[spec.schedule].is_pipeline,
+            micro_batches=spec.micro_batches,
+            others=0 if cores is None else max(0, min(stages, cores // threads) - 1),
+        )
+
+    def _batches(self) -> TrainBatches:
+        """The first mini-batches of the run, without loader workers."""
+        spec = self.workload.spec
+        return TrainBatches(
+            self.workload.data,
+            seed=spec.seed,
+            start_step=0,
+            end_step=_DATA_REPEATS,
+            workers=0,
+            shares=sorted(self._shares(spec.replicas.count), reverse=True),
+        )
+
+    def _data_s(self, batches: TrainBatches) -> float:
+        """Seconds it takes to prepare one of these mini-batches, of which one was taken; 0 if loader workers do it."""
+        times: list[float] = []
+        began = time.perf_counter()
+        while len(times) < _DATA_REPEATS - 1 and time.perf_counter() - began < _DATA_S:
+            started = time.perf_counter()
+            next(batches)
+            times.append(time.perf_counter() - started)
+        return 0.0 if self.workload.spec.data.workers else median(times)
+
+    def _estimate(self) -> Costs:
+        return estimate_costs(
+            self.workload.network,
+            batch_size=max(self._shares(self.workload.spec.replicas.count)),
+            device=self.workload.device,
+            threads=self.workload.spec.resources.threads,
+        )
+
+    def _speed_trial(self) -> SpeedTrial:
+        """Measures the components on another device, with the mini-batch that they were measured with here."""
+        workload = self.workload
+        with self._batches() as batches:
+            batch = next(batches)
+        return SpeedTrial(
+            workload.spec,
+            workload.facts.sample,
+            workload.facts.classes,
+            workload.code,
+            batch,
+            stage=0,
+        )
+
+    def _plan(
+        self,
+        costs: Costs,
+        stages: int,
+        partition: str | Sequence[int],
+        replicas: int,
+        *,
+        one_process: bool = False,
+        found: StageDevices | None = None,
+    ) -> Plan:
+        spec, found = self.workload.spec, found or StageDevices()
+        costs = recomputing(costs, spec.pipeline.activation_checkpointing, stages)
+        costs = _averaged(costs, spec, replicas, found.replica_link)
+        plan = make_plan(
+            method=spec.method.kind,
+            schedule=spec.schedule,
+            stages=stages,
+            replicas=replicas,
+            partition=partition,
+            in_flight=spec.pipeline.in_flight,
+            costs=costs,
+            cores=found.cores or self._cores(one_process),
+            stage_speed=() if one_process else _speeds(spec, stages, found),
+            steps_per_epoch=self.workload.facts.steps_per_epoch,
+            total_steps=self.workload.total_steps,
+            evaluation_batches=_evaluation_batches(self.workload.data),
+            micro_batches=spec.micro_batches,
+            virtual_stages=spec.virtual_stages,
+            shares=self._shares(replicas),
+            in_turns=one_process and stages * replicas > 1,
+            memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process),
+            memories=stage_memories(spec, stages, replicas, one_process=one_process),
+            links=found.links,
+            nodes=found.nodes,
+        )
+        return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))
+
+    def _shares(self, replicas: int) -> tuple[int, ...]:
+        """Samples of the first mini-batch for each replica."""
+        spec = self.workload.spec
+        given = spec.replicas.shares if replicas == spec.replicas.count else None
+        return first_shares(replicas, spec.data.batch_size, given)
+
+    def _cores(self, one_process: bool) -> int | None:
+        """Processors that the stages share; None if each stage has a device of its own."""
+        if one_process:
+            return self.workload.spec.resources.threads
+        return len(os.sched_getaffinity(0)) if self.workload.spec.resources.resolved_device == "cpu" else None
+
+
+def _first_time_s(spec: Spec) -> float:
+    """Seconds that the first mini-batch and the first evaluation may take longer than the others.
+
+    They compile what they use. On a GPU they load every kernel, and cuDNN tries its algorithms if it may.
+    """
+    on_gpu_s = _FIRST_ON_GPU_S if spec.resources.resolved_device == "cuda" else 0.0
+    return on_gpu_s + (_COMPILING_S if spec.run.compile else 0.0)
+
+
+def _plan_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]:
+    """What the user should know before the plan of a spec."""
+    processors, threads = len(os.sched_getaffinity(0)), spec.resources.threads
+    spare = processors - threads * (1 if one_process else spec.pipeline.stages * spec.replicas.count)
+    if spec.resources.resolved_device == "cpu" and costs.other_processors > max(0, spare) + _BUSY:
+        yield (
+            f"other programs kept {costs.other_processors:.1f} of {processors} processors busy while the components "
+            "were measured, so the predicted times may be wrong"
+        )
+    if one_process and SCHEDULES[spec.schedule].is_pipeline and spec.pipeline.stages > 1:
+        yield (
+            f"in one process `{spec.schedule}` is no pipeline: the gradients of its {spec.micro_batches} "
+            f"micro-batches are added up one after another, on one stage instead of {spec.pipeline.stages}"
+        )
+
+
+def _averaged(costs: Costs, spec: Spec, replicas: int, link: Link | None) -> Costs:
+    """The costs with averages of gradients over the network between replicas, where it is known what is sent."""
+    sent_share = spec.replicas.compression.sent_share
+    if link is None or replicas == 1 or sent_share is None:
+        return costs
+    return averaged_over(
+        costs,
+        Wire(link.latency_s, max(link.up_s_per_byte, link.down_s_per_byte)),
+        ranks=replicas,
+        all_reduce=spec.replicas.all_reduce,
+        sent_share=sent_share,
+        interval=spec.replicas.average_interval(spec.optimizer.accumulate),
+    )
+
+
+def _speeds(spec: Spec, stages: int, found: StageDevices) -> tuple[float, ...]:
+    given = spec.resources.stage_speed
+    if given == "auto":
+        return found.stage_speed
+    return given if len(given) == stages else ()
+
+
+def _evaluation_batches(data: Data) -> int:
+    splits = [split for split in ("validation", "test") if data.splits.get(split) is not None]
+    return sum(len(EvaluationBatches(data, split)) for split in splits)
+
+
+def _open_trial(spec: Spec, code: UserCode, study: Path) -> Workload:
+    """The workload of a trial. The study keeps what is found of its encoders."""
+    workload = Workload.open(spec, code, known=partial(kept_encoders, study / "costs", spec))
+    keep_encoders(study / "costs", spec, workload.network.encoders)
+    return workload
+
+
+def _require_memory(workload: Workload) -> None:
+    if workload.device.type == "cpu":
+        require_memory(workload.network, machine_memory_bytes())
+
+
+def require_whole_norms(spec: Spec, network: Network) -> None:
+    """Raise PlanError if batch normalisation in a user's own block would see micro-batches instead of mini-batches.
+
+    The spec's checks know the built-in blocks only.
+    """
+    cut = SCHEDULES[spec.schedule].is_pipeline and spec.micro_batches > 1
+    if not cut or spec.pipeline.micro_batch_norm == "accept":
+        return
+    for index, encoder in enumerate(network.encoders):
+        if encoder.normalises_batches:
+            message, mend = micro_batch_norm_fault(f"block `{encoder.name}`", spec.micro_batches)
+            raise PlanError(message, mend=mend, key=f"model.components[{index}]")
+
+
+def _require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
+    """Raise PlanError if batch normalisation would get one value of a channel: a single sample, of one pixel."""
+    if spec.replicas.sync_batch_norm:
+        return
+    data, batch_size = workload.data, spec.data.batch_size
+    shares = first_shares(spec.replicas.count, batch_size, spec.replicas.shares)
+    rest = data.num_train % batch_size if data.last_batch == "keep" else 0
+    if min(shares) // spec.micro_batches == 1:
+        which, key, mend = (
+            "a mini-batch" if batch_size == 1 else "a part of a mini-batch",
+            "data.batch_size",
+            "raise it",
+        )
+    elif rest and workload.total_steps >= data.steps_per_epoch and _least_of_part(spec, shares, rest) == 1:
+        which, key = (
+            "the last mini-batch of an epoch" if rest == 1 else "a part of the last mini-batch",
+            "data.last_batch",
+        )
+        mend = "set data.last_batch to drop, or choose another data.batch_size"
+    else:
+        return
+    index = workload.network.needs_two_samples
+    if index is not None:
+        raise PlanError(
+            f"{which} has one sample, in which component {index} (block `{workload.network.encoders[index].name}`) has "
+            "one value of each channel, and cannot normalise it",
+            key=key,
+            mend=mend,
+        )
+
+
+def _least_of_part(spec: Spec, shares: Sequence[int], samples: int) -> int:
+    """The smallest part that a replica may get of a smaller mini-batch. Shares that are dealt anew may become any."""
+    return 1 if spec.replicas.balance == "dynamic_batch_size" else min(shares_of_part(shares, samples))

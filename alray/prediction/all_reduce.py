@@ -1,0 +1,63 @@
+"""The cost model of all-reduces: seconds and bytes for n ranks and m bytes.
+
+Latency a of a message and b seconds a byte; Thakur, Rabenseifner and Gropp, "Optimization of collective communication
+operations in MPICH" (2005), section 4.5, without the time the additions take. For halving and doubling among other
+numbers than powers of two, log2 is that of the largest power below, and the fold costs two messages of m bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from alray.prediction.costs import Costs
+
+
+@dataclass(frozen=True)
+class Wire:
+    """latency_s: a, seconds; s_per_byte: b."""
+
+    latency_s: float
+    s_per_byte: float
+
+
+def ring(n: int, m: float, wire: Wire) -> float:
+    return 2 * (n - 1) * wire.latency_s + 2 * m * wire.s_per_byte * (n - 1) / n
+
+
+def halving_doubling(n: int, m: float, wire: Wire) -> float:
+    places = 1 << (n.bit_length() - 1)
+    fold = 2 * (wire.latency_s + m * wire.s_per_byte) if n > places else 0.0
+    return fold + 2 * math.log2(places) * wire.latency_s + 2 * m * wire.s_per_byte * (places - 1) / places
+
+
+def tree(n: int, m: float, wire: Wire) -> float:
+    return 2 * math.ceil(math.log2(n)) * (wire.latency_s + m * wire.s_per_byte)
+
+
+def star(n: int, m: float, wire: Wire) -> float:
+    return 2 * (n - 1) * (wire.latency_s + m * wire.s_per_byte)
+
+
+COSTS: dict[str, Callable[[int, float, Wire], float]] = {
+    "backend": ring,  # gloo's algorithm
+    "ring": ring,
+    "halving_doubling": halving_doubling,
+    "tree": tree,
+    "star": star,
+}
+
+
+def averaged_over(costs: Costs, wire: Wire, *, ranks: int, all_reduce: str, sent_share: float, interval: int) -> Costs:
+    """The costs of components whose replicas average gradients over a network, once every `interval` mini-batches.
+
+    The longer of two times counts: as measured between processes of one machine, and as the cost model says for this
+    wire. sent_share: the bytes that are sent for each byte of a gradient.
+    """
+    over_wire = [COSTS[all_reduce](ranks, sent_share * each.gradient_bytes, wire) for each in costs.components]
+    components = [
+        replace(each, reduce_s=max(each.reduce_s, seconds / interval)) if each.gradient_bytes else each
+        for each, seconds in zip(costs.components, over_wire, strict=True)
+    ]
+    return replace(costs, components=tuple(components))

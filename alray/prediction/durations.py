@@ -1,0 +1,166 @@
+"""The durations of a cut's actions, added up from the costs of its components."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from alray.prediction.costs import ComponentCosts, Costs, Link
+from alray.prediction.memory import stage_ranges
+from alray.prediction.setting import Setting
+from alray.schedules.durations import Durations
+from alray.schedules.table import SCHEDULES
+
+_LEAST_SHARE = 0.5  # of the time of a sample in a mini-batch, the least that it takes in a micro-batch
+
+
+def stage_durations(costs: Costs, partition: Sequence[int], stage_speed: Sequence[float] = ()) -> Durations:
+    """The durations of one whole mini-batch on each (virtual) stage, and of the messages between stages.
+
+    Computations are divided by the speed of the stage's device. The first forward includes getting the mini-batch
+    ready. In inference a component's decoder runs once for each route that ends at it or above it.
+    """
+    ranges = stage_ranges(partition)
+    components = costs.components
+    speeds = tuple(stage_speed) or (1.0,)
+
+    def total(seconds: Callable[[ComponentCosts], float]) -> list[float]:
+        return _totals(costs, partition, stage_speed, seconds)
+
+    route = [component.route_s * _num_routes(components[index:]) for index, component in enumerate(components)]
+    ends = [components[own.stop - 1] for own in ranges[:-1]]
+    up = [(end.output_bytes - end.label_bytes) * costs.edge_s_per_byte for end in ends]
+    forward = total(lambda component: component.forward_s)
+    forward[0] += costs.data_s
+    return Durations(
+        forward_s=forward,
+        backward_s=total(lambda component: component.backward_s - component.label_s),
+        update_s=total(lambda component: component.update_s),
+        infer_s=total(lambda component: component.infer_s),
+        route_s=[sum(route[own.start : own.stop]) / speeds[place % len(speeds)] for place, own in enumerate(ranges)],
+        up_s=up,
+        down_s=[0.0 for _ in up],
+        latency_s=costs.edge_latency_s,
+        label_s=total(lambda component: component.label_s),
+        labels_up_s=[end.label_bytes * costs.edge_s_per_byte for end in ends],
+    )
+
+
+def action_durations(setting: Setting, partition: Sequence[int]) -> Durations:
+    """The duration of each action: in pipelines, of the computations and messages of one micro-batch.
+
+    With several replicas an update includes averaging their gradients. A micro-batch takes the fixed time of its
+    component plus its share of the rest of the mini-batch's time. A gradient has as many bytes as the output it belongs
+    to, without its mask. On the first virtual stage torch does not split the backward: no stage waits for I there, and
+    G does it all.
+    A pipeline has no L: its B includes the loss.
+    """
+    costs, speed = setting.costs, setting.stage_speed
+    whole = stage_durations(costs, partition, speed)
+    if setting.replicas > 1:
+        reduce = _totals(costs, partition, (), lambda component: component.reduce_s)
+        whole = replace(whole, update_s=[u + r for u, r in zip(whole.update_s, reduce, strict=True)])
+    lower = [costs.components[own.stop - 1] for own in stage_ranges(partition)[:-1]]
+    if not SCHEDULES[setting.schedule].is_pipeline:
+        return _over_links(
+            whole,
+            setting.links,
+            up=[end.output_bytes - end.label_bytes for end in lower],
+            labels=[end.label_bytes for end in lower],
+            down=[0] * len(lower),
+        )
+    share = 1.0 / setting.micro_batches
+
+    def parts(seconds: Sequence[float], fixed: Callable[[ComponentCosts], float]) -> list[float]:
+        fixed_s = _totals(costs, partition, speed, fixed)
+        return [
+            max(own + (all_s - own) * share, _LEAST_SHARE * all_s * share)
+            for all_s, own in zip(seconds, fixed_s, strict=True)
+        ]
+
+    overhead = costs.action_overhead_s
+    forward = parts(whole.forward_s, lambda component: component.forward_fixed_s)
+    with_loss = [b + label for b, label in zip(whole.backward_s, whole.labels_s, strict=True)]
+    backward = parts(with_loss, lambda component: component.backward_fixed_s)
+    split = [seconds * costs.split_backward for seconds in backward]
+    of_input = [0.0] + [costs.input_gradient_share * seconds for seconds in split[1:]]
+    of_weights = [backward[0]] + [(1.0 - costs.input_gradient_share) * seconds for seconds in split[1:]]
+    message = costs.edge_s_per_byte * share if setting.stages > 1 else 0.0
+    up = [end.output_bytes * message for end in lower]
+    down = [(end.output_bytes - end.mask_bytes) * message for end in lower]
+    sizes = [end.output_bytes * share for end in lower]
+    gradients = [(end.output_bytes - end.mask_bytes) * share for end in lower]
+    return replace(
+        _over_links(whole, setting.links, up=sizes, labels=[], down=gradients),
+        label_s=(),
+        labels_up_s=(),
+        forward_s=[seconds + overhead for seconds in forward],
+        backward_s=[seconds + overhead for seconds in backward],
+        input_gradient_s=[seconds + overhead for seconds in of_input],
+        weight_gradient_s=[seconds + overhead for seconds in of_weights],
+        up_s=up,
+        down_s=down,
+    )
+
+
+def computing_s(setting: Setting, durations: Durations) -> list[float]:
+    """Seconds that each stage computes for one mini-batch, over all its actions and virtual stages."""
+    return SCHEDULES[setting.schedule].computing_s(durations, setting.stages, setting.micro_batches)
+
+
+def evaluation_durations(
+    costs: Costs, partition: Sequence[int], stage_speed: Sequence[float] = (), links: Sequence[Link | None] = ()
+) -> Durations:
+    """`stage_durations` with the messages of an evaluation: outputs go up, answers of all routes above come down."""
+    components = costs.components
+    lower = [own.stop - 1 for own in stage_ranges(partition)[:-1]]
+    up = [components[i].infer_bytes for i in lower]
+    down = [components[i + 1].route_bytes * _num_routes(components[i + 1 :]) for i in lower]
+    return replace(
+        _over_links(stage_durations(costs, partition, stage_speed), links, up=up, labels=[], down=down),
+        up_s=[nbytes * costs.edge_s_per_byte for nbytes in up],
+        labels_up_s=(),
+        down_s=[nbytes * costs.edge_s_per_byte for nbytes in down],
+    )
+
+
+def _over_links(
+    durations: Durations,
+    links: Sequence[Link | None],
+    *,
+    up: Sequence[float],
+    labels: Sequence[float],
+    down: Sequence[float],
+) -> Durations:
+    """The durations with the seconds that each message takes the link to the next (virtual) stage.
+
+    links: as in `Setting`. up, labels, down: bytes of each message.
+    """
+    if not any(links):
+        return durations
+    free = Link(0.0, 0.0, 0.0)
+    own = [links[place % len(links)] or free for place in range(len(up))]
+    return replace(
+        durations,
+        up_link_s=[link.up_s_per_byte * nbytes for link, nbytes in zip(own, up, strict=True)],
+        labels_link_s=[link.up_s_per_byte * nbytes for link, nbytes in zip(own, labels, strict=True)] if labels else (),
+        down_link_s=[link.down_s_per_byte * nbytes for link, nbytes in zip(own, down, strict=True)],
+        link_latency_s=[link.latency_s for link in own],
+        link_buffer_s=[link.buffer_bytes * max(link.up_s_per_byte, link.down_s_per_byte) for link in own],
+    )
+
+
+def _num_routes(components: Sequence[ComponentCosts]) -> int:
+    """How many routes of inference end at these components."""
+    return sum(component.ends_route for component in components)
+
+
+def _totals(
+    costs: Costs, partition: Sequence[int], stage_speed: Sequence[float], seconds: Callable[[ComponentCosts], float]
+) -> list[float]:
+    """The seconds of all components of each (virtual) stage, on its device."""
+    speeds = tuple(stage_speed) or (1.0,)
+    return [
+        sum(seconds(costs.components[i]) for i in own) / speeds[place % len(speeds)]
+        for place, own in enumerate(stage_ranges(partition))
+    ]

@@ -1,0 +1,170 @@
+"""`make_plan`: partition, prediction and limits, from costs and plain values of the spec."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alray.prediction.best import best_cut, check_parts
+from alray.prediction.costs import Costs, Link
+from alray.prediction.durations import evaluation_durations, stage_durations
+from alray.prediction.limits import limited_by
+from alray.prediction.memory import memory_of, stage_ranges
+from alray.prediction.partition import partition_as_asked
+from alray.prediction.plan import EdgePlan, Plan, StagePlan
+from alray.prediction.predict import StepPrediction, predict_evaluation, predict_step
+from alray.prediction.setting import Setting, StageMemory
+from alray.schedules.table import SCHEDULES
+
+LEAST_DEADLINE_S = 15.0  # threads start, libraries load, and the machine may be busy
+DEADLINE_FACTOR = 20.0  # costs may be estimates
+
+
+def make_plan(
+    *,
+    method: str,
+    schedule: str,
+    stages: int,
+    replicas: int,
+    partition: str | Sequence[int],
+    in_flight: int,
+    costs: Costs,
+    cores: int | None,
+    steps_per_epoch: int,
+    total_steps: int | None,
+    evaluation_batches: int,
+    micro_batches: int = 1,
+    virtual_stages: int = 1,
+    stage_speed: Sequence[float] | None = None,
+    memory_limits: Sequence[int] | None = None,
+    memories: Sequence[StageMemory] = (),
+    shares: Sequence[int] = (),
+    in_turns: bool = False,
+    links: Sequence[Link | None] = (),
+    nodes: Sequence[str] = (),
+) -> Plan:
+    """The plan of a run.
+
+    schedule: a name in `alray.schedules.table.SCHEDULES` (the spec resolves `auto`).
+    partition: `auto` (the cut with the shortest step), `uniform`, `parameters`, or the number of components of each
+    (virtual) stage. cores: processors that all stages and replicas share; None where each stage has its own device.
+    evaluation_batches: mini-batches of one evaluation, over all splits it covers.
+    stage_speed: of each stage's device, relative to the device of the costs; None: all the same.
+    memory_limits: bytes that each stage may hold. `auto` keeps within them. Any other partition is taken as it is,
+    because the memory is an estimate. memories, links, in_turns: as in `Setting`. nodes: as in `Plan`.
+    shares: samples of a mini-batch for each replica; the costs are those of the largest share.
+    Raises PlanError where the components cannot be divided in this way.
+    """
+    setting = Setting(
+        schedule=schedule,
+        costs=costs,
+        stages=stages,
+        in_flight=in_flight,
+        micro_batches=micro_batches,
+        virtual_stages=virtual_stages,
+        stage_speed=tuple(stage_speed or ()),
+        memory_limits=tuple(memory_limits or ()),
+        memories=tuple(memories),
+        replicas=replicas,
+        cores=cores,
+        in_turns=in_turns,
+        links=tuple(links),
+    )
+    return _plan_in(
+        setting,
+        partition,
+        method=method,
+        steps_per_epoch=steps_per_epoch,
+        total_steps=total_steps,
+        evaluation_batches=evaluation_batches,
+        shares=tuple(shares),
+        nodes=tuple(nodes),
+    )
+
+
+def _plan_in(
+    setting: Setting,
+    partition: str | Sequence[int],
+    *,
+    method: str,
+    steps_per_epoch: int,
+    total_steps: int | None,
+    evaluation_batches: int,
+    shares: tuple[int, ...],
+    nodes: tuple[str, ...],
+) -> Plan:
+    """The plan in a setting."""
+    check_parts(setting)
+    parameters = [component.parameters for component in setting.costs.components]
+    counts = partition_as_asked(partition, parameters, setting.num_parts, auto=lambda: best_cut(setting).cut)
+    prediction = predict_step(setting, counts)
+    return Plan(
+        method=method,
+        schedule=setting.schedule,
+        stages=setting.stages,
+        replicas=setting.replicas,
+        partition=counts,
+        in_flight=setting.in_flight,
+        steps_per_epoch=steps_per_epoch,
+        total_steps=total_steps,
+        stage_plans=tuple(_stage_plan(setting, counts, stage) for stage in range(setting.stages)),
+        edges=_edges(setting, counts),
+        costs=setting.costs,
+        cores=setting.cores,
+        predicted_step_time_s=prediction.step_time_s,
+        predicted_bubble=prediction.bubble,
+        bound_s=prediction.bound_s,
+        bound=prediction.bound,
+        limited_by=limited_by(setting, counts, prediction),
+        evaluation_s=predict_evaluation(setting, counts, evaluation_batches),
+        deadline_s=_deadline_s(setting, counts, prediction),
+        micro_batches=setting.micro_batches,
+        virtual_stages=setting.virtual_stages,
+        stage_speed=setting.stage_speed,
+        shares=shares,
+        in_turns=setting.in_turns,
+        links=setting.links,
+        nodes=nodes,
+    )
+
+
+def _deadline_s(setting: Setting, counts: tuple[int, ...], prediction: StepPrediction) -> float:
+    """A stage may have to wait while a mini-batch goes through all other stages, in training or in evaluation."""
+    inference = evaluation_durations(setting.costs, counts, setting.stage_speed, setting.links)
+    messages_s = sum(inference.up_link_s) + sum(inference.down_link_s)
+    longest_wait_s = max(
+        prediction.step_time_s, prediction.first_step_s, sum(inference.infer_s) + sum(inference.route_s) + messages_s
+    )
+    return max(LEAST_DEADLINE_S, DEADLINE_FACTOR * longest_wait_s)
+
+
+def _stage_plan(setting: Setting, counts: tuple[int, ...], stage: int) -> StagePlan:
+    runs = stage_ranges(counts)[stage :: setting.stages]
+    durations = stage_durations(setting.costs, counts, setting.stage_speed)
+    data_s = setting.costs.data_s if stage == 0 else 0.0
+    return StagePlan(
+        stage=stage,
+        first=runs[0].start,
+        last=runs[0].stop - 1,
+        data_s=data_s,
+        forward_s=sum(durations.forward_s[stage :: setting.stages]) - data_s,
+        backward_s=sum(durations.backward_s[stage :: setting.stages])
+        + sum(durations.labels_s[stage :: setting.stages]),
+        update_s=sum(durations.update_s[stage :: setting.stages]),
+        memory=memory_of(setting, counts, stage),
+        chunks=tuple((run.start, run.stop - 1) for run in runs) if setting.virtual_stages > 1 else (),
+    )
+
+
+def _edges(setting: Setting, counts: tuple[int, ...]) -> tuple[EdgePlan, ...]:
+    """What goes from stage to stage: outputs up, and in pipelines their gradients down."""
+    moved: dict[tuple[int, int], int] = {}
+    stages = setting.stages
+    for place, own in enumerate(stage_ranges(counts)[:-1]):
+        lower, upper = place % stages, (place + 1) % stages
+        end = setting.costs.components[own.stop - 1]
+        moved[lower, upper] = moved.get((lower, upper), 0) + end.output_bytes
+        if SCHEDULES[setting.schedule].is_pipeline:
+            moved[upper, lower] = moved.get((upper, lower), 0) + end.output_bytes - end.mask_bytes
+    if stages == 1:  # virtual stages of one stage need no messages
+        return ()
+    return tuple(EdgePlan(f"{source}->{goal}", total) for (source, goal), total in moved.items())

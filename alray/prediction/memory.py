@@ -1,0 +1,130 @@
+"""The predicted memory of each stage at its peak."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alray.prediction.partition import Matrix, interval_sums
+from alray.prediction.peaks import Moment, local_moments, pipeline_moments, price, run_peaks, turn_moments
+from alray.prediction.plan import Memory
+from alray.prediction.setting import Setting
+from alray.schedules.table import SCHEDULES
+
+
+def memory_of(setting: Setting, partition: Sequence[int], stage: int) -> Memory:
+    """Predicted peak of one stage of a cut, bytes.
+
+    It is the memory of the stage's device. A checkpoint is written from a copy of weights, buffers and optimizer state.
+    """
+    components = setting.costs.components
+    runs = stage_ranges(partition)[stage :: setting.stages]
+    if setting.stages == 1:  # a micro-batch goes through all virtual stages and back before the next one
+        runs = [range(len(components))]
+    held = [components[index] for own in runs for index in own]
+    peaks = run_peaks(setting.costs, setting.micro_batches)
+    priced = [price(moment, [peaks.at(own) for own in runs]) for moment in _moments(setting, stage)]
+    most = max(priced, key=lambda each: float(each.total))
+    parameters = sum(component.parameter_bytes for component in held)
+    optimizer = sum(component.optimizer_bytes for component in held)
+    memory = setting.memory(stage)
+    gradients, activations = ceil(most.gradients), ceil(most.activations)
+    return Memory(
+        parameters_bytes=parameters,
+        gradients_bytes=gradients,
+        optimizer_bytes=optimizer,
+        activations_bytes=activations,
+        channel_bytes=_channel_bytes(setting, stage, runs),
+        snapshot_bytes=parameters + optimizer if memory.snapshot else 0,
+        temporary_bytes=ceil(most.total) - gradients - activations,
+        batch_bytes=memory.batches * setting.costs.batch_bytes if stage == 0 else 0,
+    )
+
+
+def memory_matrix(setting: Setting, stage: int) -> Matrix:
+    """[n + 1, n + 1]; [i, j] with i < j: predicted peak in bytes if `stage` holds components i to j - 1.
+
+    These are the totals of `memory_of` in settings without virtual stages, for all runs of components at once.
+    """
+    components = setting.costs.components
+    peaks = run_peaks(setting.costs, setting.micro_batches)
+    total: Matrix = np.maximum.reduce([price(moment, [peaks]).total for moment in _moments(setting, stage)])
+    memory = setting.memory(stage)
+    total = total + (2.0 if memory.snapshot else 1.0) * interval_sums(
+        [float(component.parameter_bytes + component.optimizer_bytes) for component in components]
+    )
+    below, above = _edge_copies(setting, stage)
+    edge = np.array([0.0, *(float(component.output_bytes) for component in components)])
+    edge[-1] = 0.0
+    total = total + below * edge[:, None] + above * edge[None, :]
+    if stage == 0:
+        total = total + memory.batches * setting.costs.batch_bytes
+    return total
+
+
+def _moments(setting: Setting, stage: int) -> tuple[Moment, ...]:
+    if SCHEDULES[setting.schedule].local_losses:
+        return local_moments()
+    if setting.stages == 1:
+        return turn_moments(setting.micro_batches)
+    return pipeline_moments(setting.schedule, stage, setting.stages, setting.micro_batches, setting.virtual_stages)
+
+
+def _channel_bytes(setting: Setting, stage: int, runs: Sequence[range]) -> int:
+    components = setting.costs.components
+    total = 0.0
+    for place, own in enumerate(runs):
+        below, above = _edge_copies(setting, stage, place)
+        total += below * components[own.start - 1].output_bytes if own.start > 0 else 0.0
+        total += above * components[own.stop - 1].output_bytes if own.stop < len(components) else 0.0
+    return ceil(total)
+
+
+def _edge_copies(setting: Setting, stage: int, place: int = 0) -> tuple[float, float]:
+    """How many copies of a whole mini-batch's message are held on the edges below and above a virtual stage.
+
+    Local losses: a ring holds `in_flight` messages that wait, and one that is being worked on or sent; of both,
+    `Setting.memory` says what is in this memory. Pipelines: what
+    was received of each micro-batch between its forward and its backward, and one gradient on its way down. What was
+    sent up is counted as activations, and a gradient that arrives belongs to the peak of a backward.
+    """
+    if setting.stages == 1:
+        return 0.0, 0.0
+    if not SCHEDULES[setting.schedule].is_pipeline:
+        memory, ring = setting.memory(stage), setting.in_flight + 1.0
+        return ring if memory.waiting else 1.0, ring if memory.sent else 0.0
+    parts = setting.micro_batches
+    counts = held_micro_batches(setting.schedule, stage, setting.stages, parts, setting.virtual_stages)
+    return (int(counts[:, place].max()) + 1) / parts, 0.0
+
+
+@lru_cache(maxsize=256)
+def held_micro_batches(
+    schedule: str, stage: int, stages: int, micro_batches: int, virtual_stages: int = 1
+) -> NDArray[np.int64]:
+    """[computations, virtual stages of the stage]: how many micro-batches have activations after each computation.
+
+    That is the number of finished forwards minus the number of finished backwards. A split backward is finished when
+    its second half is.
+    """
+    order = SCHEDULES[schedule].computations(stage, stages, micro_batches, virtual_stages)
+    change = np.zeros((len(order), virtual_stages), dtype=np.int64)
+    for place, (kind, own, _) in enumerate(order):
+        change[place, own // stages] = {"F": 1, "I": 0}.get(kind, -1)
+    held: NDArray[np.int64] = np.cumsum(change, axis=0)
+    held.flags.writeable = False  # the cache returns the same array again
+    return held
+
+
+def stage_ranges(partition: Sequence[int]) -> list[range]:
+    """The components of each stage, counted from 0."""
+    ranges = []
+    first = 0
+    for count in partition:
+        ranges.append(range(first, first + count))
+        first += count
+    return ranges

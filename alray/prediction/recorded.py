@@ -1,0 +1,25 @@
+"""Plans in the records of a run. Records lie below the floor that knows plans, and hold them as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pydantic import ValidationError
+
+from alray.errors import CheckpointError
+from alray.prediction.plan import Plan
+from alray.run_folder.records import PlanRecord, Record
+from alray.storage.json_file import RESTORE, first_fault
+from alray.storage.location import Location
+
+
+def with_whole_plans(records: Iterable[Record], file: Location) -> Iterator[Record]:
+    """Pass the records of a file on. Raises CheckpointError at a record of a plan that holds none."""
+    for record in records:
+        if isinstance(record, PlanRecord):
+            try:
+                Plan.from_json(record.plan)
+            except ValidationError as error:
+                said = f"a plan in these records is damaged: {first_fault(error)}"
+                raise CheckpointError(said, file=str(file), mend=RESTORE) from error
+        yield record

@@ -1,0 +1,1 @@
+"""Seeds for every purpose, and the global generators that are seeded from them."""

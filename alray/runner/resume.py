@@ -1,0 +1,359 @@
+"""Resuming a run. A resume may change how a run is laid out on devices, and never what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from alray.errors import DataError, Problem, SpecError, printable
+from alray.planner.micro_batches import as_kept
+from alray.prediction.plan import Plan
+from alray.prediction.recorded import with_whole_plans
+from alray.run_folder.data_identity import DataIdentity
+from alray.run_folder.records import Summary, read, read_summary
+from alray.run_folder.store import data_of, latest_manifest, require_run_dir
+from alray.runner.provenance import require_own_spec
+from alray.schedules.table import SCHEDULES
+from alray.spec.data import OwnData, TextSection
+from alray.spec.data_files import keys_of_files, missing_files
+from alray.spec.inputs import names_code
+from alray.spec.loading import load_spec
+from alray.spec.models import Spec
+from alray.spec.replicas import AverageEvery
+from alray.spec.section import counted
+from alray.stage.assignment import Start, start_from
+from alray.stage.workload import Workload
+from alray.storage.location import Location
+from alray.user_code import UserCode
+
+_FREE = (
+    "name",
+    "pipeline.",
+    "resources.per_stage",
+    "resources.labels",
+    "resources.stage_speed",
+    "data.workers",
+    "run.checkpoint",
+    "run.evaluate_every",
+    "run.test",
+    "run.max_failures",
+    "run.deadline_s",
+    "run.stop_at",
+    "run.trackers",
+)
+"""Keys that a resume may change, besides where the files of the data lie (`keys_of_files`). Of `pipeline`,
+`_changes_of_pipeline` finds what changes the mathematics."""
+_LAYOUT = ("pipeline.", "resources.", "data.workers")
+"""What may differ where a run is done again from its beginning, besides where the files of the data lie. Of these keys
+too, `_FREE` has what may not change."""
+_LENGTH = ("run.epochs", "run.steps", "run.samples")
+_SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A run folder to go on with: its spec `before`, and its spec with the overrides of the resume."""
+
+    run_dir: Location
+    before: Spec
+    spec: Spec
+    manifest: dict[str, Any] | None
+    """Manifest of the last checkpoint; None if there is none yet."""
+    allow_change: bool
+    """Whether the run may become another one."""
+
+    @property
+    def trained(self) -> bool:
+        return self.manifest is not None
+
+    @classmethod
+    def open(cls, run_dir: Location, overrides: list[str], *, allow_change: bool) -> Resumed:
+        """Raises CheckpointError if this is no run folder. Raises SpecError if `spec.yaml` was changed by hand, or if
+        an override changes the mathematics of the run, unless `allow_change` is set. Raises DataError if files of the
+        data are not there."""
+        run_dir = require_run_dir(run_dir)
+        if not allow_change:
+            require_own_spec(run_dir)
+        file = run_dir / "spec.yaml"
+        before = as_kept(load_spec(file).spec)
+        after = _with_overrides(file, overrides, before)
+        if not allow_change:
+            _refuse_changes(before, after, run_dir)
+        _require_files(after)
+        return cls(run_dir, before, after, latest_manifest(run_dir), allow_change)
+
+    @classmethod
+    def again(cls, run_dir: Location, overrides: list[str]) -> Resumed:
+        """The run to be done once more from its beginning. Only the layout on devices and the places of files may
+        change.
+
+        Raises CheckpointError, SpecError and DataError as `open`.
+        """
+        places = _file_keys(load_spec(require_run_dir(run_dir) / "spec.yaml").spec)
+        keys = [text.partition("=")[0].strip() for text in overrides]
+        other = [key for key in keys if not key.startswith(_LAYOUT) and key not in places]
+        if other:
+            raise SpecError(
+                f"these keys would make it another run: {', '.join(f'`{key}`' for key in other)}",
+                file=str(run_dir),
+                mend=f"only {', '.join(f'`{key}`' for key in (*_LAYOUT, *places))} may change; or start a new run",
+            )
+        return cls.open(run_dir, overrides, allow_change=False)
+
+    def code(self, *, allow: bool) -> UserCode:
+        """The user's code of the run. allow: also a stranger's. Raises RequestError if it may not run."""
+        return UserCode.of_run(self.run_dir, allow=allow, named=names_code(self.spec))
+
+    def at_last(self) -> Resumed:
+        """With the last checkpoint there is now: a process that was at work here may have written more of them, until
+        it saw that another one has marked the run folder."""
+        return replace(self, manifest=latest_manifest(self.run_dir))
+
+    @property
+    def start(self) -> Start:
+        """Where the run goes on."""
+        return start_from(self.run_dir, self.manifest) if self.manifest is not None else Start()
+
+    @cached_property
+    def spent_s(self) -> float:
+        """How long the run took so far: 0 if it was killed before its first record. Raises CheckpointError for records
+        of which no summary can be made."""
+        file = self.run_dir / "records.jsonl"
+        try:
+            return max((record.time_s for record in with_whole_plans(read(file), file)), default=0.0)
+        except FileNotFoundError:
+            return 0.0
+
+    def require_longer(self, total_steps: int | None = None) -> None:
+        """Raise SpecError if the resume asks for fewer mini-batches than the run has done.
+
+        total_steps: length of the run in mini-batches, as it is asked for now; None: the data are not open yet, and
+        the checkpoint tells what it can.
+        """
+        length = _length(self.spec)
+        if self.manifest is None or length == _length(self.before):
+            return
+        key, number = length
+        if total_steps is None and key == "run.steps":
+            total_steps = number
+        elif total_steps is None and key == "run.epochs" and self.spec.data == self.before.data:
+            total_steps = number * round(self.manifest["step"] / self.manifest["epoch"])
+        done = self.manifest["step"]
+        if total_steps is not None and total_steps < done:
+            raise SpecError(
+                f"the run has done {done:,} mini-batches, and {key}={number} makes {total_steps:,}",
+                file=str(self.run_dir),
+                mend="give more, or leave it out",
+            )
+
+    def finished(self, workload: Workload, note: Callable[[str], None]) -> Summary | None:
+        """The summary of a run that is finished and has nothing left to do, which is noted; otherwise None.
+
+        It names the run folder where it lies now: it may have been moved, or fetched from a cluster.
+        workload: as it is asked for now. Raises SpecError as `require_longer`, and DataError if these are other data
+        than those of the run, unless changes are allowed.
+        """
+        total_steps = workload.total_steps
+        self.require_longer(total_steps)
+        self._compare_data(workload.facts.identity, note)
+        summary = read_summary(self.run_dir)
+        if self.manifest is None or summary is None:
+            return None
+        step, standing, stop_at = self.manifest["step"], self.start.standing, self.spec.run.stop_at
+        over = step >= total_steps or (stop_at is not None and standing.step == step and stop_at.reached(standing))
+        if not over or summary.status != "finished" or summary.steps != step:
+            return None
+        more = f"raise {_length(self.spec)[0]}" if step >= total_steps else "change run.stop_at"
+        note(f"nothing is left to do: the run has finished after {step:,} mini-batches; {more} to train on")
+        page = summary.report and printable(str(self.run_dir / summary.report.rpartition("/")[2]))
+        return summary.model_copy(update={"run_dir": printable(str(self.run_dir)), "report": page})
+
+    def _compare_data(self, data: DataIdentity, note: Callable[[str], None]) -> None:
+        """Raise DataError if these are other data than before. Changes that are allowed are noted. Another
+        vocabulary never is, because the network knows words by their numbers."""
+        before = data_of(self.manifest or {})
+        changes = data.changes(before)
+        if self.allow_change and changes and "words" not in changes:
+            why = "; ".join(changes.values())
+            note(f"the weights will not be those of an unbroken run, for the data changed: {why}")
+            return
+        places = _file_keys(self.spec)
+        changed = [
+            key
+            for key, *_ in _differences(self.before.model_dump(mode="json"), self.spec.model_dump(mode="json"))
+            if key in places or (key.startswith(("data.", "seed")) and not _free(key, self.spec))
+        ]
+        mend = "leave it as it was, or start a new run"
+        if not changed or changed[0] in places:
+            mend = ", or ".join(["restore them", *(f"say where they lie now: {place}=PATH" for place in places[:1])])
+        if "words" not in changes:
+            mend += ", or pass --allow-change"
+        data.require_same(before, "this run", key=next(iter(changed), "data"), mend=mend)
+
+    def notes(self, plan: Plan, environment: dict[str, Any], *, on_cpu: bool) -> list[str]:
+        """Why the weights may not have the bits of an unbroken run, a line for each reason.
+
+        environment: as `alray.device.devices.environment` gives it here.
+        """
+        if self.manifest is None:
+            return []
+        notes = [
+            f"the weights will not be those of an unbroken run, for this changes: {change}"
+            for change in _changes_of_pipeline(self.before, self.spec)
+        ]
+        if isinstance(self.spec.replicas.synchronise, AverageEvery) and plan.replicas != self.before.replicas.count:
+            notes.append(
+                "all replicas go on from the mean of the weights and the optimizers of replica 0, because the run was "
+                f"on {counted(self.before.replicas.count, 'replica')}"
+            )
+        recorded = self.manifest["environment"]
+        changed = [
+            f"{key} was {recorded.get(key)}, is {environment[key]}"
+            for key in ("device", "torch")
+            if recorded.get(key) != environment[key]
+        ]
+        if changed:
+            notes.append(f"the weights will not be bit-equal to those of an unbroken run: {'; '.join(changed)}")
+        layout = _layout(self.before, self.manifest["partition"])
+        new_layout = _layout(self.spec, plan.partition)
+        if not self.spec.method.local_losses and layout != new_layout and not on_cpu:
+            notes.append(
+                "the weights will equal those of an unbroken run up to rounding; tests hold the same bits on a CPU "
+                f"only: backpropagation ran on {layout}, and goes on with {new_layout}"
+            )
+        return notes
+
+
+def _require_files(spec: Spec) -> None:
+    """Raise DataError for all files of the data that are not there."""
+    problems = [
+        Problem(message, f"say where it lies now: data.{key}=PATH", key=f"data.{key}")
+        for key, message in missing_files(spec)
+    ]
+    if problems:
+        raise DataError.of(tuple(problems))
+
+
+def _arguments(spec: Spec) -> dict[str, Any]:
+    """The arguments of the user's class of data, if there is one."""
+    return spec.data.fields if isinstance(spec.data, OwnData) else {}
+
+
+def _file_keys(spec: Spec) -> list[str]:
+    """The keys that say where the files of the data lie."""
+    return [f"data.{key}" for key in keys_of_files(spec.data)]
+
+
+def _length(spec: Spec) -> tuple[str, int]:
+    """The key that gives the length of a run, and its value."""
+    given = ((key, getattr(spec.run, key.removeprefix("run."))) for key in _LENGTH)
+    return next((key, value) for key, value in given if value is not None)
+
+
+def _layout(spec: Spec, partition: Sequence[int]) -> str:
+    """Schedule and partition. On one stage every schedule does the same: it goes through the micro-batches in turn."""
+    return f"`{spec.schedule}`, partition {list(partition)}" if len(partition) > 1 else "one stage"
+
+
+def _with_overrides(file: Location, overrides: list[str], before: Spec) -> Spec:
+    """The spec with these overrides. Mini-batches that are cut stay cut as in `before`, whatever the number of stages,
+    unless the overrides say otherwise or the layout they ask for cannot have as many micro-batches.
+
+    `before` holds decided values; the file of an older run may hold null. Relative paths begin in the current folder.
+    """
+    load = partial(load_spec, file, directory=Path.cwd())
+    asked = {override.partition("=")[0].strip() for override in overrides}
+    if not SCHEDULES[before.schedule].cuts_mini_batches or asked & {"pipeline", _MICRO_BATCHES}:
+        return load(overrides).spec
+    kept = [] if _SCHEDULE in asked else [f"{_SCHEDULE}={before.schedule}"]
+    try:
+        return load([*kept, f"{_MICRO_BATCHES}={before.micro_batches}", *overrides]).spec
+    except SpecError as error:
+        if any(problem.key != _MICRO_BATCHES for problem in error.problems):
+            raise
+    return load([f"{_MICRO_BATCHES}=null", *overrides]).spec
+
+
+def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
+    """Raise SpecError if the two specs do not compute the same."""
+    changes = [
+        _change(key, old, new)
+        for key, old, new in _differences(before.model_dump(mode="json"), after.model_dump(mode="json"))
+        if not _free(key, after)
+    ]
+    if isinstance(before.replicas.synchronise, AverageEvery):
+        count = _change("replicas.count", before.replicas.count, after.replicas.count)
+        why = "each replica has weights of its own; another number of them begins with the mean"
+        changes = [f"{change} ({why})" if change == count else change for change in changes]
+    keep = "leave them as they were"
+    of_pipeline = _changes_of_pipeline(before, after)
+    if of_pipeline:
+        changes += of_pipeline
+        keep = f"keep the run's mini-batches as they were with {_overrides_that_keep(before, after)}"
+    if changes:
+        mend = f"{keep}, start a new run, or pass --allow-change"
+        if _arguments(before) != _arguments(after):
+            mend += ", which changes no weight where only the files of your class lie elsewhere"
+        raise SpecError(f"these values would make it another run: {', '.join(changes)}", file=str(run_dir), mend=mend)
+
+
+def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
+    """What of `pipeline` changes the mathematics: how mini-batches are cut, and how wide text is padded.
+
+    Partition, stages, virtual stages and the order of work do not: random numbers are drawn from seed, component, step
+    and micro-batch, and every component takes the micro-batches in order and adds up their gradients in that order.
+    """
+    changes = []
+    # What `auto` comes to is known only after planning, and may be another number.
+    number = "auto" if after.pipeline.micro_batches == "auto" else after.micro_batches
+    if before.micro_batches != number:
+        change = _change(_MICRO_BATCHES, before.micro_batches, number)
+        why = "sums are rounded otherwise, and each micro-batch has its own random numbers and batch statistics"
+        changes.append(f"{change} ({why})")
+    if (SCHEDULES[before.schedule].is_pipeline) != (SCHEDULES[after.schedule].is_pipeline) and _has_text(after):
+        change = _change(_SCHEDULE, before.schedule, after.schedule)
+        changes.append(f"{change} (a pipeline pads text to `max_tokens`, so random numbers fall on other words)")
+    return changes
+
+
+def _overrides_that_keep(before: Spec, after: Spec) -> str:
+    """Overrides with which mini-batches stay as in `before`, on the stages of `after` if that is possible."""
+    if before.micro_batches > 1:
+        return f"{_SCHEDULE}=gpipe {_MICRO_BATCHES}={before.micro_batches}"
+    if not SCHEDULES[before.schedule].is_pipeline and _has_text(after):
+        return f"{_SCHEDULE}=single pipeline.stages=1"
+    return f"{_SCHEDULE}=naive {_MICRO_BATCHES}=null"
+
+
+def _has_text(spec: Spec) -> bool:
+    return isinstance(spec.data, TextSection) or (isinstance(spec.data, OwnData) and spec.data.text is not None)
+
+
+def _free(key: str, spec: Spec) -> bool:
+    if key in _LENGTH:
+        # A decay that ends with the run would take another course.
+        schedule = spec.lr_schedule
+        return schedule.kind == "constant" or (schedule.kind == "linear" and schedule.decay_steps is not None)
+    return any(key == free or key.startswith(free.rstrip(".") + ".") for free in (*_FREE, *_file_keys(spec)))
+
+
+def _differences(before: Any, after: Any, key: str = "") -> list[tuple[str, Any, Any]]:
+    """Keys whose values differ, each with its value before and after."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        return [
+            difference
+            for name in {**before, **after}
+            for difference in _differences(before.get(name), after.get(name), f"{key}.{name}" if key else str(name))
+        ]
+    return [] if before == after else [(key, before, after)]
+
+
+def _change(key: str, old: Any, new: Any) -> str:
+    """The change in words; without the values if one of them is a list or a section."""
+    if isinstance(old, dict | list) or isinstance(new, dict | list):
+        return f"`{key}`"
+    shown = ["null" if value is None else str(value) for value in (old, new)]
+    return f"`{key}` from {shown[0]} to {shown[1]}"

@@ -1,0 +1,102 @@
+"""What a study of batch sizes shows: the three regimes of steps to the target, and settings at the edge of their range.
+
+The regimes are those of Shallue et al. 2018 (JMLR 20(112), section 4.1), who tell them apart by eye. Here they are
+computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from alray.spec.study.points import label_of
+from alray.spec.study.section import Search
+from alray.studies.table import Row
+
+PERFECT = 1.25
+"""Scaling is perfect up to the largest batch size that takes at most this many times the steps of the line of perfect
+scaling."""
+PLATEAU = 1.1
+"""Maximal data parallelism begins at the smallest batch size that takes at most this many times the fewest steps of
+any, if a larger one was tried."""
+USEFUL = 0.2
+"""The largest useful batch size is the last one that takes fewer steps than every smaller one, by this share for each
+doubling."""
+EDGE = 0.05
+"""A value within this share of its range from an end lies on the edge, on the scale of its distribution."""
+
+
+@dataclass(frozen=True)
+class Regimes:
+    """Batch sizes at which the regimes part.
+
+    plateau: None if no batch size is known to take as many steps as a smaller one. useful: the largest useful one.
+    missed: batch size -> mini-batches after which it had not reached the target, of those that never did.
+    """
+
+    smallest: int
+    largest: int  # that reached the target
+    perfect: int
+    plateau: int | None
+    useful: int
+    missed: dict[int, int]
+
+    def of(self, batch_size: int) -> str:
+        """The regime that a batch size is in."""
+        if batch_size <= self.perfect:
+            return "perfect scaling"
+        if self.plateau is not None and batch_size >= self.plateau:
+            return "maximal data parallelism"
+        return "diminishing returns"
+
+
+def regimes(steps: Mapping[int, float], missed: Mapping[int, int] | None = None) -> Regimes | None:
+    """The regimes of steps to the target by batch size; None if fewer than two batch sizes reached it.
+
+    steps: batch size -> mini-batches to the target, of the batch sizes that reached it. missed: of the others, the
+    mini-batches that they ran: they need more. So a larger batch size that never reached the target shows that a
+    plateau has begun, if it ran at least as many mini-batches as the best one needs.
+    """
+    sizes, missed = sorted(steps), dict(missed or {})
+    if len(sizes) < 2:
+        return None
+    smallest, fewest = sizes[0], min(steps.values())
+    perfect = max(size for size in sizes if steps[size] <= PERFECT * perfect_steps(steps, size))
+    useful = smallest
+    for before, size in pairwise(sizes):
+        least = min(steps[each] for each in sizes if each <= before)
+        if steps[size] <= least * (1.0 - USEFUL) ** math.log2(size / before):
+            useful = size
+    plateau = next(size for size in sizes if steps[size] <= PLATEAU * fewest)
+    larger = plateau < sizes[-1] or any(size > plateau and ran >= fewest for size, ran in missed.items())
+    return Regimes(smallest, sizes[-1], perfect, plateau if larger else None, useful, missed)
+
+
+def perfect_steps(steps: Mapping[int, float], batch_size: int) -> float:
+    """Steps on the line of perfect scaling, which begins at the smallest batch size: steps0 * batch0 / batch."""
+    smallest = min(steps)
+    return steps[smallest] * smallest / batch_size
+
+
+def at_the_edge(search: Search, rows: Sequence[Row]) -> Iterator[tuple[Row, str, str]]:
+    """The points whose best settings lie on the edge of their range, with the key and a sentence about it."""
+    for row in rows:
+        space = search.space_at(row.point)
+        for key, value in row.settings.items():
+            distribution = space.get(key)
+            share = distribution.share(value) if distribution is not None else None
+            if share is not None and not EDGE < share < 1.0 - EDGE:
+                assert distribution is not None
+                low, high = distribution.ends
+                end = "lower" if share <= EDGE else "upper"
+                where = f"{label_of(row.point)}: " if row.point else ""
+                yield (
+                    row,
+                    key,
+                    (
+                        f"{where}the best {key}, {value:.3g}, lies at the {end} end of its range [{low:g}, {high:g}]; "
+                        "widen the range"
+                    ),
+                )

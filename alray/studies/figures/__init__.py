@@ -1,0 +1,38 @@
+"""The figures of a study, chosen from what it has. The docstring of each function is what the page says of them."""
+
+from __future__ import annotations
+
+from alray.report import figure
+from alray.report.figure import Exhibit, Show
+from alray.studies.batch_size import at_the_edge
+from alray.studies.figures.over_axes import heat_maps, over_one_axis
+from alray.studies.figures.scaling import device_scaling
+from alray.studies.figures.to_target import best_settings, steps_to_target, trials
+from alray.studies.figures.training import depths, early_exits, losses, race, utilisation
+from alray.studies.results import Results
+
+FIGURES: tuple[Show[Results], ...] = (
+    steps_to_target,
+    best_settings,
+    trials,
+    device_scaling,
+    heat_maps,
+    race,
+    losses,
+    over_one_axis,
+    depths,
+    early_exits,
+    utilisation,
+)
+"""In the order of the page. Each returns None for a study that it does not suit."""
+
+
+def exhibits_of(results: Results) -> list[Exhibit]:
+    """The figures that suit a study."""
+    return figure.exhibits_of(results, FIGURES)
+
+
+def warnings_of(results: Results) -> list[str]:
+    """What makes the figures of a study doubtful: best settings on the edge of what was searched."""
+    search = results.study.search
+    return [] if search is None else [sentence for _, _, sentence in at_the_edge(search, results.rows)]

@@ -1,0 +1,110 @@
+"""Figures of any study: its main figures over the first axis, and heat maps over two axes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar, heat_map
+from alray.report.figure import Exhibit, Figure, file_name
+from alray.report.text import accuracy, number, seconds, share
+from alray.spec.study.points import in_words, value_text
+from alray.studies.results import BATCH_SIZE, Results
+from alray.studies.scaling import DEVICE_AXES
+from alray.studies.table import Row
+
+_NOT_REACHED = "not reached"
+
+
+def over_one_axis(results: Results) -> Exhibit | None:
+    """The best validation accuracy and the step time (median over the mini-batches after warm-up) of every point over
+    the first axis of numbers, or else the first axis, one series for each combination of the other axes. Mean over
+    seeds; the bar is the sample standard deviation. Source: the rows of the table."""
+    if not results.axes or results.is_of_batch_sizes or results.scaling is not None:
+        return None
+    axis = next(filter(results.is_numeric, results.axes), results.axes[0])
+    figures = tuple(
+        figure
+        for name, title in (("validation", "validation accuracy"), ("step_time_s", "step time (seconds)"))
+        if (figure := _over(results, axis, name, title)) is not None
+    )
+    return Exhibit(f"Over {in_words(axis)}", figures) if figures else None
+
+
+def heat_maps(results: Results) -> Exhibit | None:
+    """Samples a second, the efficiency, and the seconds of training to the target (without a target the best
+    validation accuracy) over two axes of numbers, one map for each combination of the other axes. Mean over seeds.
+    The efficiency is that of the table of points. In a study of batch sizes, these are one of the two axes. Source:
+    the rows of the table."""
+    numeric = [axis for axis in results.axes if results.is_numeric(axis)]
+    pairs = [pair for pair in itertools.combinations(numeric, 2) if BATCH_SIZE in pair or BATCH_SIZE not in numeric]
+    maps = [one for pair in pairs for one in _maps(results, *pair)]
+    return Exhibit("Over two axes", tuple(maps)) if maps else None
+
+
+def _over(results: Results, axis: str, name: str, title: str) -> Figure | None:
+    rows: list[dict[str, Any]] = []
+    numeric = results.is_numeric(axis)
+    for label, each in results.along(axis).items():
+        for row in each:
+            spread = row.figures[name]
+            if spread is not None:
+                value = row.point[axis] if numeric else value_text(row.point[axis])
+                shown = {"series": label, "kind": MEASURED, "value": value, name: spread.mean}
+                rows.append({**shown, "seeds": spread.runs, **error_bar(spread)})
+    if not rows:
+        return None
+    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
+    tells = {"series": "series", "seeds": "seeds"}
+    curves = Curves(_axis_scale(results, axis), Scale(name, title), series, tells=tells, joined=numeric)
+    heading = f"{title.partition(' (')[0].capitalize()} over {in_words(axis)}"
+    what = f"{heading}: {', '.join(each.label for each in series)}."
+    return curves.figure(file_name(f"{name}_over_{axis}"), heading, what, rows)
+
+
+def _axis_scale(results: Results, axis: str) -> Scale:
+    """The axis of a study as that of a drawing: by powers of two if its numbers are ten times as large at the end."""
+    values = results.values(axis)
+    if not results.is_numeric(axis):
+        return Scale("value", in_words(axis), names=[value_text(value) for value in values])
+    return Scale("value", in_words(axis), base=2 if 0 < 10 * min(values) <= max(values) else 0, ticks=sorted(values))
+
+
+_MAPPED = {
+    "samples_per_s": ("Samples a second", number),
+    "seconds_to_target": ("Seconds to the target", seconds),
+    "efficiency": ("Efficiency", share),
+    "validation": ("Validation accuracy", accuracy),
+}
+
+
+def _maps(results: Results, across: str, up: str) -> Iterator[Figure]:
+    target = results.study.target is not None
+    maps = results.along(across, up)
+    for label, rows in maps.items():
+        for name, (title, form) in _MAPPED.items():
+            if name == ("validation" if target else "seconds_to_target"):
+                continue  # with a target, every trial ends at about the same accuracy
+            if name == "efficiency" and not {across, up} & set(DEVICE_AXES):
+                continue
+            cells = [_cell(row, across, up, name) for row in rows]
+            known = [cell["value"] for cell in cells if cell["value"] is not None]
+            if not known:
+                continue
+            for cell in cells:
+                absent = _NOT_REACHED if name == "seconds_to_target" else form(None)
+                cell["text"] = absent if cell["value"] is None else form(cell["value"])
+            x = Scale("across", in_words(across), names=[value_text(value) for value in sorted(results.values(across))])
+            rising = sorted(results.values(up), reverse=True)
+            y = Scale("up", in_words(up), names=[value_text(value) for value in rising])
+            file = file_name(name, across, up, *([label] if len(maps) > 1 else []))
+            drawing = heat_map(x, y, "value", {"text": title, "seeds": "seeds"}, (min(known) + max(known)) / 2)
+            what = f"{title} by {x.title} and {y.title}, {label}: from {form(min(known))} to {form(max(known))}."
+            yield Figure(file, f"{title}: {label}", what, cells, drawing)
+
+
+def _cell(row: Row, across: str, up: str, name: str) -> dict[str, Any]:
+    spread = row.efficiency if name == "efficiency" else row.figures[name]
+    place = {"across": value_text(row.point[across]), "up": value_text(row.point[up])}
+    return {**place, "value": spread.mean if spread is not None else None, "seeds": row.seeds}

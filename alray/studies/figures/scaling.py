@@ -1,0 +1,147 @@
+"""Figures of scaling studies: step time, speed-up, efficiency, and local losses beside backpropagation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import cycle
+from typing import Any, Literal
+
+from alray.report.drawing import IDEAL, MEASURED, PREDICTED, PUBLISHED, Curves, Scale, colours_of, error_bar
+from alray.report.figure import Exhibit, Figure, Series
+from alray.report.spread import Spread, ratio, shown
+from alray.studies.published import CURVES, Published
+from alray.studies.results import Results
+from alray.studies.scaling import Place, Scaling
+
+_KINDS = (MEASURED, PREDICTED, IDEAL, PUBLISHED)
+_BACKPROPAGATION = "backpropagation"
+_TELLS = {"series": "series", "step_time_s": "step time, s", "seeds": "seeds"}
+
+
+def device_scaling(results: Results) -> Exhibit | None:
+    """Step time against the number of devices, stages times replicas (median over the mini-batches after warm-up,
+    mean over seeds), the speed-up and the efficiency; the bars are sample standard deviations. The work of a mini-
+    batch is its samples times the components that they pass. The speed-up is the work a second over that of the point
+    on the fewest devices with otherwise the same values; the efficiency is the speed-up for each of the devices that
+    there are more. Strong scaling keeps the work; weak scaling keeps the work of each device, where one component
+    that does not grow, such as an embedding, is left out. Dashed lines are the plan's predictions, dotted ones the
+    ideal. Thin lines are published curves (T.-H. Lin 2023, National Central University: AG News, Transformer, seconds
+    per epoch on GPUs), of which only the ratios can be compared."""
+    found = results.scaling
+    if found is None:
+        return None
+    kind = "scaling of a growing network" if found.kind == "growing" else f"{found.kind} scaling"
+    drawn = (
+        ("step_time", "Step time", Scale("step_time_s", "step time (seconds)", base=10), _times(found)),
+        ("speed_up", "Speed-up", Scale("speed_up", "speed-up"), _gains(found, "speed_up")),
+        ("efficiency", "Efficiency", Scale("efficiency", "efficiency"), _gains(found, "efficiency")),
+    )
+    figures = [_figure(found, name, f"{title}, {kind}", y, rows) for name, title, y, rows in drawn]
+    beside = list(_beside(found))
+    if beside:
+        title = "Backpropagation's step time over that of local losses"
+        figures.append(_figure(found, "ratio", title, Scale("ratio", "ratio of step times"), beside))
+    return Exhibit(f"{kind[0].upper()}{kind[1:]}", tuple(figures), tuple(_told(found)))
+
+
+def _figure(found: Scaling, name: str, title: str, y: Scale, rows: list[dict[str, Any]]) -> Figure:
+    measured = list(dict.fromkeys(row["series"] for row in rows if row["kind"] == MEASURED))
+    others = list(dict.fromkeys(row["series"] for row in rows if row["series"] not in measured))
+    series = (*colours_of(measured), *map(Series, others, cycle(("--soft", "--ink"))))
+    devices = sorted({row["devices"] for row in rows if row["kind"] == MEASURED})
+    kinds = tuple(kind for kind in _KINDS if any(row["kind"] == kind for row in rows))
+    curves = Curves(Scale("devices", found.devices, ticks=devices, form="d"), y, series, kinds, tells=_TELLS)
+    what = f"{title} against the number of {found.devices}: {', '.join(measured)}."
+    return curves.figure(name, title, what, rows)
+
+
+def _row(label: str, kind: str, devices: int, **values: Any) -> dict[str, Any]:
+    return {"series": label, "kind": kind, "devices": devices, **values}
+
+
+def _times(found: Scaling) -> list[dict[str, Any]]:
+    rows = []
+    for label, places in found.series.items():
+        for place in places:
+            measured = {"step_time_s": place.step_time_s.mean, "seeds": place.row.seeds, **error_bar(place.step_time_s)}
+            rows.append(_row(label, MEASURED, place.devices, **measured))
+            if place.predicted_s is not None:
+                rows.append(_row(label, PREDICTED, place.devices, step_time_s=place.predicted_s))
+            ideal_s = (place.base or place).step_time_s.mean * place.work / place.more
+            rows.append(_row(label, IDEAL, place.devices, step_time_s=ideal_s))
+    return rows
+
+
+def _gains(found: Scaling, name: Literal["speed_up", "efficiency"]) -> list[dict[str, Any]]:
+    """The speed-up or the efficiency: measured, predicted, ideal and published."""
+    rows = []
+    for label, places in found.series.items():
+        for place in places:
+            gain: Spread = getattr(place, name)
+            told = {"step_time_s": place.step_time_s.mean, "seeds": place.row.seeds, **error_bar(gain)}
+            rows.append(_row(label, MEASURED, place.devices, **{name: gain.mean}, **told))
+            if place.predicted is not None:
+                rows.append(_row(label, PREDICTED, place.devices, **{name: getattr(place.predicted, name)}))
+    every = [place for places in found.series.values() for place in places]
+    for place in (min(every, key=_devices), max(every, key=_devices)):
+        rows.append(_row(IDEAL, IDEAL, place.devices, **{name: place.more if name == "speed_up" else 1.0}))
+    for one in _shown(found):
+        for devices, seconds in one.seconds.items():
+            if devices <= max(map(_devices, every)):
+                speed_up = one.seconds[1] / seconds * (devices if one.weak else 1)
+                value = speed_up if name == "speed_up" else speed_up / devices
+                rows.append(_row(one.label, PUBLISHED, devices, **{name: value}))
+    return rows
+
+
+def _devices(place: Place) -> int:
+    return place.devices
+
+
+def _beside(found: Scaling) -> Iterator[dict[str, Any]]:
+    """The step time of each series of backpropagation over that of each series of local losses, and the published
+    ratio."""
+    by_method: dict[bool, dict[str, dict[int, Place]]] = {True: {}, False: {}}
+    for label, places in found.series.items():
+        by_method[_is_backpropagation(places)][label] = {place.devices: place for place in places}
+    for local, ours in by_method[False].items():
+        for other, theirs in by_method[True].items():
+            for devices in sorted(ours.keys() & theirs.keys()):
+                mine, its = ours[devices].step_time_s, theirs[devices].step_time_s
+                measured = ratio(its, mine)
+                told = {"step_time_s": mine.mean, **error_bar(measured)}
+                yield _row(f"{other} / {local}", MEASURED, devices, ratio=measured.mean, **told)
+    if by_method[True] and by_method[False] and (published := _shown(found)):
+        most = max(place.devices for places in found.series.values() for place in places)
+        al, bp = sorted(published, key=lambda one: not one.local_losses)
+        for devices in sorted(al.seconds.keys() & bp.seconds.keys()):
+            if devices <= most:
+                over = bp.seconds[devices] / al.seconds[devices]
+                yield _row(f"{bp.label} / AL", PUBLISHED, devices, ratio=over)
+
+
+def _shown(found: Scaling) -> list[Published]:
+    """The published curves of this scaling. They begin at one stage."""
+    from_one = found.devices == "stages" and all(places[0].devices == 1 for places in found.series.values())
+    return [one for one in CURVES if from_one and found.kind == ("weak" if one.weak else "strong")]
+
+
+def _is_backpropagation(places: Sequence[Place]) -> bool:
+    summary = places[0].row.summary
+    return summary is not None and summary.method == _BACKPROPAGATION
+
+
+def _told(found: Scaling) -> Iterator[str]:
+    for label, places in found.series.items():
+        if len(places) > 1:
+            last = places[-1]
+            fewest = (last.base or last).devices
+            work = f" for {last.work:.3g} times the work" if found.kind == "growing" else ""
+            yield (
+                f"{label}: from {fewest} to {last.devices} {found.devices} the speed-up is "
+                f"{shown(last.speed_up, _two)}{work}, the efficiency {shown(last.efficiency, _two)}."
+            )
+
+
+def _two(value: float | None) -> str:
+    return f"{value:.2f}"

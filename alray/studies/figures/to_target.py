@@ -1,0 +1,346 @@
+"""Figures of studies of batch sizes with a target: the way to it, the best settings, and every trial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from alray.report.drawing import BEYOND, IDEAL, MEASURED, Curves, Scale, colours_of, error_bar
+from alray.report.figure import Exhibit, Figure, Series, file_name
+from alray.report.table import Column, Numbers, Table, Value
+from alray.spec.study.points import in_words, label_of, value_text
+from alray.studies.batch_size import Regimes, at_the_edge, perfect_steps, regimes
+from alray.studies.records import TrialRecord
+from alray.studies.results import BATCH_SIZE, Results
+from alray.studies.table import Row, settings_text
+
+_REGIMES = ("perfect scaling", "diminishing returns", "maximal data parallelism")
+_SOME = "not reached by every seed"
+_RULES = ("linear rule", "square-root rule")
+_TELLS = {"series": "series", "reached": "seeds that reached it", "trials": "trials", "settings": "best settings"}
+
+
+def steps_to_target(results: Results) -> Exhibit | None:
+    """How many mini-batches, and how much time, the best settings of each batch size take to reach the target on
+    validation (Shallue et al. 2019, JMLR 20(112), section 4.1). The dotted line is perfect scaling from the smallest
+    batch size. Perfect scaling ends at the largest batch size that takes at most 1.25 times the steps of that line.
+    Maximal data parallelism begins where the steps are at most 1.1 times the fewest, if a larger batch size takes no
+    fewer. Between the two, returns diminish. The largest useful batch size is the last one that cut the steps by at
+    least 20 % for each doubling of the batch, compared with the fewest steps of the smaller ones. An open triangle
+    stands at the budget of a batch size whose trials never reached the target. Where only some seeds reached it, the
+    mean is over these, and its mark says so. The time counts training only: no start-up and no evaluations."""
+    if not results.is_of_batch_sizes:
+        return None
+    along = results.along(BATCH_SIZE)
+    found = {label: regimes(_reached_steps(rows), _missed(rows)) for label, rows in along.items()}
+    colours = colours_of(list(along))
+    sizes = results.values(BATCH_SIZE)
+    rows = [row for label, each in along.items() for row in _way(label, each, found[label])]
+    curves = Curves(
+        Scale("batch_size", "batch size", base=2, ticks=sizes),
+        Scale("steps", "mini-batches to the target", base=2),
+        colours,
+        kinds=(MEASURED, IDEAL),
+        marks=_marks(rows),
+        tells={"mark": "regime", **_TELLS},
+    )
+    told = tuple(_told(label, each, along[label]) for label, each in found.items())
+    what = "Mini-batches to the target against batch size, both on scales of powers of two, with the line of perfect "
+    what += f"scaling. {' '.join(told)}"
+    figures = [curves.figure("steps_to_target", "Mini-batches to the target", what, rows)]
+    timed = [row for label, each in along.items() for row in _times(label, each)]
+    if timed:
+        y = Scale("seconds", "seconds of training to the target", base=2)
+        tells = {"steps": "mini-batches", **_TELLS}
+        seconds = Curves(curves.x, y, colours, marks=_marks(timed), tells=tells)
+        what = "Seconds of training to the target against batch size."
+        figures.append(seconds.figure("seconds_to_target", "Time to the target", what, timed))
+    tables = {"batch_sizes": _table(along, found)}
+    return Exhibit("Steps to the target", tuple(figures), told, tables=tables)
+
+
+def best_settings(results: Results) -> Exhibit | None:
+    """The settings that reach the target first at each batch size, and the effective learning rate lr / (1 - momentum)
+    (Shallue et al. 2019, section 4.7). The lines are what two rules expect of a rate from the smallest batch size on:
+    that it grows with the batch size (Goyal et al. 2017), or with its square root (Krizhevsky 2014). A square marks a
+    value that lies within 5 % of an end of the range that was searched, on the scale of the distribution."""
+    search = results.study.search
+    if not results.is_of_batch_sizes or search is None:
+        return None
+    on_edge = {(label_of(row.point), key) for row, key, _ in at_the_edge(search, results.rows)}
+    along = {label: [row for row in rows if row.reached] for label, rows in results.along(BATCH_SIZE).items()}
+    figures = []
+    for quantity in _quantities(results):
+        rows = [row for label, each in along.items() for row in _best(label, each, quantity, on_edge)]
+        if not rows:
+            continue
+        colours = colours_of(list(along))
+        curves = Curves(
+            Scale("batch_size", "batch size", base=2, ticks=results.values(BATCH_SIZE)),
+            Scale("value", quantity.title, base=quantity.base),
+            colours,
+            kinds=(MEASURED, *_RULES) if quantity.is_rate else (MEASURED,),
+            marks=("inside its range", "on the edge of its range"),
+            tells=_TELLS,
+        )
+        file = "best_" + quantity.key.removeprefix("optimizer.").replace(".", "_")
+        what = f"The best {quantity.title} against batch size"
+        what += ", with the linear and the square-root rule." if quantity.is_rate else "."
+        figures.append(curves.figure(file, f"Best {quantity.title}", what, rows))
+    return Exhibit("Best settings", tuple(figures)) if figures else None
+
+
+def trials(results: Results) -> Exhibit | None:
+    """Every trial by its batch size and by what was drawn for it: whether it reached the target, came to its end
+    without it, or diverged, and the best one of each batch size (Shallue et al. 2019, section 4.7)."""
+    if not results.is_of_batch_sizes or results.study.search is None:
+        return None
+    quantities = list(_quantities(results))
+    if not quantities:
+        return None
+    varies = any(quantity.key == "optimizer.momentum" for quantity in quantities)
+    quantity = quantities[-1 if varies else 0]
+    best = {record.number for row in results.rows if row.reached for record in row.best}
+    series = results.along(BATCH_SIZE)
+    figures = []
+    for label, rows in series.items():
+        points = {label_of(row.point) for row in rows}
+        of_series = [record for record in results.records if label_of(record.point) in points]
+        found = [_trial(record, quantity, best) for record in of_series if quantity.value(record) is not None]
+        if found:
+            name = file_name("trials", label) if len(series) > 1 else "trials"
+            figures.append(_scatter(name, label, found, quantity))
+    return Exhibit("Trials", tuple(figures))
+
+
+def _scatter(name: str, label: str, rows: list[dict[str, Any]], quantity: _Quantity) -> Figure:
+    counts = {each: sum(row["series"] == each for row in rows) for each in _OUTCOMES}
+    outcomes = tuple(Series(each, _OUTCOMES[each]) for each, count in counts.items() if count)
+    curves = Curves(
+        Scale("batch_size", "batch size", base=2, ticks=sorted({row["batch_size"] for row in rows})),
+        Scale("value", quantity.title, base=quantity.base),
+        outcomes,
+        marks=[each.label for each in outcomes],
+        tells={"trial": "trial", "series": "outcome", "steps": "mini-batches", "settings": "settings", "seed": "seed"},
+        joined=False,
+    )
+    what = f"{len(rows):,} trials by batch size and {quantity.title}: "
+    what += ", ".join(f"{counts[each.label]:,} {each.label}" for each in outcomes)
+    rows = sorted(rows, key=lambda row: row["series"] == "best")  # what is drawn last lies on top
+    return curves.figure(name, f"Trials: {label}", what, rows)
+
+
+_OUTCOMES = {
+    "best": "--c1",
+    "reached": "--c0",
+    "not reached in time": "--c7",
+    "diverged": "--bad",
+    "stopped": "--soft",
+    "failed": "--c3",
+}
+
+
+def _trial(record: TrialRecord, quantity: _Quantity, best: set[int]) -> dict[str, Any]:
+    outcome = "not reached in time" if record.status == "finished" else str(record.status)
+    outcome = "best" if record.number in best else outcome
+    return {
+        "series": outcome,
+        "kind": MEASURED,
+        "mark": outcome,
+        "batch_size": record.point[BATCH_SIZE],
+        "value": quantity.value(record),
+        "trial": record.number,
+        "steps": record.reached.step if record.reached is not None else None,
+        "settings": settings_text(record.values),
+        "seed": record.seed,
+    }
+
+
+def _way(label: str, rows: Sequence[Row], found: Regimes | None) -> Iterator[dict[str, Any]]:
+    """The way to the target at each batch size of a series, and the line of perfect scaling."""
+    steps = _reached_steps(rows)
+    for row in rows:
+        size, spread = row.point[BATCH_SIZE], row.figures["steps_to_target"]
+        if spread is None and row.steps is None:
+            continue
+        mark = BEYOND if spread is None else found.of(size) if found is not None else "reached"
+        yield {
+            "series": label,
+            "kind": MEASURED,
+            "mark": _SOME if spread is not None and spread.missing else mark,
+            "batch_size": size,
+            "steps": row.steps if spread is None else spread.mean,
+            **(error_bar(spread) if spread is not None else {}),
+            **_of(row),
+        }
+    if steps:
+        for row in rows:
+            size = row.point[BATCH_SIZE]
+            if size >= min(steps):
+                ideal = perfect_steps(steps, size)
+                yield {"series": label, "kind": IDEAL, "batch_size": size, "steps": ideal}
+
+
+def _times(label: str, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """The seconds of training to the target at each batch size of a series."""
+    for row in rows:
+        seconds, steps = row.figures["seconds_to_target"], row.figures["steps_to_target"]
+        if seconds is not None and steps is not None:
+            yield {
+                "series": label,
+                "kind": MEASURED,
+                "batch_size": row.point[BATCH_SIZE],
+                "seconds": seconds.mean,
+                **error_bar(seconds),
+                "steps": steps.mean,
+                "mark": _SOME if seconds.missing else "reached",
+                **_of(row),
+            }
+
+
+def _of(row: Row) -> dict[str, Any]:
+    """What a point tells of its trials."""
+    return {
+        "reached": f"{row.reached} of {row.tried}",
+        "trials": row.trials,
+        "settings": settings_text(row.settings),
+    }
+
+
+def _marks(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    return tuple(mark for mark in (*_REGIMES, "reached", _SOME, BEYOND) if any(row.get("mark") == mark for row in rows))
+
+
+def _reached_steps(rows: Sequence[Row]) -> dict[int, float]:
+    """Batch size -> mini-batches to the target, of the batch sizes that reached it."""
+    found = {row.point[BATCH_SIZE]: row.figures["steps_to_target"] for row in rows}
+    return {size: spread.mean for size, spread in found.items() if spread is not None}
+
+
+def _missed(rows: Sequence[Row]) -> dict[int, int]:
+    """Batch size -> the most mini-batches that a trial ran, of the batch sizes that never reached the target."""
+    return {row.point[BATCH_SIZE]: row.steps or 0 for row in rows if row.figures["steps_to_target"] is None}
+
+
+def _told(label: str, found: Regimes | None, rows: Sequence[Row]) -> str:
+    missed = _missed(rows)
+    never = [f"{_listed(missed)} never reached the target"] if missed else []
+    some = [
+        f"{row.point[BATCH_SIZE]:,} reached it on {row.reached} of {row.tried} seeds"
+        for row in rows
+        if 0 < row.reached < row.tried
+    ]
+    if found is None:
+        return f"{label}: {'; '.join(['fewer than two batch sizes reached the target', *never, *some])}."
+    if found.plateau is not None:
+        plateau = f"maximal data parallelism from {found.plateau:,} on"
+    elif any(size > found.largest for size in missed):
+        plateau = f"no plateau up to {found.largest:,}, the largest batch size that reached the target"
+    else:
+        plateau = "no plateau up to the largest batch size"
+    useful = f"the largest useful batch size is {found.useful:,}"
+    scaling = f"perfect scaling up to {found.perfect:,}, {plateau}"
+    return f"{label}: {'; '.join([useful, scaling, *never, *some])}."
+
+
+def _listed(sizes: Iterable[int]) -> str:
+    *others, last = (f"{size:,}" for size in sizes)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _table(along: dict[str, list[Row]], found: dict[str, Regimes | None]) -> Table:
+    axes = [axis for axis in next(iter(along.values()))[0].point if axis != BATCH_SIZE]
+    columns = [Column(axis, in_words(axis), kind="setting") for axis in axes] or [Column("series", "series")]
+    rows: list[tuple[Value, ...]] = []
+    for label, each in along.items():
+        one, steps = found[label], _reached_steps(each)
+        sizes = (one.smallest, one.perfect, one.plateau, one.useful) if one is not None else (None,) * 4
+        at_useful = steps[one.useful] if one is not None else None
+        named = [value_text(each[0].point[axis]) for axis in axes] or [label]
+        missed = " ".join(map(str, _missed(each))) or None
+        some = " ".join(str(row.point[BATCH_SIZE]) for row in each if 0 < row.reached < row.tried) or None
+        rows.append((*named, *sizes, at_useful, missed, some))
+    return Numbers((*columns, *_OF_SIZES), tuple(rows)).texts
+
+
+_OF_SIZES = (
+    Column("smallest", "smallest batch size", kind="setting"),
+    Column("perfect", "perfect scaling up to", kind="setting"),
+    Column("plateau", "plateau from", kind="setting"),
+    Column("useful", "largest useful batch size", kind="setting"),
+    Column("steps", "mini-batches there"),
+    Column("never_reached", "never reached at"),
+    Column("reached_by_some", "not reached by every seed at"),
+)
+
+
+class _Quantity(NamedTuple):
+    """What is drawn of settings. base: of the logarithm on its axis. is_rate: whether the two rules are about it."""
+
+    key: str
+    title: str
+    base: int
+    is_rate: bool
+    value: Callable[[TrialRecord], float | None]
+
+
+def _quantities(results: Results) -> Iterator[_Quantity]:
+    """The settings of the search that are numbers, and the effective rate where there is momentum."""
+    search = results.study.search
+    assert search is not None
+    space = {key: each for row in results.rows for key, each in search.space_at(row.point).items()}
+    for key, distribution in space.items():
+        if distribution.choice is not None or key == BATCH_SIZE:
+            continue
+        if distribution.one_minus_loguniform is not None:
+            yield _Quantity(key, f"1 - {in_words(key)}", 10, False, partial(_one_minus, key))
+        else:
+            base = 0 if distribution.loguniform is None else 10
+            yield _Quantity(key, in_words(key), base, key == "optimizer.lr", partial(_drawn, key))
+    if any(results.momentum(record) for record in results.records):
+        yield _Quantity("effective_rate", "effective learning rate", 10, True, partial(_effective_rate, results))
+
+
+def _drawn(key: str, record: TrialRecord) -> float | None:
+    """None where the variant of a trial does not search this key."""
+    return float(record.values[key]) if key in record.values else None
+
+
+def _one_minus(key: str, record: TrialRecord) -> float | None:
+    return 1.0 - float(record.values[key]) if key in record.values else None
+
+
+def _effective_rate(results: Results, record: TrialRecord) -> float | None:
+    rate, kept = results.setting(record, "optimizer.lr"), results.momentum(record)
+    return None if rate is None or kept is None else float(rate) / (1.0 - kept)
+
+
+def _best(
+    label: str, rows: Sequence[Row], quantity: _Quantity, on_edge: set[tuple[str, str]]
+) -> Iterator[dict[str, Any]]:
+    """The best value at each batch size of a series, and what the rules make of the first one.
+
+    on_edge: point and key of the values that lie on the edge of their range.
+    """
+    start: tuple[int, float] | None = None
+    for row in rows:
+        size, found = row.point[BATCH_SIZE], quantity.value(row.best[0])
+        if found is None:
+            continue
+        start = start or (size, found)
+        edge = (label_of(row.point), quantity.key) in on_edge
+        yield {
+            "series": label,
+            "kind": MEASURED,
+            "mark": "on the edge of its range" if edge else "inside its range",
+            "batch_size": size,
+            "value": found,
+            "reached": f"{row.reached} of {row.tried}",
+            "trials": row.trials,
+            "settings": settings_text(row.settings),
+        }
+        if quantity.is_rate:
+            for rule, power in zip(_RULES, (1.0, 0.5), strict=True):
+                value = start[1] * (size / start[0]) ** power
+                yield {"series": label, "kind": rule, "batch_size": size, "value": value}

@@ -1,0 +1,241 @@
+"""Figures of how the trials trained: accuracy on the way, accuracy of each depth, utilisation of each stage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar
+from alray.report.figure import Exhibit
+from alray.report.spread import spread
+from alray.run_folder.records import EvaluationRecord, Exit, StageRecord, StepRecord
+from alray.spec.study.points import series_label
+from alray.studies.outcome import total_loss, training_s
+from alray.studies.records import TrialRecord
+from alray.studies.results import Results
+from alray.studies.table import Row
+
+MOST_POINTS = 24
+"""Studies with more points have no such figures: one could not tell their curves apart."""
+_MOST_EVALUATIONS = 2000
+"""Of all trials together: the page and the files stay small."""
+
+
+def race(results: Results) -> Exhibit | None:
+    """Validation accuracy (on the test set where there is no validation set) at every evaluation, against seconds of
+    training and against samples seen: the mean over the seeds of each point, at the evaluations that all of them made;
+    the band is the sample standard deviation. The seconds, a mean as well, count training only: no start-up and no
+    evaluations. With a search, the curves are those of the best settings.
+    Source: the evaluations in `records.jsonl` of each trial, of which at most about 2,000 are drawn. Studies of more
+    than 24 points have no such figure."""
+    if len(results.rows) > MOST_POINTS:
+        return None
+    most = _MOST_EVALUATIONS // max(1, len(results.rows)) + 1
+    rows = [each for row in results.rows for each in _evaluations(results, row, most)]
+    if not any(row["evaluation"] > 1 for row in rows):
+        return None
+    labels = list(dict.fromkeys(row["series"] for row in rows))
+    series = colours_of(labels)
+    figures = []
+    for name, title, x in (
+        ("seconds", "seconds of training", Scale("seconds", "seconds of training", from_zero=True)),
+        ("samples", "samples", Scale("samples", "samples seen", form="~s", from_zero=True)),
+    ):
+        tells = {
+            "series": "point",
+            "seeds": "seeds",
+            "step": "mini-batches",
+            "seconds": "seconds",
+            "samples": "samples",
+        }
+        curves = Curves(x, Scale("accuracy", "accuracy"), series, tells=tells, size=14, bands=True)
+        what = f"Accuracy during training against {title}: {', '.join(labels)}."
+        shown = [row for row in rows if row[name] is not None]
+        figures.append(curves.figure(f"accuracy_by_{name}", f"Accuracy against {title}", what, shown))
+    return Exhibit("Accuracy during training", tuple(figures))
+
+
+def losses(results: Results) -> Exhibit | None:
+    """The sum of all losses of all components during training: the mean over the seeds of each point, as far as all of
+    them trained; the band is the sample standard deviation. Local losses and those of backpropagation cannot be
+    compared; their shapes can. Source: the losses in `records.jsonl` of each trial, as at most about 2,000 means over
+    neighbouring mini-batches. Studies of more than 24 points, of scaling, with a search or with a target have no such
+    figure."""
+    study = results.study
+    if len(results.rows) > MOST_POINTS or results.scaling is not None or study.search or study.target:
+        return None
+    most = _MOST_EVALUATIONS // max(1, len(results.rows)) + 1
+    rows = [each for row in results.rows for each in _losses(results, row, most)]
+    if len(rows) < 2:
+        return None
+    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
+    y = Scale("loss", "sum of all losses", base=10 if min(row["loss"] for row in rows) > 0 else 0)
+    tells = {"series": "point", "seeds": "seeds", "step": "mini-batches"}
+    x = Scale("samples", "samples seen", form="~s", from_zero=True)
+    curves = Curves(x, y, series, tells=tells, size=6, bands=True)
+    what = f"Training loss against samples: {', '.join(each.label for each in series)}."
+    return Exhibit("Training loss", (curves.figure("losses", "Training loss", what, rows),))
+
+
+def early_exits(results: Results) -> Exhibit | None:
+    """The accuracy of predictions against their time for one sample: for exits at each depth, and for exits at the
+    first depth whose confidence (the largest softmax of the class scores) is at least a threshold. On the validation
+    set; on the test set where there is none. Mean over seeds. Source: `exits` in the records of the trials."""
+    rows = [each for row in results.rows for each in _exits(row)]
+    if not rows:
+        return None
+    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
+    marks = tuple(dict.fromkeys(row["mark"] for row in rows))
+    x, y = Scale("ms_per_sample", "milliseconds a sample"), Scale("accuracy", "accuracy")
+    tells = {"series": "point", "depth": "depth", "threshold": "threshold", "seeds": "seeds"}
+    curves = Curves(x, y, series, marks=marks, tells=tells, each="mark")
+    what = f"Accuracy against the time of a prediction: {', '.join(each.label for each in series)}."
+    return Exhibit("Early exits", (curves.figure("early_exits", "Accuracy against time", what, rows),))
+
+
+def depths(results: Results) -> Exhibit | None:
+    """The accuracy of the final weights on the validation set (on the test set where there is none) by the depth of the
+    route: depth n uses the first n components only. Mean over seeds; the bar is the sample standard deviation. Source:
+    `accuracy_per_depth` of the summaries. Studies of more than 24 points have no such figure."""
+    rows = [each for row in results.rows for each in _depths(row)]
+    if len(results.rows) > MOST_POINTS or len({row["depth"] for row in rows}) < 2:
+        return None
+    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
+    depth = Scale("depth", "depth of the route", ticks=sorted({row["depth"] for row in rows}), form="d")
+    curves = Curves(depth, Scale("accuracy", "accuracy"), series, tells={"series": "point", "seeds": "seeds"})
+    what = f"Accuracy by the depth of the route: {', '.join(each.label for each in series)}."
+    figure = curves.figure("accuracy_per_depth", "Accuracy per depth", what, rows)
+    return Exhibit("Accuracy per depth", (figure,))
+
+
+def utilisation(results: Results) -> Exhibit | None:
+    """The share of its time after warm-up in which each stage computes, evaluations left out: a mean over mini-batches,
+    replicas and seeds. Source: the records of the stages in `records.jsonl` of each trial. Studies of more than 24
+    points have no such figure, nor have trials whose stages take turns in one process."""
+    if len(results.rows) > MOST_POINTS:
+        return None
+    rows = [each for row in results.rows for each in _utilisation(results, row)]
+    if not any(row["stage"] > 0 for row in rows):
+        return None
+    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
+    stage = Scale("stage", "stage", ticks=sorted({row["stage"] for row in rows}), form="d")
+    curves = Curves(stage, Scale("utilisation", "share of the time", form=".0%"), series, tells={"series": "point"})
+    what = f"Utilisation of each stage: {', '.join(each.label for each in series)}."
+    figure = curves.figure("utilisation", "Utilisation of each stage", what, rows)
+    return Exhibit("Utilisation", (figure,))
+
+
+def _evaluations(results: Results, row: Row, most: int) -> Iterator[dict[str, Any]]:
+    """The evaluations that all seeds of a point made, at most so many of them, evenly spaced; the last one is among
+    them."""
+    of_seeds = [_accuracies(results, record) for record in row.best]
+    shared = _shared(of_seeds)
+    every = -(-len(shared) // most) or 1
+    for place, step in enumerate(shared):
+        if (len(shared) - 1 - place) % every == 0:
+            each = [of_seed[step] for of_seed in of_seeds]
+            seconds = [each_s for *_, each_s in each if each_s is not None]
+            yield {
+                **_mean_place(row, step, each[0][0]),
+                "evaluation": place + 1,
+                "seconds": fmean(seconds) if len(seconds) == len(each) else None,
+                **_mean("accuracy", [accuracy for _, accuracy, _ in each]),
+            }
+
+
+def _accuracies(results: Results, record: TrialRecord) -> dict[int, tuple[int, float, float | None]]:
+    """Samples, accuracy and seconds of training of each evaluation of a trial, by its mini-batches."""
+    kept = results.kept(record)
+    found = {}
+    for one in reversed(kept):
+        if isinstance(one, EvaluationRecord):
+            accuracy = one.validation if one.validation is not None else one.test
+            if accuracy is not None:
+                found[one.step] = one.samples, accuracy, training_s(kept, one)
+    return found
+
+
+def _losses(results: Results, row: Row, most: int) -> Iterator[dict[str, Any]]:
+    """The losses of a point as at most so many means over neighbouring mini-batches and over its seeds."""
+    of_seeds = []
+    for record in row.best:
+        kept = (one for one in results.kept(record) if isinstance(one, StepRecord))
+        of_seeds.append({one.step: one for one in sorted(kept, key=lambda one: one.step)})
+    shared = _shared(of_seeds)
+    every = -(-len(shared) // most) or 1
+    for start in range(0, len(shared), every):
+        steps = shared[start : start + every]
+        losses = []
+        for of_seed in of_seeds:
+            group = [of_seed[step] for step in steps]
+            counted = sum(one.mini_batches for one in group)
+            losses.append(sum(total_loss(one) * one.mini_batches for one in group) / counted)
+        if all(map(math.isfinite, losses)):
+            yield {**_mean_place(row, steps[-1], of_seeds[0][steps[-1]].samples), **_mean("loss", losses)}
+
+
+def _shared(of_seeds: Sequence[Mapping[int, Any]]) -> list[int]:
+    """The numbers of mini-batches that all seeds have."""
+    return sorted(set(of_seeds[0]).intersection(*of_seeds[1:])) if of_seeds else []
+
+
+def _mean_place(row: Row, step: int, samples: int) -> dict[str, Any]:
+    return {"series": series_label(row.point), "kind": MEASURED, "step": step, "samples": samples}
+
+
+def _mean(name: str, values: Sequence[float]) -> dict[str, Any]:
+    """The mean over seeds and the ends of its band."""
+    found = spread(values)
+    assert found is not None
+    return {name: found.mean, "seeds": found.runs, **error_bar(found)}
+
+
+def _exits(row: Row) -> Iterator[dict[str, Any]]:
+    by_exit: dict[tuple[float | None, float], list[Exit]] = {}
+    for record in row.best:
+        for one in record.exits:
+            by_exit.setdefault((one.threshold, one.depth if one.threshold is None else 0.0), []).append(one)
+    for (threshold, _), exits in by_exit.items():
+        accuracies = [one.validation if one.validation is not None else one.test for one in exits]
+        known = spread(accuracies)
+        if known is not None:
+            yield {
+                "series": series_label(row.point),
+                "kind": MEASURED,
+                "mark": "exits at a depth" if threshold is None else "exits by confidence",
+                "depth": fmean(one.depth for one in exits),
+                "threshold": threshold,
+                "ms_per_sample": 1e3 * fmean(one.s_per_sample for one in exits),
+                "accuracy": known.mean,
+                "seeds": known.runs,
+                **error_bar(known),
+            }
+
+
+def _depths(row: Row) -> Iterator[dict[str, Any]]:
+    measured: dict[int, list[float]] = {}
+    for record in row.best:
+        for each in record.summary.accuracy_per_depth if record.summary is not None else ():
+            value = each.validation if each.validation is not None else each.test
+            if value is not None:
+                measured.setdefault(each.depth, []).append(value)
+    for depth, values in sorted(measured.items()):
+        found = spread(values)
+        assert found is not None
+        place = {"series": series_label(row.point), "kind": MEASURED, "depth": depth}
+        yield {**place, "accuracy": found.mean, "seeds": found.runs, **error_bar(found)}
+
+
+def _utilisation(results: Results, row: Row) -> Iterator[dict[str, Any]]:
+    shares: dict[int, list[tuple[float, float]]] = {}
+    for record in row.best:
+        if record.summary is None or record.summary.bubble is None:
+            continue
+        for one in results.kept(record):
+            if isinstance(one, StageRecord) and not one.warm_up:
+                shares.setdefault(one.stage, []).append((one.compute_s, one.covered_s))
+    for stage, times in sorted(shares.items()):
+        share = sum(compute for compute, _ in times) / sum(whole for _, whole in times)
+        yield {"series": series_label(row.point), "kind": MEASURED, "stage": stage, "utilisation": share}

@@ -1,0 +1,227 @@
+"""The folder of a study: the study, the trials it consists of, and a run folder for each of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from alray.errors import CheckpointError, RequestError
+from alray.known_code import sha256
+from alray.run_folder.records import replace_file, write_json
+from alray.spec.loading import dump_spec
+from alray.spec.study.loading import LoadedStudy, dump_study, read_study_file
+from alray.spec.study.section import Study
+from alray.spec.study.trials import Trial
+from alray.storage import disk
+from alray.storage.json_file import read_json
+from alray.storage.location import names_a_scheme
+from alray.storage.lock import LOCK
+from alray.studies.records import Begun, TrialRecord, read_trial
+
+_MAY_GROW = ("search.trials", "repeats", "axes.", "max_concurrent")
+"""Keys of a study that a resume may change, as long as every trial stays what it is."""
+STUDY, TRIALS, SUMMARY = "study.yaml", "trials.json", "study.json"
+REPORT, MARKDOWN = "report.html", "report.md"
+_ENDED = "trial.json"
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """Where a study keeps what a resume and a report need. A trial has ended once its `trial.json` is there, unless
+    this says that the trial was lost."""
+
+    path: Path
+
+    @classmethod
+    def make(cls, loaded: LoadedStudy, study_dir: Path | None) -> StudyFolder:
+        """Make the folder `study_dir`, or `studies/<name>-<time>` for None. Raises RequestError if it is not empty."""
+        if study_dir is None:
+            study_dir = Path("studies") / f"{loaded.study.study}-{time.strftime('%Y%m%d-%H%M%S')}"
+        if study_dir.exists() and not _is_free(study_dir):
+            raise RequestError(
+                "the study folder is not empty",
+                file=str(study_dir),
+                mend="choose another folder, by --output, or go on with `alray study --resume`",
+            )
+        try:
+            disk.make_folders(study_dir / "trials")
+        except OSError as error:
+            raise RequestError(
+                f"the study folder cannot be made: {error.strerror}",
+                file=str(study_dir),
+                mend="choose another folder, by --output",
+            ) from error
+        folder = cls(study_dir.resolve())
+        write_json(folder.path / TRIALS, _begun(loaded).model_dump(mode="json"))
+        replace_file(folder.path / STUDY, dump_study(loaded.study))  # with it the study has begun
+        return folder
+
+    def keep(self, grown: LoadedStudy) -> None:
+        """Keep what `grown` returned. The text of the study comes first: a study whose text alone has grown is one that
+        grows at its next resume."""
+        if _begun(grown) != self.begun:
+            replace_file(self.path / STUDY, dump_study(grown.study))
+            write_json(self.path / TRIALS, _begun(grown).model_dump(mode="json"))
+
+    @classmethod
+    def open(cls, study_dir: Path) -> StudyFolder:
+        """The folder of a study that was begun. Raises CheckpointError if it is none, RequestError for a URL."""
+        require_on_disk(study_dir)
+        if not (study_dir / STUDY).is_file() or not (study_dir / TRIALS).is_file():
+            raise CheckpointError(
+                f"this is not a study folder: it has no {STUDY} and {TRIALS}",
+                file=str(study_dir),
+                mend="name a folder that `alray study` made, such as studies/<name>-<time>",
+            )
+        return cls(study_dir.resolve())
+
+    def grown(self, loaded: LoadedStudy) -> LoadedStudy:
+        """The study as it is asked for now, in which every trial that it began with has its number, and further trials
+        come after them.
+
+        Raises RequestError, which says what has changed, unless all of these trials are still in it with the same
+        specs: `study.yaml` or the base may have been edited.
+        """
+        begun, now = self.begun, _begun(loaded)
+        changes = list(_changes(begun.spec, now.spec)) if begun.spec is not None else []
+        if other := [text for key, text in changes if not key.startswith(_MAY_GROW)]:
+            raise self._refused(f"this is no longer the study that began here: {'; '.join(other)}")
+        specs = {_text(point.values): point.spec_sha256 for point in now.points}
+        if begun.spec is None:  # alray 0.1 kept hashes of the specs as YAML
+            specs = {
+                _text(point.values): sha256(dump_spec(spec).encode())
+                for point, spec in zip(now.points, loaded.specs, strict=True)
+            }
+        was = [_text(point.values) for point in begun.points]
+        changed = sum(
+            specs.get(values, point.spec_sha256) != point.spec_sha256
+            for values, point in zip(was, begun.points, strict=True)
+        )
+        if changed:
+            raise RequestError(
+                "the specs of the trials are no longer those that the study began with, "
+                f"at {changed} of {len(begun.points)} points",
+                file=str(loaded.study.base),
+                mend="restore this file, or begin a new study",
+            )
+        # Settings that Optuna will propose are not among the overrides: then trials are told apart by their order.
+        alike: dict[tuple[str, ...], list[Trial]] = {}
+        for trial in loaded.trials:
+            alike.setdefault((_text(trial.point.values), *trial.overrides), []).append(trial)
+        kept: list[Trial] = []
+        for number, old in enumerate(begun.trials):
+            if not (same := alike.get((was[old.point], *old.overrides))):
+                told = "".join(f"; {text}" for _, text in changes)
+                raise self._refused(f"trials that the study began with are no longer in it{told}")
+            kept.append(replace(same.pop(0), number=number))
+        left = [trial for trials in alike.values() for trial in trials]
+        left.sort(key=lambda trial: trial.number)
+        new = [replace(trial, number=len(kept) + place) for place, trial in enumerate(left)]
+        return replace(loaded, trials=(*kept, *new))
+
+    def _refused(self, message: str) -> RequestError:
+        return RequestError(
+            message,
+            file=str(self.path / STUDY),
+            mend="restore it, or begin a new study; `search.trials`, `repeats` and the values of an axis can grow",
+        )
+
+    def trial_dir(self, number: int) -> Path:
+        """The run folder of a trial."""
+        return self.path / "trials" / f"{number:04d}"
+
+    def clear(self, number: int) -> Path:
+        """The run folder of a trial, without what an earlier attempt left."""
+        folder = self.trial_dir(number)
+        if folder.exists():
+            disk.remove_file(folder / _ENDED)  # before what it tells of, also where the power is cut
+            disk.sync_folder(folder)
+            disk.remove_folder(folder)
+        return folder
+
+    def write(self, record: TrialRecord) -> None:
+        """Keep the record of a trial, which has thereby ended unless it was lost."""
+        folder = self.trial_dir(record.number)
+        disk.make_folders(folder)
+        disk.sync_folder(folder.parent)
+        replace_file(folder / _ENDED, record.model_dump_json(indent=2) + "\n")
+
+    def record(self, number: int) -> TrialRecord | None:
+        """The record of a trial; None if it has not ended."""
+        found = self._kept(number)
+        return None if found is None or found.status == "lost" else found
+
+    def has_ended(self, number: int) -> bool:
+        return self.record(number) is not None
+
+    def records(self) -> list[TrialRecord]:
+        """The records of all trials that have ended, in order. The folder is not listed: a list may be old on NFS."""
+        found = (self.record(trial.number) for trial in self.begun.trials)
+        return [record for record in found if record is not None]
+
+    def lost(self) -> list[TrialRecord]:
+        """What is known of the trials that were lost, in order."""
+        found = (self._kept(trial.number) for trial in self.begun.trials)
+        return [record for record in found if record is not None and record.status == "lost"]
+
+    def _kept(self, number: int) -> TrialRecord | None:
+        path = self.trial_dir(number) / _ENDED
+        return read_trial(path) if path.is_file() else None
+
+    @property
+    def study(self) -> Study:
+        """The study, as its folder keeps it."""
+        return read_study_file(self.path / STUDY)
+
+    @property
+    def begun(self) -> Begun:
+        """What the study consists of, as `trials.json` holds it. Raises CheckpointError if that is damaged."""
+        return read_json(self.path / TRIALS, Begun)
+
+
+def _is_free(study_dir: Path) -> bool:
+    """Whether a study can begin in this folder: it is empty, or has what a study leaves that was killed before it had
+    written its `study.yaml`."""
+    if not study_dir.is_dir():
+        return False
+    names = {path.name for path in study_dir.iterdir() if path.suffix != disk.PARTIAL}
+    trials = study_dir / "trials"
+    return names <= {LOCK, "trials", TRIALS} and not (trials.is_dir() and any(trials.iterdir()))
+
+
+def require_on_disk(study_dir: Path) -> None:
+    """Raise RequestError for a URL."""
+    if names_a_scheme(str(study_dir)):
+        raise RequestError("a study needs a folder on a disk", file=str(study_dir), mend="give a path instead of a URL")
+
+
+def _begun(loaded: LoadedStudy) -> Begun:
+    """What a study consists of, in the types that JSON has."""
+    points = [
+        {"values": dict(point.values), "spec_sha256": sha256(spec.model_dump_json().encode())}
+        for point, spec in zip(loaded.points, loaded.specs, strict=True)
+    ]
+    trials = [
+        {"number": trial.number, "point": trial.point.number, "overrides": trial.overrides} for trial in loaded.trials
+    ]
+    spec = loaded.study.model_dump(mode="json")
+    of = {"study": loaded.study.study, "base": str(loaded.study.base), "spec": spec, "points": points, "trials": trials}
+    return Begun.model_validate_json(json.dumps(of))
+
+
+def _text(values: Mapping[str, Any]) -> str:
+    """The values of a point as one text, which is equal for equal values."""
+    return json.dumps(dict(values), sort_keys=True)
+
+
+def _changes(before: Any, after: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every key whose value differs, with a text that says how."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in {**before, **after}:
+            yield from _changes(before.get(name), after.get(name), f"{key}.{name}" if key else name)
+    elif before != after:
+        yield key, f"`{key}` was {json.dumps(before)} and is {json.dumps(after)}"

@@ -1,0 +1,36 @@
+"""What a study would do, without running anything: its points and what their trials ask for.
+
+It says nothing of time. Costs that are only counted are shares of a step, not seconds; and what a trial takes beside
+its steps (its start, its evaluations) is known once trials have ended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from alray.runner.engines import stage_bundles
+from alray.spec.study.loading import LoadedStudy
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A point of a study before it runs. resources: of one trial."""
+
+    point: str
+    trials: int
+    stages: int
+    replicas: int
+    resources: dict[str, float]
+
+
+def forecasts(loaded: LoadedStudy) -> list[Forecast]:
+    """A forecast of every point."""
+    trials, found = Counter(trial.point.number for trial in loaded.trials), []
+    for point, spec in zip(loaded.points, loaded.specs, strict=True):
+        resources: Counter[str] = Counter()
+        for bundle in stage_bundles(spec, spec.pipeline.stages, spec.replicas.count):
+            resources.update(bundle)
+        stages, replicas = spec.pipeline.stages, spec.replicas.count
+        found.append(Forecast(point.label, trials[point.number], stages, replicas, dict(sorted(resources.items()))))
+    return found

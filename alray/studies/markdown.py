@@ -1,0 +1,57 @@
+"""The report of a study as Markdown: what `report.html` shows, for a repository or a paper. Its figures are files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alray.report.figure import Exhibit
+from alray.report.table import Table
+from alray.report.text import counted, seconds
+from alray.run_folder.records import read_environment
+from alray.studies.records import StudySummary
+from alray.studies.results import Results
+
+
+def markdown_of(results: Results, summary: StudySummary, table: Table, exhibits: Sequence[Exhibit]) -> str:
+    """The text of `report.md`. It names the files of the figures relative to its own folder."""
+    ended = sum(summary.statuses.values())
+    statuses = ", ".join(f"{count} {status}" for status, count in summary.statuses.items())
+    lost = f"; {counted(summary.lost, 'trial')} lost, which a resume runs again" if summary.lost else ""
+    parts = [
+        f"# {summary.study}",
+        f"{summary.status}: {counted(summary.points, 'point')}, {ended} of {counted(summary.trials, 'trial')} "
+        f"({statuses}), {seconds(summary.trials_s)} of trials{lost}",
+        *(f"**{warning}**" for warning in summary.warnings),
+        *(part for exhibit in exhibits for part in _shown(exhibit)),
+        "## Points",
+        table.markdown.rstrip(),
+    ]
+    if (with_what := made_with(results)) is not None:
+        parts += ["## Made with", with_what]
+    return "\n\n".join(parts) + "\n"
+
+
+def _shown(exhibit: Exhibit) -> list[str]:
+    findings = "\n".join(f"- {finding}" for finding in exhibit.findings)
+    figures = [f"![{figure.description}](figures/{figure.name}.svg)" for figure in exhibit.figures]
+    tables = [table.markdown.rstrip() for table in exhibit.tables.values()]
+    parts = [f"## {exhibit.title}", findings, *figures, exhibit.note, *tables]
+    return [part for part in parts if part]
+
+
+def made_with(results: Results) -> str | None:
+    """The code, the libraries and the machine of the first trial that ran; None if none did."""
+    for record in results.records:
+        of = read_environment(results.trial_dir(record.number))
+        if of is not None:
+            git, packages, cores = of.get("git"), of.get("packages") or {}, of.get("cores")
+            changed = " with changes" if git and git["dirty"] else ""
+            commit = f" at commit {git['commit'][:12]}{changed}" if git else ""
+            named = {"Python": of.get("python"), "torch": of.get("torch")} | {
+                name: packages.get(name) for name in ("ray", "numpy")
+            }
+            versions = [f"{name} {version}" for name, version in named.items() if version is not None]
+            software = ", ".join([f"alray {of.get('alray')}{commit}", *versions])
+            hardware = ", ".join(filter(None, [of.get("device"), cores and counted(cores, "core")]))
+            return "; ".join(filter(None, [software, hardware, (of.get("date") or "")[:10]]))
+    return None

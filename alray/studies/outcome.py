@@ -1,0 +1,88 @@
+"""How a trial came out, computed from the records of its run: its way to the target, and whether it diverged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from alray.run_folder.records import EvaluationRecord, EventRecord, Record, StepRecord
+from alray.studies.records import Reached
+
+_GROWN = 10.0
+"""A trial whose losses end above this many times those of its first mini-batch has diverged."""
+_LAST = 0.1
+"""The share of the mini-batches whose mean loss counts as the end."""
+
+
+def first_reached(kept: Sequence[Record], accuracy: float) -> Reached | None:
+    """The first evaluation with at least this validation accuracy (Shallue et al. 2019, section 4.1); None without one.
+
+    kept: the records of a run without lost work, see `alray.run_folder.records.effective`.
+    """
+    evaluations = sorted(
+        (record for record in kept if isinstance(record, EvaluationRecord)),
+        key=lambda record: (record.step, record.time_s),
+    )
+    for evaluation in evaluations:
+        if evaluation.validation is not None and evaluation.validation >= accuracy:
+            return Reached(step=evaluation.step, samples=evaluation.samples, training_s=training_s(kept, evaluation))
+    return None
+
+
+def divergence(kept: Sequence[Record]) -> str | None:
+    """Why a run that came to its end has diverged all the same; None if it has not.
+
+    With bounded activations, losses stay finite at any learning rate; they only grow.
+    """
+    records = sorted((record for record in kept if isinstance(record, StepRecord)), key=lambda record: record.step)
+    if not records:
+        return None
+    last = [record for record in records if record.step > (1.0 - _LAST) * records[-1].step]
+    end = sum(total_loss(record) * record.mini_batches for record in last) / sum(record.mini_batches for record in last)
+    if math.isfinite(end) and end <= _GROWN * total_loss(records[0]):
+        return None
+    return f"the losses grew from {total_loss(records[0]):.3g} in the first mini-batch to {end:.3g} at the end"
+
+
+def total_loss(record: StepRecord) -> float:
+    """The sum of all losses of all components."""
+    return sum(loss for losses in record.losses.values() for loss in losses.values())
+
+
+def training_s(kept: Sequence[Record], evaluation: EvaluationRecord) -> float | None:
+    """Seconds of training before an evaluation: without start-up, without earlier evaluations, and without the time
+    that a failure took. The first mini-batch of each start is not timed: it counts as the mean of the others. None if
+    no other mini-batch was done by then.
+
+    kept: the records of a run without lost work, in the order in which they were written.
+    """
+    trained_s, timed = 0.0, 0
+    for attempt in _attempts(kept):
+        done = sorted(
+            (record.step, record.time_s)
+            for record in attempt
+            if isinstance(record, StepRecord) and record.step <= evaluation.step
+        )
+        if not done:
+            continue
+        (first, first_s), (last, last_s) = done[0], done[-1]
+        if evaluation in attempt:
+            last, last_s = evaluation.step, evaluation.time_s - evaluation.duration_s
+        paused_s = sum(
+            record.duration_s
+            for record in attempt
+            if isinstance(record, EvaluationRecord) and record.step < evaluation.step and record.time_s <= last_s
+        )
+        trained_s += max(0.0, last_s - first_s - paused_s)
+        timed += last - first
+    return trained_s * evaluation.step / timed if timed else None
+
+
+def _attempts(kept: Sequence[Record]) -> list[list[Record]]:
+    """The records of each start of a run."""
+    found: list[list[Record]] = [[]]
+    for record in kept:
+        if isinstance(record, EventRecord) and record.event == "resumed":
+            found.append([])
+        found[-1].append(record)
+    return found

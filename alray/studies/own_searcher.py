@@ -1,0 +1,131 @@
+"""Settings that a searcher of Ray Tune, or of the user, proposes.
+
+Each point has a searcher for as long as the command runs. A new command asks a new one again for the settings that are
+recorded, and tells it how they came out. The records count where it now answers otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from ray import tune
+from ray.tune.search import Searcher
+
+from alray.errors import RunError
+from alray.spec.study.loading import LoadedStudy
+from alray.spec.study.space import Distribution
+from alray.spec.study.trials import Trial
+from alray.studies.folder import StudyFolder
+from alray.studies.own_classes import OwnClass
+from alray.studies.proposals import Proposals, Tried, cost_of
+from alray.studies.records import TrialRecord
+
+METRIC, MODE = "cost", "min"
+"""What a searcher is told to optimise: the cost of `alray.studies.proposals.cost_of`."""
+
+
+@dataclass
+class _Asked:
+    """The searcher of a point.
+
+    indices: the settings that it was asked for. others: those of them that are recorded otherwise than it answered.
+    told: those whose outcome it knows. budget: the most mini-batches of a trial of which it was told; 0 without a
+    target.
+    """
+
+    searcher: Searcher
+    indices: set[int] = field(default_factory=set)
+    others: set[int] = field(default_factory=set)
+    told: set[int] = field(default_factory=set)
+    budget: int = 0
+
+
+class OwnProposals(Proposals):
+    """Gives the trials of a study the settings that the searcher of their point proposes."""
+
+    def __init__(self, loaded: LoadedStudy, folder: StudyFolder, own: OwnClass[Searcher]) -> None:
+        super().__init__(loaded, folder)
+        self._own = own
+        self._asked: dict[int, _Asked] = {}  # by point
+
+    def _new(self, trial: Trial, space: Mapping[str, Distribution], tried: Mapping[int, Tried]) -> Mapping[str, Any]:
+        """Raises UserCodeError if the searcher raises an error, RunError if it proposes no settings of the space."""
+        point = trial.point.number
+        if point not in self._asked:
+            self._asked[point] = _Asked(self._own.make())
+            with self._own.doing("set_search_properties"):
+                self._asked[point].searcher.set_search_properties(METRIC, MODE, of_tune(space))
+        asked = self._asked[point]
+        for index, (values, records) in tried.items():
+            if index not in asked.indices and self._suggested(asked, index) != values:
+                asked.others.add(index)
+            ended = [record for record in records if record is not None]
+            if index not in asked.told and len(ended) == len(records):
+                self._tell(asked, index, values, ended)
+        settings = self._suggested(asked, trial.index)
+        self._require_settings(settings, space)
+        return dict(settings)
+
+    def _suggested(self, asked: _Asked, index: int) -> Any:
+        """What the searcher proposes, in the types that JSON has."""
+        asked.indices.add(index)
+        with self._own.doing("suggest"):
+            settings = asked.searcher.suggest(_name(index))
+            return json.loads(json.dumps(settings, default=lambda value: value.item()))  # `item`: of numpy's numbers
+
+    def _tell(self, asked: _Asked, index: int, values: Mapping[str, Any], records: Sequence[TrialRecord]) -> None:
+        """Tell the searcher how settings came out: the mean cost of their seeds, or that all of them failed."""
+        if self._loaded.study.target is not None:
+            asked.budget = max(
+                [asked.budget, *(record.summary.steps for record in records if record.summary is not None)]
+            )
+        costs = [cost_of(record, asked.budget) for record in records if record.status != "failed"]
+        asked.told.add(index)
+        result = {METRIC: fmean(costs), "config": dict(values)} if costs else None
+        takes_others = type(asked.searcher).add_evaluated_point is not Searcher.add_evaluated_point
+        if index in asked.others and takes_others:  # it never proposed these: the trial of what it did is none
+            with self._own.doing("add_evaluated_point"):
+                if result is not None:
+                    asked.searcher.add_evaluated_point(dict(values), result[METRIC])
+            result = None
+        with self._own.doing("on_trial_complete"):
+            asked.searcher.on_trial_complete(_name(index), result=result, error=result is None)
+
+    def _require_settings(self, proposed: Any, space: Mapping[str, Distribution]) -> None:
+        message = None
+        if not isinstance(proposed, dict):
+            message = f"proposed {proposed!r} instead of settings"
+        elif proposed.keys() != space.keys():
+            message = f"proposed values for {sorted(proposed)}, and the space has {sorted(space)}"
+        else:
+            outside = [key for key, distribution in space.items() if not distribution.has(proposed[key])]
+            if outside:
+                message = f"proposed {proposed[outside[0]]!r} for {outside[0]}, which is outside of its range"
+        if message is not None:
+            mend = "`suggest` returns a value of its range for each key of `search.space`"
+            raise RunError(f"{self._own.what} {message}", key=self._own.key, mend=mend)
+
+
+def _name(index: int) -> str:
+    return f"{index:04d}"
+
+
+def of_tune(space: Mapping[str, Distribution]) -> dict[str, Any]:
+    """The space in the distributions of Ray Tune. It has none for `one_minus_loguniform`, which a check refuses."""
+    found: dict[str, Any] = {}
+    for key, distribution in space.items():
+        if distribution.choice is not None:
+            found[key] = tune.choice(list(distribution.choice))
+        elif distribution.integers is not None:
+            first, last = distribution.integers
+            found[key] = tune.randint(first, last + 1)
+        elif distribution.loguniform is not None:
+            found[key] = tune.loguniform(*distribution.loguniform)
+        else:
+            assert distribution.uniform is not None
+            found[key] = tune.uniform(*distribution.uniform)
+    return found

@@ -1,0 +1,115 @@
+"""What a study keeps of each trial, and of all of them: the types of `trial.json` and `study.json`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt
+
+from alray.run_folder.records import Exit, Summary
+from alray.storage.json_file import read_json
+
+TrialStatus = Literal["finished", "reached", "stopped", "diverged", "failed", "lost"]
+"""`finished`: it ran to its end, without its target if there is one. `reached`: the target ended it. `stopped`: the
+trial scheduler ended it. `diverged`: its losses grew without end. `failed`: its spec was refused, or its code raised an
+error. `lost`: its process or node died, or the system refused something: no result; a resume runs it again."""
+
+
+def _is_override(text: str) -> str:
+    """Raises ValueError unless the text is `key=` and a value as JSON, which `override_text` writes."""
+    json.loads(text.partition("=")[2])
+    return text
+
+
+class Begun(BaseModel):
+    """`trials.json`: what a study consists of. It may grow: further trials come after those that there are."""
+
+    class Point(BaseModel):
+        values: dict[str, Any]  # axis -> value, for a variant its name
+        spec_sha256: str
+
+    class Trial(BaseModel):
+        number: NonNegativeInt
+        point: NonNegativeInt
+        overrides: list[str]
+
+    study: str
+    base: str
+    spec: dict[str, Any] | None = None  # the study itself; None in folders of alray 0.1
+    points: list[Point]
+    trials: list[Trial]
+
+
+class Reached(BaseModel):
+    """The first evaluation that reached the target: how far the trial was by then."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    step: int  # mini-batches
+    samples: int
+    training_s: float | None  # without start-up and evaluations; None if it was the first mini-batch
+
+
+class Segment(BaseModel):
+    """A part of a trial whose settings the trial scheduler changed while it ran.
+
+    step: mini-batches before it. trial: the one that computed it. values: the settings of the search in it.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    step: int
+    trial: NonNegativeInt
+    values: dict[str, Any]
+
+
+class TrialRecord(BaseModel):
+    """`trial.json`: one trial that has ended. The source of every table of the study."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    number: NonNegativeInt
+    point: dict[str, Any]  # axis -> value, for a variant its name
+    index: int  # which settings of the search; 0 without a search
+    values: dict[str, Any]  # the settings that were drawn; those of its last segment if there is a history
+    seed: int
+    # `alray run BASE` with these is the same run, unless there is a history
+    overrides: list[Annotated[str, AfterValidator(_is_override)]]
+    history: list[Segment] = Field(default_factory=list)  # how it came about, if settings changed while it ran
+    status: TrialStatus
+    reason: str | None = None  # of `stopped`, `diverged`, `failed` and `lost`
+    reached: Reached | None = None
+    exits: list[Exit] = Field(default_factory=list)  # of `early_exit`: every depth, then every threshold
+    summary: Summary | None = None  # as in the run folder; None if the trial failed before it could run
+
+
+class StudySummary(BaseModel):
+    """`study.json`: how a study stands. The rows of its table are made from the trials."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: str
+    study: str
+    status: Literal["finished", "interrupted", "unfinished"]  # `unfinished`: what has not ended was lost
+    study_dir: str
+    points: int
+    trials: int
+    statuses: dict[TrialStatus, int]  # of the trials that have ended
+    lost: int = 0  # trials that a resume runs again
+    trials_s: float  # the sum of their durations
+    rows: list[dict[str, Any]]
+    findings: list[str] = []  # sentences that the figures lead to
+    warnings: list[str] = []  # what makes them doubtful
+    report: str | None = None
+
+
+def read_study(path: Path) -> StudySummary:
+    """Read a `study.json`. Raises CheckpointError if it is damaged."""
+    return read_json(path, StudySummary, "`alray report` writes it again")
+
+
+def read_trial(path: Path) -> TrialRecord:
+    """Read a `trial.json`. Raises CheckpointError if it is damaged."""
+    return read_json(path, TrialRecord, "delete this file to run the trial again with `alray study --resume`")

@@ -1,0 +1,99 @@
+"""The report of a study, made from the records of its trials: a page, the same as Markdown, figures, tables, JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from alray import __version__
+from alray.report.figure import TABLES, Exhibit, write_exhibits, write_table
+from alray.report.html import render_page
+from alray.report.table import Table
+from alray.run_folder.records import replace_file, write_json
+from alray.spec.study.loading import dump_study
+from alray.storage.location import require_no_links
+from alray.studies.figures import exhibits_of, warnings_of
+from alray.studies.folder import MARKDOWN, REPORT, SUMMARY, StudyFolder
+from alray.studies.markdown import made_with, markdown_of
+from alray.studies.records import StudySummary, TrialRecord
+from alray.studies.results import Results
+from alray.studies.table import table_of, trials_table
+
+
+@dataclass(frozen=True)
+class StudyReport:
+    """What a study came to. table: its rows as texts."""
+
+    summary: StudySummary
+    table: Table
+
+
+def write_report(folder: StudyFolder, columns: Sequence[str] = ()) -> StudyReport:
+    """Write the report of a study again and return it. The study may still be going on.
+
+    columns: those of the table of points, by their names in its CSV; none: those that suit the study. Raises
+    RequestError if there is no such column.
+    """
+    require_no_links(folder.path)
+    results, lost = Results(folder.study, folder.records(), folder.trial_dir), folder.lost()
+    table = table_of(results.rows, target=results.study.target is not None, columns=columns)
+    exhibits = exhibits_of(results)
+    summary = _summary(folder, results, lost, exhibits, warnings_of(results))
+    write_exhibits(exhibits, folder.path)
+    write_table("points", table, folder.path / TABLES)
+    write_table("trials", trials_table(results.records), folder.path / TABLES)
+    write_json(folder.path / SUMMARY, summary.model_dump(mode="json"))
+    replace_file(folder.path / REPORT, _page(results, lost, summary, table, exhibits))
+    replace_file(folder.path / MARKDOWN, markdown_of(results, summary, table, exhibits))
+    return StudyReport(summary, table)
+
+
+def _summary(
+    folder: StudyFolder,
+    results: Results,
+    lost: Sequence[TrialRecord],
+    exhibits: Sequence[Exhibit],
+    warnings: Sequence[str],
+) -> StudySummary:
+    begun, records = folder.begun, results.records
+    left = len(begun.trials) - len(records)
+    return StudySummary(
+        version=__version__,
+        study=results.study.study,
+        status="finished" if left == 0 else "unfinished" if left == len(lost) else "interrupted",
+        study_dir=str(folder.path),
+        points=len(begun.points),
+        trials=len(begun.trials),
+        statuses=dict(Counter(record.status for record in records)),
+        lost=len(lost),
+        trials_s=sum(record.summary.duration_s for record in records if record.summary is not None),
+        rows=[row.as_json() for row in results.rows],
+        findings=[finding for exhibit in exhibits for finding in exhibit.findings],
+        warnings=list(warnings),
+        report=str(folder.path / REPORT),
+    )
+
+
+def _page(
+    results: Results,
+    lost: Sequence[TrialRecord],
+    summary: StudySummary,
+    table: Table,
+    exhibits: Sequence[Exhibit],
+) -> str:
+    return render_page(
+        "study.html",
+        exhibits,
+        title=f"{results.study.study} · alray",
+        version=__version__,
+        study=results.study,
+        spec=dump_study(results.study),
+        made_with=made_with(results),
+        summary=summary,
+        table=table,
+        trials=trials_table(results.records),
+        without_figures=trials_table(
+            [*(record for record in results.records if record.status not in ("finished", "reached")), *lost]
+        ),
+    )

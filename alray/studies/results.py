@@ -1,0 +1,116 @@
+"""The results of a study: its rows and trials as figures need them, by axis and series."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from alray.run_folder.records import Record, effective, read
+from alray.spec.loading import read_document
+from alray.spec.study.points import label_of, series_label
+from alray.spec.study.section import Study
+from alray.studies.records import TrialRecord
+from alray.studies.scaling import Scaling, scaling_of, with_gains
+from alray.studies.table import Row, rows_of
+
+BATCH_SIZE = "data.batch_size"
+
+
+@dataclass(frozen=True)
+class Results:
+    """A study and the records of its trials that have ended. trial_dir: the run folder of a trial, by its number."""
+
+    study: Study
+    records: Sequence[TrialRecord]
+    trial_dir: Callable[[int], Path]
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """One row for each point, in the order of the trials."""
+        return with_gains(self._measured, self.scaling)
+
+    @cached_property
+    def scaling(self) -> Scaling | None:
+        return scaling_of(self._measured)
+
+    @cached_property
+    def _measured(self) -> list[Row]:
+        """The rows without speed-up and efficiency."""
+        return rows_of(self.records, target=self.study.target is not None)
+
+    @property
+    def axes(self) -> list[str]:
+        """The axes with more than one value."""
+        return [axis for axis in self.study.axes if len(self.values(axis)) > 1]
+
+    @property
+    def is_of_batch_sizes(self) -> bool:
+        """Whether the study asks how many mini-batches of each size a target takes."""
+        return BATCH_SIZE in self.axes and self.study.target is not None
+
+    def values(self, axis: str) -> list[Any]:
+        """The values of an axis that have records, in the order of the study."""
+        found = {json.dumps(row.point[axis]): row.point[axis] for row in self.rows if axis in row.point}
+        return list(found.values())
+
+    def is_numeric(self, axis: str) -> bool:
+        """Whether every value of an axis is a number."""
+        return all(isinstance(each, int | float) and not isinstance(each, bool) for each in self.values(axis))
+
+    def along(self, *axes: str) -> dict[str, list[Row]]:
+        """The points by the values of their other axes: series -> rows, in the order of these axes if they are
+        numeric."""
+        found: dict[str, list[Row]] = {}
+        for row in self.rows:
+            found.setdefault(series_label(row.point, axes), []).append(row)
+        for axis in reversed(axes):
+            if self.is_numeric(axis):
+                for rows in found.values():
+                    rows.sort(key=lambda row: float(row.point[axis]))
+        return found
+
+    def kept(self, record: TrialRecord) -> list[Record]:
+        """What the run of a trial recorded, without lost work; nothing where its folder was deleted."""
+        path = self.trial_dir(record.number) / "records.jsonl"
+        return effective(read(path)) if path.is_file() else []
+
+    def setting(self, record: TrialRecord, key: str) -> Any:
+        """The value that a trial gave to a key of its spec; None if that is not known."""
+        for override in reversed(record.overrides):
+            name, _, text = override.partition("=")
+            if name == key:
+                return json.loads(text)
+            if key.startswith(f"{name}."):
+                return _below(json.loads(text), key.removeprefix(f"{name}.").split("."))
+        return _below(self._spec_at(label_of(record.point)), key.split("."))
+
+    def momentum(self, record: TrialRecord) -> float | None:
+        """The momentum of a trial; 0 for the optimizer `sgd` without one, None for optimizers of another kind."""
+        found = self.setting(record, "optimizer.momentum")
+        if found is None and self.setting(record, "optimizer.kind") == "sgd":
+            return 0.0
+        return None if found is None else float(found)
+
+    def _spec_at(self, point: str) -> Any:
+        """The spec of the first trial of a point that has a run folder. Other trials of the point may search other
+        values, which their overrides hold."""
+        if point not in self._specs:
+            folders = (self.trial_dir(each.number) for each in self.records if label_of(each.point) == point)
+            path = next((folder / "spec.yaml" for folder in folders if (folder / "spec.yaml").is_file()), None)
+            self._specs[point] = read_document(path).value if path is not None else None
+        return self._specs[point]
+
+    @cached_property
+    def _specs(self) -> dict[str, Any]:
+        return {}
+
+
+def _below(value: Any, parts: Sequence[str]) -> Any:
+    """The value at this place of a section; None if there is none."""
+    for part in parts:
+        value = value.get(part) if isinstance(value, dict) else None
+    return value

@@ -1,0 +1,340 @@
+"""A study from its spec to its report: load, refuse what cannot run, run the trials, report."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alray.errors import AlrayError, PlanError, StageError, SystemFault
+from alray.graph.cluster import Bundle, connect, has_room, holding_nodes
+from alray.graph.own_ray import told_of_loss
+from alray.graph.sigterm import sigterm_as_sigint
+from alray.known_code import CodeRecord, refused, sha256
+from alray.report.text import accuracy, counted, seconds
+from alray.run_folder.store import is_marked, mark, new_token
+from alray.runner.engines import stage_bundles
+from alray.spec.finding import Finding
+from alray.spec.grammar import marked
+from alray.spec.loading import Source
+from alray.spec.models import Spec
+from alray.spec.own_code import PREFIX
+from alray.spec.own_code import OwnClass as Mark
+from alray.spec.own_files import own_files
+from alray.spec.study.checks import classes_exist
+from alray.spec.study.loading import LoadedStudy, load_study
+from alray.spec.study.section import Asha, OwnScheduler, OwnSearch, Study
+from alray.spec.study.trials import Trial
+from alray.storage.lock import held
+from alray.studies.folder import STUDY, StudyFolder, require_on_disk
+from alray.studies.own_classes import OwnClass
+from alray.studies.records import TrialRecord
+from alray.studies.report import StudyReport, write_report
+from alray.studies.trial import Order, record_of
+from alray.system_errors import system_faults
+
+if TYPE_CHECKING:
+    from ray.tune.schedulers import TrialScheduler
+    from ray.tune.search import Searcher
+
+    from alray.studies.proposals import Proposals
+    from alray.studies.tuning import End
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """How to run a study; nothing here changes what is computed."""
+
+    address: str | None = None  # the Ray cluster to attach to; None: start one for this study
+    study_dir: Path | None = None  # None: studies/<name>-<time>
+    allow_code: bool = False  # load the user's classes from outside the spec's folder, and of a stranger's study, too
+
+    def __post_init__(self) -> None:
+        if self.study_dir is not None:
+            require_on_disk(self.study_dir)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A trial has ended. ended: the number of trials that have. left_s: as `seconds_left` gives it."""
+
+    record: TrialRecord
+    label: str
+    ended: int
+    trials: int
+    left_s: float | None
+
+
+def progress_line(progress: Progress) -> str:
+    """A trial that has ended, in one line."""
+    record = progress.record
+    parts: list[str] = [record.status]
+    if record.reached is not None:
+        parts.append(f"target after {counted(record.reached.step, 'mini-batch')}")
+    if record.summary is not None and record.summary.best is not None:
+        parts.append(f"validation {accuracy(record.summary.best.validation)}")
+    if record.summary is not None and record.summary.step_time_s is not None:
+        parts.append(f"{seconds(record.summary.step_time_s)} a mini-batch")
+    if record.reason is not None:
+        parts.append(record.reason.splitlines()[0])
+    left = f"; about {seconds(progress.left_s)} left" if progress.left_s is not None else ""
+    return f"[{progress.ended}/{progress.trials}] {progress.label}: {', '.join(parts)}{left}"
+
+
+def seconds_left(ended_s: Sequence[float], at_once: int, left: int) -> float | None:
+    """Seconds to the end of a study, at its pace; None if none is left, or as long as the pace is not known.
+
+    ended_s: when each trial has ended, in order. at_once: the number of trials that run at once. left: the number of
+    trials that have not ended. The pace is taken over whole rounds of trials, after the first round: this one also
+    waits until processes have started.
+    """
+    timed = (len(ended_s) - 1) // at_once * at_once
+    if left == 0 or timed == 0:
+        return None
+    return (ended_s[-1] - ended_s[-1 - timed]) / timed * left
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Shows a study to the user. note: takes a line. progress: is called when a trial has ended.
+
+    lost: is called in a thread of its own with an error when the Ray that was started for the study has died. Tune then
+    waits for it in a call that no exception ends, and Ray ends this process after a minute with words of its own.
+    """
+
+    note: Callable[[str], None]
+    progress: Callable[[Progress], None]
+    lost: Callable[[AlrayError], None] = lambda error: None
+
+
+def run_study(source: Source, overrides: list[str], options: StudyOptions, watcher: Watcher) -> StudyReport:
+    """Run a study from its beginning, in a new study folder."""
+    loaded = load_study(source, overrides, also_of_study=_checks(options))
+    for line in loaded.notes:
+        watcher.note(line)
+    return _run(loaded, None, options, watcher)
+
+
+def resume_study(study_dir: Path, overrides: list[str], options: StudyOptions, watcher: Watcher) -> StudyReport:
+    """Run the trials of a study that have not ended; those that failed have, those that were lost have not.
+
+    overrides: what makes the study grow, such as more `search.trials`. Raises RequestError if it changes otherwise.
+    """
+    folder = StudyFolder.open(study_dir)
+    loaded = folder.grown(load_study(folder.path / STUDY, overrides, also_of_study=_checks(options)))
+    return _run(loaded, folder, options, watcher)
+
+
+def _checks(options: StudyOptions) -> list[Callable[[Study], Iterator[Finding]]]:
+    return [partial(classes_exist, allow_elsewhere=options.allow_code)]
+
+
+def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, watcher: Watcher) -> StudyReport:
+    """begun: the folder of a study that goes on; None: a new one is made once it is clear that the study can run."""
+    if begun is not None and all(begun.has_ended(trial.number) for trial in loaded.trials):
+        return write_report(begun)
+    known = begun is not None and _is_known(loaded, begun, allowed=options.allow_code)
+    own = _own_classes(loaded.study, allow=options.allow_code)
+    specs = [loaded.spec_of(trial) for trial in loaded.trials]
+    bundles = [stage_bundles(spec, spec.pipeline.stages, spec.replicas.count) for spec in specs]
+    largest = max(bundles, key=lambda each: sum(bundle.get("CPU", 0.0) for bundle in each))
+    with ExitStack() as stack:
+        if begun is not None:
+            stack.enter_context(held(begun.path, watcher.note, "study"))
+            begun.keep(loaded)
+            if known and (record := _code_of(loaded, begun)) is not None:
+                record.remember(watcher.note)
+        stack.enter_context(sigterm_as_sigint())
+        connection = stack.enter_context(connect(options.address, largest))
+        for warning in connection.warnings:
+            watcher.note(warning)
+        for trial, spec, each in zip(loaded.trials, specs, bundles, strict=True):
+            if not has_room(each, spec.resources.labels):
+                raise PlanError(
+                    f"the cluster can never hold the {len(each)} stages of the trial {trial.label}",
+                    key="resources.per_stage",
+                    mend="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
+                )
+        folder = begun or StudyFolder.make(loaded, options.study_dir)
+        if begun is None and (record := _code_of(loaded, folder)) is not None:
+            record.remember(watcher.note)
+        if begun is None:
+            stack.enter_context(held(folder.path, watcher.note, "study"))
+        try:
+            _require_shared(folder, loaded.study.base, specs)
+        except PlanError:
+            if begun is None:
+                shutil.rmtree(folder.path)
+            raise
+        with _to_go_on_with(folder), told_of_loss(lambda error: watcher.lost(_going_on_after(error, folder))):
+            _run_trials(loaded, specs, folder, options, watcher, own)
+    with _to_go_on_with(folder):
+        return write_report(folder)
+
+
+@dataclass(frozen=True)
+class _Own:
+    """The user's classes of a study."""
+
+    searcher: OwnClass[Searcher] | None = None
+    scheduler: OwnClass[TrialScheduler] | None = None
+
+
+def _own_classes(study: Study, *, allow: bool) -> _Own:
+    """Load the classes of the user that a study names. Raises SpecError if one is none."""
+    searcher = scheduler = None
+    root = study.base.parent
+    if isinstance(study.search, OwnSearch):
+        from ray.tune.search import Searcher
+
+        searcher = OwnClass.load(study.search, Searcher, what="the searcher", key="search.kind", root=root, allow=allow)
+    if isinstance(study.trial_scheduler, OwnScheduler):
+        from ray.tune.schedulers import TrialScheduler
+
+        what, key = "the trial scheduler", "trial_scheduler.kind"
+        scheduler = OwnClass.load(study.trial_scheduler, TrialScheduler, what=what, key=key, root=root, allow=allow)
+    return _Own(searcher, scheduler)
+
+
+@contextmanager
+def _to_go_on_with(folder: StudyFolder) -> Iterator[None]:
+    """A fault of the system in the block becomes an error that says how the study goes on."""
+    try:
+        with system_faults():
+            yield
+    except SystemFault as fault:
+        mend = f"mend this, then go on with `alray study --resume {folder.path}`"
+        raise type(fault).of(tuple(replace(problem, mend=mend) for problem in fault.problems)) from fault
+
+
+def _going_on_after(error: StageError, folder: StudyFolder) -> AlrayError:
+    mend = f"go on with `alray study --resume {folder.path}`"
+    return type(error).of(tuple(replace(problem, mend=mend) for problem in error.problems))
+
+
+def _code_of(loaded: LoadedStudy, folder: StudyFolder) -> CodeRecord | None:
+    """The code of the user that the trials load, together with the text of the study; None if they load none."""
+    root, text = loaded.study.base.parent.resolve(), (folder.path / STUDY).read_bytes()
+    named = [loaded.study, *loaded.specs]
+    references = {reference for section in named for _, reference, _ in marked(section, Mark)}
+    if not references and PREFIX.encode() not in text:  # settings that are drawn later may name classes too
+        return None
+    return CodeRecord.of(root, own_files(references, root), study=sha256(text))
+
+
+def _is_known(loaded: LoadedStudy, folder: StudyFolder, *, allowed: bool) -> bool:
+    """Whether this user began the study on this machine, with this code. Raises RequestError, which names the files, if
+    not, unless the user has allowed it."""
+    record = _code_of(loaded, folder)
+    known = record is None or record.is_known
+    if record is not None and not known and not allowed:
+        files = [str(loaded.study.base.parent / name) for name in record.files] or [str(folder.path / STUDY)]
+        raise refused("code that this study has not run here", files, str(folder.path))
+    return known
+
+
+def _require_shared(folder: StudyFolder, base: Path, specs: Sequence[Spec]) -> None:
+    """Raise PlanError if a trial may come to a node that does not see the study folder or the spec of the trials."""
+    from alray.graph.placement import nodes_without
+
+    bundles: dict[tuple[tuple[str, str], ...], list[Bundle]] = {}
+    for spec in specs:
+        bundles.setdefault(tuple(sorted(spec.resources.labels.items())), []).extend(
+            stage_bundles(spec, spec.pipeline.stages, spec.replicas.count)
+        )
+    hosts = {node.id: node.host for labels, each in bundles.items() for node in holding_nodes(each, dict(labels))}
+    token = new_token()
+    mark(folder.path, token)
+    for sees, what, mend in (
+        (partial(is_marked, folder.path, token), f"the study folder {folder.path}", "give an --output"),
+        (base.is_file, f"the spec {base}", "put it"),
+    ):
+        for node in nodes_without(sees, hosts):
+            raise PlanError(
+                f"a trial may come to {hosts[node]}, which does not see {what}",
+                mend=f"{mend} on storage that all nodes share, or choose nodes that see it by resources.labels",
+            )
+
+
+def _run_trials(
+    loaded: LoadedStudy,
+    specs: Sequence[Spec],
+    folder: StudyFolder,
+    options: StudyOptions,
+    watcher: Watcher,
+    own: _Own,
+) -> None:
+    """Run the trials that have not ended. specs: those of all trials."""
+    from alray.studies.tuning import Listener, run_trials, runs_in_one_process
+
+    study = loaded.study
+    left = {trial.number: trial for trial in loaded.trials if not folder.has_ended(trial.number)}
+    orders = []
+    for trial in left.values():
+        spec = specs[trial.number]
+        order = Order(
+            trial,
+            folder,
+            study.base,
+            one_process=runs_in_one_process(spec),
+            keeps_checkpoints=spec.run.checkpoint is not None,
+            target=study.target.accuracy if study.target is not None else None,
+            thresholds=study.early_exit.thresholds if study.early_exit is not None else None,
+            allow_code=options.allow_code,
+            saves_every=str(spec.run.evaluate_every) if own.scheduler and spec.run.checkpoint is None else None,
+        )
+        orders.append((order, spec))
+    ended_s: list[float] = []
+
+    def again(number: int, reason: str) -> None:
+        watcher.note(f"{left[number].label}: {reason}; it runs again")
+
+    def ended(number: int, end: End, at_once: int) -> None:
+        trial = left[number]
+        record = end if isinstance(end, TrialRecord) else folder.record(number) or record_of(trial, *end)
+        folder.write(record)  # by a trial on another node it may be written there, and not be seen here for a minute
+        ended_s.append(time.monotonic())
+        total, missing = len(loaded.trials), len(left) - len(ended_s)
+        left_s = seconds_left(ended_s, at_once, missing)
+        watcher.progress(Progress(record, trial.label, total - missing, total, left_s))
+
+    run_trials(
+        orders,
+        storage=folder.path / "tune",
+        max_concurrent=study.max_concurrent,
+        asha=study.trial_scheduler if isinstance(study.trial_scheduler, Asha) else None,
+        own=own.scheduler,
+        keys_of=lambda number: study.search.space_at(left[number].point.values) if study.search is not None else (),
+        propose=_proposing(loaded, folder, left, own.searcher),
+        listener=Listener(again, ended, watcher.note),
+    )
+    for order, _ in orders:
+        if own.scheduler is not None and not order.keeps_checkpoints:  # those of trials that it stopped
+            shutil.rmtree(folder.trial_dir(order.trial.number) / "checkpoints", ignore_errors=True)
+
+
+def _proposing(
+    loaded: LoadedStudy, folder: StudyFolder, left: dict[int, Trial], own: OwnClass[Searcher] | None
+) -> Callable[[int], Mapping[str, Any]] | None:
+    """What gives a trial its settings when it starts, and keeps them in `left`; None if they are known already."""
+    if loaded.study.search is None or loaded.study.search.kind == "random":
+        return None
+    if own is not None:
+        from alray.studies.own_searcher import OwnProposals
+
+        proposals: Proposals = OwnProposals(loaded, folder, own)
+    else:
+        from alray.studies.proposals import Proposals
+
+        proposals = Proposals(loaded, folder)
+
+    def propose(number: int) -> Mapping[str, Any]:
+        left[number] = proposals.settled(left[number])
+        return left[number].values
+
+    return propose

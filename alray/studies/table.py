@@ -1,0 +1,265 @@
+"""The table of a study: one row for each point, made from the records of its trials.
+
+With a search a row shows the best settings of its point. All seeds of settings count. With a target the best ones reach
+it on the largest share of their seeds, then take the fewest mini-batches (Shallue et al. 2019); without one they come
+to an end on the largest share of their seeds, then have the best validation accuracy. Trials that diverged, failed or
+were stopped have no figures; a figure that some seeds lack is marked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from alray.report.spread import Spread, spread
+from alray.report.table import Column, Numbers, Table, Value
+from alray.report.text import NOT_MEASURED, accuracy, number, seconds, share, whole
+from alray.run_folder.records import Summary
+from alray.spec.study.points import in_words, label_of, value_text
+from alray.studies.records import TrialRecord
+
+Figure = Callable[[TrialRecord], float | None]
+
+
+def _accuracy(record: TrialRecord, split: str) -> float | None:
+    """At the evaluation with the best validation accuracy; without a validation set, at the end."""
+    summary = record.summary
+    value: float | None = getattr(summary.best or summary.accuracy, split) if summary is not None else None
+    return value
+
+
+def _measured(name: str) -> Figure:
+    """A figure of the summary."""
+    return lambda record: getattr(record.summary, name) if record.summary is not None else None
+
+
+def _to_reach(name: str) -> Figure:
+    """A figure of the way to the target."""
+    return lambda record: getattr(record.reached, name) if record.reached is not None else None
+
+
+FIGURES: dict[str, tuple[Column, Figure]] = {
+    column.name: (replace(column, spread=True), figure)
+    for column, figure in (
+        (Column("validation", "validation", accuracy, "share", "largest"), lambda each: _accuracy(each, "validation")),
+        (Column("test", "test", accuracy, "share", "largest"), lambda each: _accuracy(each, "test")),
+        (Column("step_time_s", "step time", seconds, "seconds", "smallest"), _measured("step_time_s")),
+        (Column("predicted_step_time_s", "predicted", seconds, "seconds"), _measured("predicted_step_time_s")),
+        (Column("samples_per_s", "samples/s", whole, best="largest"), _measured("samples_per_s")),
+        (Column("bubble", "bubble", share, "share", "smallest"), _measured("bubble")),
+        (Column("steps_to_target", "steps to target", number, best="smallest"), _to_reach("step")),
+        (Column("samples_to_target", "samples to target", number, best="smallest"), _to_reach("samples")),
+        (Column("seconds_to_target", "time to target", seconds, "seconds", "smallest"), _to_reach("training_s")),
+    )
+}
+"""Each figure of a row: its column, and how it is read from a trial."""
+
+_TO_TARGET = tuple(name for name in FIGURES if name.endswith("_to_target"))
+_GAINS = (
+    Column("speed_up", "speed-up", number, best="largest", spread=True),
+    Column("efficiency", "efficiency", share, "share", "largest", spread=True),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One point.
+
+    settings: of the search, the best ones. best: their trials that came to an end; the figures are means over these.
+    tried: the number of all their trials that are over. steps: the most mini-batches that a trial of the point ran.
+    """
+
+    point: dict[str, Any]
+    trials: int
+    statuses: dict[str, int]
+    settings: dict[str, Any]
+    best: tuple[TrialRecord, ...]
+    tried: int
+    steps: int | None
+    figures: dict[str, Spread | None]
+    speed_up: Spread | None = None  # over the point on the fewest devices with otherwise the same values
+    efficiency: Spread | None = None  # speed_up for each of the devices that there are more; 1 is ideal
+
+    @property
+    def seeds(self) -> int:
+        """Number of trials that the figures are means over."""
+        return len(self.best)
+
+    @property
+    def reached(self) -> int:
+        """Number of trials with these settings that reached the target."""
+        return sum(record.reached is not None for record in self.best)
+
+    @property
+    def summary(self) -> Summary | None:
+        """Of the first trial with these settings: how it was laid out. None if no trial came to an end."""
+        return next((record.summary for record in self.best), None)
+
+    def as_json(self) -> dict[str, Any]:
+        numbers = [record.number for record in self.best]
+        values = asdict(replace(self, best=()))
+        return {**values, "best": numbers, "seeds": self.seeds, "reached": self.reached}
+
+
+def rows_of(records: Sequence[TrialRecord], *, target: bool) -> list[Row]:
+    """A row for each point that has records, in the order of the trials."""
+    by_point: dict[str, list[TrialRecord]] = {}
+    for record in sorted(records, key=lambda record: record.number):
+        by_point.setdefault(json.dumps(record.point), []).append(record)
+    return [_row(trials, target) for trials in by_point.values()]
+
+
+def table_of(rows: Sequence[Row], *, target: bool, columns: Sequence[str] = ()) -> Table:
+    """The rows for the terminal and the page, and their values for the files.
+
+    columns: the names of those to show, as the CSV has them, which always has all; none: those that suit the study.
+    Raises RequestError if there is no such column.
+    """
+    axes = list(dict.fromkeys(axis for row in rows for axis in row.point))
+    keys = list(dict.fromkeys(key for row in rows for key in row.settings))
+    gains = [column.name for column in _GAINS if any(row.speed_up is not None for row in rows)]
+    measured = [name for name in FIGURES if target or name not in _TO_TARGET]
+    whole_row = (*map(_setting_column, axes), *map(_setting_column, keys), *_COUNTS, *_figures(), *_GAINS)
+    cells = [_cells(row) for row in rows]
+    chosen = columns or [*axes, *keys, "seeds", *(["reached", "tried"] if target else []), *measured, *gains]
+    values = replace(_numbers(whole_row, cells), latex_columns=tuple(chosen))
+    if columns:
+        return replace(values.only(columns).texts, numbers=values)
+    texts = ["point", "statuses", *keys, "seeds", *(["share_reached"] if target else []), *measured, *gains]
+    return replace(_numbers((*whole_row, *_TEXTS), cells).only(texts).texts, numbers=values)
+
+
+def trials_table(records: Sequence[TrialRecord]) -> Table:
+    """Every trial that has ended, one row each."""
+    axes = list(dict.fromkeys(axis for record in records for axis in record.point))
+    keys = list(dict.fromkeys(key for record in records for key in record.values))
+    columns = (Column("trial", "trial", kind="setting"), *map(_setting_column, [*axes, *keys]), *_OF_TRIALS)
+    cells = [_cells_of(record) for record in records]
+    names = ("trial", "point", "settings", "seed", "status", "steps", "steps_to_target", "validation", "test", "reason")
+    texts = _numbers((*columns, *_TEXTS_OF_TRIALS), cells).only(names).texts
+    return replace(texts, numbers=_numbers(columns, cells))
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """Settings of a search in one line."""
+    return ", ".join(f"{in_words(key)} {_setting(value)}" for key, value in settings.items())
+
+
+def _figures() -> tuple[Column, ...]:
+    return tuple(column for column, _ in FIGURES.values())
+
+
+_COUNTS = (Column("trials", "trials"), Column("seeds", "seeds"), Column("reached", "reached"), Column("tried", "of"))
+_TEXTS = (Column("point", "point"), Column("statuses", "trials"), Column("share_reached", "reached"))
+_TEXTS_OF_TRIALS = (Column("point", "point"), Column("settings", "settings"))
+_OF_TRIALS = (
+    Column("seed", "seed", kind="setting"),
+    Column("status", "status"),
+    Column("steps", "mini-batches"),
+    *(
+        replace(column, spread=False, best=None, title="to the target" if name == "steps_to_target" else column.title)
+        for name, (column, _) in FIGURES.items()
+    ),
+    Column("reason", "reason"),
+)
+
+
+def _setting_column(key: str) -> Column:
+    """The column of an axis or of a key of the search."""
+    return Column(key, in_words(key), _setting, "setting")
+
+
+def _numbers(columns: Iterable[Column], cells: Sequence[Mapping[str, Value]]) -> Numbers:
+    """A row for each of the cells. Of columns with the same name the first counts."""
+    by_name = {column.name: column for column in reversed(list(columns))}
+    of = tuple(reversed(by_name.values()))
+    return Numbers(of, tuple(tuple(row.get(column.name) for column in of) for row in cells))
+
+
+def _cells(row: Row) -> dict[str, Value]:
+    """The values of a row by the name of their column."""
+    return {
+        **{axis: _value(value) for axis, value in row.point.items()},
+        **{key: _value(value) for key, value in row.settings.items()},
+        "point": label_of(row.point) or "the base",
+        "statuses": ", ".join(f"{count} {status}" for status, count in row.statuses.items()),
+        "share_reached": f"{row.reached} of {row.tried}",
+        "trials": row.trials,
+        "seeds": row.seeds,
+        "reached": row.reached,
+        "tried": row.tried,
+        **row.figures,
+        "speed_up": row.speed_up,
+        "efficiency": row.efficiency,
+    }
+
+
+def _cells_of(record: TrialRecord) -> dict[str, Value]:
+    """The values of a trial by the name of their column."""
+    return {
+        **{axis: _value(value) for axis, value in record.point.items()},
+        **{key: _value(value) for key, value in record.values.items()},
+        "trial": record.number,
+        "point": label_of(record.point) or "the base",
+        "settings": settings_text(record.values),
+        "seed": record.seed,
+        "status": record.status,
+        "steps": record.summary.steps if record.summary is not None else None,
+        **{name: figure(record) for name, (_, figure) in FIGURES.items()},
+        "reason": record.reason,
+    }
+
+
+def _value(value: Any) -> Value:
+    """A value of a spec as a number or as a text."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else value_text(value)
+
+
+def _row(trials: Sequence[TrialRecord], target: bool) -> Row:
+    by_settings: dict[int, list[TrialRecord]] = {}
+    for record in trials:
+        by_settings.setdefault(record.index, []).append(record)
+    tried = min(by_settings.values(), key=_to_target if target else _to_accuracy)
+    best = tuple(record for record in tried if _came_to_an_end(record))
+    return Row(
+        point=trials[0].point,
+        trials=len(trials),
+        statuses=dict(Counter(record.status for record in trials)),
+        settings=best[0].values if best else {},
+        best=best,
+        tried=len(tried),
+        steps=max((record.summary.steps for record in trials if record.summary is not None), default=None),
+        figures={name: _over_seeds(tried, name) for name in FIGURES},
+    )
+
+
+def _came_to_an_end(record: TrialRecord) -> bool:
+    return record.status in ("finished", "reached")
+
+
+def _over_seeds(records: Iterable[TrialRecord], name: str) -> Spread | None:
+    """A figure over the seeds of settings; those that did not come to an end lack it."""
+    figure = FIGURES[name][1]
+    return spread(figure(record) if _came_to_an_end(record) else None for record in records)
+
+
+def _to_target(records: Sequence[TrialRecord]) -> tuple[float, ...]:
+    """The smaller, the better: the share of seeds that did not reach the target, mini-batches of the others, error."""
+    steps = _over_seeds(records, "steps_to_target")
+    reached = sum(record.reached is not None for record in records)
+    return (-reached / len(records), steps.mean if steps else 0.0, *_to_accuracy(records))
+
+
+def _to_accuracy(records: Sequence[TrialRecord]) -> tuple[float, ...]:
+    """The smaller, the better: the share of seeds that did not come to an end, error."""
+    found = _over_seeds(records, "validation")
+    return (-sum(map(_came_to_an_end, records)) / len(records), -found.mean if found else 0.0)
+
+
+def _setting(value: Any) -> str:
+    if value is None:
+        return NOT_MEASURED
+    return f"{value:.3g}" if isinstance(value, float) else value_text(value)

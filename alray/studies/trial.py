@@ -1,0 +1,233 @@
+"""One trial: a run in the process that Ray Tune started for it.
+
+Divergence, a refusal and an error of a user's code are results. What the machine did is none: it is raised, and the
+trial runs again.
+"""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alray.errors import AlrayError, ChannelError, NodesLost, NonFiniteLoss, StageError, SystemFault
+from alray.options import Finished, Options
+from alray.orchestrate import resume_run, run_spec
+from alray.prediction.plan import Plan
+from alray.run_folder.records import CheckpointRecord, EvaluationRecord, Exit, Record, StepRecord, effective, read
+from alray.spec.study.trials import Trial, with_values
+from alray.stage.telemetry import StageStatus
+from alray.studies.folder import StudyFolder
+from alray.studies.outcome import divergence, first_reached
+from alray.studies.records import Segment, TrialRecord, TrialStatus
+from alray.system_errors import system_faults
+from alray.user_code import UserCode
+
+if TYPE_CHECKING:
+    from alray.studies.going_on import Going
+
+OF_THE_MACHINE = (SystemFault, StageError, ChannelError)
+"""Errors that say nothing of the settings of a trial."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a process needs to know to run a trial.
+
+    one_process: the trial has one stage, which runs in the trial's own process. keeps_checkpoints: they are not deleted
+    at the end. target: the validation accuracy to reach; None: none. thresholds:
+    the confidences for which early exits are measured; None: they are not. saves_every: the interval of the checkpoints
+    that a trial scheduler needs, where the spec asks for none. command: what the user typed, where the order is made.
+    """
+
+    trial: Trial
+    folder: StudyFolder
+    base: Path
+    one_process: bool
+    keeps_checkpoints: bool
+    target: float | None
+    thresholds: tuple[float, ...] | None
+    allow_code: bool
+    saves_every: str | None = None
+    command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))
+
+
+class Unwatched:
+    """The observer of a run that nobody watches, and that nobody interrupts."""
+
+    count = 0
+
+    def statuses(self, statuses: Sequence[StageStatus]) -> None:
+        """Nobody watches."""
+
+    def planned(self, plan: Plan) -> None:
+        """Nobody watches."""
+
+    def record(self, record: Record) -> None:
+        """Nobody watches."""
+
+    def note(self, message: str) -> None:
+        """Nobody watches."""
+
+    def doing(self, what: str) -> None:
+        """Nobody watches."""
+
+
+@dataclass
+class _Listening(Unwatched):
+    """Passes evaluations on.
+
+    marks: only those with a checkpoint after the same mini-batch, and each of them once the run has gone on: the last
+    one, with which a run ends, is not passed on. heard: mini-batches before the last evaluation that was.
+    """
+
+    evaluated: Callable[[EvaluationRecord], None]
+    marks: bool = False
+    heard: int = 0
+    _waiting: list[EvaluationRecord] = field(default_factory=list)
+    _saved: set[int] = field(default_factory=set)
+    _step: int = 0
+
+    def record(self, record: Record) -> None:
+        if isinstance(record, EvaluationRecord):
+            if not self.marks:
+                self.evaluated(record)
+            elif record.step > self.heard:  # after a failure, a run makes some of them again
+                self.heard = record.step
+                self._waiting.append(record)
+        elif isinstance(record, CheckpointRecord):
+            self._saved.add(record.step)
+        elif isinstance(record, StepRecord):
+            self._step = record.step
+        while self._waiting and self._waiting[0].step in self._saved and self._waiting[0].step < self._step:
+            self.evaluated(self._waiting.pop(0))
+
+
+@cache
+def settle_in() -> None:
+    """Make this process one that runs trials of a study and nothing else: import what all of them need, and keep data.
+
+    A second call does nothing.
+    """
+    gc.disable()  # what imports make is no garbage, and to look through it takes a fifth of their time
+    import alray.graph.inline
+    import alray.planner.planning
+    import alray.report.make
+    import alray.runner.driver
+    import alray.runner.provenance
+    import alray.runner.recorder  # noqa: F401
+    from alray.data.kept import keep_data
+    from alray.device.memory_used import run_first_kernels
+
+    keep_data()
+    run_first_kernels()
+    gc.freeze()
+    gc.enable()
+
+
+def run_trial(
+    order: Order, evaluated: Callable[[EvaluationRecord], None] = lambda record: None, going: Going | None = None
+) -> TrialRecord:
+    """Run a trial to its end and keep its record.
+
+    evaluated: is called with every evaluation. If it raises SystemExit the trial stops there, without a record.
+    going: how a trial begins or goes on that its scheduler may pause and change.
+    Raises one of OF_THE_MACHINE, without a record, if the trial did not come to its end and may do so if it runs again.
+    """
+    with system_faults():
+        record = _run(order, evaluated, going)
+        if going is not None and len(going.history) > 1:
+            record = record.model_copy(update={"history": going.history})
+        order.folder.write(record)
+    return record
+
+
+def _run(order: Order, evaluated: Callable[[EvaluationRecord], None], going: Going | None) -> TrialRecord:
+    run_dir = order.folder.trial_dir(order.trial.number)
+    goes_on = going is not None and going.mark is not None
+    if going is not None and goes_on:
+        going.take_over()
+    else:
+        order.folder.clear(order.trial.number)
+    options = Options(
+        inline=order.one_process,
+        run_dir=run_dir,
+        allow_code=order.allow_code,
+        # A trial whose shapes were known has loaded no code, and so its run folder has no copy to go on with.
+        code=UserCode(order.base.parent, allow_elsewhere=order.allow_code) if goes_on else None,
+        pages=False,
+        command=order.command,
+        study=order.folder.path,
+    )
+    listening = _Listening(evaluated)
+    overrides = list(order.trial.overrides)
+    if going is not None:
+        listening = _Listening(evaluated, marks=True, heard=going.step)
+        overrides = going.overrides
+    try:
+        if going is not None and goes_on:
+            finished = resume_run(run_dir, going.changes, options, listening, listening, allow_change=going.is_changed)
+        else:
+            finished = run_spec(order.base, overrides, options, listening, listening)
+    except OF_THE_MACHINE:
+        raise
+    except AlrayError as error:
+        record = record_of(order.trial, "failed", str(error))
+    else:
+        if isinstance(finished.error, SystemFault | NodesLost):
+            raise finished.error
+        record = _ended(order, finished, run_dir)
+        if order.thresholds is not None and finished.error is None:
+            record = record.model_copy(update={"exits": _exits(run_dir, order.thresholds, order.allow_code)})
+    if not order.keeps_checkpoints:
+        shutil.rmtree(run_dir / "checkpoints", ignore_errors=True)
+    return record
+
+
+def _exits(run_dir: Path, thresholds: Sequence[float], allow_code: bool) -> list[Exit]:
+    from alray.inference.early_exit import early_exits
+    from alray.inference.network import TrainedNetwork
+
+    return early_exits(TrainedNetwork(run_dir, allow_code=allow_code), thresholds)
+
+
+def record_of(
+    trial: Trial, status: TrialStatus, reason: str | None = None, history: Sequence[Segment] = ()
+) -> TrialRecord:
+    """The record of a trial without a run. history: of all settings that it has had."""
+    if len(history) > 1:
+        trial = with_values(trial, history[-1].values)
+    return TrialRecord(
+        number=trial.number,
+        point=dict(trial.point.values),
+        index=trial.index,
+        values=dict(trial.values),
+        seed=trial.seed,
+        overrides=list(trial.overrides),
+        history=list(history) if len(history) > 1 else [],
+        status=status,
+        reason=reason,
+    )
+
+
+def _ended(order: Order, finished: Finished, run_dir: Path) -> TrialRecord:
+    """The record of a trial whose run has ended."""
+    kept = effective(read(run_dir / "records.jsonl"))
+    reached = first_reached(kept, order.target) if order.target is not None else None
+    status: TrialStatus = "finished" if reached is None else "reached"
+    reason = divergence(kept)
+    if finished.error is not None:
+        status, reason = "lost" if finished.lost else "failed", str(finished.error)
+        if isinstance(finished.error, NonFiniteLoss):
+            status = "diverged"
+    elif reason is not None and reached is None:
+        status = "diverged"
+    else:
+        reason = None
+    found = {"reached": reached, "summary": finished.summary}
+    return record_of(order.trial, status, reason).model_copy(update=found)

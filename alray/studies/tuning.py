@@ -1,0 +1,390 @@
+"""Trials as a Ray Tune experiment.
+
+Tune gets the numbers of the trials that have not ended, and holds nothing that a resume needs: a resume is a new
+experiment. A trial of several stages runs in the placement group that Tune makes for it. A trial of one stage runs in
+the trial's own process. Processes are used again for the next trial of the same resources.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import logging
+import math
+import os
+import pickle
+import shutil
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ray import tune
+from ray.exceptions import RayActorError, RayTaskError
+from ray.tune import Callback, FailureConfig, PlacementGroupFactory, Stopper
+from ray.tune.schedulers import TrialScheduler
+from ray.tune.search import Searcher
+
+from alray.errors import AlrayError, DiskFault, RunError
+from alray.graph.cluster import Bundle
+from alray.graph.placement import ray_bundle
+from alray.run_folder.records import EvaluationRecord
+from alray.runner.engines import stage_bundles
+from alray.spec.models import Spec
+from alray.spec.study.section import Asha
+from alray.spec.study.trials import Trial, with_values
+from alray.studies.going_on import Going, Mark
+from alray.studies.own_classes import OwnClass
+from alray.studies.records import Segment, TrialRecord, TrialStatus
+from alray.studies.schedulers import METRIC, NUMBER, RECORD, OwnPerGroup, PerGroup, asha_per_point, number_of
+from alray.studies.trial import OF_THE_MACHINE, Order, run_trial, settle_in
+from alray.system_errors import system_faults
+
+Propose = Callable[[int], Mapping[str, Any]]
+"""Gives the settings of a trial, by its number, when it is about to start."""
+End = TrialRecord | tuple[TrialStatus, str, list[Segment]]
+"""The record of a trial; or its status, the reason and its history, where it did not come to make one."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Hears of the trials of a study.
+
+    again: takes the number of a trial that runs again, and why. ended: takes the number of a trial that has ended, how
+    it did, and the most trials that ran at once so far. note: takes a line for the user.
+    """
+
+    again: Callable[[int, str], None]
+    ended: Callable[[int, End, int], None]
+    note: Callable[[str], None]
+
+
+_QUIET = {
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "1e9",  # nothing that Tune could save is ever read
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+}
+_HISTORY, _MARK = "history", "mark.json"
+_PAUSING_S = 60
+"""So long the process of a trial that is paused may take to come to its end, before it may run another one."""
+_UNTOLD_S = 20.0
+"""So long a study waits for its next trial without a word: Ray starts processes in that time."""
+
+
+def runs_in_one_process(spec: Spec) -> bool:
+    """Whether a trial has a single stage."""
+    return spec.pipeline.stages * spec.replicas.count == 1
+
+
+def trial_resources(spec: Spec) -> PlacementGroupFactory:
+    """The placement group of a trial: one bundle for each stage, after an empty one for the trial's own process unless
+    the one stage runs there."""
+    bundles = [ray_bundle(bundle) for bundle in stage_bundles(spec, spec.pipeline.stages, spec.replicas.count)]
+    own: list[Bundle] = [] if runs_in_one_process(spec) else [{}]
+    labels = dict(spec.resources.labels)
+    selectors = {"bundle_label_selector": [labels] * len(bundles)} if labels else {}
+    return PlacementGroupFactory([*own, *bundles], strategy="PACK", **selectors)
+
+
+class _Watch(Callback, Stopper):
+    """Tells of trials that end or begin again, in whatever way, and of a long time in which none starts. It stops the
+    study where the disk is full, because every further trial would meet the same, and where a searcher or a scheduler
+    of the user raises an error.
+
+    fault: why it stopped the study; None if it did not.
+    """
+
+    def __init__(self, max_failures: Mapping[int, int], listener: Listener) -> None:
+        """max_failures: how often each trial may run again, by its number."""
+        self._at_once = 1
+        self._max_failures, self._listener = max_failures, listener
+        self._tell_s = time.monotonic() + _UNTOLD_S
+        self.fault: AlrayError | None = None
+
+    def failed(self, fault: AlrayError) -> None:
+        """Stop the study. The first fault is the cause to report."""
+        self.fault = self.fault or fault
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tune pickles its callbacks to restore an experiment; alray restores none."""
+        return {}
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self.fault is not None
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        trial.max_failures = self._max_failures[number_of(trial)]
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        running = sum(trial.status == "RUNNING" for trial in trials)
+        self._at_once = max(self._at_once, running)
+        if running:
+            self._tell_s = time.monotonic() + _UNTOLD_S
+        elif time.monotonic() > self._tell_s:
+            self._listener.note(
+                f"no trial has started for {_UNTOLD_S:.0f} s: waiting until the cluster has room for one"
+            )
+            self._tell_s = math.inf
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        last = trial.last_result
+        if RECORD in last:
+            end: End = TrialRecord.model_validate_json(last[RECORD])
+        else:
+            end = (
+                "stopped",
+                f"the trial scheduler stopped it after {last.get('steps', 0):,} mini-batches",
+                _history(last),
+            )
+        self._tell(trial, end)
+
+    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        fault = _fault_of(trial)
+        if isinstance(fault, DiskFault):
+            self.fault = fault
+        else:
+            self._listener.again(number_of(trial), _reason(fault))
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        fault = _fault_of(trial)
+        if isinstance(fault, DiskFault):
+            self.fault = fault
+        else:
+            of_the_machine = isinstance(fault, (RayActorError, *OF_THE_MACHINE))
+            self._tell(trial, ("lost" if of_the_machine else "failed", _reason(fault), _history(trial.last_result)))
+
+    def _tell(self, trial: Any, end: End) -> None:
+        try:
+            with system_faults():
+                self._listener.ended(number_of(trial), end, self._at_once)
+        except DiskFault as fault:  # Tune would take it for an error of the trial
+            self.fault = fault
+
+
+def _history(result: Mapping[str, Any]) -> list[Segment]:
+    """The settings that a trial has had by its last result."""
+    return [Segment.model_validate(each) for each in json.loads(result.get(_HISTORY, "[]"))]
+
+
+def _fault_of(trial: Any) -> BaseException:
+    """Why the process of a trial, or the trial in it, ended. Not `get_pickled_error`: it reads the copy of this file
+    that Tune makes later."""
+    if trial.pickled_error_file is None:  # an error of Tune's own
+        return RunError(Path(trial.error_file).read_text(encoding="utf-8").strip())
+    fault: BaseException = pickle.loads(Path(trial.pickled_error_file).read_bytes())
+    return fault.cause if isinstance(fault, RayTaskError) else fault
+
+
+def _reason(fault: BaseException) -> str:
+    """One line for the user. Ray's own text on a process that died goes on with guesses."""
+    if isinstance(fault, RayActorError):
+        return f"the process of the trial ended: {str(fault).strip().splitlines()[-1].partition('. ')[0].rstrip('.')}"
+    return str(fault) if isinstance(fault, OF_THE_MACHINE) else f"{type(fault).__name__}: {fault}"
+
+
+class _Settled(Searcher):
+    """Gives Tune the trials in order, each with the settings that are proposed when Tune asks for it."""
+
+    def __init__(self, numbers: Sequence[int], propose: Propose, failed: Callable[[AlrayError], None]) -> None:
+        """failed: takes an error of a searcher of the user."""
+        super().__init__()
+        self._left, self._propose, self._failed = iter(numbers), propose, failed
+
+    def suggest(self, trial_id: str) -> Any:
+        number = next(self._left, None)
+        if number is None:
+            return self.FINISHED
+        try:
+            return {NUMBER: number, **self._propose(number)}
+        except AlrayError as fault:  # Tune would wrap it
+            self._failed(fault)
+            return self.FINISHED
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """The records of the trials tell."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """alray restores no experiment of Tune."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """alray restores no experiment of Tune."""
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Keep what Tune prints and logs from the user: `_Watch` tells what matters, and what ends the study is raised."""
+    loggers = [logging.getLogger(name) for name in ("ray.tune", "ray.train")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        with redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
+def _emptied(folder: Path) -> Iterator[None]:
+    """Delete a folder before and after the block; an earlier process may have been killed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _metrics(evaluation: EvaluationRecord | None) -> dict[str, Any]:
+    """What a trial scheduler compares. A metric that is None would end the whole experiment."""
+    if evaluation is None or evaluation.validation is None:
+        return {}
+    return {"samples": evaluation.samples, METRIC: evaluation.validation, "steps": evaluation.step}
+
+
+def _report(evaluation: EvaluationRecord) -> None:
+    """Let the trial scheduler decide whether this trial goes on; if not, Tune raises SystemExit."""
+    if metrics := _metrics(evaluation):
+        tune.report(metrics)
+
+
+def _run_with_marks(order: Order, kept: Path) -> dict[str, Any]:
+    """Run a trial that its scheduler may pause and change. Tune keeps its last `Mark` as a checkpoint, and gives the
+    trial that of another one to go on from there."""
+    os.environ["TUNE_FUNCTION_THREAD_TIMEOUT_S"] = str(_PAUSING_S)
+    checkpoint = tune.get_checkpoint()
+    mark = None
+    if checkpoint is not None:
+        with checkpoint.as_directory() as folder:
+            mark = Mark.model_validate_json(Path(folder, _MARK).read_bytes())
+    going = Going.of(order, mark, kept)
+    history = json.dumps([segment.model_dump(mode="json") for segment in going.history])
+    last: dict[str, Any] = {}
+
+    def report(evaluation: EvaluationRecord) -> None:
+        if not (metrics := _metrics(evaluation)):
+            return
+        last.update(metrics)
+        with TemporaryDirectory() as folder:
+            Path(folder, _MARK).write_text(going.marked(evaluation.step).model_dump_json(), encoding="utf-8")
+            tune.report({**metrics, _HISTORY: history}, checkpoint=tune.Checkpoint.from_directory(folder))
+
+    record = run_trial(order, report, going)
+    best = _metrics(going.last_evaluation()) or last
+    return {**best, _HISTORY: history, RECORD: record.model_dump_json()}
+
+
+def _run_config(storage: Path, watch: _Watch, max_failures: int) -> tune.RunConfig:
+    """max_failures: how often a trial may run again whose process dies while it starts, before `watch` hears of it."""
+    failures = FailureConfig(max_failures=max_failures)
+    return tune.RunConfig(
+        name="study", storage_path=str(storage), verbose=0, callbacks=[watch], stop=watch, failure_config=failures
+    )
+
+
+def _load_callbacks() -> None:
+    """Load Ray's callback for wandb without wandb itself.
+
+    Tune counts the callbacks that Ray knows, and for that would import wandb: a second, and two folders in TMPDIR that
+    a study leaves when it is killed.
+    """
+    if "wandb" not in sys.modules:
+        sys.modules["wandb"] = None  # type: ignore[assignment]  # an import of it is an ImportError, which Ray expects
+        try:
+            importlib.import_module("ray.air.integrations.wandb")
+        finally:
+            del sys.modules["wandb"]
+
+
+def _scheduler(
+    trials: Mapping[int, Trial],
+    asha: Asha | None,
+    own: OwnClass[TrialScheduler] | None,
+    keys_of: Callable[[int], Collection[str]],
+    failed: Callable[[AlrayError], None],
+) -> PerGroup | None:
+    """What decides which trials go on; None: every one does. The arguments are those of `run_trials` and `OwnPerGroup`.
+
+    Trials of different seeds have different validation sets: none of them goes on from another.
+    """
+    if own is not None:
+        return OwnPerGroup(
+            own,
+            group_of=lambda number: (trials[number].point.number, trials[number].seed),
+            values_of=lambda number: trials[number].values,
+            keys_of=keys_of,
+            failed=failed,
+        )
+    return None if asha is None else asha_per_point(asha, lambda number: trials[number].point.number)
+
+
+def run_trials(
+    orders: Sequence[tuple[Order, Spec]],
+    *,
+    storage: Path,
+    max_concurrent: int | None,
+    asha: Asha | None,
+    own: OwnClass[TrialScheduler] | None,
+    keys_of: Callable[[int], Collection[str]],
+    propose: Propose | None,
+    listener: Listener,
+) -> None:
+    """Run the trials on the connected cluster. Returns when all have ended, or at the first Ctrl-C.
+
+    A trial that the machine ended runs again, at most `run.max_failures` times. Raises DiskFault, and stops the trials
+    that run, where the disk is full; and UserCodeError or RunError where the user's scheduler or searcher fails.
+
+    storage: a folder for what Tune writes; it is deleted. asha: None: another scheduler. own: a scheduler of the user;
+    with neither, every trial runs to its end. keys_of: the keys that are searched for a trial. propose: gives the
+    settings of each trial; None: they are known.
+    """
+    os.environ |= _QUIET
+    _load_callbacks()
+    by_number = {order.trial.number: order for order, _ in orders}
+    max_failures = {order.trial.number: spec.run.max_failures for order, spec in orders}
+    resources = {order.trial.number: trial_resources(spec) for order, spec in orders}
+    numbers = sorted(by_number)
+    reports, marks = asha is not None, own is not None
+
+    def trainable(config: dict[str, Any]) -> dict[str, Any]:
+        order = by_number[int(tune.get_context().get_trial_name())]
+        if values := {key: value for key, value in config.items() if key != NUMBER}:
+            order = replace(order, trial=with_values(order.trial, values))
+        if order.one_process:
+            settle_in()
+        if marks:
+            return _run_with_marks(order, storage / "kept")
+        record = run_trial(order, _report) if reports else run_trial(order)
+        return {RECORD: record.model_dump_json()}
+
+    def name(trial: Any) -> str:
+        return f"{trial.config[NUMBER]:04d}"
+
+    watch = _Watch(max_failures, listener)
+    trials = {number: order.trial for number, order in by_number.items()}
+    with _emptied(storage), _silent():
+        tune.Tuner(
+            tune.with_resources(trainable, lambda config: resources[config[NUMBER]]),
+            param_space={NUMBER: tune.grid_search(numbers)} if propose is None else None,
+            tune_config=tune.TuneConfig(
+                search_alg=None if propose is None else _Settled(numbers, propose, watch.failed),
+                num_samples=1 if propose is None else len(numbers),
+                max_concurrent_trials=max_concurrent,
+                scheduler=_scheduler(trials, asha, own, keys_of, watch.failed),
+                reuse_actors=True,
+                trial_name_creator=name,
+                trial_dirname_creator=name,
+            ),
+            run_config=_run_config(storage, watch, max(max_failures.values())),
+        ).fit()
+    if watch.fault is not None:
+        raise watch.fault

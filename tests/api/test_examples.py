@@ -1,0 +1,74 @@
+"""The scripts and the notebook in `examples/` run, each in an empty folder beside the specs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alray import Run
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+SAYS = {
+    "first_run.py": ("test accuracy 0.", "a mini-batch took", "the page is"),
+    "learning_rates.py": ("mlp, lr 0.001", "the best learning rate of the three is"),
+    "where_it_would_run.py": ("1 stages, cut [4]", "4 stages, cut [1, 1, 1, 1]"),
+    "after_training.py": ("depth 2: test accuracy", "route-2.safetensors", "105 mini-batches"),
+}
+
+
+@pytest.fixture
+def beside_the_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Path:
+    (tmp_path / "specs").symlink_to(ROOT / "specs")
+    monkeypatch.chdir(tmp_path)
+    # To measure components takes longer than to train them.
+    monkeypatch.setattr("alray.planner.planning.Planner._measure", lambda self, *around: self._estimate())
+    return tmp_path
+
+
+def test_every_script_is_tried() -> None:
+    assert {file.name for file in EXAMPLES.glob("*.py")} == set(SAYS)
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_a_script(name: str, beside_the_specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scope = runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert [text for text in SAYS[name] if text not in printed] == []
+    learned([*scope.values(), *scope.get("runs", ())])
+
+
+def test_every_script_can_run_again() -> None:
+    """A run refuses a folder that is not empty, so none is named."""
+    assert [file.name for file in EXAMPLES.glob("*.py") if "run_dir" in file.read_text(encoding="utf-8")] == []
+
+
+def test_the_notebook(beside_the_specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cell by cell in one namespace, as a kernel does; the last expression of a cell is shown as HTML or as text."""
+    notebook = json.loads((EXAMPLES / "first_steps.ipynb").read_text(encoding="utf-8"))
+    scope: dict[str, Any] = {}
+    shown = [show("".join(cell["source"]), scope) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    learned(list(scope.values()))
+    assert sum("<iframe srcdoc" in text for text in shown) == 2
+    assert "optimizer.learning_rate: unknown key" in capsys.readouterr().out
+    assert all(cell["outputs"] == [] for cell in notebook["cells"] if cell["cell_type"] == "code")
+
+
+def learned(values: list[Any]) -> None:
+    """Every run of ten classes is far above chance."""
+    runs = [value for value in values if isinstance(value, Run)]
+    assert [run for run in runs if run.summary.accuracy.test < 0.5] == []
+
+
+def show(source: str, scope: dict[str, Any]) -> str:
+    """Run a cell, and return what it shows."""
+    tree = ast.parse(source)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "cell", "exec"), scope)
+    value = eval(compile(ast.Expression(last.value), "cell", "eval"), scope) if last is not None else None
+    return str(value._repr_html_() if hasattr(value, "_repr_html_") else value)

@@ -1,0 +1,43 @@
+"""`import alray`: its names, what they cost, and that they stay what they are."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import alray
+
+STUB = Path(alray.__file__).with_suffix(".pyi")
+
+
+def test_the_stub_has_the_types_of_every_name() -> None:
+    tree = ast.parse(STUB.read_text(encoding="utf-8"))
+    imported = {
+        alias.asname: f"{node.module}" for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert imported == {name: getattr(alray, name).__module__ for name in alray.__all__ if name != "__version__"}
+
+
+def test_every_name_is_there_and_says_what_it_does() -> None:
+    assert set(alray.__all__) <= set(dir(alray))
+    assert all(getattr(alray, name).__doc__ for name in alray.__all__ if name != "__version__")
+
+
+def test_names_are_loaded_without_torch_ray_and_pandas() -> None:
+    program = (
+        "import sys, alray\n"
+        "for name in alray.__all__: getattr(alray, name)\n"
+        "print(sorted({'torch', 'ray', 'pandas', 'altair'} & set(sys.modules)))\n"
+        # A folder of the package has the name of a function, and Python sets that name to a module.
+        "import alray.options as options\n"
+        "import alray.prediction.costs, alray.studies.records\n"
+        "print(callable(alray.run), callable(alray.plan), callable(alray.study), alray.options is options)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\nTrue True True True\n"
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    assert not hasattr(alray, "rnu")

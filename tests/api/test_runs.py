@@ -1,0 +1,197 @@
+"""`alray.run`, `load_run`, `plan` and `compare`: the same as the commands, and what they give back."""
+
+from __future__ import annotations
+
+import html
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import alray
+from alray.cli.main import execute
+from alray.console.display import PlainLines
+from alray.errors import CheckpointError, NonFiniteLoss, PlanError, RequestError, SpecError
+from alray.run_folder.records import EvaluationRecord, StepRecord
+from alray.spec.yaml_text import write_yaml
+
+
+def test_a_dict_a_model_and_the_command_train_the_same_weights(tiny: dict[str, Any], ended: alray.Run) -> None:
+    Path("x.yaml").write_text(
+        write_yaml({**tiny, "data": {**tiny["data"], "shape": [1, 4, 4]}, "optimizer": {"lr": 1e-2}}), encoding="utf-8"
+    )
+    assert execute(["run", "x.yaml", "--inline", "--output", "command", "optimizer.lr=3e-4", "run.epochs=2"]) == 0
+    of_command = alray.load_run("command")
+    changes = {"optimizer.lr": 3e-4}
+    of_dict = alray.run(tiny, changes, inline=True, progress=False)
+    of_model = alray.run(ended.spec, changes, inline=True, progress=False)
+    hashes = [run.summary.weights_sha256 for run in (of_command, of_dict, of_model)]
+    assert hashes == [hashes[0]] * 3
+    assert hashes[0] != ended.summary.weights_sha256
+    assert of_dict.spec == of_model.spec
+    assert of_dict.spec.optimizer.lr == 3e-4
+    assert Path(of_dict.summary.run_dir).parent == Path("runs").resolve()
+
+
+def test_what_a_run_gives(ended: alray.Run) -> None:
+    assert ended.summary.status == "finished"
+    assert ended.plan.partition == (1, 2)
+    assert repr(ended) == f"<alray run {ended.folder}: finished, 18 mini-batches, test accuracy 0.3500>"
+    assert alray.load_run(str(ended.folder)).summary == ended.summary
+    assert [entry.depth for entry in ended.evaluate().accuracies] == [1, 2, 3]
+    assert ended.evaluate(depth=3).accuracies[0].test == ended.summary.accuracy.test
+
+
+def test_records_are_rows(ended: alray.Run) -> None:
+    steps = ended.records("step")
+    assert list(steps["step"]) == list(range(1, 19))
+    assert {"losses.0.associated", "losses.2.autoencoder", "lr", "samples"} <= set(steps.columns)
+    evaluations = ended.records("evaluation")
+    assert evaluations["per_depth.3.test"].iloc[-1] == evaluations["test"].iloc[-1] == ended.summary.accuracy.test
+    assert ended.records("plan")["plan"].iloc[0]["partition"] == [1, 2]
+    everything = ended.records()
+    assert set(everything["kind"]) >= {"step", "stage", "evaluation", "checkpoint", "event", "plan"}
+    assert len(everything[everything["kind"] == "step"]) == 18
+
+
+def test_a_run_shows_its_page_inside_a_frame(ended: alray.Run) -> None:
+    page = (ended.folder / "report.html").read_text(encoding="utf-8")
+    shown = ended._repr_html_()
+    assert shown is not None
+    assert shown.startswith(f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts')
+
+
+def test_a_plan_needs_no_run(tiny: dict[str, Any]) -> None:
+    planned = alray.plan(tiny, {"pipeline.stages": 3}, progress=False)
+    assert (planned.stages, planned.partition) == (3, (1, 1, 1))
+    assert not Path("runs").exists()
+
+
+def test_runs_are_compared(tiny: dict[str, Any], ended: alray.Run) -> None:
+    other = alray.run(tiny, ["seed=7"], inline=True, progress=False)
+    found = alray.compare([ended, other.folder])
+    (row,) = found.table().to_dict("records")
+    assert row["validation.runs"] == 2
+    assert repr(found) == "<alray comparison of 1 group of runs>"
+    assert found._repr_html_().startswith("<iframe srcdoc=")
+
+
+def test_one_run_is_compared_too(ended: alray.Run) -> None:
+    for one in (ended, str(ended.folder), ended.folder):
+        assert len(alray.compare(one).table()) == 1
+
+
+def test_an_unknown_choice_names_those_that_exist(ended: alray.Run) -> None:
+    with pytest.raises(RequestError, match="did you mean `onnx`"):
+        ended.export("onx")  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match=r"`evaluation`.*did you mean `step`"):
+        ended.records("steps")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "kind", "text"),
+    [
+        ({"optimizer.lrr": 1.0}, SpecError, "overrides: optimizer.lrr: unknown key; did you mean `lr`?"),
+        (["run.epochs=0"], SpecError, "overrides: run.epochs: "),
+        ({"data.sauce": 3, "optimizer.lr": "x"}, SpecError, "overrides: data.sauce: unknown key; did you mean"),
+    ],
+)
+def test_wrong_overrides(tiny: dict[str, Any], overrides: Any, kind: type[Exception], text: str) -> None:
+    with pytest.raises(kind) as caught:
+        alray.run(tiny, overrides, inline=True, progress=False)
+    assert text in str(caught.value)
+
+
+def test_errors_of_a_spec_without_a_file_name_the_key(tiny: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=r"^nam: unknown key; did you mean `name`\?$"):
+        alray.plan({**tiny, "nam": 3})
+
+
+def test_a_problem_found_after_reading_has_its_place(tiny: dict[str, Any]) -> None:
+    text = write_yaml({**tiny, "data": {**tiny["data"], "shape": [1, 4, 4]}, "resources": {"memory_bytes": 1}})
+    Path("x.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(PlanError, match="no cut of 3 components into 2 stages fits") as caught:
+        alray.plan("x.yaml", progress=False)
+    (problem,) = caught.value.problems
+    line = text.splitlines().index("pipeline:") + 1
+    assert (problem.file, problem.line, problem.key) == ("x.yaml", line, "pipeline.partition")
+
+
+def test_a_notebook_shows_the_problems_alone(tiny: dict[str, Any]) -> None:
+    with pytest.raises(RequestError) as caught:
+        alray.run(tiny, inline=True, address="127.0.0.1:1", progress=False)
+    shown = caught.value._render_traceback_()
+    assert shown == ["RequestError: --address: a run with --inline uses no cluster; leave out --inline or --address"]
+
+
+def test_a_run_that_fails_raises_and_names_its_folder(tiny: dict[str, Any]) -> None:
+    with pytest.raises(NonFiniteLoss) as caught:
+        alray.run(tiny, {"optimizer": {"kind": "sgd", "lr": 1e30}}, inline=True, output="failed", progress=False)
+    assert caught.value.__notes__ == [
+        f'the run folder is {Path("failed").resolve()}; alray.load_run("{Path("failed").resolve()}") opens it'
+    ]
+    assert alray.load_run("failed").summary.status == "failed"
+
+
+def test_ctrl_c_writes_a_checkpoint_and_the_run_goes_on_to_the_same_weights(
+    tiny: dict[str, Any], ended: alray.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    record = PlainLines.record
+
+    def record_and_interrupt(self: PlainLines, each: Any) -> None:
+        record(self, each)
+        if isinstance(each, StepRecord) and each.step == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PlainLines, "record", record_and_interrupt)
+        with pytest.raises(KeyboardInterrupt, match=r"the run was stopped after .*; alray.load_run\(.*\).resume\(\)"):
+            alray.run(tiny, {"run.epochs": 2000}, inline=True, output="stopped", progress=False)
+    assert signal.getsignal(signal.SIGINT) is before
+    stopped = alray.load_run("stopped")
+    assert stopped.summary.status == "interrupted"
+    steps = stopped.summary.steps
+    assert 0 < steps < 18_000
+    again = stopped.resume({"run.epochs": steps // 9 + 1}, inline=True, progress=False)
+    whole = alray.run(tiny, {"run.epochs": steps // 9 + 1}, inline=True, progress=False)
+    assert again.summary.weights_sha256 == whole.summary.weights_sha256
+
+
+def test_a_run_in_another_thread_hears_no_signals(tiny: dict[str, Any], ended: alray.Run) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        run = threads.submit(alray.run, tiny, inline=True, progress=False).result()
+    assert run.summary.weights_sha256 == ended.summary.weights_sha256
+
+
+def test_a_run_without_an_end_has_records_and_no_summary(tiny: dict[str, Any], ended: alray.Run) -> None:
+    Path("going").mkdir()
+    for name in ("spec.yaml", "records.jsonl", "plan.json"):
+        Path("going", name).write_bytes((ended.folder / name).read_bytes())
+    run = alray.load_run("going")
+    assert repr(run) == f"<alray run {Path('going').resolve()}: not ended>"
+    assert len(run.records("evaluation")) == 2
+    assert run._repr_html_() is None
+    with pytest.raises(CheckpointError, match="the run has no summary: it is still going on, or it was killed"):
+        assert run.summary
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="this is not a run folder"):
+        alray.load_run(tmp_path)
+
+
+def test_one_picture_or_several_are_classified(ended: alray.Run, tmp_path: Path) -> None:
+    picture = tmp_path / "a.png"
+    Image.new("L", (4, 4), 128).save(picture)
+    several = ended.predict([picture, str(picture)])
+    assert len(several) == 2
+    assert ended.predict(picture) == ended.predict(str(picture)) == several[:1]
+
+
+def test_evaluations_are_records(ended: alray.Run) -> None:
+    assert set(ended.records("evaluation").columns) >= set(EvaluationRecord.model_fields) - {"per_depth"}

@@ -1,0 +1,63 @@
+"""`alray.study` and `load_study`, without a cluster; `tests/engine/test_studies_on_ray.py` runs one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import alray
+from alray.errors import CheckpointError, SpecError
+from alray.spec.study.loading import LoadedStudy
+from alray.spec.yaml_text import write_yaml
+from alray.studies.folder import StudyFolder
+from alray.studies.report import StudyReport, write_report
+from alray.studies.study import StudyOptions
+
+AXES = {"study": "rates", "base": "x.yaml", "axes": {"optimizer.lr": [1e-3, 1e-2]}}
+
+
+@pytest.fixture
+def without_trials(tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The spec as `x.yaml`. A study makes its folder and its report, and is then interrupted."""
+    text = write_yaml({**tiny, "data": {**tiny["data"], "shape": [1, 4, 4]}})
+    Path("x.yaml").write_text(text, encoding="utf-8")
+
+    def make(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, watcher: Any) -> StudyReport:
+        watcher.note("a note")
+        return write_report(begun or StudyFolder.make(loaded, options.study_dir))
+
+    monkeypatch.setattr("alray.studies.study._run", make)
+
+
+def test_a_study_as_a_dict_that_is_interrupted(
+    without_trials: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(KeyboardInterrupt, match=r'the study was stopped; alray.load_study\(".*"\).resume\(\) goes on'):
+        alray.study(AXES, {"repeats": 2}, output="out")
+    assert capsys.readouterr().err == "a note\n"
+    study = alray.load_study("out")
+    assert (study.summary.study, study.summary.trials, study.summary.status) == ("rates", 4, "interrupted")
+    assert repr(study) == f"<alray study {Path('out').resolve()}: 0 trials have ended>"
+    assert study.trials == study.runs == []
+    assert study._repr_html_().startswith("<iframe srcdoc=")
+    with pytest.raises(KeyboardInterrupt):
+        study.resume(progress=False)
+    Path("out/study.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(CheckpointError, match="not written by alray: "):
+        study.table()
+    assert study.report().trials == 4
+
+
+def test_a_wrong_study_is_told_whole(without_trials: None) -> None:
+    with pytest.raises(SpecError) as caught:
+        alray.study(AXES, {"axes.optimizer.lr": [-1, 2], "repeets": 1})
+    told = str(caught.value)
+    assert "overrides: repeets: unknown key; did you mean `repeats`?" in told
+    assert "overrides: axes.optimizer.lr" in told
+
+
+def test_a_folder_that_is_no_study(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="this is not a study folder"):
+        alray.load_study(tmp_path)

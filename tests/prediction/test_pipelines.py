@@ -1,0 +1,164 @@
+"""The laws of the pipelines of backpropagation: step, bubble, bound, and what they demand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from alray.errors import PlanError
+from alray.prediction.memory import held_micro_batches
+from alray.prediction.program import Program
+from alray.prediction.simulate import simulate
+from alray.prediction.timeline import Timeline
+from alray.schedules.durations import Durations
+from alray.schedules.table import SCHEDULES
+
+from ..programs import parse_program, print_program
+
+SHAPES = [("naive", 1), ("gpipe", 1), ("1f1b", 1), ("interleaved_1f1b", 2), ("zero_bubble", 1), ("zero_bubble", 2)]
+
+sizes = st.tuples(st.integers(1, 5), st.integers(1, 4))  # stages, and micro-batches a stage
+seconds = st.integers(1, 9)
+
+
+def run(
+    schedule: str, stages: int, micro_batches: int, durations: Durations, *, virtual_stages: int = 1, batches: int = 4
+) -> Timeline:
+    made = Program.of_schedule(schedule, stages, batches, micro_batches=micro_batches, virtual_stages=virtual_stages)
+    return simulate(made, durations, in_flight=micro_batches)
+
+
+def even(parts: int, forward: float, backward: float) -> Durations:
+    """Every part alike, a backward split in halves, no update."""
+    half = [backward / 2] * parts
+    return Durations(
+        [forward] * parts, [backward] * parts, [0.0] * parts, input_gradient_s=half, weight_gradient_s=half
+    )
+
+
+@given(sizes, seconds, seconds)
+@settings(max_examples=40, deadline=None)
+def test_balanced_pipelines(size: tuple[int, int], forward: int, backward: int) -> None:
+    stages, micro_batches = size[0], size[0] * size[1]
+    both = forward + backward
+    for schedule in ("gpipe", "1f1b"):
+        timeline = run(schedule, stages, micro_batches, even(stages, forward, backward))
+        assert timeline.step_time_s == pytest.approx((micro_batches + stages - 1) * both)
+        assert timeline.bubble == pytest.approx((stages - 1) / (micro_batches + stages - 1))
+    naive = run("naive", stages, 1, even(stages, forward, backward))
+    assert naive.step_time_s == pytest.approx(stages * both)
+    interleaved = run(
+        "interleaved_1f1b", stages, micro_batches, even(2 * stages, forward / 2, backward / 2), virtual_stages=2
+    )
+    assert interleaved.step_time_s == pytest.approx((micro_batches + (stages - 1) / 2) * both)
+
+
+@pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (3, 6), (4, 8), (8, 16)])
+def test_zero_bubble_waits_less(stages: int, micro_batches: int) -> None:
+    steps = [
+        run(schedule, stages, micro_batches, even(stages * parts, 1 / parts, 2 / parts), virtual_stages=parts)
+        for schedule, parts in (("1f1b", 1), ("interleaved_1f1b", 2), ("zero_bubble", 1), ("zero_bubble", 2))
+    ]
+    one, interleaved, zero, zero_twice = (timeline.bubble for timeline in steps)
+    # ZB1P with F = I = G leaves a third of the bubble of 1F1B: (S - 1)(F + I - G) instead of (S - 1)(F + I + G).
+    assert zero == pytest.approx((stages - 1) / (3 * micro_batches + stages - 1))
+    assert zero_twice < zero < interleaved < one
+
+
+@given(st.sampled_from(SHAPES), sizes, st.data())
+@settings(max_examples=120, deadline=None)
+def test_no_step_is_under_the_bound(shape: tuple[str, int], size: tuple[int, int], data: st.DataObject) -> None:
+    schedule, virtual_stages = shape
+    stages = size[0]
+    micro_batches = 1 if schedule == "naive" else stages * size[1]
+    parts = stages * virtual_stages
+    forward, backward, update, weight = (data.draw(st.lists(seconds, min_size=parts, max_size=parts)) for _ in range(4))
+    durations = Durations(forward, backward, update, input_gradient_s=backward, weight_gradient_s=weight)
+    timeline = run(schedule, stages, micro_batches, durations, virtual_stages=virtual_stages, batches=8)
+    bound = SCHEDULES[schedule].bound(durations, stages, micro_batches)
+    assert timeline.step_time_s >= bound - 1e-9
+    if schedule in ("naive", "gpipe"):
+        assert timeline.step_time_s == pytest.approx(bound)
+
+
+def test_uneven_gpipe_in_its_own_words() -> None:
+    # Forwards: 1 + 3 + 2, and twice more the slowest, 3; backwards: 2 + 2 + 4, and twice more 4; then U of stage 0.
+    durations = Durations([1, 3, 2], [2, 2, 4], [5, 1, 1])
+    assert run("gpipe", 3, 3, durations).step_time_s == (6 + 6) + (8 + 8) + 5
+    # With a long update on stage 2, it cannot start the next mini-batch before: 2 * 3 + 4 * 3 + 40.
+    assert run("gpipe", 3, 3, Durations([1, 3, 2], [2, 2, 4], [5, 1, 40]), batches=12).step_time_s == 58
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4, 8])
+def test_micro_batches_held(stages: int) -> None:
+    for stage in range(stages):
+        assert held_micro_batches("gpipe", stage, stages, 8).max() == (8 if stages > 1 else 1)
+        assert held_micro_batches("naive", stage, stages, 1).max() == 1
+        assert held_micro_batches("1f1b", stage, stages, 8).max() == min(8, stages - stage)
+        # What a split backward keeps for the weights' gradients makes all stages hold as many.
+        assert held_micro_batches("zero_bubble", stage, stages, 8).max() == min(8, stages)
+
+
+def test_virtual_stages_hold_more() -> None:
+    # Stage 0 of 2, two virtual stages, two micro-batches: four forwards come before the first backward.
+    assert held_micro_batches("interleaved_1f1b", 0, 2, 2, 2).sum(axis=1).tolist() == [1, 2, 3, 4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize(("schedule", "virtual_stages"), SHAPES)
+def test_every_micro_batch_once_and_one_update(schedule: str, virtual_stages: int) -> None:
+    stages, micro_batches = 3, 1 if schedule == "naive" else 6
+    for stage in range(stages):
+        order = SCHEDULES[schedule].computations(stage, stages, micro_batches, virtual_stages)
+        kinds = "FIG" if schedule == "zero_bubble" else "FB"
+        own = range(stage, stages * virtual_stages, stages)
+        assert sorted(order) == sorted((k, v, m) for k in kinds for v in own for m in range(micro_batches))
+        actions = SCHEDULES[schedule].actions(stage, stages, 5, micro_batches, virtual_stages)
+        assert [str(action) for action in actions[-virtual_stages:]] == [f"{v}U5" for v in own]
+        assert sum(action.kind == "U" for action in actions) == virtual_stages
+        assert {action.batch for action in actions} == {5}
+    program = Program.of_schedule(schedule, stages, 2, micro_batches=micro_batches, virtual_stages=virtual_stages)
+    made = tuple(program.actions(stage) for stage in range(stages))
+    assert parse_program(print_program(made)) == made
+
+
+def test_virtual_stages_of_one_stage_need_no_messages() -> None:
+    actions = SCHEDULES["interleaved_1f1b"].actions(0, 1, 0, 1, 2)
+    assert [str(action) for action in actions] == ["0F0", "1F0", "1B0", "0B0", "0U0", "1U0"]
+
+
+def test_a_deadlock_between_virtual_stages_is_found() -> None:
+    # Stage 0 wants the output of virtual stage 1 before it sends what 1 is made of.
+    lists = parse_program("0F0 2R0 2F0 0S0\n1R0 1F0 1S0\n")
+    with pytest.raises(PlanError) as caught:
+        simulate(lists, even(4, 1, 1), in_flight=4)
+    assert caught.value.problems[0].message == (
+        "deadlock: stage 0 waits for batch 0 from stage 1 (`2R0`), which waits for batch 0 from stage 0 (`1R0`)"
+    )
+
+
+def test_messages_of_virtual_stages_have_their_own_edges() -> None:
+    # Both edges go from stage 0 to stage 1 or back; each is matched by itself, in whatever order the lists have them.
+    lists = parse_program("0F0 0S0 2R0 2F0 2S0 0F0.1 0S0.1\n1R0 1F0 1S0 1R0.1 1F0.1 3R0 3F0\n")
+    with pytest.raises(PlanError, match=r"stage 0 sends|never receives") as caught:
+        simulate(parse_program("0F0 0S0 2F0 2S0\n1R0 1F0\n"), even(4, 1, 1), in_flight=4)
+    assert "(`2S0`), which never receives it" in str(caught.value)
+    assert simulate(lists, even(4, 1, 1), in_flight=4).duration_s == 6
+
+
+@pytest.mark.parametrize(
+    ("schedule", "stages", "micro_batches", "virtual_stages", "message"),
+    [
+        ("1f1b", 4, 3, 1, "pipeline.micro_batches: `1f1b` needs at least as many micro-batches as stages, got 3 for 4"),
+        ("interleaved_1f1b", 2, 5, 2, "pipeline.micro_batches: `interleaved_1f1b` goes in rounds of one micro-batch"),
+        ("zero_bubble", 4, 9, 1, "pipeline.micro_batches: `zero_bubble` goes in rounds of one micro-batch per stage"),
+        ("naive", 2, 2, 1, "pipeline.micro_batches: `naive` does not cut mini-batches, got 2; leave it out"),
+        ("streamed", 2, 2, 1, "pipeline.micro_batches: `streamed` does not cut mini-batches, got 2; leave it out"),
+        ("gpipe", 2, 2, 2, "pipeline.virtual_stages: `gpipe` has one virtual stage on each stage, got 2"),
+        ("interleaved_1f1b", 2, 2, 1, "pipeline.virtual_stages: `interleaved_1f1b` has 2 to 256 virtual stages"),
+    ],
+)
+def test_demands(schedule: str, stages: int, micro_batches: int, virtual_stages: int, message: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        SCHEDULES[schedule].check(stages, micro_batches, virtual_stages)
+    assert str(caught.value).startswith(message)

@@ -1,0 +1,424 @@
+"""The figures of made-up studies: which ones there are, and that their values are those of the records."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from alray.report.figure import Exhibit, Figure, light_colours
+from alray.run_folder.records import DepthAccuracy, Exit, StageRecord, Writer
+from alray.studies.figures import exhibits_of, warnings_of
+from alray.studies.results import Results
+
+from .conftest import evaluation, results, step, trial
+
+SEARCH = {
+    "trials": 2,
+    "space": {
+        "optimizer.lr": {"loguniform": [1e-3, 1.0]},
+        "optimizer.momentum": {"one_minus_loguniform": [0.5, 0.999]},
+    },
+}
+ERROR = {"metric": "validation_error", "below": 0.05}
+SIZES = (8, 16, 32, 64)
+STEPS = {("sgd", 8): 800, ("sgd", 16): 400, ("sgd", 32): 300, ("nesterov", 8): 400, ("nesterov", 16): 200}
+"""To the target, with the better of two settings. The others never reach it."""
+
+
+def batch_sizes() -> Results:
+    """Two variants, four batch sizes, two settings each: of the second one always diverges."""
+    trials = []
+    for variant in ("sgd", "nesterov"):
+        for size in SIZES:
+            point = {"variant": variant, "data.batch_size": size}
+            for index in range(2):
+                momentum = 0.5 if variant == "sgd" else 0.9
+                drawn = {"optimizer.lr": 0.01 * size * (index + 1) / 8, "optimizer.momentum": momentum}
+                overrides = ['optimizer={"kind": "sgd"}', *(f"{key}={value}" for key, value in drawn.items())]
+                how: dict[str, Any] = {"status": "diverged", "reason": "the losses grew"}
+                if index == 0:
+                    how = {"steps": STEPS.get((variant, size)), "ran": {"steps": 5000}}
+                number = len(trials)
+                trials.append(trial(number, point, index=index, values=drawn, overrides=overrides, **how))
+    return results(trials, search=SEARCH, target=ERROR)
+
+
+BATCH_SIZES = exhibits_of(batch_sizes())
+
+
+def exhibit(found: list[Exhibit], title: str) -> Exhibit:
+    return next(each for each in found if each.title == title)
+
+
+def figure(found: list[Exhibit], name: str) -> Figure:
+    return next(each for one in found for each in one.figures if each.name == name)
+
+
+def kind(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    return [row for row in rows if row["kind"] == name]
+
+
+def test_a_study_of_batch_sizes_has_its_figures() -> None:
+    found = BATCH_SIZES
+    assert [(each.title, [one.name for one in each.figures]) for each in found] == [
+        ("Steps to the target", ["steps_to_target", "seconds_to_target"]),
+        ("Best settings", ["best_lr", "best_momentum", "best_effective_rate"]),
+        ("Trials", ["trials-sgd", "trials-nesterov"]),
+    ]
+    assert all(each.note and "  " not in each.note for each in found)
+
+
+def test_steps_to_the_target_are_those_of_the_records() -> None:
+    rows = figure(BATCH_SIZES, "steps_to_target").rows
+    measured = {(row["series"], row["batch_size"]): row for row in kind(rows, "measured")}
+    assert {key: row["steps"] for key, row in measured.items() if row["mark"] != "not reached"} == STEPS
+    never = {key: row["steps"] for key, row in measured.items() if row["mark"] == "not reached"}
+    assert never == {("sgd", 64): 5000, ("nesterov", 32): 5000, ("nesterov", 64): 5000}
+    assert measured["sgd", 32]["mark"] == "maximal data parallelism"
+    perfect = {(row["series"], row["batch_size"]): row["steps"] for row in kind(rows, "ideal")}
+    assert perfect["sgd", 64] == 100 and perfect["nesterov", 16] == 200
+    timed = figure(BATCH_SIZES, "seconds_to_target").rows
+    seconds = {(row["series"], row["batch_size"]): row["seconds"] for row in timed}
+    assert seconds == {key: steps / 100 for key, steps in STEPS.items()}
+
+
+def test_seeds_that_missed_the_target_are_marked_and_bars_are_those_of_what_is_drawn() -> None:
+    trials = [
+        trial(
+            3 * n + seed,
+            {"data.batch_size": 8 * 2**n},
+            seed=seed,
+            steps=None if (n, seed) == (1, 2) else (400 >> n) + 20 * seed,
+            values={"optimizer.lr": 0.1},
+        )
+        for n in range(2)
+        for seed in range(3)
+    ]
+    found = exhibits_of(results(trials, target=ERROR))
+    (finding,) = exhibit(found, "Steps to the target").findings
+    assert finding.endswith("16 reached it on 2 of 3 seeds.")
+    for name, y, over in (("steps_to_target", "steps", 1), ("seconds_to_target", "seconds", 100)):
+        first, second = kind(figure(found, name).rows, "measured")
+        assert (second["mark"], second["reached"]) == ("not reached by every seed", "2 of 3")
+        assert [first[key] for key in ("low", y, "high")] == pytest.approx([each / over for each in (400, 420, 440)])
+
+
+def test_the_largest_useful_batch_size_is_told() -> None:
+    found = exhibit(BATCH_SIZES, "Steps to the target")
+    assert found.findings == (  # a batch of 64 ran 5,000 mini-batches, more than any other needs
+        "sgd: the largest useful batch size is 32; perfect scaling up to 16, maximal data parallelism from 32 on; "
+        "64 never reached the target.",
+        "nesterov: the largest useful batch size is 16; perfect scaling up to 16, maximal data parallelism from 16 on; "
+        "32 and 64 never reached the target.",
+    )
+    table = found.tables["batch_sizes"]
+    assert table.rows[0] == ("sgd", "8", "16", "32", "32", "300", "64", "–")
+    first, *_ = csv.DictReader(io.StringIO(table.csv))
+    assert (first["variant"], first["steps"], first["never_reached"], first["reached_by_some"]) == (
+        "sgd",
+        "300.0",
+        "64",
+        "",
+    )
+
+
+def test_the_best_settings_stand_beside_both_rules() -> None:
+    rates = figure(BATCH_SIZES, "best_lr").rows
+    sgd = [row for row in rates if row["series"] == "sgd"]
+    assert [row["value"] for row in kind(sgd, "measured")] == pytest.approx([0.01, 0.02, 0.04])
+    assert [row["value"] for row in kind(sgd, "linear rule")] == pytest.approx([0.01, 0.02, 0.04])
+    assert [row["value"] for row in kind(sgd, "square-root rule")] == pytest.approx([0.01, 0.01 * 2**0.5, 0.02])
+    kept = figure(BATCH_SIZES, "best_momentum").rows
+    assert [row["value"] for row in kept] == pytest.approx([0.5] * 3 + [0.1] * 2)
+    assert {row["mark"] for row in kept if row["series"] == "sgd"} == {"on the edge of its range"}
+    effective = kind(figure(BATCH_SIZES, "best_effective_rate").rows, "measured")
+    assert [row["value"] for row in effective] == pytest.approx([0.02, 0.04, 0.08, 0.1, 0.2])
+
+
+def test_every_trial_is_in_the_scatter() -> None:
+    rows = figure(BATCH_SIZES, "trials-sgd").rows
+    assert sorted(row["trial"] for row in rows) == list(range(8))
+    outcomes = [row["series"] for row in sorted(rows, key=lambda row: row["trial"])]
+    assert outcomes == ["best", "diverged"] * 3 + ["not reached in time", "diverged"]
+
+
+def test_a_variant_may_search_what_others_do_not_and_the_base_may_set_the_rest(tmp_path: Path) -> None:
+    """The momentum of plain SGD stands in the spec of its trials only."""
+    (tmp_path / "0000").mkdir()
+    (tmp_path / "0000" / "spec.yaml").write_text("optimizer: {kind: sgd, lr: 0.1}\n", encoding="utf-8")
+    own = {"optimizer.momentum": {"one_minus_loguniform": [0.5, 0.999]}}
+    search = {"trials": 1, "space": {"optimizer.lr": {"loguniform": [1e-3, 1.0]}}, "variants": {"nesterov": own}}
+    trials = []
+    for number, (variant, size) in enumerate((variant, size) for variant in ("sgd", "nesterov") for size in (8, 16)):
+        drawn = {"optimizer.lr": 0.1} | ({"optimizer.momentum": 0.9988} if variant == "nesterov" else {})
+        overrides = [f"{key}={value}" for key, value in drawn.items()]
+        point = {"variant": variant, "data.batch_size": size}
+        trials.append(trial(number, point, values=drawn, overrides=overrides, steps=100))
+    of = results(trials, tmp_path, search=search, target=ERROR)
+    found = exhibits_of(of)
+    momentum = figure(found, "best_momentum").rows
+    assert [(row["series"], row["mark"]) for row in momentum] == [("nesterov", "on the edge of its range")] * 2
+    effective = {(row["series"], row["batch_size"]): row["value"] for row in figure(found, "trials-sgd").rows}
+    assert effective == {("best", 8): 0.1}  # the other batch size has no run folder, so its momentum is not known
+    assert [row["value"] for row in figure(found, "trials-nesterov").rows] == pytest.approx([0.1 / 0.0012] * 2)
+    assert len(warnings_of(of)) == 2
+
+
+def strong(**more: Any) -> Results:
+    """Two methods on one and two stages, two seeds."""
+    times = {("al", 1): (0.1, 0.12), ("al", 2): (0.06, 0.06), ("bp", 1): (0.1, 0.1), ("bp", 2): (0.11, 0.11)}
+    trials = [
+        trial(
+            2 * place + seed,
+            {"pipeline.stages": stages, "variant": variant},
+            seed=seed,
+            step_time_s=time,
+            ran={
+                "method": "backpropagation" if variant == "bp" else "associated",
+                "partition": [12 // stages] * stages,
+                "predicted_step_time_s": 0.1 / stages,
+                **more,
+            },
+        )
+        for place, ((variant, stages), pair) in enumerate(times.items())
+        for seed, time in enumerate(pair)
+    ]
+    return results(trials)
+
+
+def test_scaling_shows_the_records_the_ideal_the_plan_and_what_was_published() -> None:
+    found = exhibit(exhibits_of(strong()), "Strong scaling")
+    assert [each.name for each in found.figures] == ["step_time", "speed_up", "efficiency", "ratio"]
+    times, speed_up, efficiency, ratio = (each.rows for each in found.figures)
+    assert [(row["series"], row["devices"], row["step_time_s"]) for row in kind(times, "measured")] == [
+        ("al", 1, pytest.approx(0.11)),
+        ("al", 2, 0.06),
+        ("bp", 1, 0.1),
+        ("bp", 2, 0.11),
+    ]
+    assert [row["step_time_s"] for row in kind(times, "ideal")] == pytest.approx([0.11, 0.055, 0.1, 0.05])
+    assert kind(times, "measured")[0]["low"] == pytest.approx(0.11 - 0.0141, abs=1e-4)
+    assert [row["speed_up"] for row in kind(speed_up, "measured")] == pytest.approx([1, 11 / 6, 1, 10 / 11])
+    assert [row["speed_up"] for row in kind(speed_up, "predicted")] == pytest.approx([1, 2, 1, 2])
+    assert [(row["devices"], row["speed_up"]) for row in kind(speed_up, "ideal")] == [(1, 1.0), (2, 2.0)]
+    published = {(row["series"], row["devices"]): row["efficiency"] for row in kind(efficiency, "published")}
+    assert published["thesis: AL", 2] == pytest.approx(66.2 / 65.5 / 2) and ("thesis: AL", 3) not in published
+    assert [row["ratio"] for row in kind(ratio, "measured")] == pytest.approx([0.1 / 0.11, 0.11 / 0.06])
+    assert kind(ratio, "published")[1]["ratio"] == pytest.approx(87.1 / 65.5)
+    assert found.findings[0] == "al: from 1 to 2 stages the speed-up is 1.83 ± 0.24, the efficiency 0.92 ± 0.12."
+
+
+def test_weak_scaling_keeps_the_step_time_in_the_ideal() -> None:
+    trials = [
+        trial(number, {"pipeline.stages": stages}, step_time_s=time, ran={"partition": [2] * stages})
+        for number, (stages, time) in enumerate(((1, 0.1), (2, 0.125)))
+    ]
+    found = exhibit(exhibits_of(results(trials)), "Weak scaling")
+    assert [row["step_time_s"] for row in kind(found.figures[0].rows, "ideal")] == [0.1, 0.1]
+    assert [row["efficiency"] for row in kind(found.figures[2].rows, "measured")] == pytest.approx([1.0, 0.8])
+    published = {row["devices"]: row["efficiency"] for row in kind(found.figures[2].rows, "published")}
+    assert published == {1: pytest.approx(1.0), 2: pytest.approx(8.67 / 16.07)}  # the later of the two curves
+
+
+def test_two_axes_of_numbers_are_maps() -> None:
+    trials = [
+        trial(
+            2 * size + stages,
+            {"data.batch_size": 8 * size, "pipeline.stages": stages},
+            step_time_s=size / stages,
+            steps=None if (size, stages) == (2, 2) else 100 * size,
+            ran={"partition": [4 // stages] * stages, "samples_per_s": 8.0 * stages},
+        )
+        for size in (1, 2)
+        for stages in (1, 2)
+    ]
+    found = exhibit(exhibits_of(results(trials, target=ERROR)), "Over two axes")
+    names = ["samples_per_s", "seconds_to_target", "efficiency"]
+    assert [each.name for each in found.figures] == [f"{name}-data.batch_size-pipeline.stages" for name in names]
+    maps = {each.name.partition("-")[0]: each.rows for each in found.figures}
+    cells = {(row["across"], row["up"]): row["value"] for row in maps["samples_per_s"]}
+    assert cells == {("8", "1"): 8.0, ("8", "2"): 16.0, ("16", "1"): 8.0, ("16", "2"): 16.0}
+    assert [row["value"] for row in maps["efficiency"]] == [1.0, 1.0, 1.0, 1.0]
+    assert [(row["value"], row["text"]) for row in maps["seconds_to_target"]] == [
+        (1.0, "1.00 s"),
+        (1.0, "1.00 s"),
+        (2.0, "2.00 s"),
+        (None, "not reached"),
+    ]
+
+
+def test_the_race_is_the_mean_over_the_seeds(tmp_path: Path) -> None:
+    """At the evaluations that all seeds made: one of them ended before the others."""
+    trials = [trial(number, {"variant": name}, seed=number % 2) for number, name in enumerate(("al", "al", "bp", "bp"))]
+    for number in range(4):
+        (tmp_path / f"{number:04d}").mkdir()
+        writer = Writer(tmp_path / f"{number:04d}" / "records.jsonl")
+        more = number % 2 / 5
+        for record in (
+            *(step(1, 5.0), step(2, 6.0), evaluation(2, 7.0, 0.4 + more)),
+            *(step(3, 8.0), evaluation(3, 9.0, 0.6 + more)),
+            *((step(4, 10.0), evaluation(4, 11.0, 0.7)) if number % 2 else ()),
+        ):
+            writer.write(record)
+        writer.close()
+    found = exhibit(exhibits_of(results(trials, tmp_path)), "Accuracy during training")
+    assert [each.name for each in found.figures] == ["accuracy_by_seconds", "accuracy_by_samples"]
+    columns = ("series", "seeds", "samples", "accuracy", "low", "high", "seconds")
+    off = 0.2 / 2**0.5
+    assert [tuple(row[column] for column in columns) for row in found.figures[0].rows] == [
+        (name, 2, samples, *map(pytest.approx, (accuracy, accuracy - off, accuracy + off, samples / 10)))
+        for name in ("al", "bp")
+        for samples, accuracy in ((20, 0.5), (30, 0.7))
+    ]
+    assert "Accuracy during training" not in {each.title for each in exhibits_of(results(trials))}  # no run folders
+
+
+def test_accuracy_per_depth_and_utilisation(tmp_path: Path) -> None:
+    depths = [DepthAccuracy(depth=depth, validation=0.4 + 0.1 * depth) for depth in (1, 2)]
+    trials = [trial(0, {"variant": "al"}, ran={"accuracy_per_depth": depths})]
+    (tmp_path / "0000").mkdir()
+    writer = Writer(tmp_path / "0000" / "records.jsonl")
+    for stage, compute_s in enumerate((0.9, 0.6)):
+        times = {"forward_s": 0.0, "backward_s": 0.0, "update_s": 0.0, "send_wait_s": 0.0, "idle_s": 0.0}
+        times |= {"compute_s": compute_s, "receive_wait_s": 1.0 - compute_s, "evaluation_s": 0.0}
+        place = {"time_s": 5.0, "step": 9, "epoch": 1.0, "samples": 90, "stage": stage, "replica": 0, "steps": 9}
+        for warm_up in (False, True):
+            ends = {"step_times_s": [], "bytes_sent": {}, "peak_memory_bytes": None, "warm_up": warm_up}
+            writer.write(StageRecord(**place, **(times | ({"compute_s": 0.0} if warm_up else {})), **ends))
+    writer.close()
+    of = exhibits_of(results(trials, tmp_path))
+    shown = [(row["series"], row["depth"], row["accuracy"]) for row in figure(of, "accuracy_per_depth").rows]
+    assert shown == [("al", 1, pytest.approx(0.5)), ("al", 2, pytest.approx(0.6))]
+    used = [(row["stage"], row["utilisation"]) for row in figure(of, "utilisation").rows]
+    assert used == [(0, pytest.approx(0.9)), (1, pytest.approx(0.6))]
+
+
+def test_the_loss_is_the_mean_of_neighbouring_mini_batches(tmp_path: Path) -> None:
+    trials = [trial(0, {"variant": "al"})]
+    (tmp_path / "0000").mkdir()
+    writer = Writer(tmp_path / "0000" / "records.jsonl")
+    for number in range(1, 4003):
+        writer.write(step(number, float(number), float(number)))
+    writer.close()
+    rows = figure(exhibits_of(results(trials, tmp_path)), "losses").rows
+    assert len(rows) == 2001
+    assert [(row["step"], row["loss"]) for row in rows[:2]] == [(2, 1.5), (4, 3.5)]
+
+
+def test_early_exits_are_means_over_seeds() -> None:
+    def exits(seed: int) -> list[Exit]:
+        by_depth = [
+            Exit(depth=n, threshold=None, validation=0.5 + n / 10 + seed / 10, s_per_sample=n / 1e3) for n in (1, 2)
+        ]
+        return [*by_depth, Exit(depth=1.5 + seed, threshold=0.9, test=0.7, s_per_sample=0.002)]
+
+    trials = [trial(seed, {"variant": "al"}, seed=seed, exits=exits(seed)) for seed in (0, 1)]
+    columns = ("mark", "depth", "threshold", "ms_per_sample", "accuracy", "seeds")
+    rows = figure(exhibits_of(results(trials)), "early_exits").rows
+    assert [tuple(row[column] for column in columns) for row in rows] == [
+        ("exits at a depth", 1.0, None, 1.0, pytest.approx(0.65), 2),
+        ("exits at a depth", 2.0, None, 2.0, pytest.approx(0.75), 2),
+        ("exits by confidence", 2.0, 0.9, 2.0, pytest.approx(0.7), 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [([0.1, 0.2], [0.1, 0.2]), (["a", "b"], ["a", "b"]), ([None, 8], ["null", "8"]), ([0, 3], [0, 3])],
+)
+def test_any_other_study_has_its_main_figures_over_one_axis(values: list[Any], shown: list[Any]) -> None:
+    trials = [trial(n, {"method.label_dim": value}, validation=0.5 + n / 10) for n, value in enumerate(values)]
+    accuracy, times = exhibit(exhibits_of(results(trials)), "Over label dim").figures
+    assert (accuracy.name, times.name) == ("validation_over_method.label_dim", "step_time_s_over_method.label_dim")
+    assert [(row["value"], row["validation"]) for row in accuracy.rows] == list(zip(shown, (0.5, 0.6), strict=True))
+    assert [row["step_time_s"] for row in times.rows] == [0.01, 0.01]
+    assert ("'line'" in str(accuracy.drawing)) is (shown in ([0.1, 0.2], [0, 3]))
+
+
+def test_a_study_without_axes_or_without_trials_has_no_figures() -> None:
+    assert exhibits_of(results([trial(0, {})])) == []
+    assert exhibits_of(results([])) == []
+    failed = [trial(n, {"pipeline.stages": n + 1}, status="failed", reason="no", summary=None) for n in range(2)]
+    assert exhibits_of(results(failed)) == []
+
+
+def test_a_target_that_nothing_reached_is_shown() -> None:
+    trials = [
+        trial(number, {"data.batch_size": size}, values={"optimizer.lr": 0.1}, ran={"steps": 500})
+        for number, size in enumerate((8, 16))
+    ]
+    space = {"trials": 1, "space": {"optimizer.lr": {"loguniform": [1e-3, 1.0]}}}
+    of = exhibits_of(results(trials, search=space, target=ERROR))
+    assert [row["mark"] for row in figure(of, "steps_to_target").rows] == ["not reached"] * 2
+    told = "all points: fewer than two batch sizes reached the target; 8 and 16 never reached the target."
+    assert exhibit(of, "Steps to the target").findings == (told,)
+
+
+def test_every_figure_is_a_drawing_a_table_and_a_text() -> None:
+    depth = [DepthAccuracy(depth=depth, validation=0.4 + 0.1 * depth) for depth in (1, 2)]
+    other = results([trial(n, {"a": n + 1, "b": 2}, ran={"accuracy_per_depth": depth}) for n in range(2)])
+    maps = results([trial(2 * a + b, {"a": a + 1, "b": b + 1}) for a in range(2) for b in range(2)])
+    studies = (BATCH_SIZES, *map(exhibits_of, (strong(), other, maps)))
+    figures = {each.name: each for study in studies for one in study for each in one.figures}
+    assert len(figures) > 15
+    for one in figures.values():
+        root = ElementTree.fromstring(one.svg)
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        text = "".join(root.itertext())
+        assert one.title in text and "undefined" not in text and "NaN" not in text, one.name
+        assert root.get("aria-label") == one.description, one.name
+        colours = "".join(each.get("stroke", "") + each.get("fill", "") for each in root.iter())
+        assert "--" not in colours and ("#2f6fde" in colours or one.name.startswith("trials") or not one.series)
+        assert len(list(csv.DictReader(io.StringIO(one.csv)))) == len(one.rows)
+        assert json.dumps(one.spec, allow_nan=False)
+
+
+def texts_of(svg: str) -> list[ElementTree.Element]:
+    return list(ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text"))
+
+
+def test_a_file_shows_long_labels_whole_and_in_the_width_they_were_laid_out_with() -> None:
+    """Two series whose labels differ only at their end."""
+    names = [f"associated learning with a wide bridge and mini-batches, {rate}" for rate in (0.001, 0.002)]
+    trials = [trial(2 * n + k, {"variant": name, "a": k}) for n, name in enumerate(names) for k in range(2)]
+    shown = figure(exhibits_of(results(trials)), "step_time_s_over_a")
+    found = {text.text: text for text in texts_of(shown.svg)}
+    assert found.keys() >= set(names)
+    assert float(found[names[0]].get("textLength", "0")) == pytest.approx(0.46 * 11 * len(names[0]), rel=0.2)
+    width = float(ElementTree.fromstring(shown.svg).get("width", "0"))
+    assert width > 560 + float(found[names[0]].get("textLength", "0"))
+
+
+def test_bars_stay_where_the_deviation_exceeds_the_mean_and_stand_beside_each_other() -> None:
+    times = (0.001, 0.001, 0.1)  # their deviation is larger than their mean
+    trials = [
+        trial(
+            6 * n + 3 * count + seed,
+            {"variant": name, "pipeline.stages": count},
+            seed=seed,
+            step_time_s=time / count,
+        )
+        for n, name in enumerate("ab")
+        for count in (1, 2)
+        for seed, time in enumerate(times)
+    ]
+    shown = figure(exhibits_of(results(trials)), "step_time")
+    assert all(row["low"] < 0 for row in kind(shown.rows, "measured"))
+    root = ElementTree.fromstring(shown.svg)
+    bars = [each for each in root.iter() if each.get("aria-roledescription") == "rule mark"]
+    places = {(each.get("transform") or "").partition(",")[0] for each in bars}
+    assert len(bars) == len(places) == 4, "two series at two numbers of stages, all at places of their own"
+    assert "NaN" not in shown.svg
+
+
+def test_sixteen_series_have_colours_of_their_own() -> None:
+    trials = [trial(2 * n + k, {"variant": f"v{n}", "a": k}) for n in range(16) for k in range(2)]
+    shown = figure(exhibits_of(results(trials)), "step_time_s_over_a")
+    colours = light_colours()
+    assert len({colours[each.colour] for each in shown.series}) == 16

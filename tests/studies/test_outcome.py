@@ -1,0 +1,95 @@
+"""The way to a target and divergence, on made-up records."""
+
+from __future__ import annotations
+
+import pytest
+
+from alray.run_folder.records import EventRecord
+from alray.studies.outcome import divergence, first_reached
+
+from .conftest import evaluation, step
+
+STEPS = [step(number, 5.0 + 0.5 * number) for number in range(1, 9)]
+"""Five seconds of start-up, then a mini-batch every half a second."""
+
+
+def test_the_first_evaluation_that_passes_counts() -> None:
+    kept = [*STEPS[:4], evaluation(4, 8.0, 0.7), evaluation(6, 10.0, 0.9), evaluation(8, 12.0, 0.95)]
+    reached = first_reached(kept, 0.9)
+    assert reached is not None
+    assert (reached.step, reached.samples) == (6, 60)
+
+
+def test_an_accuracy_equal_to_the_target_reaches_it() -> None:
+    reached = first_reached([*STEPS, evaluation(4, 8.0, 0.9), evaluation(6, 10.0, 0.9)], 0.9)
+    assert reached is not None and reached.step == 4
+
+
+def test_a_target_that_is_passed_and_lost_again_was_reached() -> None:
+    reached = first_reached([evaluation(4, 8.0, 0.95), evaluation(6, 10.0, 0.2), *STEPS], 0.9)
+    assert reached is not None and reached.step == 4
+
+
+def test_what_is_never_reached_is_none() -> None:
+    assert first_reached([*STEPS, evaluation(4, 8.0, 0.89), evaluation(8, 12.0, None)], 0.9) is None
+    assert first_reached(STEPS, 0.0) is None
+
+
+def test_two_evaluations_of_one_step_are_one() -> None:
+    """A run that stops at its target evaluates once more, with the training set."""
+    kept = [*STEPS, evaluation(6, 9.0, 0.9), evaluation(6, 12.0, 0.9)]
+    assert first_reached(kept, 0.9) == first_reached(kept[:-1], 0.9)
+
+
+def test_neither_start_up_nor_evaluations_are_training() -> None:
+    # Evaluations of one second after 3 and 6 mini-batches: the sixth is done at 9 s, and its evaluation ends at 10 s.
+    late = [step(number, 5.0 + 0.5 * number + (1.0 if number > 3 else 0.0)) for number in range(1, 7)]
+    kept = [*late, evaluation(3, 7.5, 0.5), evaluation(6, 10.0, 0.9)]
+    reached = first_reached(kept, 0.9)
+    assert reached is not None
+    assert reached.training_s == pytest.approx(6 * 0.5)
+
+
+def test_the_first_mini_batch_has_no_time_of_its_own() -> None:
+    reached = first_reached([step(1, 5.5), evaluation(1, 6.5, 0.9)], 0.9)
+    assert reached is not None
+    assert (reached.step, reached.training_s) == (1, None)
+
+
+def test_the_time_that_a_failure_took_is_no_training() -> None:
+    """Three mini-batches of half a second, then a failure; 20 seconds later the fourth is done, and the sixth."""
+    again = [step(number, 25.0 + 0.5 * number) for number in range(4, 7)]
+    resumed = EventRecord(time_s=10.0, step=3, epoch=0.3, samples=30, event="resumed", message="again")
+    kept = [*STEPS[:3], resumed, *again, evaluation(6, 29.0, 0.9)]
+    reached = first_reached(kept, 0.9)
+    assert reached is not None
+    assert reached.training_s == pytest.approx(6 * 0.5)
+
+
+def test_an_evaluation_between_two_mini_batches_is_left_out_of_the_time() -> None:
+    kept = [step(1, 1.0), step(2, 2.0), evaluation(2, 7.0, 0.1, 5.0), step(3, 8.0), evaluation(3, 13.0, 0.9, 5.0)]
+    reached = first_reached(kept, 0.9)
+    assert reached is not None and reached.training_s == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("losses", "diverged"),
+    [
+        ([2.0] * 20, False),
+        ([2.0, 300.0, *[1.0] * 18], False),  # it came back
+        ([2.0, *[15.0] * 19], False),
+        ([2.0, *[25.0] * 19], True),
+        ([2.0, *[1e28] * 19], True),
+        ([2.0, float("inf")], True),
+        ([], False),
+    ],
+)
+def test_a_run_whose_losses_grew_has_diverged(losses: list[float], diverged: bool) -> None:
+    records = [step(number, number, loss) for number, loss in enumerate(losses, start=1)]
+    assert (divergence(records) is not None) == diverged
+
+
+def test_the_end_is_a_share_of_the_mini_batches_and_not_of_their_records() -> None:
+    """The losses of a long run are means over more and more mini-batches."""
+    late = [step(number, number, 30.0).model_copy(update={"mini_batches": 100}) for number in range(300, 1001, 100)]
+    assert divergence([*(step(number, number, 2.0) for number in range(1, 201)), *late]) is not None

@@ -1,0 +1,137 @@
+"""The rows of a study, from made-up trials."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from alray.studies.records import Reached
+from alray.studies.table import rows_of, table_of, trials_table
+
+from .conftest import trial
+
+ONE, TWO = {"pipeline.stages": 1}, {"pipeline.stages": 2}
+
+
+def test_the_seeds_of_a_point_share_a_row() -> None:
+    rows = rows_of([trial(2, TWO, validation=0.9), trial(1, ONE, validation=0.8), trial(0, ONE)], target=False)
+    assert [(row.point, row.trials, row.seeds) for row in rows] == [(ONE, 2, 2), (TWO, 1, 1)]
+    first = rows[0].figures["validation"]
+    assert first is not None
+    assert (first.mean, first.deviation) == (pytest.approx(0.65), pytest.approx(0.2121, abs=1e-4))
+    second = rows[1].figures["validation"]
+    assert second is not None and second.deviation is None
+
+
+def test_trials_without_an_end_are_counted_and_give_no_figures() -> None:
+    records = [
+        trial(0, ONE, validation=0.8),
+        trial(1, ONE, status="diverged", reason="the losses grew", validation=0.1),
+        trial(2, ONE, status="failed", reason="no", summary=None),
+        trial(3, TWO, status="failed", reason="no", summary=None),
+    ]
+    first, second = rows_of(records, target=False)
+    assert first.statuses == {"finished": 1, "diverged": 1, "failed": 1}
+    assert first.figures["validation"] is not None and first.figures["validation"].mean == 0.8
+    assert (second.seeds, second.settings, set(second.figures.values())) == (0, {}, {None})
+
+
+def test_a_row_shows_the_settings_that_reach_the_target_first() -> None:
+    values = [{"optimizer.lr": rate} for rate in (0.1, 0.2, 0.3, 0.4)]
+    steps = [(50, None), (30, 40), (60, 20), (None, None)]  # of two seeds
+    records = [
+        trial(2 * index + seed, ONE, index=index, values=values[index], seed=seed, steps=steps[index][seed])
+        for index in range(4)
+        for seed in range(2)
+    ]
+    (row,) = rows_of(records, target=True)
+    assert (row.settings, row.seeds, row.reached) == ({"optimizer.lr": 0.2}, 2, 2)
+    assert row.figures["steps_to_target"] is not None and row.figures["steps_to_target"].mean == 35
+    assert row.figures["samples_to_target"] is not None and row.figures["samples_to_target"].mean == 350
+
+
+def test_a_target_that_no_trial_reaches_is_shown_as_such() -> None:
+    (row,) = rows_of([trial(0, ONE), trial(1, ONE)], target=True)
+    assert (row.reached, row.figures["steps_to_target"]) == (0, None)
+    table = table_of([row], target=True)
+    assert dict(zip(table.head, table.rows[0], strict=True))["reached"] == "0 of 2"
+
+
+def test_without_a_target_the_best_validation_accuracy_chooses() -> None:
+    records = [trial(number, ONE, index=number, values={"a": number}, validation=0.1 * number) for number in (3, 1, 2)]
+    (row,) = rows_of(records, target=False)
+    assert row.settings == {"a": 3}
+
+
+def test_the_csv_holds_every_figure_as_a_number() -> None:
+    rows = rows_of([trial(0, {"variant": "al, fast"}, steps=20, step_time_s=None)], target=True)
+    (line,) = csv.DictReader(io.StringIO(table_of(rows, target=True).csv))
+    assert (line["variant"], line["steps_to_target"], line["seconds_to_target"]) == ("al, fast", "20.0", "0.2")
+    assert (line["step_time_s"], line["validation"], line["validation_deviation"]) == ("", "0.5", "")
+
+
+def test_a_target_counts_the_seeds_that_diverged() -> None:
+    diverged = trial(2, ONE, seed=2, status="diverged", reason="the losses grew")
+    failed = trial(3, ONE, seed=3, status="failed", reason="no", summary=None)
+    (row,) = rows_of([trial(0, ONE, steps=20), trial(1, ONE, seed=1, steps=40), diverged, failed], target=True)
+    assert (row.reached, row.seeds, row.tried) == (2, 2, 4)
+    table = table_of([row], target=True)
+    assert dict(zip(table.head, table.rows[0], strict=True))["reached"] == "2 of 4"
+    assert dict(zip(table.head, table.rows[0], strict=True))["steps to target"] == "30 ± 14.1 (2 of 4)"
+
+
+def test_settings_that_diverge_on_some_seeds_come_after_those_that_do_not() -> None:
+    """However accurate their other seeds are: the survivors of a bad setting say little about it."""
+    ends = {0: [("finished", 0.99), ("diverged", 0.1), ("diverged", 0.1)], 1: [("finished", 0.9)] * 3}
+    records = [
+        trial(3 * index + seed, ONE, index=index, values={"a": index}, seed=seed, status=status, validation=accuracy)
+        for index, each in ends.items()
+        for seed, (status, accuracy) in enumerate(each)
+    ]
+    (row,) = rows_of(records, target=False)
+    assert (row.settings, row.seeds, row.tried) == ({"a": 1}, 3, 3)
+    (row,) = rows_of(records[:3], target=False)
+    found = row.figures["validation"]
+    assert found is not None and (found.mean, found.runs, found.missing) == (0.99, 1, 2)
+
+
+def test_of_equal_settings_the_more_accurate_ones_are_shown_and_then_the_first() -> None:
+    trials = [trial(number, ONE, index=number, values={"a": number}, steps=20) for number in range(3)]
+    assert rows_of(trials, target=True)[0].settings == {"a": 0}
+    better = trial(3, ONE, index=3, values={"a": 3}, steps=20, validation=0.6)
+    assert rows_of([*trials, better], target=True)[0].settings == {"a": 3}
+
+
+def test_settings_that_a_point_does_not_search_are_left_out() -> None:
+    table = table_of(
+        rows_of([trial(0, ONE, values={"a": 0.5}), trial(1, TWO, values={"b": 2})], target=False), target=False
+    )
+    a, b = table.head.index("a"), table.head.index("b")
+    assert [(row[a], row[b]) for row in table.rows] == [("0.5", "–"), ("–", "2")]
+
+
+def test_a_target_reached_at_the_first_evaluation_has_no_time() -> None:
+    at_once = trial(0, ONE, status="reached", reached=Reached(step=1, samples=10, training_s=None))
+    (row,) = rows_of([at_once], target=True)
+    assert row.reached == 1
+    assert row.figures["steps_to_target"] is not None and row.figures["steps_to_target"].mean == 1
+    assert row.figures["seconds_to_target"] is None
+
+
+def test_every_trial_is_listed() -> None:
+    bad = trial(1, ONE, status="diverged", reason="the losses grew", values={"optimizer.lr": 3.14159}, summary=None)
+    table = trials_table([trial(0, {}, steps=20), bad])
+    assert table.rows[0] == ("0", "the base", "", "0", "reached", "10", "20", "0.5000", "0.2500", "–")
+    assert table.rows[1][1:5] == ("pipeline.stages=1", "learning rate 3.14", "0", "diverged")
+    assert table.rows[1][-1] == "the losses grew"
+
+
+def test_the_csv_of_trials_has_numbers_in_full_and_nothing_where_there_is_none() -> None:
+    reached = trial(0, ONE, steps=1234, values={"optimizer.lr": 0.123456789}, validation=2 / 3)
+    failed = trial(1, ONE, status="failed", reason="no", values={"optimizer.lr": 1e-05}, summary=None)
+    first, second = csv.DictReader(io.StringIO(trials_table([reached, failed]).csv))
+    assert (first["pipeline.stages"], first["optimizer.lr"], first["steps_to_target"]) == ("1", "0.123456789", "1234")
+    assert float(first["validation"]) == 2 / 3
+    assert (second["optimizer.lr"], second["steps_to_target"], second["validation"]) == ("1e-05", "", "")

@@ -1,0 +1,62 @@
+"""What Ray Tune is asked for: the resources of a trial, and halving among the trials of one point. Starts no Ray."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from alray.runner.engines import RayEngine
+from alray.spec.study.section import Asha
+from alray.studies.schedulers import asha_per_point
+from alray.studies.tuning import trial_resources
+
+
+@pytest.mark.parametrize("stages", range(1, 9))
+def test_a_trial_asks_for_its_stages_and_for_nothing_else(load_small: Any, stages: int) -> None:
+    spec = load_small(f"model.components.0.repeat={stages}", f"pipeline.stages={stages}").spec
+    factory = trial_resources(spec)
+    assert factory.bundles == [{"CPU": 1.0}] * stages
+    # The one stage runs in the trial's own process, which is in the first bundle; others have none of their own.
+    assert factory.head_bundle_is_empty == (stages > 1)
+
+
+def test_replicas_are_stages_too_and_labels_are_asked_for(load_small: Any) -> None:
+    spec = load_small("replicas.count=3", "pipeline.stages=1", "resources.labels={zone: a}").spec
+    factory = trial_resources(spec)
+    assert factory.bundles == [{"CPU": 1.0}] * 3
+    assert factory.to_placement_group.__self__._bound.kwargs == {"bundle_label_selector": [{"zone": "a"}] * 3}
+
+
+def test_only_trials_of_one_point_are_compared() -> None:
+    scheduler = asha_per_point(Asha(kind="asha", grace_samples=100, reduction_factor=2.0), lambda number: number // 4)
+    trials = [SimpleNamespace(trial_id=str(number), custom_trial_name=f"{number:04d}") for number in range(8)]
+    for trial in trials:
+        scheduler.on_trial_add(None, trial)
+
+    def said(number: int, samples: int, validation: float) -> str:
+        return scheduler.on_trial_result(None, trials[number], {"samples": samples, "validation": validation})
+
+    assert [said(number, 100, 0.9) for number in range(4)] == ["CONTINUE"] * 4
+    assert said(4, 100, 0.2) == "CONTINUE"  # another point, where nobody is better yet
+    assert said(5, 50, 0.1) == "CONTINUE"  # it has not seen enough samples
+    assert said(5, 100, 0.1) == "STOP"
+    assert said(6, 100, 0.3) == "CONTINUE"
+
+
+def test_a_trial_goes_on_in_the_group_it_was_given_or_not_at_all(load_small: Any, monkeypatch: Any) -> None:
+    given: list[int] = []
+    whole = True
+
+    def placement(bundles: list[dict[str, float]]) -> SimpleNamespace:
+        given.append(len(bundles))
+        return SimpleNamespace(is_whole=whole)
+
+    monkeypatch.setattr("alray.graph.placement.Placement.given", placement)
+    engine = RayEngine(load_small("pipeline.stages=2").spec, study=Path("studies/mine"))
+    assert engine.room(2, 1) == (2, 1)
+    whole = False  # a node was lost
+    assert engine.room(2, 1) == (0, 0)
+    assert given == [2, 2]
