@@ -10,7 +10,7 @@ import importlib
 import os
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Deterministic runs need it on a GPU. cuBLAS's setting is read at the first matrix product of a process, and not again.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

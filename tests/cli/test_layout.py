@@ -25,7 +25,6 @@ from alray.cli.jobs import status_rows
 from alray.cli.main import execute
 from alray.cli.plan_text import comparison_text, plan_text
 from alray.cli.reproduce import reproduction_rows
-from alray.cli.study import progress_line
 from alray.cli.summary_text import summary_rows
 from alray.cli.terminal import Terminal
 from alray.console.display import PlainLines, accuracies_text
@@ -51,10 +50,11 @@ from alray.run_folder.records import Accuracy, Best, DepthAccuracy, Failure
 from alray.spec.yaml_text import write_yaml
 from alray.studies import forecast
 from alray.studies import study as studies
+from alray.studies.study import progress_line
 from alray.submit.dashboard import Job
 
 from ..report import conftest as made
-from ..study import conftest as made_study
+from ..studies import conftest as made_study
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "terminal"
 NARROW, WIDE = 80, 400

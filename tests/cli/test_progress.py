@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from alray.cli import display as displays
+from alray.console import display as displays
 from alray.console.display import PlainLines, accuracies_text, plan_line, progress_text
 from alray.console.interrupts import Interrupts
 from alray.console.live import LiveDisplay, frame
