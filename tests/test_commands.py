@@ -23,7 +23,8 @@ from .pages import PAGES, ROOT, Command, commands, mentioned, parse, write_files
 
 TUTORIAL = "docs/tutorial.md"
 TWO_STAGES = "alray run mine/mine.yaml pipeline.stages=2 --output runs/two-stages"
-RUN = ("README.md", "docs/comparing.md", TUTORIAL)
+COMMANDS = "docs/commands.md"
+RUN = (COMMANDS, "docs/comparing.md", TUTORIAL)
 """Pages whose commands run here one after another, each page in a folder of its own."""
 
 HELD = {
@@ -170,7 +171,7 @@ def prepare(page: str) -> None:
         subprocess.run([sys.executable, "mine/make_pictures.py"], check=True, timeout=100)
         return
     assert execute(["run", "specs/quickstart.yaml", "--inline", "run.steps=5", "--output", "RUN"]) == 0
-    if page == "README.md":
+    if page == COMMANDS:
         save_image(torch.tensor(load_digits().images[0], dtype=torch.float32).div(16), "digit.png")
         shutil.copytree("RUN", "OTHER")
         Path("STUDY").write_text(STUDY, encoding="utf-8")
@@ -182,7 +183,7 @@ def prepare(page: str) -> None:
 def shortened(words: list[str], number: int) -> list[str]:
     """A run of a few mini-batches in this process, and a study with a known folder."""
     if words[0] == "run":
-        steps = 40 if "--profile" in words else 5  # the README shows the 40th mini-batch
+        steps = 40 if "--profile" in words else 5  # the page shows the 40th mini-batch
         words = [word for word in words if not word.startswith("run.epochs=")]
         folder = [] if "--output" in words else ["--output", f"run-{number}"]
         inline = [] if "--inline" in words else ["--inline"]
