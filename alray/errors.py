@@ -1,4 +1,4 @@
-"""The family of alray's errors. Each one says what is wrong, where, and how to mend it."""
+"""The family of alray's errors. Each one says what is wrong, where, and how to correct it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _LONG_LINE = 1000
 class Problem:
     """One thing that is wrong. `--json` prints these fields; all of them are printable.
 
-    message: what is wrong. mend: what to do about it. file, line, key: where it is; `key` is a key of the spec or a
+    message: what is wrong. hint: what to do about it. file, line, key: where it is; `key` is a key of the spec or a
     command-line option. traceback: of a user's code that raised an error, printed below the message. text: the line, or
     the override of the command line, as it was written. column, end_column: what is wrong in it, from 1, and the first
     column after that.
     """
 
     message: str
-    mend: str | None = None
+    hint: str | None = None
     file: str | None = None
     line: int | None = None
     key: str | None = None
@@ -40,7 +40,7 @@ class Problem:
     text: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("message", "mend", "file", "key", "text"):
+        for name in ("message", "hint", "file", "key", "text"):
             text = getattr(self, name)
             if text is not None:
                 object.__setattr__(self, name, printable(text))
@@ -51,7 +51,7 @@ class Problem:
             place = f"{place}:{self.line}" if place else f"line {self.line}"
         parts = [part for part in (place, self.key) if part]
         text = ": ".join([*parts, self.message])
-        return f"{text}; {self.mend}" if self.mend else text
+        return f"{text}; {self.hint}" if self.hint else text
 
     def explained(self) -> str:
         """The problem, with the traceback of a user's code below it."""
@@ -66,7 +66,8 @@ class Problem:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Problem:
         """The problem that `as_json` wrote. Another version of alray may have written fewer fields, or more."""
-        return cls(**{each.name: values[each.name] for each in fields(cls) if each.name in values})
+        known = {"hint": values["mend"], **values} if "mend" in values else values  # of alray 0.1
+        return cls(**{each.name: known[each.name] for each in fields(cls) if each.name in known})
 
 
 class AlrayError(Exception):
@@ -82,12 +83,12 @@ class AlrayError(Exception):
         self,
         message: str,
         *,
-        mend: str | None = None,
+        hint: str | None = None,
         file: str | None = None,
         line: int | None = None,
         key: str | None = None,
     ) -> None:
-        self.problems: tuple[Problem, ...] = (Problem(message, mend, file, line, key),)
+        self.problems: tuple[Problem, ...] = (Problem(message, hint, file, line, key),)
         super().__init__(str(self.problems[0]))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -112,9 +113,9 @@ class AlrayError(Exception):
         problems = [f"{type(self).__name__}: {problem.explained()}" for problem in self.problems]
         return [*problems, *getattr(self, "__notes__", ())]
 
-    def mended(self, mend: str) -> Self:
-        """The same error, with this mend where a problem has none."""
-        return type(self).of(tuple(replace(problem, mend=problem.mend or mend) for problem in self.problems))
+    def with_hint(self, hint: str) -> Self:
+        """The same error, with this hint where a problem has none."""
+        return type(self).of(tuple(replace(problem, hint=problem.hint or hint) for problem in self.problems))
 
 
 def _rebuild(kind: type[AlrayError], problems: tuple[Problem, ...]) -> AlrayError:

@@ -129,7 +129,7 @@ def refused(what: str, files: Iterable[str], place: str) -> RequestError:
         f"{what} does not run unless it is allowed: {', '.join(named[:_MOST_NAMED])}{more}",
         file=place,
         key="--allow-code",
-        mend="read these files; if they may run, pass --allow-code (in Python, allow_code=True)",
+        hint="read these files; if they may run, pass --allow-code (in Python, allow_code=True)",
     )
 
 

@@ -34,7 +34,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.inline and self.address is not None:
             raise RequestError(
-                "a run with --inline uses no cluster", key="--address", mend="leave out --inline or --address"
+                "a run with --inline uses no cluster", key="--address", hint="leave out --inline or --address"
             )
 
 

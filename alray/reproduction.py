@@ -127,7 +127,7 @@ def _recorded(again: Resumed) -> _Recorded:
         raise CheckpointError(
             "this run has no weights to compare with: it has neither a checkpoint nor a hash in its summary",
             file=str(again.run_dir),
-            mend="name a run that wrote a checkpoint",
+            hint="name a run that wrote a checkpoint",
         )
     return _Recorded(summary.steps, summary.weights_sha256, summary.status == "finished", inline)
 

@@ -1,4 +1,4 @@
-"""Errors of the operating system: what ran out or could not be written, and how to mend it."""
+"""Errors of the operating system: what ran out or could not be written, and how to correct it."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def from_system(fault: BaseException) -> AlrayError | None:
     if known is not None or not isinstance(fault, OSError) or fault.errno is None:
         return known
     if fault.errno == errno.ENAMETOOLONG:
-        return RequestError("no file can have so long a name", file=_file(fault), mend="give a shorter one")
+        return RequestError("no file can have so long a name", file=_file(fault), hint="give a shorter one")
     kind = DiskFault if fault.errno in _OF_DISKS else SystemFault
     return kind(
         f"{fault.strerror or fault}",
         file=_file(fault),
-        mend="restore the folder and the right to write to it; a run goes on with `alray resume`",
+        hint="restore the folder and the right to write to it; a run goes on with `alray resume`",
     )
 
 
@@ -57,18 +57,18 @@ def ran_out(fault: BaseException) -> SystemFault | None:
     if number in (errno.EMFILE, errno.ENFILE) or any(tell in text for tell in _NO_DESCRIPTORS):
         return SystemFault(
             f"ran out of file descriptors: `ulimit -n` allows {_limit(resource.RLIMIT_NOFILE)}",
-            mend="allow more, such as `ulimit -n 4096`",
+            hint="allow more, such as `ulimit -n 4096`",
         )
     if number == errno.EAGAIN or any(tell in text for tell in _NO_THREAD):
         return SystemFault(
             f"no new thread or process could be started: `ulimit -u` allows {_limit(resource.RLIMIT_NPROC)}, "
             f"`ulimit -v` {_address_space()}",
-            mend="allow more, or end other programs",
+            hint="allow more, or end other programs",
         )
     if _TWICE in text and resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
         return _no_memory()
     if number in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFault("the disk is full", file=_file(fault), mend="make room; a run goes on with `alray resume`")
+        return DiskFault("the disk is full", file=_file(fault), hint="make room; a run goes on with `alray resume`")
     return None
 
 
@@ -80,10 +80,10 @@ def _file(fault: BaseException) -> str | None:
 def _no_memory() -> SystemFault:
     limit = _address_space()
     if limit == _UNLIMITED:
-        return SystemFault("ran out of memory", mend="end other programs, or use a smaller model or data.batch_size")
+        return SystemFault("ran out of memory", hint="end other programs, or use a smaller model or data.batch_size")
     return SystemFault(
         f"ran out of address space: `ulimit -v` allows {limit}",
-        mend="allow more, such as `ulimit -v unlimited`: the libraries of torch alone take several gigabytes",
+        hint="allow more, such as `ulimit -v unlimited`: the libraries of torch alone take several gigabytes",
     )
 
 

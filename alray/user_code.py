@@ -130,19 +130,19 @@ class UserCode:
             self._refuse_a_taken_name(reference, top)
             self._come_first(top)
         elif not self.allow_elsewhere:
-            message, mend = no_module(reference, top, self.root)
-            raise SpecError(message, mend=mend)
+            message, hint = no_module(reference, top, self.root)
+            raise SpecError(message, hint=hint)
         try:
             module = importlib.import_module(parsed.module)
         except FAULTS_OF_USER_CODE as error:
             raise SpecError(
                 f"`{reference}` cannot be imported: {type(error).__name__}: {error}",
-                mend="correct the module, or install what it needs",
+                hint="correct the module, or install what it needs",
             ) from error
         if not hasattr(module, parsed.name):
             raise SpecError(
                 f"`{reference}`: module `{parsed.module}` has no `{parsed.name}`",
-                mend="name a class or function of that module",
+                hint="name a class or function of that module",
             )
         return getattr(module, parsed.name)
 
@@ -195,8 +195,8 @@ class UserCode:
         place = getattr(loaded, "__file__", None)
         installed = place is not None and "site-packages" in Path(place).parts
         if is_reserved(top) or installed:
-            message, mend = name_is_taken(reference, top)
-            raise SpecError(message, mend=mend)
+            message, hint = name_is_taken(reference, top)
+            raise SpecError(message, hint=hint)
 
     def _come_first(self, top: str) -> None:
         """Make imports find this directory's modules before modules of the same name elsewhere.
@@ -234,20 +234,20 @@ def named(what: str, doing: str, *, key: str) -> Iterator[None]:
 def named_error(fault: Exception, what: str, doing: str, *, key: str) -> UserCodeError:
     """The error that names a user's code: file and line where it raised `fault`, and its own traceback.
 
-    Where it has no part in the traceback, the whole of it is kept. The mend says whether memory, file descriptors,
+    Where it has no part in the traceback, the whole of it is kept. The hint says whether memory, file descriptors,
     threads or room on the disk ran out.
     """
     text = str(fault).strip() or "no message"
     message = f"{what} raised {type(fault).__name__} in {doing}: {text}"
     system = ran_out(fault)
-    mend = None if system is None else str(system)
-    problem = own_problem(fault, message, key=key, mend=mend)
+    hint = None if system is None else str(system)
+    problem = own_problem(fault, message, key=key, hint=hint)
     if problem is None:
-        problem = Problem(message, mend, key=key, traceback="".join(traceback.format_exception(fault)))
+        problem = Problem(message, hint, key=key, traceback="".join(traceback.format_exception(fault)))
     return UserCodeError.of((problem,))
 
 
-def own_problem(fault: Exception, message: str, *, key: str, mend: str | None = None) -> Problem | None:
+def own_problem(fault: Exception, message: str, *, key: str, hint: str | None = None) -> Problem | None:
     """A problem at file and line where a user's code raised `fault`, with the traceback from where that code begins.
 
     None where a user's code has no part in the traceback.
@@ -258,7 +258,7 @@ def own_problem(fault: Exception, message: str, *, key: str, mend: str | None = 
         return None
     last = told.stack[own[-1]]
     told.stack = traceback.StackSummary.from_list(told.stack[own[0] :])
-    return Problem(message, mend, last.filename, last.lineno, key, traceback="".join(told.format()))
+    return Problem(message, hint, last.filename, last.lineno, key, traceback="".join(told.format()))
 
 
 def _is_own(place: str) -> bool:

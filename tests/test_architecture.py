@@ -83,11 +83,11 @@ def test_every_error_has_the_exit_code_that_is_documented() -> None:
 
 def test_every_error_is_pickled_whole() -> None:
     for kind in family():
-        error = kind("it is wrong", mend="mend it", file="x.yaml", line=3, key="run.epochs")
+        error = kind("it is wrong", hint="correct it", file="x.yaml", line=3, key="run.epochs")
         copy = pickle.loads(pickle.dumps(error))
         assert type(copy) is kind
-        assert copy.problems == (Problem("it is wrong", "mend it", "x.yaml", 3, "run.epochs"),)
-        assert str(copy) == str(error) == "x.yaml:3: run.epochs: it is wrong; mend it"
+        assert copy.problems == (Problem("it is wrong", "correct it", "x.yaml", 3, "run.epochs"),)
+        assert str(copy) == str(error) == "x.yaml:3: run.epochs: it is wrong; correct it"
         several = kind.of((Problem("one"), Problem("two", key="seed")))
         assert pickle.loads(pickle.dumps(several)).problems == several.problems
 

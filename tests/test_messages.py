@@ -68,7 +68,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_wrong_spec_is_refused_where_it_is_wrong(case: BadSpec, folder: Path) -> None:
     problems = refused_spec(case).problems
     assert [place(problem, folder) for problem in problems] == list(case.places)
-    assert all(problem.mend for problem in problems)
+    assert all(problem.hint for problem in problems)
 
 
 @pytest.mark.parametrize("case", BAD_DATA, ids=lambda case: case.place)

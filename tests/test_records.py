@@ -98,7 +98,7 @@ def test_records_of_a_later_version_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="a record of version 3; this alray reads up to version 2") as caught:
         list(read(file))
     (problem,) = caught.value.problems
-    assert (problem.file, problem.line) == (str(file), 1) and problem.mend
+    assert (problem.file, problem.line) == (str(file), 1) and problem.hint
 
 
 @pytest.mark.parametrize(

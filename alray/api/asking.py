@@ -50,7 +50,7 @@ def require_one_of(value: str, known: Sequence[str], *, key: str) -> None:
     raise RequestError(
         f"`{value}` is none of {', '.join(f'`{each}`' for each in known)}",
         key=key,
-        mend=f"did you mean `{meant}`?" if meant is not None else "name one of them",
+        hint=f"did you mean `{meant}`?" if meant is not None else "name one of them",
     )
 
 

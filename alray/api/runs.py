@@ -128,7 +128,7 @@ class Run:
             raise CheckpointError(
                 "the run has no summary: it is still going on, or it was killed",
                 file=str(self.folder),
-                mend="wait for its end, read `records()`, or go on with `resume()`",
+                hint="wait for its end, read `records()`, or go on with `resume()`",
             )
         return found
 

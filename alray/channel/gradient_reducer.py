@@ -76,7 +76,7 @@ class GradientReducer:
         """
         if self._under_way is not None:
             raise ChannelError(
-                "a component's gradients are still being averaged", mend="call `wait` before the next backward pass"
+                "a component's gradients are still being averaged", hint="call `wait` before the next backward pass"
             )
         shapes = tuple(None if gradient is None else gradient.shape for gradient in gradients)
         if len(shapes) != len(self._layout.shapes) or any(
@@ -85,7 +85,7 @@ class GradientReducer:
             raise ChannelError(
                 f"the gradients have shapes {[shape and tuple(shape) for shape in shapes]}, but the component's "
                 f"parameters have {[tuple(shape) for shape in self._layout.shapes]}",
-                mend="pass one gradient or None for each parameter, in order",
+                hint="pass one gradient or None for each parameter, in order",
             )
         with torch.no_grad():
             for view, gradient in zip(self._views, gradients, strict=True):
@@ -109,7 +109,7 @@ class GradientReducer:
         or if nothing was started.
         """
         if self._under_way is None:
-            raise ChannelError("no gradients are being averaged", mend="call `start` before `wait`")
+            raise ChannelError("no gradients are being averaged", hint="call `start` before `wait`")
         try:
             self._under_way.result()
         finally:

@@ -64,7 +64,7 @@ class Pipes:
                 (ends(self.releases[0]), ends(self.releases[1])),
             )
         except OSError as error:
-            raise ChannelError("barrier: stage 0 has ended", mend="look for the error of its process") from error
+            raise ChannelError("barrier: stage 0 has ended", hint="look for the error of its process") from error
 
 
 class HostBarrier(Barrier):
@@ -127,4 +127,4 @@ class HostBarrier(Barrier):
         try:
             self._releases[self._round % 2].read(1, self._timeout_s)
         except TimeoutError as error:
-            raise ChannelError("barrier: a stage did not arrive in time", mend="look at the other stages") from error
+            raise ChannelError("barrier: a stage did not arrive in time", hint="look at the other stages") from error

@@ -117,7 +117,7 @@ class Slot:
                 raise ChannelError(
                     f"edge {edge}: {message.kind.name.lower()} {message.step} ({shapes}) is {needed} bytes, "
                     f"the edge was laid out for {self._buffer.numel()}",
-                    mend="a block gave a larger output than it did on the meta device; its output shape must be fixed",
+                    hint="a block gave a larger output than it did on the meta device; its output shape must be fixed",
                 )
             self._lay_out(layout, entries)
         _FIXED.pack_into(
@@ -156,7 +156,7 @@ class Slot:
         if magic != _MAGIC:
             raise ChannelError(
                 f"edge {edge}: what arrived is not an alray message",
-                mend="the stages of one run must be of one version of alray",
+                hint="the stages of one run must be of one version of alray",
             )
         entries = bytes(self._content[_FIXED.size : _FIXED.size + num_tensors * _ENTRY.size])
         if entries != self._entries:
@@ -181,24 +181,24 @@ def packed_layout(tensors: dict[str, torch.Tensor], edge: str) -> bytes:
         raise ChannelError(
             f"edge {edge}: a message of {len(tensors)} tensors ({', '.join(tensors)}); an edge carries at most "
             f"{MOST_TENSORS}",
-            mend="have the method send fewer tensors with the labels",
+            hint="have the method send fewer tensors with the labels",
         )
     entries = b""
     for name, tensor in tensors.items():
         if not name.isascii() or not 0 < len(name) <= MOST_NAME_BYTES:
             raise ChannelError(
                 f"edge {edge}: the name of tensor `{name}` is not 1 to {MOST_NAME_BYTES} ASCII characters",
-                mend="have the method give it another name",
+                hint="have the method give it another name",
             )
         if tensor.ndim > _MAX_DIMS:
             raise ChannelError(
                 f"edge {edge}: `{name}` has {tensor.ndim} dimensions, an edge carries at most {_MAX_DIMS}",
-                mend="have the block flatten some of them",
+                hint="have the block flatten some of them",
             )
         if tensor.dtype not in _DTYPES:
             raise ChannelError(
                 f"edge {edge}: `{name}` has values of {tensor.dtype}, which no edge carries",
-                mend="have the block give values of the type of its input, in evaluation too",
+                hint="have the block give values of the type of its input, in evaluation too",
             )
         sizes = [*tensor.shape, *[0] * (_MAX_DIMS - tensor.ndim)]
         entries += _ENTRY.pack(name.encode("ascii"), _DTYPES.index(tensor.dtype), tensor.ndim, *sizes)

@@ -223,7 +223,7 @@ class _Incoming:
         if not self._posted:
             raise ChannelError(
                 f"edge {self._edge}: every receive buffer is still in use",
-                mend="release each message when its mini-batch is done",
+                hint="release each message when its mini-batch is done",
             )
         slot, work = self._posted.popleft()
         wait_for(work, self._timeout, self._edge)
@@ -268,4 +268,4 @@ def lost_neighbour(edge: str, error: RuntimeError) -> ChannelError:
     # Keep what happened; drop the place in gloo's sources before it and the advice after it.
     said = re.sub(r"^\[[^]]*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
     state = "silent" if said.startswith("Timed out") else "gone"
-    return ChannelError(f"edge {edge}: the neighbour is {state} ({said})", mend="look for the error of its stage")
+    return ChannelError(f"edge {edge}: the neighbour is {state} ({said})", hint="look for the error of its stage")

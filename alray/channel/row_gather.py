@@ -42,7 +42,7 @@ class RowGather:
         if self._under_way is not None or len(own) != counts[self._over.rank]:
             raise ChannelError(
                 f"{len(own)} rows cannot be gathered for {list(counts)}, or others are still being gathered",
-                mend="pass as many rows as this rank's count, and call `wait` before the next `start`",
+                hint="pass as many rows as this rank's count, and call `wait` before the next `start`",
             )
         self._counts = counts
         # All ranks send tensors of one length.
@@ -56,7 +56,7 @@ class RowGather:
         Raises `ChannelError` if a peer was lost, or if nothing was started.
         """
         if self._under_way is None:
-            raise ChannelError("no rows are being gathered", mend="call `start` before `wait`")
+            raise ChannelError("no rows are being gathered", hint="call `start` before `wait`")
         try:
             padded = self._under_way.result()
         finally:

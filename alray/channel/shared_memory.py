@@ -207,7 +207,7 @@ class SharedMemoryReceiver(Receiver):
         except OSError as error:
             raise ChannelError(
                 f"edge {edge}: the memory of process {ring.pid} cannot be shared: {error.strerror}",
-                mend="run all stages of a node in one container and as one user",
+                hint="run all stages of a node in one container and as one user",
             ) from error
         try:
             mapped = _mapped(memory, ring)
@@ -274,4 +274,4 @@ class SharedMemoryReceiver(Receiver):
 
 def _lost_neighbour(edge: str, error: OSError) -> ChannelError:
     state = "silent" if isinstance(error, TimeoutError) else "gone"
-    return ChannelError(f"edge {edge}: the neighbour is {state}", mend="look for the error of its stage")
+    return ChannelError(f"edge {edge}: the neighbour is {state}", hint="look for the error of its stage")

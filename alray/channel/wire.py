@@ -56,7 +56,7 @@ class Wire:
                 raise ChannelError(
                     f"edge {self._receiver.edge}: expected a tensor of shape {tuple(first.tensor.shape)} and type "
                     f"{first.tensor.dtype}, got {tuple(came.shape)} and {came.dtype}",
-                    mend="report this as a bug of alray",
+                    hint="report this as a bug of alray",
                 )
             with torch.no_grad():
                 first.tensor.copy_(came)

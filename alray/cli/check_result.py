@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of a check. A warning or a fault may have a `mend`: what the user can do about it."""
+    """The result of a check. A warning or a fault may have a `hint`: what the user can do about it."""
 
     name: str
     state: Literal["ok", "warning", "fault"]
     message: str
-    mend: str | None = None
+    hint: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

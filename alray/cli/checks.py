@@ -69,14 +69,14 @@ def library(name: str, least: tuple[int, int]) -> CheckResult:
     least: major and minor version of the oldest that will do.
     """
     oldest = ".".join(map(str, least))
-    mend = f"install {name} {oldest} or newer"
+    hint = f"install {name} {oldest} or newer"
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return CheckResult(name, "fault", "not installed", mend)
+        return CheckResult(name, "fault", "not installed", hint)
     number = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if number < least:
-        return CheckResult(name, "fault", f"{version} is older than {oldest}", mend)
+        return CheckResult(name, "fault", f"{version} is older than {oldest}", hint)
     return CheckResult(name, "ok", version)
 
 

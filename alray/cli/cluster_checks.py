@@ -97,8 +97,8 @@ def _versions_of(node: NodeFacts, known: Sequence[NodeFacts]) -> Iterator[CheckR
         if version != first.versions[library]:
             other.append(f"{library} {version or 'none'} ({first.host} has {first.versions[library] or 'none'})")
     if other:
-        mend = "install the same versions on every node"
-        yield CheckResult(f"node {node.host}", "fault", f"other versions: {', '.join(other)}", mend)
+        hint = "install the same versions on every node"
+        yield CheckResult(f"node {node.host}", "fault", f"other versions: {', '.join(other)}", hint)
     lacking = [library.upper() for library in ("cuda", "nccl") if node.versions.get(library, "") is None]
     if lacking:
         yield CheckResult(
@@ -120,8 +120,8 @@ def _lacks_of(node: NodeFacts) -> Iterator[CheckResult]:
             "run chrony or systemd-timesyncd on every node",
         )
     if node.shared_memory_bytes < _LEAST_SHARED_BYTES:
-        mend = "start its container with a larger --shm-size"
-        yield CheckResult(name, "warning", f"{size(node.shared_memory_bytes)} of shared memory", mend)
+        hint = "start its container with a larger --shm-size"
+        yield CheckResult(name, "warning", f"{size(node.shared_memory_bytes)} of shared memory", hint)
     if node.disk_bytes < _LEAST_DISK_BYTES:
-        mend = "free some space, or set RAY_TMPDIR there"
-        yield CheckResult(name, "warning", f"{size(node.disk_bytes)} left on the disk of Ray", mend)
+        hint = "free some space, or set RAY_TMPDIR there"
+        yield CheckResult(name, "warning", f"{size(node.disk_bytes)} left on the disk of Ray", hint)

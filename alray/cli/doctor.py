@@ -60,8 +60,8 @@ def _told(finding: CheckResult, page: Page) -> str:
         f"{finding.name}: {finding.message}", first=f"{finding.state:{_WIDTH}}  ", hang=margin
     ).removeprefix(finding.state)
     lines = [page.styled(finding.state, _STYLES[finding.state]) + text]
-    if finding.mend is not None:
-        lines.append(page.sentence(f"help: {finding.mend}", first=f"{margin}= ", hang=f"{margin}  "))
+    if finding.hint is not None:
+        lines.append(page.sentence(f"help: {finding.hint}", first=f"{margin}= ", hang=f"{margin}  "))
     return "\n".join(lines)
 
 

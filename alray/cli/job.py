@@ -47,8 +47,8 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         # Of several files that could not be copied, shutil tells from where, to where and why.
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
-        mend = "give another folder by --output: one on a disk that has room, where the job may write"
-        streams.refuse([Problem(f"the package cannot be copied here: {reason}", mend, package, key="--output")])
+        hint = "give another folder by --output: one on a disk that has room, where the job may write"
+        streams.refuse([Problem(f"the package cannot be copied here: {reason}", hint, package, key="--output")])
         return RequestError.exit_code
     os.chdir(package)
     return _execute([command, spec, *given, "--output", on_this_node(result)])

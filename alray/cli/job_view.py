@@ -52,7 +52,7 @@ class JobView:
             except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
                 raise RunError(
                     f"the log of the job holds a line that alray does not write: {line[:_SHOWN]}",
-                    mend="read it in the dashboard; the same alray here and there shows it",
+                    hint="read it in the dashboard; the same alray here and there shows it",
                 ) from error
         elif self._begun:
             self._display.note(line)
@@ -79,9 +79,9 @@ class JobView:
         if "No module named" in last or job.exit_code == 127:
             raise RequestError(
                 f"the cluster's `python` cannot run alray: {last}",
-                mend=f"install alray {__version__} on every node, in the environment that is active for `ray start`",
+                hint=f"install alray {__version__} on every node, in the environment that is active for `ray start`",
             )
-        raise RequestError(f"the job did not begin: {last}", mend=f"`alray jobs logs {job.id}` has the rest")
+        raise RequestError(f"the job did not begin: {last}", hint=f"`alray jobs logs {job.id}` has the rest")
 
     def _show(self, kind: str, content: dict[str, Any]) -> None:
         self._begun = True

@@ -117,11 +117,11 @@ def execute(arguments: Sequence[str]) -> int:
         if said.startswith("Usage:") and not streams.as_json:  # no command was named, and the message is the help
             streams.err.write(f"{said}\n")
             return error.exit_code
-        mend = "`alray --help` lists the commands, `alray COMMAND --help` the options of a command"
+        hint = "`alray --help` lists the commands, `alray COMMAND --help` the options of a command"
         if said.startswith("No such option"):
             override = _override_meant(error, arguments)
-            mend = mend if override is None else f"did you mean `{override}`? That is how a value of the spec is given"
-        streams.refuse([Problem(f"{said[:1].lower()}{said[1:].rstrip('.')}", mend)])
+            hint = hint if override is None else f"did you mean `{override}`? That is how a value of the spec is given"
+        streams.refuse([Problem(f"{said[:1].lower()}{said[1:].rstrip('.')}", hint)])
         return error.exit_code
     except AlrayError as error:  # of a URL: a command takes it apart before it opens its streams
         streams.refuse(error.problems)

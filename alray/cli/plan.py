@@ -43,7 +43,7 @@ def plan(
     with terminal(as_json=json, spec=spec, overrides=given) as streams:
         if compare and svg is not None:
             raise RequestError(
-                "a comparison has no single schedule to draw", key="--svg", mend="leave out --compare or --svg"
+                "a comparison has no single schedule to draw", key="--svg", hint="leave out --compare or --svg"
             )
         from alray.cli.event_lines import display_on
         from alray.console.interrupts import Interrupts

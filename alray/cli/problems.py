@@ -1,4 +1,4 @@
-"""How errors are shown: the place and the cause, the line as it was written with a mark below it, and the mend.
+"""How errors are shown: the place and the cause, the line as it was written with a mark below it, and the hint.
 
     error: x.yaml:6:22: model.components[1].chanels: unknown key
       |
@@ -52,8 +52,8 @@ def problem_text(problem: Problem, page: Page) -> str:
     gutter = " " * len(str(problem.line or ""))
     if text:
         parts += _marked(problem, text, page)
-    if problem.mend:
-        shown = page.sentence(f"help: {problem.mend}", first=f"{gutter} = ", hang=f"{gutter}   ")
+    if problem.hint:
+        shown = page.sentence(f"help: {problem.hint}", first=f"{gutter} = ", hang=f"{gutter}   ")
         parts.append(shown.replace("= help:", f"{page.styled('=', BLUE)} help:", 1))
     if problem.traceback is not None:
         parts += [f"    {cleaned(line)}".rstrip() for line in problem.traceback.rstrip().split("\n")]

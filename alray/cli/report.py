@@ -44,7 +44,7 @@ def report(
             print_study(location, streams, [name.strip() for name in columns.split(",")] if columns else [])
             return
         if columns:
-            raise RequestError("only a study has columns to choose", key="--columns", mend="name a study folder")
+            raise RequestError("only a study has columns to choose", key="--columns", hint="name a study folder")
         from alray.cli.report_text import single_step_text
         from alray.report.folder import read_run
         from alray.report.make import make_report

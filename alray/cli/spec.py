@@ -52,7 +52,7 @@ def validate(
         paths = [Path(word) for word in specs if word not in overrides]
         if not paths:
             raise RequestError(
-                "no spec is named", key="SPEC", mend="name a file beside the values that replace its own"
+                "no spec is named", key="SPEC", hint="name a file beside the values that replace its own"
             )
         for path in paths:
             try:
@@ -120,13 +120,13 @@ def init(
         name = starter_named(name)
         target = path if path is not None else Path(f"{name.rpartition('/')[2]}.yaml")
         if not target.name:  # of "", "." and "/"
-            raise RequestError("this is not the name of a file", key="FILE", mend="name one, such as my_spec.yaml")
+            raise RequestError("this is not the name of a file", key="FILE", hint="name one, such as my_spec.yaml")
         schema_file = target.with_name(SCHEMA_FILE)
         texts = starter(name, target)
         for file in texts:
             if file.exists():
                 raise RequestError(
-                    "the file exists already", file=str(file), mend="name another file, or delete this one first"
+                    "the file exists already", file=str(file), hint="name another file, or delete this one first"
                 )
         for file, text in texts.items():
             _written(file, text)

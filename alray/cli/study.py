@@ -54,12 +54,12 @@ def study(
         if resume is not None and spec is not None and "=" in str(spec):
             given, spec = [str(spec), *given], None  # in front of the overrides there is no SPEC
         if (spec is None) == (resume is None):
-            raise RequestError("give either SPEC or --resume DIR", key="SPEC", mend="name one of them")
+            raise RequestError("give either SPEC or --resume DIR", key="SPEC", hint="name one of them")
         if resume is not None and (output is not None or dry_run):
             raise RequestError(
                 "a study goes on in its folder",
                 key="--resume",
-                mend="give the folder, and at most what makes the study grow, such as search.trials=40",
+                hint="give the folder, and at most what makes the study grow, such as search.trials=40",
             )
         if spec is not None and dry_run:
             _dry_run(streams, spec, given)

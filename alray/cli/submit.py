@@ -87,12 +87,12 @@ def submit(
 def _require_one(spec: Path | None, resume: str | None, *, also: bool) -> None:
     """Raise RequestError if there is nothing to run, or something to send `also` with a run that goes on."""
     if spec is None and resume is None:
-        raise RequestError("give either SPEC or --resume RUN", key="SPEC", mend="name one of them")
+        raise RequestError("give either SPEC or --resume RUN", key="SPEC", hint="name one of them")
     if resume is not None and also:
         raise RequestError(
             "a run goes on in its folder, with what was sent before",
             key="--resume",
-            mend="leave out --output and --include",
+            hint="leave out --output and --include",
         )
 
 
@@ -117,7 +117,7 @@ def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, folder: str | N
     if job.status == "FAILED" and view.answer is None:
         raise RunError(
             f"the job `{job.id}` failed: {_reason(job)}",
-            mend=f"`alray jobs logs {job.id}` has what it printed; if it had begun to train, `alray submit --resume "
+            hint=f"`alray jobs logs {job.id}` has what it printed; if it had begun to train, `alray submit --resume "
             f"{job.id}` goes on from its last checkpoint",
         )
     if streams.as_json:

@@ -183,7 +183,7 @@ def writing(file: Location) -> Iterator[None]:
         yield
     except OSError as error:
         raise RequestError(
-            f"cannot be written: {error.strerror}", file=str(file), mend="name a file in a folder that you can write to"
+            f"cannot be written: {error.strerror}", file=str(file), hint="name a file in a folder that you can write to"
         ) from error
 
 

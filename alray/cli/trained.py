@@ -184,7 +184,7 @@ def export(
 
         if format not in FORMATS:
             raise RequestError(
-                f"`{format}` is not a format", key="--format", mend=f"choose one of {', '.join(FORMATS)}"
+                f"`{format}` is not a format", key="--format", hint=f"choose one of {', '.join(FORMATS)}"
             )
         written, weights = export_run(
             folder,
@@ -213,5 +213,5 @@ def _depth(text: str) -> int | None:
     if text == _ALL:
         return None
     if not text.isdecimal():
-        raise RequestError(f"`{text}` is not a depth", key="--depth", mend="write a number, such as 2, or `all`")
+        raise RequestError(f"`{text}` is not a depth", key="--depth", hint="write a number, such as 2, or `all`")
     return int(text)

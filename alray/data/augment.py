@@ -26,7 +26,7 @@ def strong(image: Tensor, generator: torch.Generator) -> Tensor:
         raise DataError(
             f"`strong` needs values from 0 to 1, but a sample has values from {smallest:.3g} to {largest:.3g}",
             key="data.augment",
-            mend="make the source return values in 0..1 with a `normalisation`, or set data.augment=none",
+            hint="make the source return values in 0..1 with a `normalisation`, or set data.augment=none",
         )
     # Every number is drawn, used or not, so that one choice does not change the numbers of the next.
     top, left = torch.randint(2 * _PADDING + 1, (2,), generator=generator).tolist()

@@ -127,7 +127,7 @@ class TrainBatches:
                 raise
             raise ProcessLost(
                 "a process that prepares mini-batches ended: it was killed, or the code of the source ended it",
-                mend="lower data.workers if memory ran out",
+                hint="lower data.workers if memory ran out",
                 key="data.workers",
             ) from error
 
@@ -151,8 +151,8 @@ class EvaluationBatches:
         """split: "train", "validation" or "test". Raises DataError if the data has no such split."""
         chosen = data.splits[split]
         if chosen is None:
-            mend = "set data.validation_fraction" if split == "validation" else "give the source a test set"
-            raise DataError(f"there is no {split} split", key="data", mend=mend)
+            hint = "set data.validation_fraction" if split == "validation" else "give the source a test set"
+            raise DataError(f"there is no {split} split", key="data", hint=hint)
         self._split = chosen
         self._batch_size = data.batch_size
 
@@ -235,7 +235,7 @@ def _start_workers(loader: DataLoader[Any]) -> Iterator[Batch | AlrayError]:
         raise DataError(
             f"the source's samples cannot be sent to loader workers: {error}",
             key="data.workers",
-            mend="set data.workers=0, or return sets that can be pickled from the source",
+            hint="set data.workers=0, or return sets that can be pickled from the source",
         ) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -19,7 +19,7 @@ def class_folders(folder: Path, key: str, *, holding: str, passed_over: Collecti
             "folder not found",
             file=str(folder),
             key=key,
-            mend="give a folder with one subfolder for each class",
+            hint="give a folder with one subfolder for each class",
         )
     found = sorted(
         entry
@@ -31,7 +31,7 @@ def class_folders(folder: Path, key: str, *, holding: str, passed_over: Collecti
             "the folder has no subfolders",
             file=str(folder),
             key=key,
-            mend=f"put the {holding} of each class in a subfolder named after it",
+            hint=f"put the {holding} of each class in a subfolder named after it",
         )
     return found
 
@@ -49,7 +49,7 @@ def require_known(subfolder: Path, classes: tuple[str, ...], key: str) -> int:
             f"class `{name}` is not a training class ({', '.join(classes)})",
             file=str(subfolder),
             key=key,
-            mend="use the same names of subfolders for training and test",
+            hint="use the same names of subfolders for training and test",
         )
     return classes.index(name)
 
@@ -61,6 +61,6 @@ def require_files(found: list[Path], subfolder: Path, key: str, *, holding: str)
             f"the class has no {holding}",
             file=str(subfolder),
             key=key,
-            mend=f"put {holding} into the folder, or remove it",
+            hint=f"put {holding} into the folder, or remove it",
         )
     return sorted(found)

@@ -116,7 +116,7 @@ class Data:
                 "the samples of this data are documents, not pictures",
                 file=str(path),
                 key="data.source",
-                mend="give lines of text, or files of text",
+                hint="give lines of text, or files of text",
             )
         return self.train.prepare(self.source.read_image(path), f"picture {path}")
 
@@ -130,7 +130,7 @@ class Data:
             raise DataError(
                 "the samples of this data are not documents",
                 key="data.source",
-                mend="give the paths of picture files",
+                hint="give the paths of picture files",
             )
         return self.vocabulary.numbers(text, padded=self.fixed_length)
 
@@ -247,13 +247,13 @@ def _open_text(
 
 def _opened(samples: SomeSet | None, name: SplitName) -> SomeSet | None:
     if samples is not None and len(samples) == 0:
-        raise DataError(f"the {name} set is empty", key="data", mend="use a source that has samples")
+        raise DataError(f"the {name} set is empty", key="data", hint="use a source that has samples")
     return samples
 
 
 def _require_train(samples: SomeSet | None) -> SomeSet:
     if samples is None:
-        raise DataError("there is no training set", key="data", mend="return a set from open('train')")
+        raise DataError("there is no training set", key="data", hint="return a set from open('train')")
     return samples
 
 
@@ -263,12 +263,12 @@ def _divide(num_samples: int, data_spec: spec.DataSection, seed: int) -> tuple[T
     num_validation, num_kept = data_spec.split(num_samples)
     left = f"data.validation_fraction and data.train_fraction leave {num_kept} of {num_samples} training samples"
     if num_kept == 0:
-        raise DataError(left, key="data", mend="decrease the first or increase the second")
+        raise DataError(left, key="data", hint="decrease the first or increase the second")
     if num_kept < data_spec.batch_size and data_spec.last_batch == "drop":
         raise DataError(
             f"{left}, fewer than one mini-batch of {data_spec.batch_size}",
             key="data.batch_size",
-            mend=f"set data.batch_size to at most {num_kept}, or set data.last_batch=keep",
+            hint=f"set data.batch_size to at most {num_kept}, or set data.last_batch=keep",
         )
     kept = order[num_validation : num_validation + num_kept]
     return kept.sort().values, order[:num_validation].sort().values
@@ -279,7 +279,7 @@ def _require_images_to_augment(data_spec: spec.DataSection, shape: tuple[int, ..
         raise DataError(
             f"`{data_spec.augment}` is for pictures with 1 or 3 channels, but the samples have shape {list(shape)}",
             key="data.augment",
-            mend="set data.augment=none",
+            hint="set data.augment=none",
         )
 
 
@@ -292,5 +292,5 @@ def _require_as_many_channels(normalisation: Normalisation | None, shape: tuple[
             f"`normalisation` has {num_channels} means and {len(normalisation.std)} standard deviations, "
             f"but the samples have shape {list(shape)}",
             key="data.source",
-            mend="give one mean and one standard deviation for each channel, the first dimension of a sample",
+            hint="give one mean and one standard deviation for each channel, the first dimension of a sample",
         )

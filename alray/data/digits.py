@@ -56,5 +56,5 @@ def _data_file() -> Path:
     raise DataError(
         f"scikit-learn is not installed, or it has no {_FILE}",
         key="data.source",
-        mend="install scikit-learn, or choose another source",
+        hint="install scikit-learn, or choose another source",
     )

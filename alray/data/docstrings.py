@@ -86,7 +86,7 @@ def _require_all_classes(made: list[tuple[str, int]], libraries: Sequence[Librar
                 f"found no docstrings of {library.name} in the source files (*.py) of this folder",
                 file=str(library.folder),
                 key="data.source",
-                mend="install the package with its source files",
+                hint="install the package with its source files",
             )
 
 
@@ -112,7 +112,7 @@ def _write(path: Path, made: list[tuple[str, int]]) -> None:
             f"the cache cannot be written: {error.strerror}",
             file=str(path),
             key="data.cache",
-            mend="set data.cache to a writable folder",
+            hint="set data.cache to a writable folder",
         ) from error
 
 
@@ -152,7 +152,7 @@ def _package(name: str, module: str) -> Library:
         raise DataError(
             f"the package {module} is not installed, but its docstrings are one of the classes",
             key="data.source",
-            mend=f"pip install {name.replace('_', '-')}",
+            hint=f"pip install {name.replace('_', '-')}",
         )
     return Library(name, importlib.metadata.version(name), Path(found.origin).parent)
 

@@ -40,7 +40,7 @@ class HuggingFace(TextSource):
                 "folder not found",
                 file=str(path),
                 key=self._where,
-                mend="give a folder of csv, json or parquet files named after their splits, such as train.csv",
+                hint="give a folder of csv, json or parquet files named after their splits, such as train.csv",
             )
         self._text_columns = tuple(text_columns)
         self._label_column = label_column
@@ -80,23 +80,23 @@ class HuggingFace(TextSource):
         except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
             cause = error.__cause__ or error
             reason = " ".join(str(cause).split())
-            mend = "check the name and the network, or give `path`, a folder on disk"
+            hint = "check the name and the network, or give `path`, a folder on disk"
             if self._where == "data.path":
-                mend = "give a folder of complete csv, json or parquet files that are named after their splits"
-            raise DataError(f"`{self._place}` cannot be read: {reason}", key=self._where, mend=mend) from error
+                hint = "give a folder of complete csv, json or parquet files that are named after their splits"
+            raise DataError(f"`{self._place}` cannot be read: {reason}", key=self._where, hint=hint) from error
 
     def _table(self, split: SplitName, name: str) -> Any:
         if name not in self._sets:
             known = ", ".join(self._sets)
-            mend = f"the splits are {known}" + ("; set data.test_split=null for none" if split == "test" else "")
-            raise self._wrong(f"there is no split `{name}`", key=f"data.{split}_split", mend=mend)
+            hint = f"the splits are {known}" + ("; set data.test_split=null for none" if split == "test" else "")
+            raise self._wrong(f"there is no split `{name}`", key=f"data.{split}_split", hint=hint)
         table = self._sets[name]
         for key, columns in (("text_columns", self._text_columns), ("label_column", (self._label_column,))):
             for column in columns:
                 if column not in table.column_names:
                     known = ", ".join(table.column_names)
-                    mend = f"the columns are {known}"
-                    raise self._wrong(f"there is no column `{column}`", key=f"data.{key}", mend=mend)
+                    hint = f"the columns are {known}"
+                    raise self._wrong(f"there is no column `{column}`", key=f"data.{key}", hint=hint)
         return table
 
     def _values_of(self, train: Any) -> list[Any]:
@@ -107,11 +107,11 @@ class HuggingFace(TextSource):
         raise self._wrong(
             f"the column `{self._label_column}` does not contain classes",
             key="data.label_column",
-            mend="use a column with only integers or only texts, and no missing values",
+            hint="use a column with only integers or only texts, and no missing values",
         )
 
-    def _wrong(self, message: str, *, key: str = "data", mend: str = "repair the row or remove it") -> DataError:
-        return DataError(f"{self._place}: {message}", key=key, mend=mend)
+    def _wrong(self, message: str, *, key: str = "data", hint: str = "repair the row or remove it") -> DataError:
+        return DataError(f"{self._place}: {message}", key=key, hint=hint)
 
 
 def hub_tokenizer(name: str) -> Callable[[str], list[str]]:
@@ -128,19 +128,19 @@ def hub_tokenizer(name: str) -> Callable[[str], list[str]]:
                 "tokenizer not found",
                 file=name,
                 key="data.text.tokenizer",
-                mend="give the path of a tokenizer's .json file, or use `basic_english`",
+                hint="give the path of a tokenizer's .json file, or use `basic_english`",
             )
         make, given = tokenizers.Tokenizer.from_str, path.read_bytes().decode("utf-8", "replace")
-        mend = "give the file that `Tokenizer.save` of the tokenizers library writes"
+        hint = "give the file that `Tokenizer.save` of the tokenizers library writes"
     else:
         make, given = tokenizers.Tokenizer.from_pretrained, name
-        mend = "check the name and the network; a .json file on disk needs no network"
+        hint = "check the name and the network; a .json file on disk needs no network"
     try:
         tokenizer = make(given)
     except Exception as error:  # the library raises exactly this type
         reason = " ".join(str(error).split())
         raise DataError(
-            f"cannot load the tokenizer `{name}`: {reason}", key="data.text.tokenizer", mend=mend
+            f"cannot load the tokenizer `{name}`: {reason}", key="data.text.tokenizer", hint=hint
         ) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -159,5 +159,5 @@ def require_hub(library: Literal["datasets", "tokenizers"]) -> Any:
         raise DataError(
             f"this needs the library `{error.name}`, which is not installed",
             key="data",
-            mend="pip install 'alray[hub]'",
+            hint="pip install 'alray[hub]'",
         ) from error

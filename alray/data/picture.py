@@ -51,7 +51,7 @@ def read_image(path: Path, shape: tuple[int, ...]) -> Tensor:
         raise DataError(
             f"a picture cannot be read as a sample of shape {tuple(shape)}",
             file=str(path),
-            mend="use a source whose samples have 1 or 3 channels, a height and a width",
+            hint="use a source whose samples have 1 or 3 channels, a height and a width",
         )
     with _opened(path) as image:
         upright = ImageOps.exif_transpose(_eight_bit(image)).convert(_MODES[shape[0]])
@@ -74,7 +74,9 @@ def require_pictures(paths: Iterable[Path]) -> None:
             else:
                 others += 1
     if others:
-        broken.append(Problem(f"{others} more of the pictures cannot be opened", "mend these first, and check again"))
+        broken.append(
+            Problem(f"{others} more of the pictures cannot be opened", "correct these first, and check again")
+        )
     if broken:
         raise DataError.of(tuple(broken))
 
@@ -83,9 +85,9 @@ def require_pictures(paths: Iterable[Path]) -> None:
 def _opened(path: Path) -> Iterator[Image.Image]:
     """The picture in a file. Raises DataError if there is none, or if it turns out to be damaged inside."""
     if path.is_dir():
-        raise DataError("this is a folder, not a picture", file=str(path), mend="give the paths of its picture files")
+        raise DataError("this is a folder, not a picture", file=str(path), hint="give the paths of its picture files")
     if not path.is_file():
-        raise DataError("picture not found", file=str(path), mend="give the path of a picture file")
+        raise DataError("picture not found", file=str(path), hint="give the path of a picture file")
     try:
         with Image.open(path) as image:
             width, height = image.size
@@ -93,20 +95,20 @@ def _opened(path: Path) -> Iterator[Image.Image]:
                 raise DataError(
                     f"{image.format} is a program that draws a picture, and is not run",
                     file=str(path),
-                    mend="convert it to PNG",
+                    hint="convert it to PNG",
                 )
             if width * height > _MOST_PIXELS:
                 raise DataError(
                     f"the picture has {width:,} x {height:,} pixels, and at most {_MOST_PIXELS:,} are decoded",
                     file=str(path),
-                    mend="make it smaller",
+                    hint="make it smaller",
                 )
             yield image
     except UnidentifiedImageError as error:
         raise DataError(
             "this is not a picture in a known format",
             file=str(path),
-            mend="remove the file, or replace it by a complete picture",
+            hint="remove the file, or replace it by a complete picture",
         ) from error
     except _DAMAGED as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -114,7 +116,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         raise DataError(
             f"damaged picture ({error})",
             file=str(path),
-            mend="remove the file, or replace it by a complete picture",
+            hint="remove the file, or replace it by a complete picture",
         ) from error
 
 

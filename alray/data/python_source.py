@@ -38,7 +38,7 @@ class ResizedSet:
             raise DataError(
                 f"samples of shape {list(sample.shape)} are not [channels, height, width]",
                 key="data.image_size",
-                mend="leave it out, or return samples of that shape",
+                hint="leave it out, or return samples of that shape",
             )
         return resize(sample, (self.size, self.size)), label
 
@@ -81,7 +81,7 @@ class OwnObject:
         return DataError(
             f"{self.name} {why}",
             key="data.source",
-            mend="a data source needs `classes`, open(split), and a constructor that takes the spec's keys",
+            hint="a data source needs `classes`, open(split), and a constructor that takes the spec's keys",
         )
 
 

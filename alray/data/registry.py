@@ -21,7 +21,7 @@ def make_source(data_spec: spec.DataSection, load: Callable[[str], Any]) -> Sour
         raise DataError(
             f"unknown data source `{data_spec.source}`",
             key="data.source",
-            mend=f"known: {', '.join(SOURCES)}, python:package.module.Class",
+            hint=f"known: {', '.join(SOURCES)}, python:package.module.Class",
         )
     return make(data_spec)
 

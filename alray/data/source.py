@@ -53,7 +53,7 @@ class TensorSet:
                 f"labels of type {self.labels.dtype} and shape {list(self.labels.shape)} do not fit samples of "
                 f"shape {list(self.samples.shape)}",
                 key="data",
-                mend="give one int64 label for each sample",
+                hint="give one int64 label for each sample",
             )
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ class Source(ABC):
         raise DataError(
             "this data source cannot read pictures",
             key="data.source",
-            mend="add a method read_image(path) to the source that returns a sample",
+            hint="add a method read_image(path) to the source that returns a sample",
         )
 
 
@@ -128,7 +128,7 @@ class TextSet:
             raise DataError(
                 f"there are {len(self.labels)} labels for {len(self.texts)} documents",
                 key="data",
-                mend="give one label for each document",
+                hint="give one label for each document",
             )
 
     def __len__(self) -> int:

@@ -164,7 +164,7 @@ class SampleSplit(Split):
             raise DataError(
                 f"{what} has shape {list(shape)}, but the first training sample has {list(self.shape)}",
                 key="data",
-                mend="give all samples the same shape",
+                hint="give all samples the same shape",
             )
 
     def _check_values(self, samples: Tensor, labels: Tensor, indices: Tensor) -> None:
@@ -175,7 +175,7 @@ class SampleSplit(Split):
                 f"sample {int(indices[place])} of split `{self._name}` has label {int(labels[place])}, "
                 f"but there are {len(self.classes)} classes",
                 key="data",
-                mend=f"use labels from 0 to {len(self.classes) - 1}",
+                hint=f"use labels from 0 to {len(self.classes) - 1}",
             )
         # The sum is not finite if a value is not. It takes a tenth of the time, but may overflow.
         if not torch.isfinite(samples.sum()) and not torch.isfinite(samples).all():
@@ -184,7 +184,7 @@ class SampleSplit(Split):
             raise DataError(
                 f"sample {int(indices[place])} of split `{self._name}` has a value that is not finite",
                 key="data",
-                mend="remove or repair this sample",
+                hint="remove or repair this sample",
             )
 
 
@@ -208,7 +208,7 @@ def own_entry(samples: SampleSet, index: int, what: str) -> tuple[Tensor, int]:
         case _:
             held = f"of type {type(entry).__name__}"
             held += f" with {len(entry)} entries" if isinstance(entry, tuple | list) else ""
-    raise DataError(f"{what} is {held}, not a pair of a tensor and a label", key="data", mend=_PAIR)
+    raise DataError(f"{what} is {held}, not a pair of a tensor and a label", key="data", hint=_PAIR)
 
 
 def _tensor(sample: object, what: str) -> Tensor:
@@ -217,7 +217,7 @@ def _tensor(sample: object, what: str) -> Tensor:
     raise DataError(
         f"{what} is of type {type(sample).__name__}, not a torch tensor",
         key="data",
-        mend="set data.text, for example to {}, if the samples are documents" if isinstance(sample, str) else _PAIR,
+        hint="set data.text, for example to {}, if the samples are documents" if isinstance(sample, str) else _PAIR,
     )
 
 
@@ -231,7 +231,7 @@ def _integer(label: object, what: str) -> int:
         raise DataError(
             f"{what} has {held}, which is not an integer",
             key="data",
-            mend="return (tensor, integer label) from the source's sets: each sample belongs to one class",
+            hint="return (tensor, integer label) from the source's sets: each sample belongs to one class",
         ) from error
 
 
@@ -244,7 +244,7 @@ def as_float(raw: Tensor, what: str) -> Tensor:
         raise DataError(
             f"{what} has values of type {raw.dtype}",
             key="data",
-            mend="use uint8, which is scaled to 0..1, or floating point",
+            hint="use uint8, which is scaled to 0..1, or floating point",
         )
     # Not `contiguous()`: for maps of 1 x 1 it keeps strides that are not the default ones.
     samples = torch.empty(raw.shape, dtype=torch.float32).copy_(raw)

@@ -31,7 +31,7 @@ class Synthetic(Source):
                 raise DataError(
                     f"samples of shape {list(shape)} have no height and width",
                     key="data.image_size",
-                    mend="leave it out, or give a shape with channels, height and width",
+                    hint="leave it out, or give a shape with channels, height and width",
                 )
             shape = (shape[0], image_size, image_size)
         # The test set has a sample of each class, and each class has a pattern.
@@ -42,7 +42,7 @@ class Synthetic(Source):
                 f"{most} {counted} of shape {list(shape)} take {size_bytes / 2**30:.1f} GiB, "
                 f"but synthetic samples are kept in memory, at most {_LARGEST_BYTES / 2**30:.0f} GiB",
                 key=f"data.{counted}",
-                mend=f"use at most {_LARGEST_BYTES // (math.prod(shape) * 4)} {counted}",
+                hint=f"use at most {_LARGEST_BYTES // (math.prod(shape) * 4)} {counted}",
             )
         self._shape = tuple(shape)
         self.picture = Picture(self._shape, self._shape[1:])

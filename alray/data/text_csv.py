@@ -88,7 +88,7 @@ class TextCsv(TextSource):
         numbers = {label: self._numbers.of(label) for label in set(table.labels)}
         for line, label in zip(table.lines, table.labels, strict=True):
             if numbers[label] is None:
-                raise _damaged(self._numbers.unknown(label), table.path, line, mend=self._numbers.mend)
+                raise _damaged(self._numbers.unknown(label), table.path, line, hint=self._numbers.hint)
         return TextSet(table.texts, [number for label in table.labels if (number := numbers[label]) is not None])
 
 
@@ -100,7 +100,7 @@ def _read(path: Path, key: str, layout: Layout, train: _Table | None = None) -> 
     rows = _rows(path, key)
     first = next(rows, None)
     if first is None:
-        raise DataError("the file has no lines", file=str(path), key=key, mend=f"give a file in which {_LAYOUT}")
+        raise DataError("the file has no lines", file=str(path), key=key, hint=f"give a file in which {_LAYOUT}")
     names = tuple(cell.strip() for cell in first[1])
     header = _header_from(names, layout, train)
     label, texts = _places(names, layout, header, path, train)
@@ -142,7 +142,7 @@ def _places(
         what = f"`{column}`" if isinstance(column, str) else f"number {column}, counted from 0"
         shown = ", ".join(f"`{name}`" for name in names[:_MOST_SHOWN])
         raise DataError(
-            f"there is no column {what}", file=str(path), line=1, key=f"data.{key}", mend=f"the first line is {shown}"
+            f"there is no column {what}", file=str(path), line=1, key=f"data.{key}", hint=f"the first line is {shown}"
         )
 
     if layout.label_column is not None:
@@ -169,7 +169,7 @@ def _settle_header(table: _Table, names: tuple[str, ...] | None) -> None:
         if table.header:
             _drop_first(table)
     if not table.labels:
-        raise DataError("the file has no documents", file=str(table.path), key="data.train", mend=_LAYOUT)
+        raise DataError("the file has no documents", file=str(table.path), key="data.train", hint=_LAYOUT)
 
 
 def _drop_first(table: _Table) -> None:
@@ -188,7 +188,7 @@ class _Numbers:
     first: int | None
 
     @property
-    def mend(self) -> str:
+    def hint(self) -> str:
         return "correct the line, or list all classes in data.classes"
 
     def of(self, label: str) -> int | None:
@@ -244,7 +244,7 @@ def _require_no_gaps(table: _Table, numbers: set[int], first: int) -> None:
         message,
         table.path,
         next(line for line, label in zip(table.lines, table.labels, strict=True) if label in written),
-        mend="number the classes from 0 or 1 without gaps, or list all of them in data.classes",
+        hint="number the classes from 0 or 1 without gaps, or list all of them in data.classes",
     )
 
 
@@ -256,14 +256,14 @@ def _require_classes(table: _Table, different: int) -> None:
             "these are not classes",
             file=str(table.path),
             key="data.label_column",
-            mend=f"name the column of the classes; the first line is {shown}",
+            hint=f"name the column of the classes; the first line is {shown}",
         )
 
 
 def _rows(path: Path, key: str) -> Iterator[tuple[int, list[str]]]:
     """Yield each record with the number of its first line. Raises DataError if the file is missing or not CSV."""
     if not path.is_file():
-        raise DataError("file not found", file=str(path), key=key, mend=f"give a CSV file in which {_LAYOUT}")
+        raise DataError("file not found", file=str(path), key=key, hint=f"give a CSV file in which {_LAYOUT}")
     with path.open("rb") as file:
         reader = csv.reader(decoded_lines(file, path), strict=True)
         while True:
@@ -284,10 +284,10 @@ def _names(path: Path) -> tuple[str, ...]:
         raise DataError(
             "the file has no class names" if not names else "two classes have the same name",
             file=str(path),
-            mend="write one name on each line, or remove the file to name the classes by their labels",
+            hint="write one name on each line, or remove the file to name the classes by their labels",
         )
     return names
 
 
-def _damaged(message: str, path: Path, line: int, *, mend: str = _LAYOUT) -> DataError:
-    return DataError(message, file=str(path), line=line, mend=mend)
+def _damaged(message: str, path: Path, line: int, *, hint: str = _LAYOUT) -> DataError:
+    return DataError(message, file=str(path), line=line, hint=hint)

@@ -72,7 +72,7 @@ def _labels(documents: TextSet, name: str, classes: tuple[str, ...]) -> Tensor:
         raise DataError(
             f"document {place} of split `{name}` has label {int(labels[place])}, but there are {len(classes)} classes",
             key="data",
-            mend=f"use labels from 0 to {len(classes) - 1}",
+            hint=f"use labels from 0 to {len(classes) - 1}",
         )
     return labels
 

@@ -13,7 +13,7 @@ def read_text(path: Path) -> str:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror}", file=str(path), mend="give a readable file") from error
+        raise DataError(f"cannot be read: {error.strerror}", file=str(path), hint="give a readable file") from error
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -31,4 +31,4 @@ def decoded_lines(lines: Iterable[bytes], path: Path) -> Iterator[str]:
 
 def _not_utf8(error: UnicodeDecodeError, path: Path, line: int) -> DataError:
     byte = error.object[error.start]
-    return DataError(f"the byte 0x{byte:02x} is not UTF-8", file=str(path), line=line, mend="convert the file to UTF-8")
+    return DataError(f"the byte 0x{byte:02x} is not UTF-8", file=str(path), line=line, hint="convert the file to UTF-8")

@@ -34,7 +34,7 @@ class TinyImagenet(Source):
         self.picture = Picture((3, self._size, self._size), (self._size, self._size))
         self._wnids = tuple(sorted(set(read_text(_required(root / "wnids.txt")).split())))
         if not self._wnids:
-            raise DataError("the file has no classes", file=str(root / "wnids.txt"), mend=f"unpack {_ARCHIVE} again")
+            raise DataError("the file has no classes", file=str(root / "wnids.txt"), hint=f"unpack {_ARCHIVE} again")
         self._classes = self._names()
 
     @property
@@ -75,7 +75,7 @@ class TinyImagenet(Source):
                     else "this line names no class of wnids.txt",
                     file=str(annotations),
                     line=line,
-                    mend=f"write a file, a class and a box, separated by tabs, or unpack {_ARCHIVE} again",
+                    hint=f"write a file, a class and a box, separated by tabs, or unpack {_ARCHIVE} again",
                 )
             paths.append(path)
             labels.append(label)
@@ -106,6 +106,6 @@ def _required(path: Path) -> Path:
             "this file of Tiny-ImageNet is missing",
             file=str(path),
             key="data.root",
-            mend=f"unpack {_ARCHIVE} and set data.root to its folder tiny-imagenet-200",
+            hint=f"unpack {_ARCHIVE} and set data.root to its folder tiny-imagenet-200",
         )
     return path

@@ -103,7 +103,7 @@ class Idx(Source):
             raise DataError(
                 f"there are {len(labels)} labels for the {len(images)} pictures of {images_path.name}",
                 file=str(labels_path),
-                mend="download both files again",
+                hint="download both files again",
             )
         return _in_memory(images.unsqueeze(1), labels.to(torch.int64), self._size)
 
@@ -138,7 +138,7 @@ def _download(kind: type, dataset: Name, root: Path, looked_for: str) -> None:
             f"{dataset} is missing (looked for {looked_for}), and the download failed: {reason}",
             file=str(root),
             key="data.download",
-            mend="run again with a network, or copy the files to this folder",
+            hint="run again with a network, or copy the files to this folder",
         ) from error
 
 
@@ -147,7 +147,7 @@ def _missing(message: str, root: Path, address: str) -> DataError:
         message,
         file=str(root),
         key="data.root",
-        mend=f"set data.download=true, or copy it to this folder from {address}",
+        hint=f"set data.download=true, or copy it to this folder from {address}",
     )
 
 
@@ -178,4 +178,4 @@ def read_idx(path: Path, num_dimensions: int) -> Tensor:
 
 
 def _damaged(path: Path, why: str) -> DataError:
-    return DataError(f"damaged IDX file: {why}", file=str(path), mend="remove the file and download it again")
+    return DataError(f"damaged IDX file: {why}", file=str(path), hint="remove the file and download it again")

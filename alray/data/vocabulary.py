@@ -78,6 +78,6 @@ def most_frequent(counts: Mapping[str, int], size: int) -> tuple[str, ...]:
     found = Vocab(Counter(counts), max_size=size - len(_SPECIALS), specials=list(_SPECIALS))
     if len(found) == len(_SPECIALS):
         raise DataError(
-            "the training split has no words", key="data", mend="use documents in which the tokenizer finds words"
+            "the training split has no words", key="data", hint="use documents in which the tokenizer finds words"
         )
     return tuple(found.itos)

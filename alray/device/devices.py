@@ -96,7 +96,7 @@ def pick(device: str, *, gpu: int = 0) -> torch.device:
         raise PlanError(
             "this machine has no GPU that torch can use",
             key="resources.device",
-            mend="set resources.device=cpu, or run where there are GPUs; `alray doctor` says more",
+            hint="set resources.device=cpu, or run where there are GPUs; `alray doctor` says more",
         )
     return torch.device("cpu") if device == "cpu" else torch.device("cuda", gpu)
 
@@ -122,7 +122,7 @@ def number_of_given(given: Sequence[str], visible: str | None) -> int:
         raise PlanError(
             f"Ray reserved the GPUs [{', '.join(given)}] for this stage, whose process sees [{', '.join(seen)}]",
             key="resources.per_stage",
-            mend="start Ray's nodes with the CUDA_VISIBLE_DEVICES that their GPUs have",
+            hint="start Ray's nodes with the CUDA_VISIBLE_DEVICES that their GPUs have",
         )
     return seen.index(given[0])
 

@@ -38,11 +38,11 @@ def out_of_memory(fault: BaseException, plan: Plan, stage: int) -> StageError:
     return StageError(
         f"stage {stage} (components {own.first} to {own.last}) ran out of memory: {asked_text(fault)}; the plan "
         f"predicts {_size(own.memory.total_bytes)} in total, of which {_size(activations)} are activations",
-        mend=mend_for(plan.schedule),
+        hint=hint_for(plan.schedule),
     )
 
 
-def mend_for(schedule: str) -> str:
+def hint_for(schedule: str) -> str:
     """Ways to make a stage of this schedule need less memory."""
     cut = "raise pipeline.micro_batches (or set it to auto), " if SCHEDULES[schedule].cuts_mini_batches else ""
     return f"{cut}use more stages, a smaller data.batch_size, or a device with more memory"

@@ -101,7 +101,7 @@ def _not_attached(address: str, message: str) -> RequestError:
         f"the cluster at `{address}` runs Ray {ray_there} on Python {python_there}, and this environment has "
         f"Ray {ray_here} on Python {python_here}",
         key="--address",
-        mend="run alray in an environment with the versions of the cluster, or send the run there with `alray submit`",
+        hint="run alray in an environment with the versions of the cluster, or send the run there with `alray submit`",
     )
 
 
@@ -109,7 +109,7 @@ def _no_cluster(address: str, reason: str) -> RequestError:
     return RequestError(
         f"no Ray cluster answers at `{address}`: {reason}",
         key="--address",
-        mend="start it, correct the address, or leave --address out to run on this machine alone",
+        hint="start it, correct the address, or leave --address out to run on this machine alone",
     )
 
 
@@ -120,14 +120,14 @@ def _require_listener(address: str) -> None:
         raise RequestError(
             f"`{address}` is the address of a dashboard",
             key="--address",
-            mend="send the run there with `alray submit`, or give the head's own address, host:port, from a machine of "
+            hint="send the run there with `alray submit`, or give the head's own address, host:port, from a machine of "
             "the cluster",
         )
     if "://" in address:
         raise RequestError(
             f"`{address}` is an address of Ray Client, which cannot carry a run",
             key="--address",
-            mend="give the head's own address, host:port, from a machine of the cluster",
+            hint="give the head's own address, host:port, from a machine of the cluster",
         )
     if not host or not port.isdigit():
         return  # a word that Ray knows, such as `auto`
@@ -150,7 +150,7 @@ def _require_token(address: str) -> None:
         raise RequestError(
             f"the cluster at `{address}` refuses this token",
             key="--address",
-            mend="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to the file with the token of this cluster",
+            hint="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to the file with the token of this cluster",
         ) from error
     except RpcError as error:
         raise _no_cluster(address, str(error)) from error
@@ -250,7 +250,7 @@ def not_shared(whose: str, host: str, run_dir: Location) -> PlanError:
     """The error for a stage on a node that does not see the run folder."""
     return PlanError(
         f"{whose} is on {host}, which does not see the run folder {run_dir}",
-        mend="give an --output on storage that all nodes share, or on object storage, such as s3://bucket/run",
+        hint="give an --output on storage that all nodes share, or on object storage, such as s3://bucket/run",
     )
 
 
@@ -275,7 +275,7 @@ def require_room(
                 f"{len(bundles)} stages of {asked} each can never be placed: the cluster has {totals} "
                 f"on {len(nodes)} node{'s' if len(nodes) != 1 else ''}{_with(labels)}, room for {number}",
                 key="resources.per_stage",
-                mend="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
+                hint="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
             )
 
 

@@ -94,18 +94,18 @@ def as_stage_error(fault: BaseException, assignment: Assignment) -> AlrayError:
     if is_out_of_memory(fault):
         return out_of_memory(fault, assignment.plan, assignment.stage)
     log = lies_at(assignment.run_dir / "logs" / f"stage-{assignment.stage}.log")
-    mend = f"the whole traceback is in {log}"
+    hint = f"the whole traceback is in {log}"
     if isinstance(fault, UserCodeError):
-        return fault.mended(mend)
+        return fault.with_hint(hint)
     if isinstance(fault, AlrayError):
         return fault
     plan = assignment.plan.stage_plans[assignment.stage]
     known = ran_out(fault)
     if known is not None:
         (problem,) = known.problems
-        return type(known)(f"stage {assignment.stage}: {problem.message}", file=problem.file, mend=problem.mend)
+        return type(known)(f"stage {assignment.stage}: {problem.message}", file=problem.file, hint=problem.hint)
     text = str(fault).strip() or "no message"
     return StageError(
         f"stage {assignment.stage} (components {plan.first} to {plan.last}) raised {type(fault).__name__}: {text}",
-        mend=mend,
+        hint=hint,
     )

@@ -164,7 +164,7 @@ def _private_folder() -> Iterator[Path]:
     if len(f"{parent}{_BELOW}") > _LONGEST_SOCKET:
         raise RequestError(
             f"the name of the folder for temporary files is too long for Ray's sockets: {parent}",
-            mend="set RAY_TMPDIR to a folder with a shorter name, or run with --inline",
+            hint="set RAY_TMPDIR to a folder with a shorter name, or run with --inline",
         )
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +174,7 @@ def _private_folder() -> Iterator[Path]:
     except OSError as error:
         raise RequestError(
             f"Ray cannot keep its files in {parent}: {error.strerror}",
-            mend="set RAY_TMPDIR to a folder that can be written, or run with --inline",
+            hint="set RAY_TMPDIR to a folder that can be written, or run with --inline",
         ) from error
     process, before = reaper.begin(folder), os.environ.get(OWNER)
     os.environ[OWNER] = str(folder)
@@ -279,5 +279,5 @@ def _named_if_it_fails() -> Iterator[None]:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise RunError(
             f"Ray did not start on this machine: {lines[0]}",
-            mend="try again when the machine is less busy, look at it with `alray doctor`, or run with --inline",
+            hint="try again when the machine is less busy, look at it with `alray doctor`, or run with --inline",
         ) from error

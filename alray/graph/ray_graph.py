@@ -12,7 +12,7 @@ import psutil
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryError, RayError
 
-from alray.device.out_of_memory import mend_for
+from alray.device.out_of_memory import hint_for
 from alray.errors import StageError
 from alray.graph.actor import require_run_dir
 from alray.graph.cluster import reason_of
@@ -97,7 +97,7 @@ class RayGraph(Graph):
         except RayError as error:
             raise StageError(
                 f"the stages could not be started: {reason_of(error)}",
-                mend="see the logs of Ray on the node",
+                hint="see the logs of Ray on the node",
             ) from error
         return answers
 
@@ -228,6 +228,6 @@ def _death(assignment: Assignment, where: Whereabouts, error: RayError) -> Stage
     if isinstance(error, OutOfMemoryError):
         return StageError(
             f"{assignment.title} ran out of memory: Ray ended its {process}, where little was left",
-            mend=mend_for(assignment.plan.schedule),
+            hint=hint_for(assignment.plan.schedule),
         )
     return StageError(f"{assignment.title} died ({process})")

@@ -60,7 +60,7 @@ class TrainGraph(Graph):
             raise PlanError(
                 "Ray Train keeps files of its own in the run folder, and takes none on object storage",
                 key="replicas.engine",
-                mend="give an --output on a disk that all nodes share, or leave out `engine: ray_train`",
+                hint="give an --output on a disk that all nodes share, or leave out `engine: ray_train`",
             )
         self._storage = first.run_dir / STORAGE
         self._trainer = (
@@ -142,7 +142,7 @@ class TrainGraph(Graph):
                 ray.get(self._fitting)
             except RayError as error:
                 reason = reason_of(error)
-        return StageError(f"Ray Train ended before its workers did: {reason}", mend="see the logs of Ray on the node")
+        return StageError(f"Ray Train ended before its workers did: {reason}", hint="see the logs of Ray on the node")
 
     def request_stop(self) -> None:
         self._trainer.give.remote("stop")

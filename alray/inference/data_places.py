@@ -54,13 +54,13 @@ def _override(given: str, data: DataSection) -> str:
     key, known = key.strip(), _keys(data)
     if not equals:
         raise RequestError(
-            f"`{given}` does not have the form KEY=PATH", key=OPTION, mend="write, for example, train=photos"
+            f"`{given}` does not have the form KEY=PATH", key=OPTION, hint="write, for example, train=photos"
         )
     if key not in known and not _may_be_argument(key, data):
         raise RequestError(
             f"`{key}` does not say where the data of this run lie",
             key=OPTION,
-            mend=f"these keys do: {', '.join(known)}" if known else "leave it out: they are not in files",
+            hint=f"these keys do: {', '.join(known)}" if known else "leave it out: they are not in files",
         )
     is_path = key != "download" and isinstance(_arguments(data).get(key, ""), str)
     return override_text(f"data.{key}", place) if is_path and place != "null" else f"data.{key}={place}"

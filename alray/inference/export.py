@@ -78,7 +78,7 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file:
         raise RequestError(
             f"cannot be written: {error.strerror or error}",
             file=str(file),
-            mend="name a file you can write, by --output",
+            hint="name a file you can write, by --output",
         ) from error
     return Exported(
         file=str(file),
@@ -129,7 +129,7 @@ def _require(library: str) -> None:
         raise RequestError(
             f"ONNX needs the library `{error.name}`, which is not installed",
             key="--format",
-            mend="pip install 'alray[onnx]'",
+            hint="pip install 'alray[onnx]'",
         ) from error
 
 
@@ -172,7 +172,7 @@ def _explained() -> Iterator[None]:
         raise RequestError(
             f"torch cannot trace this route: {type(error).__name__}: {error}",
             key="--format",
-            mend="export it as safetensors, or change the block so that it does not depend on the number of samples or "
+            hint="export it as safetensors, or change the block so that it does not depend on the number of samples or "
             "words",
         ) from error
 

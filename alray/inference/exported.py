@@ -40,7 +40,7 @@ class ExportedRoute:
             self.route.load_state_dict(weights)
         except RuntimeError as error:
             raise CheckpointError(
-                f"the weights do not fit the header: {error}", file=str(file), mend="export the run anew"
+                f"the weights do not fit the header: {error}", file=str(file), hint="export the run anew"
             ) from error
 
     @torch.no_grad()
@@ -54,7 +54,7 @@ class ExportedRoute:
             raise RequestError(
                 f"this file holds only the route of depth {header.depth}",
                 key="--depth",
-                mend="leave it out, or export that depth",
+                hint="leave it out, or export that depth",
             )
         predictions = []
         for given in inputs:
@@ -77,7 +77,7 @@ class ExportedRoute:
             raise DataError(
                 "the file does not say how a picture becomes a sample of this network",
                 file=given,
-                mend="predict from the run folder, whose data source may know",
+                hint="predict from the run folder, whose data source may know",
             )
         samples = as_float(form.picture.picture.read(Path(given)), f"picture {given}").unsqueeze(0)
         return (samples if form.normalisation is None else form.normalisation.apply(samples))[0]
@@ -93,12 +93,12 @@ def _read(file: Path) -> tuple[str, dict[str, torch.Tensor]]:
         raise CheckpointError(
             f"this is neither a run folder nor a safetensors file: {error}",
             file=str(file),
-            mend="give a run folder, or what `alray export RUN --format safetensors` wrote",
+            hint="give a run folder, or what `alray export RUN --format safetensors` wrote",
         ) from error
     if HEADER not in metadata:
         raise CheckpointError(
             "this safetensors file was not written by `alray export`",
             file=str(file),
-            mend="give a run folder, or what `alray export RUN --format safetensors` wrote",
+            hint="give a run folder, or what `alray export RUN --format safetensors` wrote",
         )
     return metadata[HEADER], weights

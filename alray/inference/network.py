@@ -62,7 +62,7 @@ class TrainedNetwork:
             data_of(manifest),
             "this run",
             key=OPTION if data else "data",
-            mend="restore them" if elsewhere is None else f"restore them, or {elsewhere}",
+            hint="restore them" if elsewhere is None else f"restore them, or {elsewhere}",
         )
         self._require_same(fields=OF_WEIGHTS)
         self.device = self.workload.device
@@ -144,7 +144,7 @@ class TrainedNetwork:
             raise RequestError(
                 f"there is no route of depth {depth}",
                 key="--depth",
-                mend=f"the depths of this run are {self.depths[0]} to {self.depths[-1]}"
+                hint=f"the depths of this run are {self.depths[0]} to {self.depths[-1]}"
                 if len(self.depths) > 1
                 else f"this run has one route, of depth {self.depths[0]}",
             )
@@ -158,4 +158,4 @@ def _opened(spec: Spec, code: UserCode, elsewhere: str | None) -> Workload:
     except UserCodeError as error:
         if elsewhere is None or error.problems[0].key != "data.source":
             raise
-        raise error.mended(f"where its files are not there, {elsewhere}") from error
+        raise error.with_hint(f"where its files are not there, {elsewhere}") from error

@@ -65,13 +65,13 @@ def predict_run(
                 "this file needs no data: it knows how to read its inputs",
                 file=str(run),
                 key=OPTION,
-                mend="leave it out",
+                hint="leave it out",
             )
         if asked != LAST:
             raise RequestError(
                 "this file holds the weights it was exported with",
                 file=str(run),
-                mend="give the run folder to choose a checkpoint, or leave out --best and --step",
+                hint="give the run folder to choose a checkpoint, or leave out --best and --step",
             )
         route = ExportedRoute(run, allow_code=allow_code)
         return route.predict(inputs, depth), Weights(route.header.step, "exported")
@@ -102,6 +102,6 @@ def export_run(
         raise RequestError(
             f"a route is written on a disk, and {file} is on object storage",
             key="--output",
-            mend="name a file on a disk, by --output",
+            hint="name a file on a disk, by --output",
         )
     return export_route(network, depth, kind, file), network.weights

@@ -137,7 +137,7 @@ def parse_header(text: str, file: str) -> RouteHeader:
         raise CheckpointError(
             f"this is not a header that alray {__version__} can read: {why}",
             file=file,
-            mend="export the run anew with `alray export`",
+            hint="export the run anew with `alray export`",
         ) from error
     return header
 

@@ -47,10 +47,10 @@ def find_weights(run_dir: Location, asked: Asked) -> tuple[dict[str, Any], Weigh
     complete = {manifest["step"]: manifest for manifest in manifests(run_dir)}
     if not complete:
         raise CheckpointError(
-            "this run has no complete checkpoint", file=str(run_dir), mend="go on with it: `alray resume`"
+            "this run has no complete checkpoint", file=str(run_dir), hint="go on with it: `alray resume`"
         )
     if asked.best and asked.step is not None:
-        raise RequestError("`--best` and `--step` name two checkpoints", key="--step", mend="leave out one of them")
+        raise RequestError("`--best` and `--step` name two checkpoints", key="--step", hint="leave out one of them")
     if asked.best:
         return _best(complete)
     step = max(complete) if asked.step is None else asked.step
@@ -58,7 +58,7 @@ def find_weights(run_dir: Location, asked: Asked) -> tuple[dict[str, Any], Weigh
         raise RequestError(
             f"there is no checkpoint after {step:,} mini-batches; {_listed(complete)}",
             key="--step",
-            mend="choose one of these; `run.checkpoint.keep` says how many a run keeps",
+            hint="choose one of these; `run.checkpoint.keep` says how many a run keeps",
         )
     return complete[step], Weights(step, "last" if asked.step is None else "step")
 
@@ -69,14 +69,14 @@ def _best(complete: dict[int, dict[str, Any]]) -> tuple[dict[str, Any], Weights]
         raise RequestError(
             f"this run has no validation accuracy by which a best checkpoint could be chosen; {_listed(complete)}",
             key="--best",
-            mend="choose one by --step, or set data.validation_fraction and run.evaluate_every in the next run",
+            hint="choose one by --step, or set data.validation_fraction and run.evaluate_every in the next run",
         )
     if best.step not in complete:
         raise RequestError(
             f"the weights of the best validation accuracy ({best.validation:.4f}, after {best.step:,} mini-batches) "
             f"were not kept; {_listed(complete)}",
             key="--best",
-            mend="choose one by --step; a run keeps its best weights unless `run.checkpoint` is null",
+            hint="choose one by --step; a run keeps its best weights unless `run.checkpoint` is null",
         )
     return complete[best.step], Weights(best.step, "best")
 

@@ -21,7 +21,7 @@ def require_compiler() -> None:
         raise PlanError(
             f"torch.compile needs a C++ compiler, and this machine has none of {', '.join(wanted)}",
             key="run.compile",
-            mend="install g++, name another one in CXX, or train with run.compile false",
+            hint="install g++, name another one in CXX, or train with run.compile false",
         )
 
 

@@ -170,13 +170,13 @@ class Network:
             raise SpecError(
                 f"method `{type(self.method).__name__}` fails on component {index}: {type(error).__name__}: {error}",
                 key="method",
-                mend="`component(index, f, facts, make)` must give a component for every index",
+                hint="`component(index, f, facts, make)` must give a component for every index",
             ) from error
         if not isinstance(component, Component) or (component.turn is not None) != self.ends_route(index):
             raise SpecError(
                 f"method `{type(self.method).__name__}` gave no fitting component {index}",
                 key="method",
-                mend="give a LocalComponent; its `turn` is a module where `ends_route(index)` holds, else None",
+                hint="give a LocalComponent; its `turn` is a module where `ends_route(index)` holds, else None",
             )
         if own_method is not None:
             component.own_method = own_method
@@ -208,18 +208,18 @@ class Network:
             block = builder(entry.block, self._load)(input, **fields)
         except SpecError as error:
             problem = error.problems[0]
-            raise SpecError(problem.message, key=key, mend=problem.mend) from error
+            raise SpecError(problem.message, key=key, hint=problem.hint) from error
         except FAULTS_OF_USER_CODE as error:
             raise SpecError(
                 f"block `{entry.block}` cannot be built on an input of {tuple(input)}: {error}",
                 key=key,
-                mend="a block is `build(input, **fields)` and takes the fields given beside it",
+                hint="a block is `build(input, **fields)` and takes the fields given beside it",
             ) from error
         if not isinstance(block, nn.Module):
             raise SpecError(
                 f"block `{entry.block}` gave {type(block).__name__}, not a torch.nn.Module",
                 key=key,
-                mend="return the module from `build`",
+                hint="return the module from `build`",
             )
         if isinstance(entry, OwnCode):
             self._owners.claim(index, block)
@@ -248,20 +248,20 @@ class Network:
             raise SpecError(
                 f"block `{entry.block}` gave {got} for a batch of 2",
                 key=key,
-                mend="forward must give one tensor [N, ...] for N samples",
+                hint="forward must give one tensor [N, ...] for N samples",
             )
         if output.dtype != self.dtype:
             raise SpecError(
                 f"block `{entry.block}` gave values of {output.dtype}, the run computes in {self.dtype}",
                 key=key,
-                mend="return values of the type of the input",
+                hint="return values of the type of the input",
             )
         if "mask" in outgoing and output.shape[1] != input[0]:
             raise SpecError(
                 f"block `{entry.block}` made {output.shape[1]} places of {input[0]}, and the mask of the text's words "
                 "no longer fits",
                 key=key,
-                mend="keep the length of the sequence, or give one vector per sample",
+                hint="keep the length of the sequence, or give one vector per sample",
             )
         one_length = self._trained or SCHEDULES[self.spec.schedule].is_pipeline
         if own and "mask" in along and input[0] > 1 and not one_length:
@@ -282,16 +282,16 @@ class Network:
 
 
 @contextmanager
-def _fitting(block: str, input: Shape, key: str, mend: str) -> Iterator[None]:
-    """Raise SpecError if a block does not take this input. mend: how it would."""
+def _fitting(block: str, input: Shape, key: str, hint: str) -> Iterator[None]:
+    """Raise SpecError if a block does not take this input. hint: how it would."""
     try:
         yield
     except SpecError as error:
         problem = error.problems[0]
-        raise SpecError(problem.message, key=key, mend=problem.mend) from error
+        raise SpecError(problem.message, key=key, hint=problem.hint) from error
     except FAULTS_OF_USER_CODE as error:
         message = f"block `{block}` does not take an input of {tuple(input)}: {error}"
-        problem = own_problem(error, message, key=key, mend=mend) or Problem(message, mend, key=key)
+        problem = own_problem(error, message, key=key, hint=hint) or Problem(message, hint, key=key)
         raise SpecError.of((problem,)) from error
 
 
@@ -312,7 +312,7 @@ def _require_any_length(
         raise SpecError(
             f"block `{name}` gave {got} for a text of {counted(shorter, 'word')}, and {before} for one of {input[0]}",
             key=key,
-            mend=_FITS_ANY_LENGTH,
+            hint=_FITS_ANY_LENGTH,
         )
 
 

@@ -32,7 +32,7 @@ class Owners:
                 raise SpecError(
                     f"components {min(owner, index)} and {max(owner, index)} share {what}",
                     key=f"model.components[{index}]",
-                    mend="make a new one for each component: each is trained by itself, perhaps in another process",
+                    hint="make a new one for each component: each is trained by itself, perhaps in another process",
                 )
 
 
@@ -71,5 +71,5 @@ def _changes(name: str, index: int) -> SpecError:
     return SpecError(
         f"the buffer `{buffer}` changes in training, but has persistent=False: no checkpoint would hold it",
         key=f"model.components[{index}]",
-        mend="register it without persistent=False, so that a run that is resumed ends in the same weights",
+        hint="register it without persistent=False, so that a run that is resumed ends in the same weights",
     )

@@ -28,7 +28,7 @@ def require_precision(precision: str, device: torch.device) -> None:
         raise PlanError(
             f"the GPU {torch.cuda.get_device_name(device)} does not know bfloat16",
             key="run.precision",
-            mend="set run.precision=float32, or use a newer GPU",
+            hint="set run.precision=float32, or use a newer GPU",
         )
 
 

@@ -58,7 +58,7 @@ class ReplicaBatchNorm(_BatchNorm):
                 f"the batch normalisation `{type(norm).__name__}` has a forward pass of its own, which alray cannot "
                 "compute over replicas",
                 key="replicas.sync_batch_norm",
-                mend="use torch's BatchNorm1d, BatchNorm2d or BatchNorm3d, or set it to false",
+                hint="use torch's BatchNorm1d, BatchNorm2d or BatchNorm3d, or set it to false",
             )
         super().__init__(norm.num_features, norm.eps, norm.momentum, affine=False, track_running_stats=False)
         self.affine, self.track_running_stats = norm.affine, norm.track_running_stats

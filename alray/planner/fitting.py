@@ -97,7 +97,7 @@ def parse_devices(text: str) -> tuple[int, ...]:
             raise RequestError(
                 f"`{part}` is not a number of devices and their memory",
                 key="--devices",
-                mend="write, for example, 4x24GB, or 2x80GB,24GB for devices that differ",
+                hint="write, for example, 4x24GB, or 2x80GB,24GB for devices that differ",
             )
         found += [int(float(read[2]) * _UNITS[read[3]])] * int(read[1] or 1)
     return tuple(found)
@@ -114,7 +114,7 @@ def fit_spec(
     given = {text.partition("=")[0].strip() for text in overrides}
     if "pipeline.partition" in given:
         raise RequestError(
-            "the best cut is searched", key="pipeline.partition", mend="leave it out; `alray plan` shows a given cut"
+            "the best cut is searched", key="pipeline.partition", hint="leave it out; `alray plan` shows a given cut"
         )
     free = frozenset(_FREE) - given
     loaded = load_spec(source, [*overrides, *_texts(_FREE, free)])
@@ -159,9 +159,9 @@ class _Search:
                     rows.append(self._best(schedule, stages))
                 except AlrayError as error:
                     first = error.problems[0]
-                    mend = f"; {first.mend}" if first.mend else ""
+                    hint = f"; {first.hint}" if first.hint else ""
                     where = f"{schedule.name} on {counted(stages, 'stage')}"
-                    refused.append(f"{where} cannot run: {first.message}{mend}")
+                    refused.append(f"{where} cannot run: {first.message}{hint}")
         return tuple(sorted(rows, key=lambda row: row.rank)), tuple(refused)
 
     def _stages(self) -> Sequence[int]:
@@ -173,14 +173,14 @@ class _Search:
                 raise RequestError(
                     f"{counted(wanted * spec.replicas.count, 'stage')} need as many devices",
                     key="--devices",
-                    mend="name more devices, or lower pipeline.stages",
+                    hint="name more devices, or lower pipeline.stages",
                 )
             return [wanted]
         if room == 0:
             raise RequestError(
                 f"{counted(len(self.devices), 'device')} cannot hold {counted(spec.replicas.count, 'replica')}",
                 key="--devices",
-                mend="name a device for each replica, or lower replicas.count",
+                hint="name a device for each replica, or lower replicas.count",
             )
         return range(1, min(room, len(self.costs.components)) + 1)
 

@@ -89,5 +89,5 @@ def require_memory(network: Network, memory_bytes: int) -> None:
                 f"its weights take {weights_bytes / 1e9:,.1f} GB and their gradients as much again, "
                 f"and this machine has {memory_bytes / 1e9:,.1f} GB",
                 key=f"model.components[{index}]",
-                mend="make the component smaller, or the layers beside it (`method`)",
+                hint="make the component smaller, or the layers beside it (`method`)",
             )

@@ -86,7 +86,7 @@ class Planner:
             raise PlanError(
                 f"{spec.pipeline.stages} stages cannot share {num_components} components: a stage holds at least one",
                 key="pipeline.stages",
-                mend=f"set pipeline.stages to at most {num_components}",
+                hint=f"set pipeline.stages to at most {num_components}",
             )
         spec = with_micro_batches(spec, workload.network)
         require_whole_norms(spec, workload.network)
@@ -114,7 +114,7 @@ class Planner:
                 raise PlanError(
                     f"pipeline.costs has {len(given)} entries, the model has {len(self.workload.network)} components",
                     key="pipeline.costs",
-                    mend="give one entry for each component, or null to measure",
+                    hint="give one entry for each component, or null to measure",
                 )
             if probe:
                 _require_memory(self.workload)
@@ -173,7 +173,7 @@ class Planner:
         stages, replicas = engine.room(before.stages, before.replicas)
         if stages == 0:
             raise NodesLost(
-                "no node is left that can hold a stage", mend="bring nodes back, then `alray resume` the run"
+                "no node is left that can hold a stage", hint="bring nodes back, then `alray resume` the run"
             )
         unchanged = (stages, replicas) == (before.stages, before.replicas)
         plan = before if unchanged else self.plan_for(costs, stages, replicas)
@@ -372,8 +372,8 @@ def require_whole_norms(spec: Spec, network: Network) -> None:
         return
     for index, encoder in enumerate(network.encoders):
         if encoder.normalises_batches:
-            message, mend = micro_batch_norm_fault(f"block `{encoder.name}`", spec.micro_batches)
-            raise PlanError(message, mend=mend, key=f"model.components[{index}]")
+            message, hint = micro_batch_norm_fault(f"block `{encoder.name}`", spec.micro_batches)
+            raise PlanError(message, hint=hint, key=f"model.components[{index}]")
 
 
 def _require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
@@ -384,7 +384,7 @@ def _require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
     shares = first_shares(spec.replicas.count, batch_size, spec.replicas.shares)
     rest = data.num_train % batch_size if data.last_batch == "keep" else 0
     if min(shares) // spec.micro_batches == 1:
-        which, key, mend = (
+        which, key, hint = (
             "a mini-batch" if batch_size == 1 else "a part of a mini-batch",
             "data.batch_size",
             "raise it",
@@ -394,7 +394,7 @@ def _require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
             "the last mini-batch of an epoch" if rest == 1 else "a part of the last mini-batch",
             "data.last_batch",
         )
-        mend = "set data.last_batch to drop, or choose another data.batch_size"
+        hint = "set data.last_batch to drop, or choose another data.batch_size"
     else:
         return
     index = workload.network.needs_two_samples
@@ -403,7 +403,7 @@ def _require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
             f"{which} has one sample, in which component {index} (block `{workload.network.encoders[index].name}`) has "
             "one value of each channel, and cannot normalise it",
             key=key,
-            mend=mend,
+            hint=hint,
         )
 
 

@@ -50,7 +50,7 @@ def check_parts(setting: Setting) -> None:
         raise PlanError(
             f"{setting.stages} stages with {setting.virtual_stages} virtual stages each, "
             f"but the model has {components} components",
-            mend=f"use at most {components} virtual stages in all, or a model with more components",
+            hint=f"use at most {components} virtual stages in all, or a model with more components",
             key="pipeline.stages",
         )
     check_size(components, setting.stages)
@@ -113,7 +113,7 @@ def _fitting(setting: Setting) -> Cut:
             f"no cut of {size} components into {parts} {'virtual ' if setting.virtual_stages > 1 else ''}stages fits "
             f"the memory of the devices: with {list(cut)}, which comes nearest, stage {stage} needs {need} bytes "
             f"and has {limit}",
-            mend="use more stages, a smaller mini-batch or larger devices, or set resources.memory_bytes where there "
+            hint="use more stages, a smaller mini-batch or larger devices, or set resources.memory_bytes where there "
             "is more memory than it seems",
             key="pipeline.partition",
         )

@@ -15,7 +15,7 @@ Positions = NDArray[np.int64]
 NOTHING = -1  # the action starts when the one before it ends
 FIRST_BARRIER = -2  # barrier n of the program is FIRST_BARRIER - n
 
-_MEND = "each receive needs its send, in the same order, and no two stages may wait for each other"
+_HINT = "each receive needs its send, in the same order, and no two stages may wait for each other"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ def find_dependencies(program: Program, in_flight: int) -> Dependencies:
     the room of their mini-batch already there. Raises PlanError where actions do not match.
     """
     if in_flight < 1:
-        raise PlanError(f"in_flight is {in_flight}", mend="use at least 1", key="pipeline.in_flight")
+        raise PlanError(f"in_flight is {in_flight}", hint="use at least 1", key="pipeline.in_flight")
     sizes = [len(codes) for codes in program.codes]
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     on = np.full(offsets[-1], NOTHING, dtype=np.int64)
@@ -47,7 +47,7 @@ def find_dependencies(program: Program, in_flight: int) -> Dependencies:
     for stage, codes in enumerate(program.codes):
         _check_edges(program, stage, virtual)
         if not np.array_equal(barriers[stage], barriers[0]):
-            raise PlanError(f"stages 0 and {stage} have different barriers", mend="give all stages the same W actions")
+            raise PlanError(f"stages 0 and {stage} have different barriers", hint="give all stages the same W actions")
         waits = np.flatnonzero(sorts(codes) == sort_of("W"))
         on[offsets[stage] + waits] = FIRST_BARRIER - np.arange(len(waits))
         for number in range(stage, virtual, program.stages):  # of the stage's virtual stages
@@ -90,7 +90,7 @@ def _check_edges(program: Program, stage: int, virtual: int) -> None:
         action = program.action(stage, int(place))
         raise PlanError(
             f"`{action}` uses the edge between stages {action.stage} and {action.peer}, but there are {virtual} stages",
-            mend=_MEND,
+            hint=_HINT,
         )
 
 
@@ -106,19 +106,19 @@ def _check_messages(program: Program, stage: int, sends: Positions, peer: int, r
         raise PlanError(
             f"stage {peer} waits for batch {receive.batch} from stage {stage} (`{receive}`), "
             f"which sends batch {send.batch} first (`{send}`)",
-            mend=_MEND,
+            hint=_HINT,
         )
     if len(received) > shared:
         receive = program.action(peer, int(receives[shared]))
         raise PlanError(
             f"stage {peer} waits for batch {receive.batch} from stage {stage} (`{receive}`), which never sends it",
-            mend=_MEND,
+            hint=_HINT,
         )
     if len(sent) > shared:
         send = program.action(stage, int(sends[shared]))
         raise PlanError(
             f"stage {stage} sends batch {send.batch} to stage {peer} (`{send}`), which never receives it",
-            mend=_MEND,
+            hint=_HINT,
         )
 
 
@@ -147,4 +147,4 @@ def deadlock(program: Program, stuck: dict[int, int], in_flight: int) -> PlanErr
         if told.index(told[-1]) < len(told) - 1:  # the circle is closed
             told.pop()
             break
-    return PlanError(f"deadlock: stage {min(stuck)} {', which '.join(told)}", mend=_MEND)
+    return PlanError(f"deadlock: stage {min(stuck)} {', which '.join(told)}", hint=_HINT)

@@ -32,6 +32,6 @@ def fewest_micro_batches(setting: Setting, partition: str | Sequence[int], candi
     raise PlanError(
         f"even in {number} micro-batches, of {samples} {'sample' if samples == 1 else 'samples'} each, stage {stage} "
         f"of the cut {list(cut)} needs {need} bytes and has {limit}",
-        mend="use more stages, larger devices, or set resources.memory_bytes where there is more memory than it seems",
+        hint="use more stages, larger devices, or set resources.memory_bytes where there is more memory than it seems",
         key="pipeline.micro_batches",
     )

@@ -58,7 +58,7 @@ def partition_as_asked(
     if isinstance(partition, str):
         raise PlanError(
             f"unknown partition `{partition}`",
-            mend="choose auto, uniform, parameters, or give the number of components of each stage",
+            hint="choose auto, uniform, parameters, or give the number of components of each stage",
             key="pipeline.partition",
         )
     return check_partition(partition, len(parameters), stages)
@@ -103,7 +103,7 @@ def partition_intervals(
     if not math.isfinite(slowest[0]):
         raise PlanError(
             f"no cut of {size - 1} components into {stages} stages fits the memory of the devices",
-            mend="use more stages, a smaller mini-batch or larger devices",
+            hint="use more stages, a smaller mini-batch or larger devices",
             key="pipeline.partition",
         )
     # Among the cuts that reach it, the smallest sum of squares; after[k][i] is the sum for components i and later.
@@ -132,19 +132,19 @@ def check_partition(partition: Sequence[int], num_components: int, stages: int) 
     if len(counts) != stages:
         raise PlanError(
             f"partition {shown} has {len(counts)} entries, but there are {stages} stages",
-            mend="give one number per stage",
+            hint="give one number per stage",
             key="pipeline.partition",
         )
     if any(count < 1 for count in counts):
         raise PlanError(
             f"partition {shown} leaves a stage empty",
-            mend="give every stage at least one component",
+            hint="give every stage at least one component",
             key="pipeline.partition",
         )
     if sum(counts) != num_components:
         raise PlanError(
             f"partition {shown} covers {sum(counts)} components, but the model has {num_components}",
-            mend=f"make the counts add up to {num_components}, or set pipeline.partition to auto",
+            hint=f"make the counts add up to {num_components}, or set pipeline.partition to auto",
             key="pipeline.partition",
         )
     return counts
@@ -158,10 +158,10 @@ def _power_of_two(value: float, bits: int) -> float:
 def check_size(num_components: int, stages: int) -> None:
     """Raises PlanError where there are more stages than components."""
     if stages < 1:
-        raise PlanError(f"{stages} stages", mend="use at least 1", key="pipeline.stages")
+        raise PlanError(f"{stages} stages", hint="use at least 1", key="pipeline.stages")
     if stages > num_components:
         raise PlanError(
             f"{stages} stages, but the model has {num_components} components, and no stage may be empty",
-            mend=f"use at most {num_components} stages, or a model with more components",
+            hint=f"use at most {num_components} stages, or a model with more components",
             key="pipeline.stages",
         )

@@ -56,14 +56,14 @@ class Setting:
         schedule_named(self.schedule).check(self.stages, self.micro_batches, self.virtual_stages)
         fault = batch_size_fault(self.costs.batch_size, self.micro_batches)
         if fault is not None:
-            raise PlanError(fault[0], mend=fault[1], key="pipeline.micro_batches")
+            raise PlanError(fault[0], hint=fault[1], key="pipeline.micro_batches")
         if len(self.links) not in (0, self.stages):
-            raise PlanError(f"{len(self.links)} links for {self.stages} stages", mend="give one per stage")
+            raise PlanError(f"{len(self.links)} links for {self.stages} stages", hint="give one per stage")
         if len(self.memories) not in (0, self.stages):
-            raise PlanError(f"{len(self.memories)} memories for {self.stages} stages", mend="give one per stage")
+            raise PlanError(f"{len(self.memories)} memories for {self.stages} stages", hint="give one per stage")
         for name, values in (("speed", self.stage_speed), ("memory limit", self.memory_limits)):
             if len(values) not in (0, self.stages):
-                raise PlanError(f"{len(values)} values of {name} for {self.stages} stages", mend="give one per stage")
+                raise PlanError(f"{len(values)} values of {name} for {self.stages} stages", hint="give one per stage")
             if not all(math.isfinite(value) and value > 0 for value in values):
                 raise PlanError(f"a stage's {name} is not a finite number above 0: {list(values)}")
 

@@ -27,7 +27,7 @@ def first_shares(count: int, batch_size: int, given: Sequence[int] | None) -> Sh
     if len(given) != count or sum(given) != batch_size or min(given) < 1:
         raise PlanError(
             f"{list(given)} are not the shares of {count} replicas in a mini-batch of {batch_size} samples",
-            mend="give a positive number for each, which add up to data.batch_size",
+            hint="give a positive number for each, which add up to data.batch_size",
             key="replicas.shares",
         )
     return tuple(given)
@@ -130,6 +130,6 @@ def _require_samples(count: int, batch_size: int, least: int = 1) -> None:
     if batch_size < count * least or count < 1:
         raise PlanError(
             f"{count} replicas cannot share a mini-batch of {batch_size} samples",
-            mend="use fewer replicas, a larger data.batch_size, or data.last_batch=drop",
+            hint="use fewer replicas, a larger data.batch_size, or data.last_batch=drop",
             key="replicas.count",
         )

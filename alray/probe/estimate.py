@@ -31,10 +31,10 @@ def estimate_costs(network: Network, *, batch_size: int, device: torch.device, t
                 try:
                     counted[network.alike(index)] = _count(network, index, batch_size, device, threads)
                 except UserCodeError as error:
-                    mend = (
+                    hint = (
                         "it was tried on torch's meta device, where sizes are counted; all passes must also run there"
                     )
-                    raise error.mended(mend) from error
+                    raise error.with_hint(hint) from error
     labels = torch.empty(batch_size, dtype=torch.int64, device="meta")
     read = [*network.incoming(0, batch_size, "meta").values(), labels]
     return Costs(

@@ -28,7 +28,7 @@ from alray.probe.other_programs import OtherPrograms
 from alray.probe.timing import Timed, Timing, time_parts
 from alray.user_code import FAULTS_OF_USER_CODE
 
-_TRIED = "it was tried on the first mini-batch; mend the block, or the spec's fields for it"
+_TRIED = "it was tried on the first mini-batch; correct the block, or the spec's fields for it"
 _WORK_S = 0.03  # least time of the work that is measured alone and beside other stages
 _TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
 
@@ -144,14 +144,14 @@ def _probe(
                 f"component {index} (block `{network.encoders[index].name}`) ran out of memory on the first "
                 f"mini-batch: {asked_text(error)}",
                 key=f"model.components[{index}]",
-                mend="use a smaller data.batch_size, a smaller component, or a device with more memory",
+                hint="use a smaller data.batch_size, a smaller component, or a device with more memory",
             ) from error
         if isinstance(error, UserCodeError):
-            raise error.mended(_TRIED) from error
+            raise error.with_hint(_TRIED) from error
         raise RunError(
             f"component {index} (block `{network.encoders[index].name}`) raised {type(error).__name__}: {error}",
             key=f"model.components[{index}]",
-            mend=_TRIED,
+            hint=_TRIED,
         ) from error
     require_same_buffers(buffers, unsaved_buffers(component), index)
     reduce_s = time_reduction(component, network.spec.replicas, network.spec.optimizer.accumulate)

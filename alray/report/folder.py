@@ -62,7 +62,7 @@ def read_spec_text(run_dir: Location) -> str:
     try:
         return file.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise CheckpointError("this is not UTF-8 text", file=str(file), mend=RESTORE) from error
+        raise CheckpointError("this is not UTF-8 text", file=str(file), hint=RESTORE) from error
 
 
 def longest_silence_s(plan: Plan) -> float:
@@ -85,5 +85,5 @@ def _missing(path: Location) -> CheckpointError:
     return CheckpointError(
         f"the run folder has no {path.name}",
         file=str(path),
-        mend="give a folder that `alray run` wrote; a report needs this file",
+        hint="give a folder that `alray run` wrote; a report needs this file",
     )

@@ -116,8 +116,8 @@ class Numbers:
         places = {column.name: place for place, column in enumerate(self.columns)}
         for name in names:
             if name not in places:
-                mend = f"choose from {', '.join(places)}"
-                raise RequestError(f"there is no column `{name}`", key="--columns", mend=mend)
+                hint = f"choose from {', '.join(places)}"
+                raise RequestError(f"there is no column `{name}`", key="--columns", hint=hint)
         chosen = [places[name] for name in names]
         columns = tuple(self.columns[place] for place in chosen)
         return Numbers(columns, tuple(tuple(row[place] for place in chosen) for row in self.rows))

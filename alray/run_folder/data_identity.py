@@ -54,7 +54,7 @@ class DataIdentity(BaseModel):
         before: DataIdentity | None,
         whose: str,
         *,
-        mend: str,
+        hint: str,
         key: str = "data",
         fields: Collection[str] | None = None,
     ) -> None:
@@ -64,4 +64,4 @@ class DataIdentity(BaseModel):
         """
         changes = [words for name, words in self.changes(before).items() if fields is None or name in fields]
         if changes:
-            raise DataError(f"these are not the data of {whose}: {'; '.join(changes)}", key=key, mend=mend)
+            raise DataError(f"these are not the data of {whose}: {'; '.join(changes)}", key=key, hint=hint)

@@ -596,10 +596,10 @@ def _damage(error: ValidationError, path: Location, line: int) -> CheckpointErro
             f"a record of version {first['input']}; this alray reads up to version {VERSION}",
             file=str(path),
             line=line,
-            mend="use the version of alray that wrote it, as environment.json says",
+            hint="use the version of alray that wrote it, as environment.json says",
         )
     return CheckpointError(
-        f"not a record: {first['msg']}", file=str(path), line=line, mend="another program changed this file; restore it"
+        f"not a record: {first['msg']}", file=str(path), line=line, hint="another program changed this file; restore it"
     )
 
 
@@ -662,8 +662,8 @@ def read_environment(run_dir: Location) -> dict[str, Any] | None:
 def read_summary(run_dir: Location) -> Summary | None:
     """The summary of a run; None while it goes on, and if it was killed. Raises CheckpointError if it is damaged."""
     file = run_dir / "summary.json"
-    mend = "restore it, or delete it: the end of the run writes another"
-    return read_json(file, Summary, mend) if file.is_file() else None
+    hint = "restore it, or delete it: the end of the run writes another"
+    return read_json(file, Summary, hint) if file.is_file() else None
 
 
 def write_json(path: Location, value: Any) -> None:

@@ -172,7 +172,7 @@ def _making(run_dir: Path) -> Iterator[None]:
         raise RequestError(
             f"the run folder cannot be made: {error.strerror}",
             file=str(run_dir),
-            mend="choose another folder, by --output",
+            hint="choose another folder, by --output",
         ) from error
 
 
@@ -186,7 +186,7 @@ def _not_empty(run_dir: Location) -> RequestError:
     return RequestError(
         "the run folder is not empty",
         file=str(run_dir),
-        mend="choose another folder, by --output, or go on with `alray resume`",
+        hint="choose another folder, by --output, or go on with `alray resume`",
     )
 
 
@@ -215,7 +215,7 @@ def writing_to(run_dir: Location) -> Iterator[None]:
             raise DiskFault(
                 f"the run folder can no longer be written: {error.strerror}",
                 file=str(run_dir),
-                mend="make it writable; then `alray resume` goes on from the last checkpoint",
+                hint="make it writable; then `alray resume` goes on from the last checkpoint",
             ) from error
         raise
 
@@ -229,7 +229,7 @@ def require_kept(run_dir: Location) -> None:
     """Raise RunError if the run folder was deleted. On object storage nothing is asked: each question costs."""
     if isinstance(run_dir, Path) and not run_dir.is_dir():
         raise RunError(
-            "the run folder was deleted while the run went on", file=str(run_dir), mend="begin again with `alray run`"
+            "the run folder was deleted while the run went on", file=str(run_dir), hint="begin again with `alray run`"
         )
 
 
@@ -257,7 +257,7 @@ def require_own(run_dir: Location, token: str) -> None:
         raise RunError(
             "another process has begun to go on with this run, from its last checkpoint; this one ends",
             file=str(run_dir),
-            mend="let the other one go on, or stop it and `alray resume` the run",
+            hint="let the other one go on, or stop it and `alray resume` the run",
         )
 
 
@@ -310,14 +310,14 @@ def manifests(run_dir: Location) -> list[dict[str, Any]]:
         if MANIFEST not in names:
             continue
         path = checkpoint_folder(run_dir, step) / MANIFEST
-        mend = f"delete the folder {path.parent.name} to use the checkpoint before it"
+        hint = f"delete the folder {path.parent.name} to use the checkpoint before it"
         try:
-            manifest = read_json(path, _Manifest, mend)
+            manifest = read_json(path, _Manifest, hint)
         except FileNotFoundError:
             continue
         if manifest.step != step:
             said = f"not written by alray: this is the manifest of the checkpoint after {manifest.step:,} mini-batches"
-            raise CheckpointError(said, file=str(path), mend=mend)
+            raise CheckpointError(said, file=str(path), hint=hint)
         found.append(manifest.model_dump(mode="json", exclude_unset=True))
     return sorted(found, key=lambda manifest: int(manifest["step"]))
 
@@ -383,12 +383,12 @@ def require_run_dir(run_dir: Location) -> Location:
             raise CheckpointError(
                 "the run in this folder ended before it had written its spec, so there is nothing to go on with",
                 file=str(run_dir),
-                mend=f"{first}begin it again: `alray run SPEC --output` with this folder",
+                hint=f"{first}begin it again: `alray run SPEC --output` with this folder",
             )
         raise CheckpointError(
             "this is not a run folder: it has no spec.yaml",
             file=str(run_dir),
-            mend="name a folder that `alray run` made, such as runs/<name>-<time>",
+            hint="name a folder that `alray run` made, such as runs/<name>-<time>",
         )
     return run_dir.resolve()
 
@@ -405,10 +405,10 @@ def no_such_run_folder(run_dir: Location) -> CheckpointError:
         return CheckpointError(
             "this is a file, not a run folder",
             file=str(run_dir),
-            mend="name a folder that `alray run` or `alray study` made; `alray list` shows those below this folder",
+            hint="name a folder that `alray run` or `alray study` made; `alray list` shows those below this folder",
         )
     return CheckpointError(
         "no such run folder",
         file=str(run_dir),
-        mend="name a folder that `alray run` made; `alray list` shows those below this folder",
+        hint="name a folder that `alray run` made; `alray list` shows those below this folder",
     )

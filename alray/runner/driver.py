@@ -184,10 +184,10 @@ class Driver:
 def _given_up(error: AlrayError, failures: int, checkpoint: int) -> RunError:
     """The last failure of a run that gives up, with its hint and that of `run.max_failures`."""
     problem = error.problems[0]
-    hints = [problem.mend, "raise run.max_failures, or mend the cause and `alray resume` the run"]
+    hints = [problem.hint, "raise run.max_failures, or correct the cause and `alray resume` the run"]
     return RunError(
-        f"{replace(problem, mend=None)}; that was failure {failures} since the checkpoint at mini-batch {checkpoint}",
-        mend="; ".join(hint for hint in hints if hint),
+        f"{replace(problem, hint=None)}; that was failure {failures} since the checkpoint at mini-batch {checkpoint}",
+        hint="; ".join(hint for hint in hints if hint),
     )
 
 

@@ -368,14 +368,14 @@ def engine_name(spec: Spec, *, inline: bool) -> EngineName:
         raise RequestError(
             "`ray_train` runs in processes of Ray Train, not in this one",
             key="--inline",
-            mend="leave out --inline, or set replicas.engine to graph",
+            hint="leave out --inline, or set replicas.engine to graph",
         )
     if spec.replicas.sync_batch_norm and spec.replicas.count > 1:
         raise RequestError(
             "replicas in one process take turns, and would wait for ever for the batch statistics that "
             "replicas.sync_batch_norm sums over them in the middle of F",
             key="--inline",
-            mend="leave out --inline, or set replicas.sync_batch_norm to false",
+            hint="leave out --inline, or set replicas.sync_batch_norm to false",
         )
     return "inline"
 

@@ -16,7 +16,7 @@ FIRST_FACTOR = 8.0
 """A stage that still loads libraries, data and weights may take this many times the deadline, and so may an action of a
 kind that it has not done before: code may load, compile or allocate what it needs when it is first used."""
 
-_MEND = "if that is healthy, raise run.deadline_s"
+_HINT = "if that is healthy, raise run.deadline_s"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: f
             error = StageError(
                 f"stage {status.stage} has not answered for {status.silent_s:.0f} s (deadline {deadline_s:.0f} s): "
                 "its process is stopped or its node is gone",
-                mend=_MEND,
+                hint=_HINT,
             )
             return Verdict("failed", status.stage, error, again=True)
         first = status.first_time or status.activity == "starting"
@@ -64,7 +64,7 @@ def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: f
             error = StageError(
                 f"stage {status.stage} has been busy with one action ({status.activity}) for "
                 f"{status.activity_s:.0f} s (deadline {limit_s:.0f} s)",
-                mend=_MEND,
+                hint=_HINT,
             )
             return Verdict("failed", status.stage, error, again=True)
     lost = [status for status in statuses if isinstance(status.error, ChannelError)]

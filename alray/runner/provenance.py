@@ -60,7 +60,7 @@ def require_own_spec(run_dir: Location) -> None:
         raise SpecError(
             "spec.yaml was changed since alray wrote it",
             file=str(file),
-            mend="restore it, and give changes as overrides",
+            hint="restore it, and give changes as overrides",
         )
 
 

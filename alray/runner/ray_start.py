@@ -22,18 +22,18 @@ def require_ray_can_start() -> None:
     for what, name in (("the current folder", str(Path.cwd())), *(("the command line", each) for each in sys.argv)):
         if printable(name) != name:
             raise RequestError(
-                f"Ray cannot start: `{name}` in {what} is not UTF-8", mend="rename it, or run with --inline"
+                f"Ray cannot start: `{name}` in {what} is not UTF-8", hint="rename it, or run with --inline"
             )
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if descriptors != resource.RLIM_INFINITY and descriptors < _DESCRIPTORS:
         raise RequestError(
             f"too few file descriptors for Ray: `ulimit -n` allows {descriptors}",
-            mend=f"allow at least {_DESCRIPTORS}, such as `ulimit -n 4096`, or run with --inline",
+            hint=f"allow at least {_DESCRIPTORS}, such as `ulimit -n 4096`, or run with --inline",
         )
     space = resource.getrlimit(resource.RLIMIT_AS)[0]
     needed = _ADDRESS_SPACE + RAYS_SHARE * machine_memory_bytes()
     if space != resource.RLIM_INFINITY and space < needed:
         raise RequestError(
             f"too little address space for Ray: `ulimit -v` allows {space // 1024:,} kB",
-            mend=f"allow at least {needed / 1024:,.0f} kB, such as `ulimit -v unlimited`, or run with --inline",
+            hint=f"allow at least {needed / 1024:,.0f} kB, such as `ulimit -v unlimited`, or run with --inline",
         )

@@ -99,7 +99,7 @@ class Resumed:
             raise SpecError(
                 f"these keys would make it another run: {', '.join(f'`{key}`' for key in other)}",
                 file=str(run_dir),
-                mend=f"only {', '.join(f'`{key}`' for key in (*_LAYOUT, *places))} may change; or start a new run",
+                hint=f"only {', '.join(f'`{key}`' for key in (*_LAYOUT, *places))} may change; or start a new run",
             )
         return cls.open(run_dir, overrides, allow_change=False)
 
@@ -146,7 +146,7 @@ class Resumed:
             raise SpecError(
                 f"the run has done {done:,} mini-batches, and {key}={number} makes {total_steps:,}",
                 file=str(self.run_dir),
-                mend="give more, or leave it out",
+                hint="give more, or leave it out",
             )
 
     def finished(self, workload: Workload, note: Callable[[str], None]) -> Summary | None:
@@ -186,12 +186,12 @@ class Resumed:
             for key, *_ in _differences(self.before.model_dump(mode="json"), self.spec.model_dump(mode="json"))
             if key in places or (key.startswith(("data.", "seed")) and not _free(key, self.spec))
         ]
-        mend = "leave it as it was, or start a new run"
+        hint = "leave it as it was, or start a new run"
         if not changed or changed[0] in places:
-            mend = ", or ".join(["restore them", *(f"say where they lie now: {place}=PATH" for place in places[:1])])
+            hint = ", or ".join(["restore them", *(f"say where they lie now: {place}=PATH" for place in places[:1])])
         if "words" not in changes:
-            mend += ", or pass --allow-change"
-        data.require_same(before, "this run", key=next(iter(changed), "data"), mend=mend)
+            hint += ", or pass --allow-change"
+        data.require_same(before, "this run", key=next(iter(changed), "data"), hint=hint)
 
     def notes(self, plan: Plan, environment: dict[str, Any], *, on_cpu: bool) -> list[str]:
         """Why the weights may not have the bits of an unbroken run, a line for each reason.
@@ -294,10 +294,10 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
         changes += of_pipeline
         keep = f"keep the run's mini-batches as they were with {_overrides_that_keep(before, after)}"
     if changes:
-        mend = f"{keep}, start a new run, or pass --allow-change"
+        hint = f"{keep}, start a new run, or pass --allow-change"
         if _arguments(before) != _arguments(after):
-            mend += ", which changes no weight where only the files of your class lie elsewhere"
-        raise SpecError(f"these values would make it another run: {', '.join(changes)}", file=str(run_dir), mend=mend)
+            hint += ", which changes no weight where only the files of your class lie elsewhere"
+        raise SpecError(f"these values would make it another run: {', '.join(changes)}", file=str(run_dir), hint=hint)
 
 
 def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:

@@ -81,7 +81,7 @@ def parse(text: str) -> Action:
     if match is None or (match[5] and match[2] not in MESSAGES):
         raise PlanError(
             f"`{text}` is not an action",
-            mend=f"write stage, kind and batch, as in `2F0`; the kinds are {' '.join(KINDS)}, "
+            hint=f"write stage, kind and batch, as in `2F0`; the kinds are {' '.join(KINDS)}, "
             "and only S and R go down (`1S0v`)",
         )
     stage, kind, batch, part, down = match.groups()

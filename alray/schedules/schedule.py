@@ -178,7 +178,7 @@ class Schedule:
         if self.one_stage and stages != 1:
             raise PlanError(
                 f"schedule `{self.name}` runs on one stage, not on {stages}",
-                mend="set pipeline.stages to 1 or choose another schedule",
+                hint="set pipeline.stages to 1 or choose another schedule",
                 key="pipeline.schedule",
             )
         faults = {
@@ -187,7 +187,7 @@ class Schedule:
         }
         for key, fault in faults.items():
             if fault is not None:
-                raise PlanError(fault[0], mend=fault[1], key=f"pipeline.{key}")
+                raise PlanError(fault[0], hint=fault[1], key=f"pipeline.{key}")
 
     def possible_micro_batches(self, stages: int, batch_size: int) -> list[int]:
         """The numbers of micro-batches that `pipeline.micro_batches: auto` chooses from, the smallest first.

@@ -54,7 +54,7 @@ def schedule_named(name: str) -> Schedule:
     """The schedule of this name. Raises PlanError where there is none."""
     if name not in SCHEDULES:
         raise PlanError(
-            f"unknown schedule `{name}`", mend=f"choose one of {', '.join(SCHEDULES)}", key="pipeline.schedule"
+            f"unknown schedule `{name}`", hint=f"choose one of {', '.join(SCHEDULES)}", key="pipeline.schedule"
         )
     return SCHEDULES[name]
 

@@ -1,4 +1,4 @@
-"""Checks that look at more than one key: one function each. It gives the key, what is wrong, and the mend."""
+"""Checks that look at more than one key: one function each. It gives the key, what is wrong, and the hint."""
 
 from __future__ import annotations
 
@@ -151,10 +151,10 @@ def micro_batches_divide_the_batch(spec: Spec) -> Iterator[Finding]:
         return
     fault = batch_size_fault(spec.data.batch_size, spec.micro_batches)
     if fault is not None and is_pipeline(spec):
-        message, mend = fault
+        message, hint = fault
         if spec.pipeline.micro_batches is None:
             message += " (2 per stage, the default)"
-        yield ("pipeline", "micro_batches"), message, mend
+        yield ("pipeline", "micro_batches"), message, hint
 
 
 def pipelines_drop_the_last_batch(spec: Spec) -> Iterator[Finding]:
@@ -173,8 +173,8 @@ def micro_batches_leave_norms_alone(spec: Spec) -> Iterator[Finding]:
         return  # on one stage `auto` may also turn out to be 1
     for index, entry in enumerate(spec.model.components):
         if entry.normalises_batches:
-            message, mend = micro_batch_norm_fault(f"block `{entry.block}`", spec.micro_batches)
-            yield ("model", "components", index, "block"), message, mend
+            message, hint = micro_batch_norm_fault(f"block `{entry.block}`", spec.micro_batches)
+            yield ("model", "components", index, "block"), message, hint
             return
 
 

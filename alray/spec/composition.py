@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from alray.errors import Problem, SpecError
 from alray.spec.choice import Choice
-from alray.spec.grammar import bare, choice_of, hints, inside, section_of, selected, spelled_out
+from alray.spec.grammar import bare, choice_of, inside, key_types, section_of, selected, spelled_out
 from alray.spec.messages import problem
 from alray.spec.models import Spec
 from alray.spec.places import Path, Places
@@ -69,8 +69,8 @@ def compose(
 
 
 def _file_of(given: Any, folder: FilePath | None, places: Places, above: Sequence[FilePath]) -> FilePath:
-    def refuse(message: str, mend: str) -> SpecError:
-        return SpecError.of((problem(places, (BASE,), message, mend),))
+    def refuse(message: str, hint: str) -> SpecError:
+        return SpecError.of((problem(places, (BASE,), message, hint),))
 
     if not isinstance(given, str):
         raise refuse(f"expected the path of a spec, got {describe(given)}", "write, for example, base: other.yaml")
@@ -78,7 +78,7 @@ def _file_of(given: Any, folder: FilePath | None, places: Places, above: Sequenc
         file = path_from(given, folder).resolve()
     except PydanticCustomError as error:
         why = error.context or {}
-        raise refuse(why["message"], why["mend"]) from error
+        raise refuse(why["message"], why["hint"]) from error
     if not file.is_file():
         raise refuse(f"there is no file {file}", "correct the path, which begins in the folder of this spec")
     if file in above:
@@ -96,7 +96,7 @@ def _merged(below: Any, above: Any, annotation: Any) -> Any:
         if above.get(choice.key, kind) != kind:
             return above
     section = section_of(selected(annotation, below))
-    known = hints(section) if section is not None else {}
+    known = key_types(section) if section is not None else {}
     return {
         **below,
         **{key: _merged(below[key], value, known.get(key)) if key in below else value for key, value in above.items()},

@@ -162,8 +162,8 @@ class TextSection(DataSection):
     @classmethod
     def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
         if value not in (None, "none"):
-            mend = "set data.augment=none" if info.field_name == "augment" else "leave it out"
-            raise refusal("this is for images, but the samples of this source are documents", mend)
+            hint = "set data.augment=none" if info.field_name == "augment" else "leave it out"
+            raise refusal("this is for images, but the samples of this source are documents", hint)
         return value
 
 

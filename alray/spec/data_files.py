@@ -7,7 +7,7 @@ from itertools import chain
 
 from alray.spec.composition import is_path
 from alray.spec.data import DataSection, Torchvision
-from alray.spec.grammar import hints
+from alray.spec.grammar import key_types
 from alray.spec.inputs import data_set_exists, inputs_exist
 from alray.spec.models import Spec
 from alray.spec.places import key_text
@@ -28,9 +28,9 @@ def missing_files(spec: Spec) -> Iterator[tuple[str, str]]:
 
 
 def _paths(section: Section, around: str = "") -> Iterator[str]:
-    for key, hint in hints(type(section)).items():
+    for key, annotation in key_types(type(section)).items():
         value = getattr(section, key)
         if isinstance(value, Section):
             yield from _paths(value, f"{around}{key}.")
-        elif is_path(str(value), hint):
+        elif is_path(str(value), annotation):
             yield around + key

@@ -57,13 +57,13 @@ def _unit(text: str) -> Unit:
 def _validated(value: Any) -> Duration:
     if isinstance(value, Duration):
         return value
-    mend = "write `N steps`, `N samples`, `N epochs` or `N s`"
+    hint = "write `N steps`, `N samples`, `N epochs` or `N s`"
     if not isinstance(value, str):
-        raise refusal(f"expected a duration, got {describe(value)}", mend)
+        raise refusal(f"expected a duration, got {describe(value)}", hint)
     try:
         return parse_duration(value)
     except ValueError as error:
-        raise refusal(str(error), mend) from error
+        raise refusal(str(error), hint) from error
 
 
 SpecDuration = Annotated[

@@ -26,7 +26,7 @@ class ClassFinder:
         self._allow_elsewhere = allow_elsewhere
 
     def __call__(self, reference: str) -> Fault | None:
-        """Return message and mend if the class that a reference names cannot be found. Raises ValueError if the text
+        """Return message and hint if the class that a reference names cannot be found. Raises ValueError if the text
         is no reference."""
         parsed = parse_python_reference(reference)
         top = parsed.module.partition(".")[0]
@@ -67,8 +67,8 @@ class ClassFinder:
         if name in names.imported:
             return faults[0]
         meant = nearest(name, names.defined)
-        mend = f"did you mean `{meant}`?" if meant is not None else "name a class or function of that module"
-        return f"module `{module}` has no `{name}`", mend
+        hint = f"did you mean `{meant}`?" if meant is not None else "name a class or function of that module"
+        return f"module `{module}` has no `{name}`", hint
 
 
 class _Names(ast.NodeVisitor):
@@ -135,7 +135,7 @@ def is_reserved(top: str) -> bool:
 
 
 def name_is_taken(reference: str, top: str) -> Fault:
-    """Return message and mend for a module that would replace one that Python or a library uses."""
+    """Return message and hint for a module that would replace one that Python or a library uses."""
     return (
         f"`{reference}`: `{top}` is also a module of Python or of an installed package",
         "give the file beside the spec another name",
@@ -143,7 +143,7 @@ def name_is_taken(reference: str, top: str) -> Fault:
 
 
 def no_module(reference: str, top: str, root: Path) -> Fault:
-    """Return message and mend for a module that is not in the folder of the spec."""
+    """Return message and hint for a module that is not in the folder of the spec."""
     return (
         f"`{reference}`: there is no module `{top}` in {root}",
         "put it beside the spec, or allow code from other places with --allow-code",

@@ -9,7 +9,7 @@ from alray.spec.models import Spec
 from alray.spec.places import Path
 
 Finding = tuple[Path, str, str]
-"""Key, message, mend."""
+"""Key, message, hint."""
 Check = Callable[[Spec], Iterator[Finding]]
 
 

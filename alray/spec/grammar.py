@@ -72,7 +72,7 @@ def spot(location: tuple[str | int, ...], root: type[Section] = Spec) -> Spot:
         path.append(part)
         section = section_of(annotation)
         field = section.model_fields.get(str(part)) if section is not None else None
-        annotation = hints(section).get(str(part)) if section is not None else item_of(annotation)
+        annotation = key_types(section).get(str(part)) if section is not None else item_of(annotation)
     choice = choice_of(annotation)
     members = {tag: section_of(arm) for tag, arm in (_arms(annotation) or {}).items()}
     return Spot(
@@ -133,14 +133,14 @@ def inside(annotation: Any, value: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(value, list):
         yield from ((index, item_of(chosen)) for index in range(len(value)))
     elif isinstance(value, dict) and section is not None:
-        yield from ((key, hint) for key, hint in hints(section).items() if key in value)
+        yield from ((key, annotation) for key, annotation in key_types(section).items() if key in value)
 
 
 def marked(section: Section, mark: type[Mark], path: Path = ()) -> Iterator[tuple[Path, Any, Mark]]:
     """Yield every value that is given in a section, or below, for a field that is annotated with a `mark`."""
-    for key, hint in hints(type(section)).items():
+    for key, annotation in key_types(type(section)).items():
         value = section.__dict__.get(key)  # a section may lack wrong values
-        marks = [item for item in bare(hint)[1] if isinstance(item, mark)]
+        marks = [item for item in bare(annotation)[1] if isinstance(item, mark)]
         if value is not None and marks:
             yield (*path, key), value, marks[0]
         for place, inner in enumerate(value) if isinstance(value, tuple) else [(None, value)]:
@@ -149,14 +149,14 @@ def marked(section: Section, mark: type[Mark], path: Path = ()) -> Iterator[tupl
 
 
 def selected(annotation: Any, value: Any) -> Any:
-    """Return the member of a tagged union that a value selects, or None; other annotations are returned unchanged."""
+    """Return the member of a tagged union that a value selects, or None; other key_types are returned unchanged."""
     arms, choice = _arms(annotation), choice_of(annotation)
     return annotation if arms is None or choice is None else arms.get(choice(value) or "")
 
 
 @cache
-def hints(section: type[Section]) -> dict[str, Any]:
-    """Return the annotations of a section's fields."""
+def key_types(section: type[Section]) -> dict[str, Any]:
+    """Return the key_types of a section's fields."""
     found = get_type_hints(section, include_extras=True)
     return {key: found[key] for key in section.model_fields}
 

@@ -57,7 +57,7 @@ def load_spec(
     Relative paths in the spec and in overrides are taken from the folder of the file, or from the current folder if
     there is no file, and become absolute. also: further checks. directory: where relative paths begin instead: the file
     that a run folder keeps has none, but overrides may. Raises SpecError with all problems, each with file,
-    line, key and mend. A syntax error of YAML hides others.
+    line, key and hint. A syntax error of YAML hides others.
     """
     return load_composed(read_spec(source), file_of(source), overrides, also=also, directory=directory)
 
@@ -119,20 +119,20 @@ def directory_of(file: Location | None) -> Path | None:
 def _text(file: Location) -> str:
     try:
         if file.is_dir():
-            raise SpecError("this is a folder", mend="give a spec file", file=str(file))
+            raise SpecError("this is a folder", hint="give a spec file", file=str(file))
         content = _content(file)
     except FileNotFoundError as error:
-        message, mend = "the file does not exist", "write an example spec with `alray init`"
+        message, hint = "the file does not exist", "write an example spec with `alray init`"
         if isinstance(file, Path) and names_a_scheme(str(file)):
-            message, mend = "a spec is a file on a disk, not a URL", "copy it to this machine"
-        raise SpecError(message, mend=mend, file=str(file)) from error
+            message, hint = "a spec is a file on a disk, not a URL", "copy it to this machine"
+        raise SpecError(message, hint=hint, file=str(file)) from error
     except OSError as error:
-        raise SpecError(f"cannot be read: {error.strerror}", mend="give a readable file", file=str(file)) from error
+        raise SpecError(f"cannot be read: {error.strerror}", hint="give a readable file", file=str(file)) from error
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise SpecError("this is not UTF-8 text", mend="give a spec file", file=str(file), line=line) from error
+        raise SpecError("this is not UTF-8 text", hint="give a spec file", file=str(file), line=line) from error
 
 
 def _content(file: Location) -> bytes:
@@ -140,13 +140,13 @@ def _content(file: Location) -> bytes:
     if not isinstance(file, Path):
         return file.read_bytes()
     if file.exists() and not file.is_file():  # it may have no end, or wait for ever
-        raise SpecError("this is a device or a pipe, not a file", mend="give a spec file", file=str(file))
+        raise SpecError("this is a device or a pipe, not a file", hint="give a spec file", file=str(file))
     with file.open("rb") as opened:
         content = opened.read(LARGEST_BYTES + 1)
     if len(content) > LARGEST_BYTES:
         said = f"the file has more than {LARGEST_BYTES:,} bytes, which no spec needs"
-        mend = "give a spec file; a component that comes again is written once, with `repeat`"
-        raise SpecError(said, mend=mend, file=str(file))
+        hint = "give a spec file; a component that comes again is written once, with `repeat`"
+        raise SpecError(said, hint=hint, file=str(file))
     return content
 
 
@@ -158,13 +158,13 @@ def read_document(source: Source) -> Parsed:
         return Parsed(_plain(source), Places(None), {})
     parsed = parse_yaml(_text(location_of(source)), str(source))
     document, file = parsed.value, parsed.places.file
-    mend = "write an example spec with `alray init`"
+    hint = "write an example spec with `alray init`"
     if document is None:
-        raise SpecError("the file is empty", mend=mend, file=file)
+        raise SpecError("the file is empty", hint=hint, file=file)
     if not isinstance(document, dict):
         raise SpecError(
             f"expected keys such as `name:` and `data:`, got {describe(document)}",
-            mend=mend,
+            hint=hint,
             file=file,
             line=1,
         )

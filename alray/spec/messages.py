@@ -1,4 +1,4 @@
-"""Turns pydantic's errors into messages in plain English, with a place and a mend."""
+"""Turns pydantic's errors into messages in plain English, with a place and a hint."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ WRONG_KIND = ("union_tag_invalid", "union_tag_not_found")
 """pydantic's types of errors for a section whose `kind`, `source` or `block` does not exist or is missing."""
 
 
-def problem(places: Places, path: Path, message: str, mend: str | None = None, *, at_key: bool = False) -> Problem:
+def problem(places: Places, path: Path, message: str, hint: str | None = None, *, at_key: bool = False) -> Problem:
     """Return a problem with the value at `path`, with the place of that value. at_key: with the key itself."""
-    return places.of(path).problem(message, mend, key_text(path) or None, at_key=at_key)
+    return places.of(path).problem(message, hint, key_text(path) or None, at_key=at_key)
 
 
 def problems_of(errors: Iterable[ErrorDetails], places: Places, root: type[Section] = Spec) -> list[Problem]:
@@ -47,7 +47,7 @@ def meant_kind(word: Any, here: Spot) -> str | None:
 
 
 def unknown_key(path: Path, known: list[str], places: Places, root: type[Section] = Spec) -> Words:
-    """Return message and mend for a key that is not one of the `known` keys of its section.
+    """Return message and hint for a key that is not one of the `known` keys of its section.
 
     If only another section has it, the command line gets the whole override to write.
     """
@@ -66,13 +66,13 @@ def unknown_key(path: Path, known: list[str], places: Places, root: type[Section
 
 
 def unknown_word(noun: str, word: str, here: Spot) -> Words:
-    """Return message and mend for a `kind`, `source` or `block` that does not exist."""
+    """Return message and hint for a `kind`, `source` or `block` that does not exist."""
     meant = meant_kind(word, here)
-    mend = f"did you mean `{meant}`? known: " if meant is not None else "known: "
-    mend += ", ".join(here.known)
+    hint = f"did you mean `{meant}`? known: " if meant is not None else "known: "
+    hint += ", ".join(here.known)
     if here.is_open:
-        mend += f", and your own classes as {FORM}"
-    return f"unknown {noun} `{word}`", mend
+        hint += f", and your own classes as {FORM}"
+    return f"unknown {noun} `{word}`", hint
 
 
 def _problem(error: ErrorDetails, places: Places, root: type[Section]) -> Problem:
@@ -91,7 +91,7 @@ def _problem(error: ErrorDetails, places: Places, root: type[Section]) -> Proble
         words = "this key is required", f"add `{path[-1]}: ...` ({_first_sentence(here)})"
     elif kind == PLAIN:
         context = error["ctx"]
-        words = str(context["message"]), str(context["mend"])
+        words = str(context["message"]), str(context["hint"])
     else:
         words = value_message(error, here)
     return problem(places, path, *words, at_key=kind == "extra_forbidden")

@@ -35,10 +35,10 @@ class Applied:
     notes: list[str] = field(default_factory=list)
     """What was removed from the file, one sentence for each."""
 
-    def refuse(self, text: str, message: str, mend: str | None, path: Path = (), *, at_key: bool = True) -> None:
+    def refuse(self, text: str, message: str, hint: str | None, path: Path = (), *, at_key: bool = True) -> None:
         """Record that the override `text` cannot be applied. at_key: whether that is due to its key."""
         place = override_place(text)
-        self.problems.append(place.problem(message, mend, key_text(path) or None, at_key=at_key))
+        self.problems.append(place.problem(message, hint, key_text(path) or None, at_key=at_key))
 
 
 def override_text(key: str, value: Any) -> str:
@@ -102,7 +102,7 @@ def _parse(text: str, document: dict[str, Any], flat: Sequence[Path], applied: A
         value = deepcopy(_value(written))
     except SpecError as error:
         for said in error.problems:
-            applied.refuse(text, f"`{written}`: {said.message}", said.mend, path, at_key=False)
+            applied.refuse(text, f"`{written}`: {said.message}", said.hint, path, at_key=False)
         return None
     return _Override(text, path, value)
 
@@ -151,8 +151,8 @@ def _holder(
                 applied.refuse(text, f"`{key_text(around)}` is a list", "give the number of an entry", path)
                 return None
             if part >= len(holder):
-                mend = f"the last one is {len(holder) - 1}"
-                applied.refuse(text, f"`{key_text(around)}` has no entry {part}", mend, path)
+                hint = f"the last one is {len(holder) - 1}"
+                applied.refuse(text, f"`{key_text(around)}` has no entry {part}", hint, path)
                 return None
         elif not isinstance(holder, dict):
             whole = f"replace it: {key_text(around)}=..."

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from alray.spec.grammar import Spot, has_any_length, hints, item_of, section_of, selected, spot
+from alray.spec.grammar import Spot, has_any_length, item_of, key_types, section_of, selected, spot
 from alray.spec.messages import WRONG_KIND, meant_kind
 from alray.spec.models import Spec
 from alray.spec.places import Path
@@ -53,7 +53,7 @@ def parse_document(
     except ValidationError as error:
         spec, found = None, error.errors(include_url=False)
     if len(found) > MOST_ERRORS:  # to compare thousands with each other takes minutes
-        nothing = _Rest(frozenset((key,) for key in hints(root)), {}, context).section(root, {}, ())
+        nothing = _Rest(frozenset((key,) for key in key_types(root)), {}, context).section(root, {}, ())
         assert isinstance(nothing, root)
         return nothing, found[:MOST_ERRORS]
     meant: dict[Path, dict[str, str]] = {}
@@ -146,18 +146,18 @@ class _Rest:
     def section(self, section: type[Section], given: Mapping[str, Any], path: Path) -> Section:
         """Return a section of which only the right values are known."""
         known: dict[str, Any] = {}
-        for number, (key, hint) in enumerate(hints(section).items()):
+        for number, (key, annotation) in enumerate(key_types(section).items()):
             here, field = (*path, key), section.model_fields[key]
             computed = field.default_factory_takes_validated_data and len(known) < number
             try:
                 if key in given:
-                    known[key] = self._value(hint, given[key], here)
+                    known[key] = self._value(annotation, given[key], here)
                 elif here not in self.wrong and not field.is_required() and not computed:
                     known[key] = field.get_default(call_default_factory=True, validated_data=known)
             except Unknown:
                 continue
         made = section.model_construct(**known)
-        for key in hints(section).keys() - known.keys():
+        for key in key_types(section).keys() - known.keys():
             made.__dict__.pop(key, None)
         return made
 

@@ -36,7 +36,7 @@ def placed(problem: Problem, spec: Source | None, overrides: Sequence[str] = ())
     if spec is None or problem.file is not None or problem.key is None or problem.key.startswith("-"):
         return problem
     place = place_of(problem.key, spec, overrides)
-    return replace(place.problem(problem.message, problem.mend, problem.key), traceback=problem.traceback)
+    return replace(place.problem(problem.message, problem.hint, problem.key), traceback=problem.traceback)
 
 
 def place_of(key: str, spec: Source, overrides: Sequence[str]) -> Place:

@@ -41,11 +41,11 @@ class Place:
     key: Span | None = None
     value: Span | None = None
 
-    def problem(self, message: str, mend: str | None, key: str | None, *, at_key: bool = False) -> Problem:
+    def problem(self, message: str, hint: str | None, key: str | None, *, at_key: bool = False) -> Problem:
         """A problem here. at_key: whether the key is wrong, and not its value."""
         found = (self.key or self.value) if at_key else (self.value or self.key)
         column, end_column = found or (None, None)
-        return Problem(message, mend, self.file, self.line, key, column=column, end_column=end_column, text=self.text)
+        return Problem(message, hint, self.file, self.line, key, column=column, end_column=end_column, text=self.text)
 
 
 @dataclass

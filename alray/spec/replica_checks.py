@@ -37,7 +37,7 @@ def each_replica_has_a_sample_of_the_last_mini_batch(spec: Spec) -> Iterator[Fin
 
 
 def last_batch_fault(spec: Spec, samples: int) -> Fault | None:
-    """Return message and mend if the last mini-batch of an epoch has fewer samples than there are replicas.
+    """Return message and hint if the last mini-batch of an epoch has fewer samples than there are replicas.
 
     samples: number of training samples in an epoch.
     """

@@ -51,9 +51,9 @@ class Section(BaseModel):
             return super().__getattr__(name)
 
 
-def refusal(message: str, mend: str) -> PydanticCustomError:
-    """Return the error that a validator raises. message: what is wrong. mend: what to do about it."""
-    return PydanticCustomError(PLAIN, "{message}", {"message": printable(message), "mend": printable(mend)})
+def refusal(message: str, hint: str) -> PydanticCustomError:
+    """Return the error that a validator raises. message: what is wrong. hint: what to do about it."""
+    return PydanticCustomError(PLAIN, "{message}", {"message": printable(message), "hint": printable(hint)})
 
 
 def describe(value: Any) -> str:

@@ -50,7 +50,7 @@ def starter_named(name: str) -> str:
     if len(alike) == 1:
         return alike[0]
     what = f"several starter specs begin with `{name}`" if alike else f"there is no starter spec `{name}`"
-    raise SpecError(what, mend=f"choose one of {', '.join(alike or names)}", key="--from")
+    raise SpecError(what, hint=f"choose one of {', '.join(alike or names)}", key="--from")
 
 
 def _folder() -> Path:

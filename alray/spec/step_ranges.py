@@ -21,12 +21,12 @@ def parse_steps(text: str) -> tuple[range, ...]:
         match = _PART.fullmatch(part.strip())
         if match is None:
             said = f"`{part.strip()}` is not a mini-batch" if part.strip() else "a mini-batch is missing"
-            raise RequestError(said, key=_KEY, mend=_GRAMMAR)
+            raise RequestError(said, key=_KEY, hint=_GRAMMAR)
         first, last = int(match[1]), int(match[2] or match[1])
         if first == 0:
-            raise RequestError("there is no mini-batch 0", key=_KEY, mend="count mini-batches from 1")
+            raise RequestError("there is no mini-batch 0", key=_KEY, hint="count mini-batches from 1")
         if last < first:
-            raise RequestError(f"the range {first}-{last} ends before it starts", key=_KEY, mend=_GRAMMAR)
+            raise RequestError(f"the range {first}-{last} ends before it starts", key=_KEY, hint=_GRAMMAR)
         found.append(range(first, last + 1))
     joined = _joined(found)
     count = sum(len(steps) for steps in joined)
@@ -34,7 +34,7 @@ def parse_steps(text: str) -> tuple[range, ...]:
         raise RequestError(
             f"a trace of {count:,} mini-batches is too large to open",
             key=_KEY,
-            mend=f"choose at most {MOST_STEPS}",
+            hint=f"choose at most {MOST_STEPS}",
         )
     return joined
 
@@ -49,7 +49,7 @@ def require_steps(ranges: tuple[range, ...], *, done: int, total: int) -> None:
                     if done < total
                     else f"mini-batch {step:,} is not part of this run: all {total:,} mini-batches are already done",
                     key=_KEY,
-                    mend="choose other mini-batches, or make the run longer",
+                    hint="choose other mini-batches, or make the run longer",
                 )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-from alray.spec.grammar import hints, sections_of
+from alray.spec.grammar import key_types, sections_of
 from alray.spec.models import Spec
 from alray.spec.places import Path, key_text
 from alray.spec.section import Section, nearest
@@ -109,7 +109,7 @@ def _by_name(root: type[Section]) -> dict[str, tuple[Path, ...]]:
 
 
 def _paths(section: type[Section], around: Path) -> Iterator[Path]:
-    for name, hint in hints(section).items():
+    for name, annotation in key_types(section).items():
         yield (*around, name)
-        for inner in sections_of(hint):
+        for inner in sections_of(annotation):
             yield from _paths(inner, (*around, name))

@@ -1,4 +1,4 @@
-"""Message and mend for a value of the wrong type, for one out of bounds, and for a word that is not known."""
+"""Message and hint for a value of the wrong type, for one out of bounds, and for a word that is not known."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from alray.spec.section import counted, describe, listed
 from alray.spec.usual_names import value_meant
 
 Words = tuple[str, str]
-"""The message and the mend of a problem."""
+"""The message and the hint of a problem."""
 _Translate = Callable[[dict[str, Any], Any, Spot], Words]
 """From the context of pydantic's error, the wrong value and its place to words."""
 
 
 def value_message(error: ErrorDetails, here: Spot) -> Words:
-    """Return message and mend for an error of a single value."""
+    """Return message and hint for an error of a single value."""
     return _VALUES[error["type"]](error.get("ctx", {}), error["input"], here)
 
 
-def _expected(what: str, meant: Callable[[Any], str | None], mend: str) -> _Translate:
-    """meant: returns what to write instead of a value, if that is clear. mend: what to say otherwise."""
+def _expected(what: str, meant: Callable[[Any], str | None], hint: str) -> _Translate:
+    """meant: returns what to write instead of a value, if that is clear. hint: what to say otherwise."""
 
     def translate(context: dict[str, Any], value: Any, here: Spot) -> Words:
         written = meant(value)
         said = f"expected {what}, got {describe(value)}"
         if written is None:
-            return said, f"{mend}{_or_leave_out(here)}"
+            return said, f"{hint}{_or_leave_out(here)}"
         return said, f"write `{written}`" + (" without quotes" if written == value else "")
 
     return translate
@@ -65,12 +65,12 @@ def _literal(context: dict[str, Any], value: Any, here: Spot) -> Words:
 
 
 def _section(context: dict[str, Any], value: Any, here: Spot) -> Words:
-    mend = f"write a section with the keys {', '.join(here.keys)}" if here.keys else "write a section, such as {a: 1}"
-    return f"expected a section, got {describe(value)}", f"{mend}{_or_leave_out(here)}"
+    hint = f"write a section with the keys {', '.join(here.keys)}" if here.keys else "write a section, such as {a: 1}"
+    return f"expected a section, got {describe(value)}", f"{hint}{_or_leave_out(here)}"
 
 
 def _or_leave_out(here: Spot) -> str:
-    """Return the end of a mend if the key has a default."""
+    """Return the end of a hint if the key has a default."""
     if here.field is None or here.field.is_required():
         return ""
     default = here.field.default

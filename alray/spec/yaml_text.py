@@ -40,7 +40,7 @@ _PLAIN_SCALARS: tuple[tuple[str, str, str], ...] = (
 )
 
 
-_MENDS = {
+_HINTS = {
     "a tab": "indent with spaces",
     "mapping values": "put each `key: value` on a line of its own, and a text with `: ` in quotes",
     "sequence entries": "put each `- entry` on a line of its own, below its key",
@@ -168,7 +168,7 @@ def _compose(text: str, file: str, lines: Sequence[str]) -> Node | None:
         raise _too_many(file, "shorten its lists and sections") from error
     except ValueError as error:  # from chr(), for an escape beyond the last character
         at = _place(file, lines, loader.line)
-        raise SpecError.of((at.problem("not YAML: an escape is not a character", _MENDS["escape"], None),)) from error
+        raise SpecError.of((at.problem("not YAML: an escape is not a character", _HINTS["escape"], None),)) from error
     finally:
         loader.dispose()
     if second is not None:
@@ -195,9 +195,9 @@ def _unparsable(error: yaml.MarkedYAMLError, file: str, lines: Sequence[str]) ->
         begun = error.context_mark
         where = f" that starts in line {begun.line + 1}" if begun is not None and begun is not mark else ""
         said = f"{said} ({error.context}{where})"
-    mend = next(mend for words, mend in _MENDS.items() if words in said)
+    hint = next(hint for words, hint in _HINTS.items() if words in said)
     at = _place(file, lines, mark.line, mark.column) if mark is not None else Place(file, None)
-    return SpecError.of((at.problem(f"not YAML: {said}", mend, None),))
+    return SpecError.of((at.problem(f"not YAML: {said}", hint, None),))
 
 
 def _place(file: str | None, lines: Sequence[str], line: int, column: int | None = None) -> Place:
@@ -206,12 +206,12 @@ def _place(file: str | None, lines: Sequence[str], line: int, column: int | None
     return Place(file, line + 1, text, value=None if column is None else (column + 1, column + 2))
 
 
-def _too_many(file: str | None, mend: str) -> SpecError:
-    return SpecError(f"the file has more than {_LARGEST:,} keys and values", mend=mend, file=file)
+def _too_many(file: str | None, hint: str) -> SpecError:
+    return SpecError(f"the file has more than {_LARGEST:,} keys and values", hint=hint, file=file)
 
 
 def _too_deep(file: str | None) -> SpecError:
-    return SpecError("sections are nested too deeply", mend=f"use at most {_DEEPEST} levels", file=file)
+    return SpecError("sections are nested too deeply", hint=f"use at most {_DEEPEST} levels", file=file)
 
 
 class _Builder:
@@ -291,8 +291,8 @@ class _Builder:
             if isinstance(value, dict):
                 into.update(value)
             else:
-                mend = "write, for example, `<<: *name`"
-                self._refuse(source, path, "`<<` needs a section or a list of sections", mend, within="<<")
+                hint = "write, for example, `<<: *name`"
+                self._refuse(source, path, "`<<` needs a section or a list of sections", hint, within="<<")
 
     def _scalar(self, node: ScalarNode, path: Path) -> Any:
         make = _SCALARS.get(node.tag)
@@ -314,9 +314,9 @@ class _Builder:
             node, path, f"values of the type `{tag}` are not supported", "use text, numbers, lists and sections"
         )
 
-    def _refuse(self, node: Node, path: Path, message: str, mend: str, within: str | None = None) -> None:
+    def _refuse(self, node: Node, path: Path, message: str, hint: str, within: str | None = None) -> None:
         """within: the entry of the section at `path` that is wrong, if the section itself is not."""
-        problem = self._place(node).problem(message, mend, key_text(path) or None)
+        problem = self._place(node).problem(message, hint, key_text(path) or None)
         self.problems.setdefault(path if within is None else (*path, within), problem)
 
     def _place(self, node: Node, key: Node | None = None) -> Place:

@@ -130,10 +130,10 @@ def assemble_loop(
 def _open_data(assignment: Assignment) -> Data:
     """The data of the run. Raises DataError if they are not those with which it was planned."""
     data = open_training_data(assignment.spec, assignment.code)
-    mend = "give every node the same files, and do not change them during a run"
+    hint = "give every node the same files, and do not change them during a run"
     if isinstance(assignment.spec.data, OwnCode):
-        mend = f"your class has to give the same data whenever it is opened; {mend}"
-    data.identity.require_same(assignment.data.identity, "the run as it began", mend=mend)
+        hint = f"your class has to give the same data whenever it is opened; {hint}"
+    data.identity.require_same(assignment.data.identity, "the run as it began", hint=hint)
     return data
 
 

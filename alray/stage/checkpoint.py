@@ -109,13 +109,13 @@ def read_checked(folder: Location, file: str, sha256: str) -> bytes:
         raise CheckpointError(
             "a file of this checkpoint is missing",
             file=str(path),
-            mend=f"restore it, or delete the folder {folder.name} to use the checkpoint before it",
+            hint=f"restore it, or delete the folder {folder.name} to use the checkpoint before it",
         ) from error
     if hashlib.sha256(content).hexdigest() != sha256:
         raise CheckpointError(
             "this file was damaged after it was written: its SHA-256 is not the manifest's",
             file=str(path),
-            mend=f"restore it, or delete the folder {folder.name} to use the checkpoint before it",
+            hint=f"restore it, or delete the folder {folder.name} to use the checkpoint before it",
         )
     return content
 
@@ -134,7 +134,7 @@ def read_state(folder: Location, file: str, sha256: str) -> dict[str, Any]:
         raise CheckpointError(
             f"this is not the state that alray wrote: {str(error).splitlines()[0]}",
             file=str(folder / file),
-            mend=f"restore it, or delete the folder {folder.name} to use the checkpoint before it",
+            hint=f"restore it, or delete the folder {folder.name} to use the checkpoint before it",
         ) from error
     return state
 
@@ -149,7 +149,7 @@ def load_component(component: Component, folder: Location, hashes: dict[str, str
         raise CheckpointError(
             f"these are not the weights of component {component.index}: {' '.join(str(error).split())}",
             file=str(folder / name),
-            mend="use the model, method and data that the checkpoint was written with",
+            hint="use the model, method and data that the checkpoint was written with",
         ) from error
     if not optimizer:
         return
@@ -166,7 +166,7 @@ def load_optimizers(component: Component, states: dict[str, Any], file: Location
             raise CheckpointError(
                 f"this is not the optimizer state of component {component.index}: {error}",
                 file=str(file),
-                mend="leave `optimizer.kind` and the model as they were, or start a new run",
+                hint="leave `optimizer.kind` and the model as they were, or start a new run",
             ) from error
 
 
@@ -175,6 +175,6 @@ def _hash(hashes: dict[str, str], folder: Location, name: str) -> str:
         raise CheckpointError(
             f"the checkpoint has no file {name}",
             file=str(folder / "manifest.json"),
-            mend="use the model that the checkpoint was written with: this one has more components",
+            hint="use the model that the checkpoint was written with: this one has more components",
         )
     return hashes[name]

@@ -98,6 +98,6 @@ class CheckpointWriter:
             raise DiskFault(
                 f"a checkpoint could not be written: {known.problems[0].message if known else error}",
                 file=str(self._checkpoints),
-                mend=known.problems[0].mend if known else "make the folder writable, then resume",
+                hint=known.problems[0].hint if known else "make the folder writable, then resume",
             ) from error
         self._pending = None

@@ -71,7 +71,7 @@ def learning_rate(
         return full * _between(1.0, float(schedule.final_factor), share)
     raise PlanError(
         f"unknown lr_schedule `{schedule.kind}`",
-        mend="choose constant, cosine or linear",
+        hint="choose constant, cosine or linear",
         key="lr_schedule.kind",
     )
 
@@ -88,7 +88,7 @@ def batch_factor(schedule: Any, samples: int | None) -> float:
     if samples is None or schedule.reference_batch_size is None:
         raise PlanError(
             f"`{schedule.scale_with_batch}` needs the size of the batch and of the one that the rate is meant for",
-            mend="give data.batch_size and lr_schedule.reference_batch_size",
+            hint="give data.batch_size and lr_schedule.reference_batch_size",
             key="lr_schedule.scale_with_batch",
         )
     ratio = samples / schedule.reference_batch_size
@@ -98,7 +98,7 @@ def batch_factor(schedule: Any, samples: int | None) -> float:
         return math.sqrt(ratio)
     raise PlanError(
         f"unknown rule `{schedule.scale_with_batch}`",
-        mend="choose none, linear or square_root",
+        hint="choose none, linear or square_root",
         key="lr_schedule.scale_with_batch",
     )
 
@@ -114,7 +114,7 @@ def _decay_steps(kind: str, given: int | None, warm_up: int, total_steps: int | 
     if total_steps is None:
         raise PlanError(
             f"lr_schedule `{kind}` needs to know where the run ends",
-            mend="give run.epochs, run.steps or run.samples",
+            hint="give run.epochs, run.steps or run.samples",
             key="lr_schedule.kind",
         )
     return total_steps - warm_up

@@ -147,8 +147,8 @@ def open_training_data(spec: Spec, load: Callable[[str], Any]) -> Data:
     data = open_data(spec.data, seed=spec.seed, load=load, fixed_length=fixed_length)
     fault = last_batch_fault(spec, data.num_train)
     if fault is not None:
-        message, mend = fault
-        raise DataError(message, key="data.last_batch", mend=mend)
+        message, hint = fault
+        raise DataError(message, key="data.last_batch", hint=hint)
     return data
 
 

@@ -17,10 +17,10 @@ T = TypeVar("T")
 RESTORE = "another program changed this file; restore it"
 
 
-def read_json(file: Location, kind: type[T], mend: str = RESTORE) -> T:
+def read_json(file: Location, kind: type[T], hint: str = RESTORE) -> T:
     """The JSON of a file as a value of this type: a model, a dataclass, or such as `dict[str, str]`.
 
-    Raises CheckpointError where the file is not JSON, is not UTF-8, or does not hold such a value. mend: what to do
+    Raises CheckpointError where the file is not JSON, is not UTF-8, or does not hold such a value. hint: what to do
     then. Raises OSError where the file cannot be read.
     """
     content = file.read_bytes()
@@ -28,11 +28,11 @@ def read_json(file: Location, kind: type[T], mend: str = RESTORE) -> T:
         # Not pydantic's own parser: it refuses the escapes of file names that are not UTF-8.
         value: T = _adapter(cast(Hashable, kind)).validate_python(json.loads(content))
     except json.JSONDecodeError as error:
-        raise CheckpointError(f"not JSON: {error.msg}", file=str(file), line=error.lineno, mend=mend) from error
+        raise CheckpointError(f"not JSON: {error.msg}", file=str(file), line=error.lineno, hint=hint) from error
     except ValidationError as error:
-        raise CheckpointError(f"not written by alray: {first_fault(error)}", file=str(file), mend=mend) from error
+        raise CheckpointError(f"not written by alray: {first_fault(error)}", file=str(file), hint=hint) from error
     except (ValueError, RecursionError) as error:  # bytes that are not UTF-8, a number of 5,000 digits, deep nesting
-        raise CheckpointError(f"not JSON that alray writes: {error}", file=str(file), mend=mend) from error
+        raise CheckpointError(f"not JSON that alray writes: {error}", file=str(file), hint=hint) from error
     return value
 
 

@@ -37,7 +37,7 @@ def location_of(text: str | Location) -> Location:
         raise RequestError(
             "this URL has one slash after its scheme",
             file=text,
-            mend=f"write {scheme}://{'/' if scheme == 'file' else ''}{rest}",
+            hint=f"write {scheme}://{'/' if scheme == 'file' else ''}{rest}",
         )
     if "://" not in text:
         return Path(text)
@@ -116,7 +116,7 @@ def require_no_links(folder: Location, *, itself: bool = False) -> None:
         raise RequestError(
             f"nothing is written through symbolic links: {named}{more}",
             file=str(folder),
-            mend="put what they lead to in their places, or delete them",
+            hint="put what they lead to in their places, or delete them",
         )
 
 

@@ -68,7 +68,7 @@ def _has(lock: TextIO, file: Path, note: Callable[[str], None], what: str) -> bo
         raise RequestError(
             f"another process works on this {what}{f': {holder}' if holder else ''}",
             file=str(file.parent),
-            mend="wait until it has ended, or stop it",
+            hint="wait until it has ended, or stop it",
         ) from error
     except OSError as error:
         if error.errno not in _WITHOUT_LOCKS:

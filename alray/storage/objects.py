@@ -215,7 +215,7 @@ class ObjectPath:
                 raise RunError(
                     f"the object storage did not do what it was asked: {_first_line(error)}",
                     file=self.url,
-                    mend="check the bucket, the network, and the credentials and endpoint in the environment",
+                    hint="check the bucket, the network, and the credentials and endpoint in the environment",
                 ) from error
             _patience_s[self._root] = _PATIENCE_S
             return answer
@@ -234,7 +234,7 @@ def _no_folder(url: str) -> RequestError:
     return RequestError(
         "this is no folder on object storage",
         file=url,
-        mend=f"name one as s3://bucket/folder; {', '.join(f'{known}://' for known in SCHEMES)} are known",
+        hint=f"name one as s3://bucket/folder; {', '.join(f'{known}://' for known in SCHEMES)} are known",
     )
 
 
@@ -253,7 +253,7 @@ def _obstore(url: str) -> Any:
         raise RequestError(
             f"object storage needs the library `{error.name}`, which is not installed",
             file=url,
-            mend="pip install 'alray[storage]'",
+            hint="pip install 'alray[storage]'",
         ) from error
 
 

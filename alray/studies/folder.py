@@ -45,7 +45,7 @@ class StudyFolder:
             raise RequestError(
                 "the study folder is not empty",
                 file=str(study_dir),
-                mend="choose another folder, by --output, or go on with `alray study --resume`",
+                hint="choose another folder, by --output, or go on with `alray study --resume`",
             )
         try:
             disk.make_folders(study_dir / "trials")
@@ -53,7 +53,7 @@ class StudyFolder:
             raise RequestError(
                 f"the study folder cannot be made: {error.strerror}",
                 file=str(study_dir),
-                mend="choose another folder, by --output",
+                hint="choose another folder, by --output",
             ) from error
         folder = cls(study_dir.resolve())
         write_json(folder.path / TRIALS, _begun(loaded).model_dump(mode="json"))
@@ -75,7 +75,7 @@ class StudyFolder:
             raise CheckpointError(
                 f"this is not a study folder: it has no {STUDY} and {TRIALS}",
                 file=str(study_dir),
-                mend="name a folder that `alray study` made, such as studies/<name>-<time>",
+                hint="name a folder that `alray study` made, such as studies/<name>-<time>",
             )
         return cls(study_dir.resolve())
 
@@ -106,7 +106,7 @@ class StudyFolder:
                 "the specs of the trials are no longer those that the study began with, "
                 f"at {changed} of {len(begun.points)} points",
                 file=str(loaded.study.base),
-                mend="restore this file, or begin a new study",
+                hint="restore this file, or begin a new study",
             )
         # Settings that Optuna will propose are not among the overrides: then trials are told apart by their order.
         alike: dict[tuple[str, ...], list[Trial]] = {}
@@ -127,7 +127,7 @@ class StudyFolder:
         return RequestError(
             message,
             file=str(self.path / STUDY),
-            mend="restore it, or begin a new study; `search.trials`, `repeats` and the values of an axis can grow",
+            hint="restore it, or begin a new study; `search.trials`, `repeats` and the values of an axis can grow",
         )
 
     def trial_dir(self, number: int) -> Path:
@@ -196,7 +196,7 @@ def _is_free(study_dir: Path) -> bool:
 def require_on_disk(study_dir: Path) -> None:
     """Raise RequestError for a URL."""
     if names_a_scheme(str(study_dir)):
-        raise RequestError("a study needs a folder on a disk", file=str(study_dir), mend="give a path instead of a URL")
+        raise RequestError("a study needs a folder on a disk", file=str(study_dir), hint="give a path instead of a URL")
 
 
 def _begun(loaded: LoadedStudy) -> Begun:

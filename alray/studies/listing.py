@@ -68,7 +68,7 @@ def listed(folders: Sequence[Location]) -> list[Listed]:
     found = []
     for folder in folders or [Path(name) for name in _DEFAULT if Path(name).is_dir()]:
         if not folder.is_dir():
-            raise RequestError("there is no such folder", file=str(folder), mend="name a folder that holds run folders")
+            raise RequestError("there is no such folder", file=str(folder), hint="name a folder that holds run folders")
         within = folder / "trials" if (folder / TRIALS).is_file() else folder
         found += [row for each in _candidates(within) if (row := _row(each)) is not None]
     return found
@@ -84,7 +84,7 @@ def chosen(rows: Iterable[Listed], filters: Sequence[str]) -> list[Listed]:
         key, equals, value = text.partition("=")
         if not equals or key not in _FILTERS:
             raise RequestError(
-                f"`{text}` is not a filter", key="FILTER", mend=f"write one of {', '.join(_FILTERS)}, `=` and a value"
+                f"`{text}` is not a filter", key="FILTER", hint=f"write one of {', '.join(_FILTERS)}, `=` and a value"
             )
         wanted.append((key, value))
     return [row for row in rows if all(_suits(getattr(row, key), value) for key, value in wanted)]
@@ -94,7 +94,7 @@ def ordered(rows: Iterable[Listed], by: str, *, reverse: bool) -> list[Listed]:
     """The rows in order: the latest, the most accurate, the fastest first, or by the alphabet. What has no value comes
     last. Raises RequestError if there is no such key."""
     if by not in _ORDERS:
-        raise RequestError(f"`{by}` is not a column", key="--sort", mend=f"choose one of {', '.join(_ORDERS)}")
+        raise RequestError(f"`{by}` is not a column", key="--sort", hint=f"choose one of {', '.join(_ORDERS)}")
     known = [row for row in rows if getattr(row, by) is not None]
     known.sort(key=lambda row: (getattr(row, by), row.folder), reverse=(by in _LARGEST_FIRST) != reverse)
     return known + [row for row in rows if getattr(row, by) is None]

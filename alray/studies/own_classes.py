@@ -41,7 +41,7 @@ class OwnClass(Generic[Kind]):
             raise SpecError.of(tuple(replace(problem, key=key) for problem in error.problems)) from error
         whole = f"{base.__module__}.{base.__qualname__}"
         if not (isinstance(kind, type) and issubclass(kind, base)):
-            raise SpecError(f"`{reference}` is not a subclass of {whole}", key=key, mend="derive it from that class")
+            raise SpecError(f"`{reference}` is not a subclass of {whole}", key=key, hint="derive it from that class")
         return cls(kind, section.fields, f"{what} `{reference}`", key)
 
     def make(self) -> Kind:

@@ -106,8 +106,8 @@ class OwnProposals(Proposals):
             if outside:
                 message = f"proposed {proposed[outside[0]]!r} for {outside[0]}, which is outside of its range"
         if message is not None:
-            mend = "`suggest` returns a value of its range for each key of `search.space`"
-            raise RunError(f"{self._own.what} {message}", key=self._own.key, mend=mend)
+            hint = "`suggest` returns a value of its range for each key of `search.space`"
+            raise RunError(f"{self._own.what} {message}", key=self._own.key, hint=hint)
 
 
 def _name(index: int) -> str:

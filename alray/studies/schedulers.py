@@ -158,7 +158,7 @@ class OwnPerGroup(PerGroup):
         scheduler = self._own.make()
         if not scheduler.set_search_properties(METRIC, MODE):
             message = f"{self._own.what} has its own `metric` or `mode`"
-            raise RunError(message, key=self._own.key, mend=f"leave them out: alray gives it `{METRIC}` and `{MODE}`")
+            raise RunError(message, key=self._own.key, hint=f"leave them out: alray gives it `{METRIC}` and `{MODE}`")
         return scheduler
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
@@ -172,6 +172,6 @@ class OwnPerGroup(PerGroup):
         with self._guarded("choose_trial_to_run"):
             if other := sorted(trial.config.keys() - {NUMBER, *self._keys_of(number_of(trial))}):
                 message = f"{self._own.what} changed `{other[0]}`, which the study does not search"
-                raise RunError(message, key=self._own.key, mend="let it change keys of `search.space` only")
+                raise RunError(message, key=self._own.key, hint="let it change keys of `search.space` only")
             return trial
         return None

@@ -158,7 +158,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
                 raise PlanError(
                     f"the cluster can never hold the {len(each)} stages of the trial {trial.label}",
                     key="resources.per_stage",
-                    mend="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
+                    hint="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
                 )
         folder = begun or StudyFolder.make(loaded, options.study_dir)
         if begun is None and (record := _code_of(loaded, folder)) is not None:
@@ -208,13 +208,13 @@ def _to_go_on_with(folder: StudyFolder) -> Iterator[None]:
         with system_faults():
             yield
     except SystemFault as fault:
-        mend = f"mend this, then go on with `alray study --resume {folder.path}`"
-        raise type(fault).of(tuple(replace(problem, mend=mend) for problem in fault.problems)) from fault
+        hint = f"correct this, then go on with `alray study --resume {folder.path}`"
+        raise type(fault).of(tuple(replace(problem, hint=hint) for problem in fault.problems)) from fault
 
 
 def _going_on_after(error: StageError, folder: StudyFolder) -> AlrayError:
-    mend = f"go on with `alray study --resume {folder.path}`"
-    return type(error).of(tuple(replace(problem, mend=mend) for problem in error.problems))
+    hint = f"go on with `alray study --resume {folder.path}`"
+    return type(error).of(tuple(replace(problem, hint=hint) for problem in error.problems))
 
 
 def _code_of(loaded: LoadedStudy, folder: StudyFolder) -> CodeRecord | None:
@@ -250,14 +250,14 @@ def _require_shared(folder: StudyFolder, base: Path, specs: Sequence[Spec]) -> N
     hosts = {node.id: node.host for labels, each in bundles.items() for node in holding_nodes(each, dict(labels))}
     token = new_token()
     mark(folder.path, token)
-    for sees, what, mend in (
+    for sees, what, hint in (
         (partial(is_marked, folder.path, token), f"the study folder {folder.path}", "give an --output"),
         (base.is_file, f"the spec {base}", "put it"),
     ):
         for node in nodes_without(sees, hosts):
             raise PlanError(
                 f"a trial may come to {hosts[node]}, which does not see {what}",
-                mend=f"{mend} on storage that all nodes share, or choose nodes that see it by resources.labels",
+                hint=f"{hint} on storage that all nodes share, or choose nodes that see it by resources.labels",
             )
 
 

@@ -69,7 +69,7 @@ class Job:
         """The run folder or study folder. Raises RequestError if alray did not submit this job."""
         if "result" not in self.metadata:
             raise RequestError(
-                f"`{self.id}` is no job of `alray submit`", key="ID", mend="`alray jobs status` lists them"
+                f"`{self.id}` is no job of `alray submit`", key="ID", hint="`alray jobs status` lists them"
             )
         return self.metadata["result"]
 
@@ -137,14 +137,14 @@ class Dashboard:
             raise ConnectionLost(
                 f"the connection to {self.url} broke while the job was being sent",
                 key="--address",
-                mend="`alray jobs status` shows whether the job is there; if it is not, submit it again",
+                hint="`alray jobs status` shows whether the job is there; if it is not, submit it again",
             ) from error
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1].rstrip(".")
             raise RequestError(
                 f"the cluster at {self.url} refused the job: {reason}",
                 key="--address",
-                mend="read the dashboard's log on the head (dashboard.log and dashboard_agent.log)",
+                hint="read the dashboard's log on the head (dashboard.log and dashboard_agent.log)",
             ) from error
 
     def jobs(self) -> list[Job]:
@@ -216,7 +216,7 @@ class Dashboard:
 
     def _of(self, job_id: str, method: str, what: str) -> Any:
         missing = RequestError(
-            f"the cluster at {self.url} has no job `{job_id}`", key="ID", mend="`alray jobs status` lists the jobs"
+            f"the cluster at {self.url} has no job `{job_id}`", key="ID", hint="`alray jobs status` lists the jobs"
         )
         if not job_id.strip("."):  # `/api/jobs/` is the list of all jobs
             raise missing
@@ -259,7 +259,7 @@ class Dashboard:
         return ConnectionLost(
             f"the dashboard at {self.url} no longer answers",
             key="--address",
-            mend="the job may go on: look at it with `alray jobs status` when the cluster can be reached again",
+            hint="the job may go on: look at it with `alray jobs status` when the cluster can be reached again",
         )
 
     def _ask(self, method: str, path: str, *, timeout_s: float) -> Any:
@@ -269,23 +269,23 @@ class Dashboard:
     def _refused(self, error: urllib.error.HTTPError) -> RequestError:
         if error.code == 401:
             return RequestError(
-                f"the cluster at {self.url} asks for a token, and none was sent", key="--address", mend=_TOKEN_MEND
+                f"the cluster at {self.url} asks for a token, and none was sent", key="--address", hint=_TOKEN_MEND
             )
         if error.code == 403:
-            return RequestError(f"the cluster at {self.url} refuses this token", key="--address", mend=_TOKEN_MEND)
+            return RequestError(f"the cluster at {self.url} refuses this token", key="--address", hint=_TOKEN_MEND)
         if error.code == 404:
             return self._something_else()
         return RequestError(
             f"the dashboard at {self.url} answers with HTTP {error.code}: {error.reason}",
             key="--address",
-            mend="read dashboard.log on the head",
+            hint="read dashboard.log on the head",
         )
 
     def _something_else(self) -> RequestError:
         return RequestError(
             f"what answers at {self.url} is not the dashboard of a Ray cluster",
             key="--address",
-            mend=f"give the dashboard's address, such as http://HEAD:{PORT}; it has a port of its own",
+            hint=f"give the dashboard's address, such as http://HEAD:{PORT}; it has a port of its own",
         )
 
     def _nobody(self, error: OSError) -> RequestError:
@@ -294,7 +294,7 @@ class Dashboard:
         return RequestError(
             f"no dashboard answers at {self.url}: {text}",
             key="--address",
-            mend="correct the address, start the cluster with its dashboard, or forward its port: "
+            hint="correct the address, start the cluster with its dashboard, or forward its port: "
             f"`ssh -L {PORT}:localhost:{PORT} HEAD`",
         )
 
@@ -322,7 +322,7 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
                 f"the dashboard at {before.scheme}://{before.netloc} sends on to {after.scheme}://{after.netloc}, and "
                 "the token is not sent to another address",
                 key="--address",
-                mend="give that address yourself, if it is your cluster's",
+                hint="give that address yourself, if it is your cluster's",
             )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
@@ -356,7 +356,7 @@ def url_of(address: str) -> str:
         raise RequestError(
             f"`{address}` is not the address of a dashboard",
             key="--address",
-            mend=f"give http://HOST:PORT; the port is {PORT} unless Ray was told another",
+            hint=f"give http://HOST:PORT; the port is {PORT} unless Ray was told another",
         )
     if port is None and "://" not in address:
         given += f":{PORT}"
@@ -388,7 +388,7 @@ def _token() -> str | None:
         if given is None:
             return None
         raise RequestError(
-            f"the token cannot be read: {error.strerror}", file=given, key="RAY_AUTH_TOKEN_PATH", mend=_TOKEN_MEND
+            f"the token cannot be read: {error.strerror}", file=given, key="RAY_AUTH_TOKEN_PATH", hint=_TOKEN_MEND
         ) from error
 
 

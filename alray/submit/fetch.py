@@ -68,7 +68,7 @@ def fetch(dashboard: Dashboard, job: Job, target: Path, doing: Callable[[str], N
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise RequestError(
-            "the folder is not empty", file=str(target), key="--output", mend="choose another folder, by --output"
+            "the folder is not empty", file=str(target), key="--output", hint="choose another folder, by --output"
         )
     try:
         return Fetched(target, _bring(dashboard, job, target.resolve(), doing))
@@ -76,7 +76,7 @@ def fetch(dashboard: Dashboard, job: Job, target: Path, doing: Callable[[str], N
         raise RunError(
             f"the folder could not be written: {error.strerror or error}",
             file=str(target),
-            mend="make room, or choose another folder, by --output",
+            hint="make room, or choose another folder, by --output",
         ) from error
 
 
@@ -108,7 +108,7 @@ def _require_space(announced: int, disk: Path) -> None:
         raise RunError(
             f"the folder needs {size(2 * announced)} while it is unpacked, and {size(free)} are free",
             file=str(disk),
-            mend="make room, or choose another folder, by --output",
+            hint="make room, or choose another folder, by --output",
         )
 
 
@@ -118,11 +118,11 @@ def _take(pieces: Iterator[bytes], offer: _Said, file: IO[bytes]) -> None:
     for piece in pieces:
         found += len(piece)
         if found > offer.bytes:
-            raise RunError(f"more than the announced {offer.bytes:,} bytes came", mend="fetch it again")
+            raise RunError(f"more than the announced {offer.bytes:,} bytes came", hint="fetch it again")
         file.write(piece)
         sha256.update(piece)
     if (found, sha256.hexdigest()) != (offer.bytes, offer.sha256):
-        raise RunError(f"{found:,} bytes came instead of {offer.bytes:,}", mend="fetch it again")
+        raise RunError(f"{found:,} bytes came instead of {offer.bytes:,}", hint="fetch it again")
 
 
 class _Entry(tarfile.TarInfo):
@@ -161,7 +161,7 @@ def _unpack(archive: Path, target: Path) -> None:
 def _not_offered(why: str) -> RunError:
     return RunError(
         f"the packed folder is not one that alray packed: {why}",
-        mend="look at the folder on the cluster: alray fetches only files and folders, and no links",
+        hint="look at the folder on the cluster: alray fetches only files and folders, and no links",
     )
 
 
@@ -179,7 +179,7 @@ def _offer(dashboard: Dashboard, job: Job, doing: Callable[[str], None]) -> Iter
     """Run the job that offers the folder on the node where it lies, until the block ends."""
     folder = job.require_result()
     if job.node is None:
-        raise RequestError(f"the job `{job.id}` has not begun", key="ID", mend="fetch its folder later")
+        raise RequestError(f"the job `{job.id}` has not begun", key="ID", hint="fetch its folder later")
     name = f"alray-fetch-{secrets.token_hex(6)}"
     command = shlex.join(["python", "-m", "alray.submit.offer", name, folder])
     dashboard.submit(name, command, {"alray": "fetch", "of": job.id}, runtime_env={}, node=job.node)
@@ -208,7 +208,7 @@ def _said(dashboard: Dashboard, name: str, key: Literal["begun", "file"], timeou
                 except (ValidationError, TypeError, KeyError) as error:
                     raise RunError(
                         "the job that packs the folder wrote a line that alray does not write",
-                        mend=f"read it: `alray jobs logs {name}`",
+                        hint=f"read it: `alray jobs logs {name}`",
                     ) from error
                 if failed:
                     raise RunError.of((failed,))
@@ -218,6 +218,6 @@ def _said(dashboard: Dashboard, name: str, key: Literal["begun", "file"], timeou
             last = log.strip().splitlines()[-1:] or ["the job did not begin"]
             raise RunError(
                 f"the folder could not be packed on the cluster: {last[0]}",
-                mend="look at the cluster: `ray status` says what is free",
+                hint="look at the cluster: `ray status` says what is free",
             )
         time.sleep(_PAUSE_S)

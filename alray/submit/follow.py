@@ -64,7 +64,7 @@ def follow(
             way = (
                 f"if the job ended with its cluster, `alray submit --resume {folder}` goes on from its last checkpoint"
             )
-            error.restate([replace(each, mend=f"{each.mend}; {way}" if each.mend else way) for each in error.problems])
+            error.restate([replace(each, hint=f"{each.hint}; {way}" if each.hint else way) for each in error.problems])
         raise
 
 

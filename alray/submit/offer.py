@@ -59,7 +59,7 @@ def main(archive: Path, folder: Location) -> int:
             raise RequestError(
                 f"there is no folder `{folder}` on {platform.node()}",
                 key="ID",
-                mend="if the job ended before it made one, `alray jobs logs` says why",
+                hint="if the job ended before it made one, `alray jobs logs` says why",
             )
         with on_a_disk(folder) as here:
             _require_space(here, archive.parent)
@@ -87,7 +87,7 @@ def _require_space(folder: Path, disk: Path) -> None:
     if needed > free:
         raise RunError(
             f"the packed folder needs {size(needed)} beside Ray's logs on {platform.node()}, and {size(free)} are free",
-            mend=f"make room on the disk of {disk}",
+            hint=f"make room on the disk of {disk}",
         )
 
 
@@ -97,7 +97,7 @@ def _problem(error: OSError) -> Problem:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return Problem(
         f"the folder could not be packed on {platform.node()}: {error.strerror or error}{of_file}",
-        "make room there" if full else "mend the cause there, and fetch again",
+        "make room there" if full else "correct the cause there, and fetch again",
     )
 
 

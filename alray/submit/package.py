@@ -81,7 +81,7 @@ def package(spec_file: Path, overrides: Sequence[str], include: Sequence[Path], 
         files |= {*loaded.bases, *_named(loaded, base.parent, allow_code=allow_code)}
     for path in include:
         if not path.exists():
-            raise RequestError("there is no such file or folder", file=str(path), key="--include", mend="correct it")
+            raise RequestError("there is no such file or folder", file=str(path), key="--include", hint="correct it")
         files |= set(_all_files(path.resolve()))
     _require_small(files)
     root = Path(os.path.commonpath([each.parent for each in files]))
@@ -134,12 +134,12 @@ def _content(file: Path) -> bytes:
         str(file).encode()
         return file.read_bytes()
     except UnicodeEncodeError as error:
-        raise RequestError("the name of this file is not UTF-8", file=str(file), mend="give it another name") from error
+        raise RequestError("the name of this file is not UTF-8", file=str(file), hint="give it another name") from error
     except OSError as error:
         raise RequestError(
             f"a file to be sent cannot be read: {error.strerror}",
             file=str(file),
-            mend="allow it to be read, or leave it out",
+            hint="allow it to be read, or leave it out",
         ) from error
 
 
@@ -153,5 +153,5 @@ def _require_small(files: Iterable[Path]) -> None:
     named = ", ".join(f"{file} ({size(sizes[file])})" for file in largest)
     raise RequestError(
         f"{len(sizes)} files of {size(total)} would be sent, and Ray takes at most {size(LARGEST_BYTES)}: {named}",
-        mend="put large data where all nodes of the cluster can read it, and give its absolute path there",
+        hint="put large data where all nodes of the cluster can read it, and give its absolute path there",
     )

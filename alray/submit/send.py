@@ -48,11 +48,11 @@ def send(
     """
     parent = (folder or FOLDER).rstrip("/")
     if not is_place(parent):
-        raise RequestError("the folder on the cluster is not absolute", key="--output", mend="begin it with / or ~")
+        raise RequestError("the folder on the cluster is not absolute", key="--output", hint="begin it with / or ~")
     packed = package(spec, overrides, include, allow_code=allow_code)
     if is_url(parent) and packed.command == "study":
         raise RequestError(
-            "a study needs a folder on a disk", key="--output", mend="give a path that all nodes of the cluster see"
+            "a study needs a folder on a disk", key="--output", hint="give a path that all nodes of the cluster see"
         )
     require_room_for(packed.specs, dashboard)
     job_id = _new_id(packed.name)
@@ -79,7 +79,7 @@ def send_resume(dashboard: Dashboard, run: str, overrides: Sequence[str], *, all
             raise RequestError(
                 f"the job `{job.id}` has not ended, and writes to {result}",
                 key="--resume",
-                mend=f"wait for its end, or stop it: `alray jobs stop {job.id}`",
+                hint=f"wait for its end, or stop it: `alray jobs stop {job.id}`",
             )
     # Whether the folder of another cluster's job is that of a run or of a study is known only there.
     command = known[0].metadata["alray"] if known else "resume"

@@ -62,7 +62,7 @@ def test_compare_refuses_what_is_no_run(alray: Callable[..., Any], ended: Path, 
     refused = alray("compare", ended, tmp_path, "--json")
     (problem,) = refused.json["errors"]
     assert refused.code == 2
-    assert problem["file"].startswith(str(tmp_path)) and problem["mend"]
+    assert problem["file"].startswith(str(tmp_path)) and problem["hint"]
     (tmp_path / "no").write_text("a file")
     unwritable = alray("compare", ended, "--output", tmp_path / "no" / "x.html", "--json")
     assert (unwritable.code, unwritable.json["errors"][0]["file"]) == (2, str(tmp_path / "no" / "x.html"))

@@ -70,7 +70,7 @@ def test_a_gpu_whose_driver_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     found = checks.gpus()
-    assert found.state == "fault" and "newer NVIDIA driver" in (found.mend or "")
+    assert found.state == "fault" and "newer NVIDIA driver" in (found.hint or "")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert checks.gpus().state == "ok"
 
@@ -90,7 +90,7 @@ def test_operators_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_small_shared_memory_makes_ray_spill(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Disk(64_000_000, 0, 64_000_000))
     found = checks.shared_memory()
-    assert (found.state, "--shm-size=" in (found.mend or "")) == ("warning", True)
+    assert (found.state, "--shm-size=" in (found.hint or "")) == ("warning", True)
 
 
 def test_a_full_disk_and_one_that_is_read_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_processes_that_outlive_their_ray_are_named() -> None:
         agent.kill()
         agent.wait()
     assert f"{agent.pid} (ray::DashboardAgent)" in found.message
-    assert found.mend is not None and str(agent.pid) in found.mend.partition("kill ")[2].split()
+    assert found.hint is not None and str(agent.pid) in found.hint.partition("kill ")[2].split()
 
 
 def test_a_port_that_others_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_a_port_that_others_use(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(node_checks, "_RAYS_PORTS", {taken.getsockname()[1]: "head"})
         found = node_checks.ports()
     assert found.state == "warning" and found.message.endswith("(head)")
-    assert found.mend == "to start a head here: ray start --head --port=N --dashboard-port=N"
+    assert found.hint == "to start a head here: ray start --head --port=N --dashboard-port=N"
     assert node_checks.ports().state == "ok"
 
 
@@ -189,7 +189,7 @@ def test_a_token_that_is_missing_empty_or_open(monkeypatch: pytest.MonkeyPatch, 
     token.write_text("secret")
     assert node_checks.authentication().state == "ok"
     token.chmod(0o644)
-    assert (node_checks.authentication().state, node_checks.authentication().mend) == ("warning", f"chmod 600 {token}")
+    assert (node_checks.authentication().state, node_checks.authentication().hint) == ("warning", f"chmod 600 {token}")
 
 
 def test_nodes_that_do_not_fit_together() -> None:

@@ -214,7 +214,7 @@ def test_a_missing_extra_is_named(
     monkeypatch.setattr(importlib, "import_module", without)
     refused = alray("export", text, "--format", "onnx", "--depth", "1", "--output", tmp_path / "x.onnx", "--json")
     (problem,) = refused.json["errors"]
-    assert (refused.code, problem["key"], problem["mend"]) == (2, "--format", "pip install 'alray[onnx]'")
+    assert (refused.code, problem["key"], problem["hint"]) == (2, "--format", "pip install 'alray[onnx]'")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -226,7 +226,7 @@ def test_a_block_that_cannot_be_traced_is_told(alray: Callable[..., Any], tmp_pa
     )
     refused = alray("export", run, "--format", "torch_export", "--allow-code", "--json")
     (problem,) = refused.json["errors"]
-    assert (refused.code, problem["key"], "safetensors" in problem["mend"]) == (2, "--format", True)
+    assert (refused.code, problem["key"], "safetensors" in problem["hint"]) == (2, "--format", True)
 
 
 def test_requests_that_are_wrong(

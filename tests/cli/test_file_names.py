@@ -86,5 +86,5 @@ def test_ray_which_cannot_take_such_names_is_not_started(alray: Callable[..., An
     refused = alray("run", spec, "--output", "run", "--json")
     (problem,) = refused.json["errors"]
     assert (refused.code, "is not UTF-8" in problem["message"]) == (2, True)
-    assert problem["mend"] == "rename it, or run with --inline"
+    assert problem["hint"] == "rename it, or run with --inline"
     assert not Path("run").exists()

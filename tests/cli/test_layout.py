@@ -550,4 +550,4 @@ def test_events_are_not_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
     said, fields = map(json.loads, out.getvalue().splitlines())
     assert said == {"alray": "say", "text": "word " * 40}
     assert fields == {"alray": "fields", "rows": [["weights_sha256", HASH]]}
-    streams.explain(RequestError("a", mend="b").problems)
+    streams.explain(RequestError("a", hint="b").problems)

@@ -137,7 +137,7 @@ def test_a_wrong_command_line_exits_2(alray: Callable[..., Any], arguments: list
     assert said.err
     as_json = alray(*arguments, "--json")
     assert (as_json.code, as_json.err, as_json.json["ok"]) == (2, "", False)
-    assert set(as_json.json["errors"][0]) == {"file", "line", "key", "message", "mend"}
+    assert set(as_json.json["errors"][0]) == {"file", "line", "key", "message", "hint"}
 
 
 @pytest.mark.parametrize(

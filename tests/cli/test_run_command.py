@@ -322,7 +322,7 @@ def test_the_run_folder_is_checked_before_anything_is_started(
 def test_resume_refuses_another_run(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
     said = alray("resume", ended, "seed=1", "--inline", "--json")
     assert said.code == 2
-    assert "--allow-change" in said.json["errors"][0]["mend"]
+    assert "--allow-change" in said.json["errors"][0]["hint"]
     assert alray("resume", tmp_path, "--inline").code == 2
 
 

@@ -76,7 +76,7 @@ def test_validate_looks_for_data_and_classes_and_runs_nothing(alray: Callable[..
         ("y.yaml", 5, "model.components[0].block"),
     ]
     assert said.json["errors"][0]["message"] == f"there is no folder `{Path.cwd() / 'pictures'}`"
-    assert said.json["errors"][1]["mend"] == "did you mean `Scale`?"
+    assert said.json["errors"][1]["hint"] == "did you mean `Scale`?"
     Path("pictures").mkdir()
     Path("y.yaml").write_text(Path("y.yaml").read_text().replace("Scael", "Scale"))
     assert alray("validate", "y.yaml").code == 0

@@ -1,4 +1,4 @@
-"""What the system refuses a run: each ends as one error with what, where and mend, and leaves nothing behind."""
+"""What the system refuses a run: each ends as one error with what, where and hint, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def under(command: list[str], flag: str, limit: int, *arguments: str | Path) -> 
 def the_problem(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     assert "Traceback" not in done.stderr, done.stderr
     (problem,) = json.loads(done.stdout)["errors"]
-    assert isinstance(problem, dict) and problem["mend"]
+    assert isinstance(problem, dict) and problem["hint"]
     return problem
 
 
@@ -73,7 +73,7 @@ def test_ray_is_not_started_where_it_would_crash(
 ) -> None:
     done = under(command, flag, limit, "run", spec, "--output", "out", "--json")
     problem = the_problem(done)
-    assert (done.returncode, problem["message"], "--inline" in problem["mend"]) == (2, lacks, True)
+    assert (done.returncode, problem["message"], "--inline" in problem["hint"]) == (2, lacks, True)
     assert not Path("out").exists()
 
 
@@ -92,7 +92,7 @@ def test_a_users_code_that_runs_out_of_file_descriptors_is_named() -> None:
         raise OSError(errno.EMFILE, "Too many open files", "/dev/null")
     (problem,) = caught.value.problems
     assert problem.message.startswith("block `python:mine.Leaky` raised OSError in its constructor: ")
-    assert problem.mend is not None and problem.mend.startswith("ran out of file descriptors: `ulimit -n` allows ")
+    assert problem.hint is not None and problem.hint.startswith("ran out of file descriptors: `ulimit -n` allows ")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_what_ran_out_is_told(fault: Exception, message: str) -> None:
     error = from_system(fault)
     assert error is not None
     (problem,) = error.problems
-    assert problem.message.startswith(message) and problem.mend
+    assert problem.message.startswith(message) and problem.hint
     assert problem.file == ("/a" if isinstance(fault, OSError) else None)
 
 

@@ -104,4 +104,4 @@ def test_weights_that_are_not_there(alray: Callable[..., Any], ended: Path, opti
     said = alray("evaluate", ended, *options, "--json")
     (problem,) = said.json["errors"]
     assert (said.code, problem["key"]) == (2, "--step")
-    assert problem["mend"]
+    assert problem["hint"]

@@ -172,7 +172,7 @@ def test_a_folder_of_one_host_is_refused(workplace: Workplace) -> None:
     (error,) = answer["errors"]
     assert error["message"] == "stage 2 is on n2, which does not see the run folder /dev/shm/run"
     assert (
-        error["mend"]
+        error["hint"]
         == "give an --output on storage that all nodes share, or on object storage, such as s3://bucket/run"
     )
     near = workplace.run("tiny.yaml", "pipeline.stages=2", "run.epochs=1", run_dir="/dev/shm/two")
@@ -186,7 +186,7 @@ def test_a_study_in_a_folder_of_one_host_is_refused(workplace: Workplace) -> Non
     refused = workplace.end(workplace.hosts.start(1, "study", "study.yaml", *where, "/dev/shm/study", "--json"), 2)
     (error,) = refused["errors"]
     assert error["message"] == "a trial may come to n2, which does not see the study folder /dev/shm/study"
-    assert error["mend"].startswith("give an --output on storage that all nodes share")
+    assert error["hint"].startswith("give an --output on storage that all nodes share")
     assert subprocess.run(workplace.hosts.on(1, "test", "-e", "/dev/shm/study")).returncode == 1
     done = workplace.end(workplace.hosts.start(1, "study", "study.yaml", *where, "study", "--json"))
     assert done["statuses"] == {"finished": 4}

@@ -125,4 +125,4 @@ def test_texts_are_not_taken_for_classes(tmp_path: Path) -> None:
         TextCsv(train=write(tmp_path, "review,sentiment\n" + lines), test=None)
     (problem,) = caught.value.problems
     assert problem.key == "data.label_column"
-    assert problem.mend == "name the column of the classes; the first line is `review`, `sentiment`"
+    assert problem.hint == "name the column of the classes; the first line is `review`, `sentiment`"

@@ -44,7 +44,7 @@ def test_torchs_own_error_is_recognised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "mend"),
+    ("overrides", "hint"),
     [
         ((), "use more stages, a smaller data.batch_size, or a device with more memory"),
         (
@@ -58,7 +58,7 @@ def test_torchs_own_error_is_recognised() -> None:
     ],
 )
 def test_the_need_and_the_mend_are_told(
-    make_planner: Callable[..., Any], overrides: tuple[str, ...], mend: str
+    make_planner: Callable[..., Any], overrides: tuple[str, ...], hint: str
 ) -> None:
     planner = make_planner(*overrides)
     plan = planner.plan(planner.costs(probe=False))
@@ -66,4 +66,4 @@ def test_the_need_and_the_mend_are_told(
     need = f"{plan.stage_plans[0].memory.total_bytes / 1e3:,.1f} kB in total"
     assert problem.message.startswith("stage 0 (components 0 to 1) ran out of memory: it asked for 5.0 MB at once; ")
     assert need in problem.message
-    assert problem.mend == mend
+    assert problem.hint == hint

@@ -60,7 +60,7 @@ def ended_without_memory(finished: Finished, hungry: Workshop) -> None:
     assert problem.message.startswith(
         "stage 1 (components 1 to 1) ran out of memory: it asked for 1,125.9 TB at once; the plan predicts "
     )
-    assert problem.mend == "use more stages, a smaller data.batch_size, or a device with more memory"
+    assert problem.hint == "use more stages, a smaller data.batch_size, or a device with more memory"
     assert finished.summary.status == "failed"
     assert len(finished.summary.failures) == 1
     assert "DefaultCPUAllocator" in (hungry.folder / "run" / "logs" / "stage-1.log").read_text()

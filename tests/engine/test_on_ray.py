@@ -156,7 +156,7 @@ def test_too_many_failures(workshop, longer_reference, local_ray, victims) -> No
     assert run.summary.status == "failed"
     assert "stage 1 died" in str(run.error)
     assert "; that was failure 1 since the checkpoint at mini-batch " in str(run.error)
-    assert str(run.error).endswith("; raise run.max_failures, or mend the cause and `alray resume` the run")
+    assert str(run.error).endswith("; raise run.max_failures, or correct the cause and `alray resume` the run")
     same(workshop.resume(), longer_reference)
 
 

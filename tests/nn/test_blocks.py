@@ -195,8 +195,8 @@ def test_a_forward_pass_that_does_not_take_its_input_is_named_by_its_line(make_n
     (problem,) = caught.value.problems
     start = "block `python:own_blocks.Wrong` does not take an input of (2, 8, 8): "
     assert problem.message.startswith(start) and said in problem.message
-    assert problem.mend.startswith("one sample has this shape, and the constructor gets it as `input`: ")
-    assert problem.mend.endswith("; `forward` must also run on torch's meta device, where shapes are found")
+    assert problem.hint.startswith("one sample has this shape, and the constructor gets it as `input`: ")
+    assert problem.hint.endswith("; `forward` must also run on torch's meta device, where shapes are found")
     assert (Path(problem.file).name, problem.key) == ("own_blocks.py", "model.components[0]")
     assert code in WRONG.splitlines()[problem.line - 1] and code in problem.traceback
 

@@ -151,7 +151,7 @@ def test_a_block_for_texts_of_one_length_is_refused(make_network, name, said):
     with pytest.raises(SpecError) as caught:
         make_network(components, sample=TEXT, code=FOR_ONE_LENGTH)
     (problem,) = caught.value.problems
-    assert said in problem.message and "any number of words" in problem.mend
+    assert said in problem.message and "any number of words" in problem.hint
     assert problem.key == "model.components[1]"
 
 

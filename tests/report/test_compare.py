@@ -287,7 +287,7 @@ def test_a_comparison_of_runs_without_any_evaluation(add: Add) -> None:
 def test_a_folder_that_is_no_run_is_refused(add: Add, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError) as refused:
         compare_runs([add("a", (0.5, 0.5)), tmp_path])
-    assert refused.value.problems[0].mend
+    assert refused.value.problems[0].hint
     with pytest.raises(CheckpointError) as refused:
         compare_runs([tmp_path / "nothing"])
     assert refused.value.problems[0].file == str(tmp_path / "nothing")

@@ -260,7 +260,7 @@ def test_a_missing_file_is_named(given: ModuleType, tmp_path: Path, name: str) -
     with pytest.raises(CheckpointError) as caught:
         make_report(folder)
     (problem,) = caught.value.problems
-    assert problem.file == str(folder / name) and problem.mend
+    assert problem.file == str(folder / name) and problem.hint
 
 
 def test_a_damaged_plan_is_told_with_its_line(given: ModuleType, tmp_path: Path) -> None:

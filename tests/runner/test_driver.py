@@ -212,7 +212,7 @@ def test_giving_up(tmp_path) -> None:
     assert (outcome.status, outcome.step, starts) == ("failed", 3, [0, 3, 3])
     assert str(outcome.error) == (
         "stage 1 died; that was failure 3 since the checkpoint at mini-batch 3; "
-        "raise run.max_failures, or mend the cause and `alray resume` the run"
+        "raise run.max_failures, or correct the cause and `alray resume` the run"
     )
 
 

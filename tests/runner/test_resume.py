@@ -103,9 +103,9 @@ def test_other_micro_batches_are_refused(tmp_path, old, began, overrides, change
 def test_the_mend_of_a_refusal_is_one(tmp_path) -> None:
     """What the message says keeps the mini-batches as they were does so."""
     run_dir = started(tmp_path, *ON_TWO)
-    mend = ("pipeline.schedule=gpipe", "pipeline.micro_batches=4")
+    hint = ("pipeline.schedule=gpipe", "pipeline.micro_batches=4")
     for stages in range(1, 5):
-        assert resumed(run_dir, *mend, f"pipeline.stages={stages}").micro_batches == 4
+        assert resumed(run_dir, *hint, f"pipeline.stages={stages}").micro_batches == 4
 
 
 def test_text_is_padded_in_pipelines_alone(tmp_path) -> None:

@@ -93,6 +93,6 @@ def test_no_value_is_without_plain_words(changes: list[tuple[tuple[str | int, ..
             holder[path[-1]] = value
     spec, errors = parse_spec(spelled_out(document), Path())
     problems = [*problems_of(errors, Places("x.yaml")), *check_spec(spec, Places("x.yaml"), CHECKS)]
-    assert all(problem.mend for problem in problems)
+    assert all(problem.hint for problem in problems)
     for jargon in ("Input", "should be", " tag", "union", "tuple", "dict", "pydantic", "NoneType"):
         assert not any(jargon in str(problem).split("`")[0] for problem in problems)

@@ -150,7 +150,7 @@ def test_a_key_by_another_name_or_in_another_section(load: Load, override: str, 
     with pytest.raises(SpecError) as caught:
         load(override)
     (problem,) = caught.value.problems
-    assert (problem.message, problem.mend) == ("unknown key", f"did you mean `{meant}`?")
+    assert (problem.message, problem.hint) == ("unknown key", f"did you mean `{meant}`?")
 
 
 def test_a_key_of_another_kind_of_the_same_section_is_no_suggestion(load: Load) -> None:

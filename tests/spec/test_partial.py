@@ -82,7 +82,7 @@ def test_all_at_once(complaints: Complaints, changes: list[tuple[str, str]], exp
 
 
 @pytest.mark.parametrize(
-    ("change", "mend"),
+    ("change", "hint"),
     [
         (("channels: [4]", "channels: 128"), "write `[128]`"),
         (("pool: true", "pool: yes"), "write `true`"),
@@ -95,8 +95,8 @@ def test_all_at_once(complaints: Complaints, changes: list[tuple[str, str]], exp
         (("name: small", "name: 7"), "write `'7'`"),
     ],
 )
-def test_the_mend_says_what_to_write(complaints: Complaints, change: tuple[str, str], mend: str) -> None:
-    assert any(mend in line.partition("; ")[2] for line in complaints(changed(change)))
+def test_the_mend_says_what_to_write(complaints: Complaints, change: tuple[str, str], hint: str) -> None:
+    assert any(hint in line.partition("; ")[2] for line in complaints(changed(change)))
 
 
 def test_a_bare_kind_is_a_section_in_a_file_as_in_an_override(write: Callable[[str], Path]) -> None:

@@ -42,7 +42,7 @@ def replicas(**values: Any) -> Replicas:
 
 def found(spec: Spec) -> list[str]:
     """What all checks find."""
-    return [f"{key_text(path)}: {message}; {mend}" for check in CHECKS for path, message, mend in check(spec)]
+    return [f"{key_text(path)}: {message}; {hint}" for check in CHECKS for path, message, hint in check(spec)]
 
 
 def test_the_defaults() -> None:

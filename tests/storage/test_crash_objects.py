@@ -132,7 +132,7 @@ def with_a_failure(far: Desk, put_in_place: Callable[[WatchedStorage], None], at
     put_in_place(WatchedStorage(storage.held()))
     if way == "refused" and failed:
         assert error is not None and "403 Forbidden" in str(error) and len(error.problems) == 1
-        assert isinstance(error, RunError) and error.problems[0].mend
+        assert isinstance(error, RunError) and error.problems[0].hint
     else:
         assert error is None
         assert far.steps() == list(range(1, STEPS + 1))

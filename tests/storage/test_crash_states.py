@@ -177,7 +177,7 @@ def under_a_fault(desk: Desk, number: int, at: int, *, on_and_on: bool) -> int:
         while writing := [each for each in threading.enumerate() if each.name.startswith(("checkpoint-", "alray-in"))]:
             writing[0].join(60)
     if watched.calls >= at:
-        assert error is not None and len(error.problems) == 1 and error.problems[0].mend
+        assert error is not None and len(error.problems) == 1 and error.problems[0].hint
         told = str(error)
         assert "the disk is full" in told or os.strerror(number) in told, told
     assert not list(desk.root.rglob("*.partial"))

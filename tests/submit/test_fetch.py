@@ -220,7 +220,7 @@ def test_room_is_asked_for_before_anything_is_packed(
     assert offer.main(archive, tmp_path / "run") == 1
     failed = said(capsys)["failed"]
     assert "needs 12.0 kB beside Ray's logs" in failed["message"] and "10.0 kB are free" in failed["message"]
-    assert failed["mend"] == f"make room on the disk of {tmp_path}"
+    assert failed["hint"] == f"make room on the disk of {tmp_path}"
     assert not archive.exists()
 
 
@@ -234,4 +234,4 @@ def test_a_file_that_shrinks_while_it_is_packed(
     assert offer.main(tmp_path / "packed.tar", tmp_path) == 1
     failed = said(capsys)["failed"]
     assert failed["message"].endswith(": unexpected end of data")
-    assert failed["mend"] == "mend the cause there, and fetch again"
+    assert failed["hint"] == "correct the cause there, and fetch again"

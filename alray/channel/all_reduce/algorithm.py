@@ -61,7 +61,7 @@ class AllReduce(ABC):
         if tensor.ndim != 1 or not tensor.is_contiguous():
             raise ChannelError(
                 f"an all-reduce needs a flat contiguous tensor, got shape {tuple(tensor.shape)}",
-                mend="pack the values into one flat buffer",
+                hint="pack the values into one flat buffer",
             )
         if self.size == 1 or tensor.numel() == 0:
             return

@@ -40,7 +40,7 @@ class Compression(ABC):
                 raise CheckpointError(
                     f"the checkpoint's compression state does not fit `{self.kind}`: `{name}` "
                     f"is {_shape(state.get(name))} in the checkpoint and {_shape(held.get(name))} in this run",
-                    mend="resume with the compression, the settings and the model of the checkpoint",
+                    hint="resume with the compression, the settings and the model of the checkpoint",
                 )
         self._load(state)
 

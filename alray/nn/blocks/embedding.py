@@ -27,7 +27,7 @@ def build(input: Shape, *, dim: int, vectors: Path | None = None) -> nn.Module:
     if input.words is None:
         raise SpecError(
             f"block `embedding` takes text (word numbers with their vocabulary), but its input is {tuple(input)}",
-            mend="put it first, on text data",
+            hint="put it first, on text data",
         )
     return Embedding(input.words, dim=dim, vectors=vectors)
 

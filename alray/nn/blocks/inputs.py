@@ -13,7 +13,7 @@ def require_image(block: str, input: Shape) -> tuple[int, int, int]:
     if len(input) != 3:
         raise SpecError(
             f"block `{block}` takes images (channels, height, width), but its input is {tuple(input)}",
-            mend="put it on image data, before any block that flattens",
+            hint="put it on image data, before any block that flattens",
         )
     channels, height, width = input
     return channels, height, width
@@ -25,7 +25,7 @@ def require_sequence(block: str, input: Shape) -> int:
     if len(input) != 2:
         raise SpecError(
             f"block `{block}` takes sequences of vectors (places, width), but its input is {tuple(input)}",
-            mend="put it behind an `embedding` of text, or on data that are sequences",
+            hint="put it behind an `embedding` of text, or on data that are sequences",
         )
     return input[1]
 
@@ -35,7 +35,7 @@ def require_values(block: str, input: Shape) -> None:
     if not input.dtype.is_floating_point:
         raise SpecError(
             f"block `{block}` takes real values, but its input is word numbers or other integers",
-            mend="put an `embedding` first",
+            hint="put an `embedding` first",
         )
 
 

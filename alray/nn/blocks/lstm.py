@@ -81,7 +81,7 @@ class LstmWithState(_Recurrence):
             if tuple(state[0].shape[1:]) != wanted:
                 raise SpecError(
                     f"block `lstm` starts from a state of shape {wanted}, but gets {tuple(state[0].shape[1:])}",
-                    mend="give neighbours with `hand_on_state` the same hidden, layers and bidirectional",
+                    hint="give neighbours with `hand_on_state` the same hidden, layers and bidirectional",
                 )
         return self.run(s, mask, state)
 

@@ -46,6 +46,6 @@ def builder(name: str, load: Callable[[str], Any]) -> Callable[..., nn.Module]:
     target = load(name)
     build = getattr(target, "build", target)
     if not callable(build):
-        raise SpecError(f"`{name}` is not a class or function", mend="name a class with `build(input, **fields)`")
+        raise SpecError(f"`{name}` is not a class or function", hint="name a class with `build(input, **fields)`")
     result: Callable[..., nn.Module] = build
     return result

@@ -19,12 +19,12 @@ def build(input: Shape, *, heads: int, feedforward: int, dim: int | None = None,
     if dim is not None and dim != width:
         raise SpecError(
             f"block `transformer` keeps the width of its input, which is {width}, not {dim}",
-            mend=f"set dim to {width}, or leave it out",
+            hint=f"set dim to {width}, or leave it out",
         )
     if width % heads != 0:
         raise SpecError(
             f"block `transformer` divides a width of {width} among its heads, and {heads} is not a divisor",
-            mend="choose another number of heads",
+            hint="choose another number of heads",
         )
     return EncoderLayer(width, heads=heads, feedforward=feedforward, dropout=dropout)
 

@@ -22,7 +22,7 @@ def build(input: Shape, *, channels: Sequence[int], pool: bool = False) -> nn.Mo
     if pool and min(size) < 2:
         raise SpecError(
             f"block `vgg` cannot halve maps of {size[0]} x {size[1]}",
-            mend="drop `pool`, or raise `data.image_size`",
+            hint="drop `pool`, or raise `data.image_size`",
         )
     layers: list[nn.Module] = []
     for wider in channels:

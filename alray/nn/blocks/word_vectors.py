@@ -62,25 +62,25 @@ def _lines(path: Path, dim: int) -> Iterator[tuple[int, bytes, bytes]]:
         raise DataError(
             f"cannot read the word vectors: {error.strerror or error}",
             file=str(path),
-            mend="give a file of lines `word v1 ... vd`, such as one of GloVe's, unpacked; or leave `vectors` out",
+            hint="give a file of lines `word v1 ... vd`, such as one of GloVe's, unpacked; or leave `vectors` out",
         ) from error
     if announced is not None and found != announced:
         raise DataError(
             f"the first line says that there are {announced} vectors, but there are {found}",
             file=str(path),
             line=line,
-            mend="the file is cut short or was changed: get it anew",
+            hint="the file is cut short or was changed: get it anew",
         )
     if found == 0:
-        raise DataError("there are no word vectors in this file", file=str(path), mend="get it anew")
+        raise DataError("there are no word vectors in this file", file=str(path), hint="get it anew")
 
 
 def _wrong_width(path: Path, line: int, width: int, dim: int, found: int) -> DataError:
     if found > 0:
-        mend = "the lines before it have as many as dim says: the file is damaged, get it anew"
+        hint = "the lines before it have as many as dim says: the file is damaged, get it anew"
     else:
-        mend = f"set dim to {width}, or give a file with vectors of {dim}" if width > 1 else "unpack the file first"
-    return DataError(f"{width} values, but dim is {dim}", file=str(path), line=line, mend=mend)
+        hint = f"set dim to {width}, or give a file with vectors of {dim}" if width > 1 else "unpack the file first"
+    return DataError(f"{width} values, but dim is {dim}", file=str(path), line=line, hint=hint)
 
 
 def _vector(path: Path, line: int, values: bytes) -> torch.Tensor:
@@ -95,7 +95,7 @@ def _vector(path: Path, line: int, values: bytes) -> torch.Tensor:
                 f"`{shown if len(shown) <= 40 else shown[:37] + '...'}` is no finite number",
                 file=str(path),
                 line=line,
-                mend="the file is damaged, or not one of word vectors: get it anew",
+                hint="the file is damaged, or not one of word vectors: get it anew",
             )
     return vector
 

@@ -97,7 +97,7 @@ def make_method(section: MethodSection, task: Task, load: Callable[[str], Any]) 
         raise SpecError(
             f"`{section.kind}` is not a subclass of alray.nn.methods.method.Method",
             key="method.kind",
-            mend="derive it from that class; its docstring says what to define",
+            hint="derive it from that class; its docstring says what to define",
         )
     try:
         own = kind(task, **section.fields)
@@ -105,12 +105,12 @@ def make_method(section: MethodSection, task: Task, load: Callable[[str], Any]) 
         raise SpecError(
             f"method `{section.kind}` cannot be made: {type(error).__name__}: {error}",
             key="method",
-            mend="it is called as Class(task, **fields) with the further keys of the section `method`",
+            hint="it is called as Class(task, **fields) with the further keys of the section `method`",
         ) from error
     if not own.local_losses:
         raise SpecError(
             f"method `{section.kind}` has `local_losses = False`, which only alray's own backpropagation may have",
             key="method.kind",
-            mend="leave it at True, and give every component losses of its own",
+            hint="leave it at True, and give every component losses of its own",
         )
     return own

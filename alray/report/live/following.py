@@ -89,7 +89,7 @@ class Following:
         except FileNotFoundError as error:
             if self._records or not (self.path / "spec.yaml").is_file():
                 raise CheckpointError(
-                    "the run folder was deleted", file=str(self.path), mend="watch another run"
+                    "the run folder was deleted", file=str(self.path), hint="watch another run"
                 ) from error
             return False
         if came and self._records:

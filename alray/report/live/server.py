@@ -59,7 +59,7 @@ def listen(port: int) -> Door:
     Raises RequestError if it is no port, if another program has it, or if it may not be used.
     """
     if not 0 <= port <= _LAST_PORT:
-        raise RequestError(f"{port} is no port", key="--port", mend=f"choose one from 1024 to {_LAST_PORT}")
+        raise RequestError(f"{port} is no port", key="--port", hint=f"choose one from 1024 to {_LAST_PORT}")
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -69,7 +69,7 @@ def listen(port: int) -> Door:
         listening.close()
         taken = "another program has it" if error.errno == errno.EADDRINUSE else error.strerror
         raise RequestError(
-            f"port {port} cannot be used: {taken}", key="--port", mend="choose another one, or leave out --port"
+            f"port {port} cannot be used: {taken}", key="--port", hint="choose another one, or leave out --port"
         ) from error
     return Door(listening, secrets.token_urlsafe(_KEY_BYTES))
 

@@ -31,7 +31,7 @@ def _make(section: TrackerSection, code: UserCode, key: str) -> Tracker:
             raise SpecError(
                 f"the tracker `{section.kind}` needs the library `{section.library}`, which is not installed",
                 key=key,
-                mend=f"pip install 'alray[{section.library}]'",
+                hint=f"pip install 'alray[{section.library}]'",
             )
     if not isinstance(section, OwnCode):
         module, name = section.implementation.split(":")
@@ -42,7 +42,7 @@ def _make(section: TrackerSection, code: UserCode, key: str) -> Tracker:
         raise SpecError(
             f"`{section.kind}` is not a subclass of alray.report.trackers.tracker.Tracker",
             key=key,
-            mend="derive it from that class; its docstring says what to define",
+            hint="derive it from that class; its docstring says what to define",
         )
     try:
         return kind(**section.fields)
@@ -50,5 +50,5 @@ def _make(section: TrackerSection, code: UserCode, key: str) -> Tracker:
         raise SpecError(
             f"tracker `{section.kind}` cannot be made: {type(error).__name__}: {error}",
             key=key,
-            mend="it is called as Class(**fields) with the further keys of its entry in `run.trackers`",
+            hint="it is called as Class(**fields) with the further keys of its entry in `run.trackers`",
         ) from error

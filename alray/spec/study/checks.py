@@ -1,4 +1,4 @@
-"""Checks of a study that look at more than one key: each gives the key, what is wrong, and the mend."""
+"""Checks of a study that look at more than one key: each gives the key, what is wrong, and the hint."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def axes_are_lists(study: Study) -> Iterator[Finding]:
 
 
 def _variants(variants: object) -> Iterator[Finding]:
-    mend = "write, for example, {streamed: {}, naive: {pipeline.schedule: naive}}"
+    hint = "write, for example, {streamed: {}, naive: {pipeline.schedule: naive}}"
     if not isinstance(variants, dict):
-        yield ("axes", VARIANT), f"expected named groups of settings, got {describe(variants)}", mend
+        yield ("axes", VARIANT), f"expected named groups of settings, got {describe(variants)}", hint
     elif not variants:
         yield ("axes", VARIANT), "the axis has no values", "give at least one variant, or remove the axis"
     else:
         for name, settings in variants.items():
             if not isinstance(settings, dict):
-                yield ("axes", VARIANT, name), f"expected keys of the base spec, got {describe(settings)}", mend
+                yield ("axes", VARIANT, name), f"expected keys of the base spec, got {describe(settings)}", hint
             else:
                 for key in settings:
                     if not all(key.split(".")):
@@ -91,8 +91,8 @@ def followed_axes_have_values(study: Study) -> Iterator[Finding]:
     axes = [axis for axis in study.axes if axis != VARIANT]
     for key, axis in study.follow.items():
         if axis not in axes:
-            mend = f"choose {listed(axes)}" if axes else "add the axis, with a list of values"
-            yield ("follow", key), f"`{axis}` is not an axis with a list of values", mend
+            hint = f"choose {listed(axes)}" if axes else "add the axis, with a list of values"
+            yield ("follow", key), f"`{axis}` is not an axis with a list of values", hint
         if key in study.axes:
             yield ("follow", key), "an axis of the study sets this key", "remove one of the two"
 
@@ -125,8 +125,8 @@ def searched_variants_exist(study: Study) -> Iterator[Finding]:
     names = list(variants) if isinstance(variants, dict) else []
     for name in study.search.variants if study.search is not None else ():
         if name not in names:
-            mend = f"choose one of {listed(names)}" if names else f"add the axis `{VARIANT}`"
-            yield ("search", "variants", name), f"`{name}` is not a variant of the study", mend
+            hint = f"choose one of {listed(names)}" if names else f"add the axis `{VARIANT}`"
+            yield ("search", "variants", name), f"`{name}` is not a variant of the study", hint
 
 
 def halving_needs_a_search(study: Study) -> Iterator[Finding]:
@@ -177,7 +177,7 @@ def classes_exist(study: Study, *, allow_elsewhere: bool) -> Iterator[Finding]:
 
 
 def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
-    """What a trial with this spec could not do: key of the spec, message, mend."""
+    """What a trial with this spec could not do: key of the spec, message, hint."""
     if spec.replicas.engine == "ray_train":
         message = "a trial runs in a placement group of its own, where the workers of `ray_train` have no room"
         yield "replicas.engine", message, "set replicas.engine to graph"

@@ -89,12 +89,12 @@ def load_study(
     """Read a study, apply `key=value` overrides of its keys, and check every point as a spec.
 
     also: gives further checks of a spec in this folder. also_of_study: further checks of the study itself. Raises
-    SpecError with all problems, each with file, line, key and mend.
+    SpecError with all problems, each with file, line, key and hint.
     """
     parsed = read_document(source)
     places = parsed.places
     if "study" not in parsed.value:
-        raise SpecError("this is the spec of one run, not a study", mend="run it with `alray run`", file=places.file)
+        raise SpecError("this is the spec of one run, not a study", hint="run it with `alray run`", file=places.file)
     document = spelled_out(parsed.value, Study)
     problems = apply_overrides(document, overrides, places, root=Study, flat=FLAT).problems
     study, errors = parse_document(Study, document, directory_of(file_of(source)), parsed.problems)
@@ -213,8 +213,8 @@ class _Loader:
             for said in error.problems:
                 self._find(said, point, settings)
             return None
-        for key, message, mend in trial_faults(self._study, loaded.spec):
-            self._find(Problem(message, mend, COMMAND_LINE, key=key), point, settings)
+        for key, message, hint in trial_faults(self._study, loaded.spec):
+            self._find(Problem(message, hint, COMMAND_LINE, key=key), point, settings)
         self.notes |= dict.fromkeys(loaded.notes)
         return loaded.spec
 
@@ -241,7 +241,7 @@ class _Loader:
             message = said.message
             if said.key is not None and (setting is None or parts_of(said.key) != setting.path):
                 message = f"{said.key}: {message}"
-            said = self._places.of(source).problem(message, said.mend, key_text(source), at_key=found.at_key)
+            said = self._places.of(source).problem(message, said.hint, key_text(source), at_key=found.at_key)
         if not everywhere:
             others = f", the first of {counted(len(found.points), 'point')}" if len(found.points) > 1 else ""
             said = replace(said, message=f"{said.message} (at {found.points[0].label}{others})")

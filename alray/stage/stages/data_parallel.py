@@ -52,7 +52,7 @@ class DataParallelReplication(SeveralReplicas):
                 f"DDP gives every replica the same weight, and {spec.data.batch_size} samples are not {len(shares)} "
                 "equal shares",
                 key="replicas.count",
-                mend=f"use a data.batch_size that {len(shares)} divides",
+                hint=f"use a data.batch_size that {len(shares)} divides",
             )
         self.may_lack_gradients = spec.trains_own_code  # DDP looks for them in every mini-batch
         self._compression = spec.replicas.compression

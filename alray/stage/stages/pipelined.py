@@ -255,7 +255,7 @@ class _Part(nn.Module):
             raise StageError(
                 f"components {self.held[0].index} to {self.held[-1].index} gave {tuple(s.shape)} for a micro-batch, "
                 f"the edge was laid out for {tuple(self.gives or ())}",
-                mend="the shape of a block's output must be fixed, and the same as on the meta device",
+                hint="the shape of a block's output must be fixed, and the same as on the meta device",
             )
         if not s.requires_grad:
             return s.detach().requires_grad_()  # a gradient comes for whatever was sent
