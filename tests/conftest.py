@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -59,40 +61,25 @@ OWN_BLOCKS = "own_blocks.py"
 """Where `make_job` and `make_network` put a test's own blocks: `python:own_blocks.Name`."""
 
 RAY_FIXTURES = {"cluster", "local_ray", "own_ray"}
-ON_RAY = (
-    "tests/engine/test_on_ray.py",
-    "tests/engine/test_studies_on_ray.py",
-    "tests/engine/test_robust_studies.py",
-    "tests/engine/test_tuners_on_ray.py",
-    "tests/engine/test_closed.py",
-    "tests/engine/test_cluster.py",
-    "tests/engine/test_metrics.py",
-    "tests/gpu/test_on_ray.py",
-    "tests/cluster/test_jobs.py",
-    "tests/cluster/test_ray_up.py",
-    "tests/cluster/test_slurm.py",
-    "tests/cluster/test_three_hosts.py",
-    "tests/storage/test_runs.py",
-    "tests/chaos/test_chaos.py",
-)
-TIMED = (
-    "tests/channel/test_host_barrier.py",
-    "tests/cli/test_interrupts.py",
-    "tests/engine/test_shares.py",
-    "tests/probe/test_measure.py",
-)
-"""Their tests compare measured times. They would fail beside a Ray cluster that takes both processors."""
-STAND_INS = (
-    "tests/test_specs.py",
-    "tests/test_full_size.py",
-    "tests/test_baselines.py",
-    "tests/data/test_docstrings.py",
-)
-"""They share data sets that take ten seconds to make."""
-GROUPS = dict.fromkeys(ON_RAY + TIMED, "serial") | dict.fromkeys(STAND_INS, "stand-ins")
-"""Files whose tests run on one worker, in order. Every other file is a group of its own."""
-ORDER = (*ON_RAY, *STAND_INS, *TIMED, "tests/engine/", "tests/test_", "tests/cli/", "tests/channel/")
-"""What starts first, so that no worker is left with a long group at the end."""
+_GROUP_OF = {"ray": "serial", "timing": "serial", "stand_ins": "stand-ins"}
+"""Tests of one group run on one worker, in order. Every file with none of these marks is a group of its own.
+
+Next to a Ray cluster that takes both processors, tests that compare measured times would fail. Stand-ins take ten seconds
+to make.
+"""
+_MARKED = re.compile(rf"^pytestmark = .*pytest\.mark\.({'|'.join(_GROUP_OF)})\b", re.MULTILINE)
+_SOONEST = ("ray", "stand_ins", "timing", "tests/engine/", "tests/test_", "tests/cli/", "tests/channel/")
+"""Marks and paths of what starts first, so that no worker is left with a long group at the end."""
+
+
+@cache
+def _mark_of(file: Path) -> str:
+    """The mark of a whole file by which its tests are grouped; "" for none.
+
+    It is read from the text: where the groups are given to workers, only the names of the tests are known.
+    """
+    found = _MARKED.search(file.read_text(encoding="utf-8"))
+    return found[1] if found is not None else ""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -106,23 +93,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Groups(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return GROUPS.get(file, file)
+            return _GROUP_OF.get(_mark_of(config.rootpath / file), file)
 
     return Groups(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses by the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by fixture and file, and bring them into the order in which they start."""
-    files = {item: item.path.relative_to(item.config.rootpath).as_posix() for item in items}
-    for item, file in files.items():
-        if RAY_FIXTURES & set(getattr(item, "fixturenames", ())):
-            if file not in ON_RAY:
-                raise pytest.UsageError(f"{item.nodeid} uses Ray: it belongs into one of {', '.join(ON_RAY)}")
-            item.add_marker("ray")
-        if file in TIMED:
-            item.add_marker("timing")
-    items.sort(key=lambda item: next((n for n, first in enumerate(ORDER) if files[item].startswith(first)), len(ORDER)))
+    """Bring the tests into the order in which they start."""
+
+    def turn(item: pytest.Item) -> int:
+        mark, file = _mark_of(item.path), item.path.relative_to(item.config.rootpath).as_posix()
+        if mark != "ray" and RAY_FIXTURES & set(getattr(item, "fixturenames", ())):
+            raise pytest.UsageError(f"{item.nodeid} uses Ray: its file wants `pytestmark = pytest.mark.ray`")
+        return next(
+            (turn for turn, first in enumerate(_SOONEST) if first == mark or file.startswith(first)), len(_SOONEST)
+        )
+
+    items.sort(key=turn)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,6 +13,8 @@ from alray.run_folder.records import StageRecord, StepRecord, read
 
 from .stand_ins import Overrides
 
+pytestmark = pytest.mark.stand_ins
+
 SPEC = Path(__file__).parents[1] / "specs" / "baselines" / "sync_sgd_dogs_vs_cats.yaml"
 
 

@@ -15,6 +15,8 @@ from alray.user_code import UserCode
 
 from .stand_ins import Overrides, on_stand_in
 
+pytestmark = pytest.mark.stand_ins
+
 ROOT = Path(__file__).parents[1]
 FILES = sorted(file for folder in ("specs", "benchmarks") for file in (ROOT / folder).rglob("*.yaml"))
 NAMES = [file.relative_to(ROOT).as_posix() for file in FILES]

@@ -12,6 +12,8 @@ from .play import RESUMED, Undisturbed, play
 from .room import NoRoom, Room
 from .scenarios import SCENARIOS
 
+pytestmark = pytest.mark.ray
+
 
 def fault(kind: str, target: str | None, moment: str, *, part: float = 0.0, delay_s: float = 0.0) -> Fault:
     return Fault(kind, target, moment, part, delay_s, lasts_s=None, chance=0.5)

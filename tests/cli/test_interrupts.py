@@ -17,6 +17,8 @@ import pytest
 
 from alray.console.interrupts import Interrupts
 
+pytestmark = pytest.mark.timing
+
 INLINE: list[str] = ["--inline"]
 ON_RAY: list[str] = []
 STUCK = """\

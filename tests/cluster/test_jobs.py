@@ -26,7 +26,7 @@ import pytest
 from ..engine.conftest import OWN_BLOCKS, TINY
 from ..told import in_lines
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.full, pytest.mark.timeout(300)]
 
 SCRIPT = Path(__file__).parents[2] / "cluster" / "local.sh"
 STUDY = "study: two\nbase: tiny.yaml\nset: {run.epochs: 1}\naxes: {pipeline.stages: [1, 2]}\nmax_concurrent: 1\n"

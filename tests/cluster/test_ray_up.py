@@ -22,7 +22,7 @@ import yaml
 from ..engine.conftest import OWN_BLOCKS, TINY
 from .hosts import Hosts, skip_without, three_hosts, until
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.full, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
 HEAD, WORKER, LAPTOP = 1, 2, 3

@@ -17,7 +17,7 @@ import pytest
 
 from .hosts import Hosts, skip_without, three_hosts, until
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.full, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
 LOGIN, NODES = 3, (1, 2)

@@ -21,7 +21,7 @@ import pytest
 from ..engine.conftest import OWN_BLOCKS, TINY
 from .hosts import HEAD_PORT, Hosts, three_hosts
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.full, pytest.mark.timeout(300)]
 
 CPUS = (2, 1, 1)
 S3_PORT = 5005

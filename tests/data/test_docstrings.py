@@ -14,6 +14,8 @@ from alray.data import docstrings
 from alray.data.docstrings import LONGEST, SHORTEST, Docstrings, Library, documents
 from alray.errors import DataError
 
+pytestmark = pytest.mark.stand_ins
+
 LONG = "Return the sum of what is given, one by one, and then once more, as a float."
 
 

@@ -25,6 +25,8 @@ from alray.graph.cluster import connect
 
 from .conftest import LONG, Workshop
 
+pytestmark = pytest.mark.ray
+
 NICENESS = "RAY_worker_niceness"
 ALRAY = [sys.executable, "-c", "from alray.cli.main import main; main()"]
 ATTACH = """

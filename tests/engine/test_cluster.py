@@ -25,6 +25,8 @@ from alray.runner.engines import RayEngine
 from .conftest import LONG, Asked, Watching
 from .test_same_bits import same
 
+pytestmark = pytest.mark.ray
+
 
 def attached(workshop, address: str, *overrides: str, name: str = "run"):
     options = Options(address=address, run_dir=workshop.folder / name, pages=False)

@@ -11,6 +11,8 @@ import pytest
 
 from .conftest import LONG, Watching, Workshop
 
+pytestmark = pytest.mark.ray
+
 
 @pytest.fixture
 def quick_metrics(own_ray: None) -> Iterator[str]:

@@ -34,6 +34,8 @@ from .test_replicas import BP, SGD, SLOW, distance, replicas, replicated
 from .test_resume import stop_at, stopping
 from .test_same_bits import METHODS, PARTITIONS, of_family, reference_of, same
 
+pytestmark = pytest.mark.ray
+
 
 @pytest.fixture
 def victims(monkeypatch):

@@ -24,7 +24,7 @@ from alray.studies.trial import Order
 from .conftest import LONG, Workshop
 from .test_studies_on_ray import begin, left_behind, processes_of_trials, study
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.ray, pytest.mark.full]
 RAYS_AGENTS = {"ray::DashboardAgent", "ray::RuntimeEnvAgent"}
 """Ray ends them a minute after a node has died: before that they try to tell a GCS that has died with it."""
 QUIET = Watcher(lambda line: None, lambda progress: None)

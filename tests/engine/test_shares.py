@@ -6,10 +6,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from alray.run_folder.store import manifests
 
 from .test_replicas import ADAM, SGD, SLOW, distance, replicas, replicated
 from .test_sync_batch_norm import SHARED, normalised
+
+pytestmark = pytest.mark.timing
 
 
 def test_shares_follow_the_speed(replicated) -> None:

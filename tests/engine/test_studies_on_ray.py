@@ -25,6 +25,8 @@ from alray.studies.study import Progress, StudyOptions, Watcher, resume_study, r
 
 from .conftest import LONG, Workshop
 
+pytestmark = pytest.mark.ray
+
 STUDY = """\
 study: tiny
 base: tiny.yaml

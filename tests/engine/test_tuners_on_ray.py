@@ -20,6 +20,8 @@ from alray.studies.study import StudyOptions, Watcher, resume_study, run_study
 from ..pages import write_files
 from .conftest import Asked, Watching, Workshop
 
+pytestmark = pytest.mark.ray
+
 QUIET = Watcher(lambda line: None, lambda progress: None)
 SEARCH = "search: {kind: random, trials: 4, space: {optimizer.lr: {loguniform: [1.0e-4, 1.0e-1]}}}\n"
 OWN_SEARCH = (

@@ -9,7 +9,7 @@ from ..engine.test_same_bits import same
 from .conftest import HALF_A_GPU, ON_GPU, needs_two_gpus
 from .test_one_process import PIPELINE, WIDE
 
-pytestmark = pytest.mark.usefixtures("own_ray")
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("own_ray")]
 TWO_REPLICAS = ("replicas.count=2", "pipeline.stages=1")
 
 

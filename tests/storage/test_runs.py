@@ -21,6 +21,8 @@ from alray.storage.location import location_of
 
 from ..report.test_tensorboard import scalars
 
+pytestmark = pytest.mark.ray
+
 SPEC = """\
 name: stored
 data: {source: synthetic, shape: [1, 4, 4], classes: 3, samples: 100, batch_size: 10, validation_fraction: 0}
