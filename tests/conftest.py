@@ -64,8 +64,8 @@ RAY_FIXTURES = {"cluster", "local_ray", "own_ray"}
 _GROUP_OF = {"ray": "serial", "timing": "serial", "stand_ins": "stand-ins"}
 """Tests of one group run on one worker, in order. Every file with none of these marks is a group of its own.
 
-Next to a Ray cluster that takes both processors, tests that compare measured times would fail. Stand-ins take ten seconds
-to make.
+Next to a Ray cluster that takes both processors, tests that compare measured times would fail. Stand-ins take ten
+seconds to make.
 """
 _MARKED = re.compile(rf"^pytestmark = .*pytest\.mark\.({'|'.join(_GROUP_OF)})\b", re.MULTILINE)
 _SOONEST = ("ray", "stand_ins", "timing", "tests/engine/", "tests/test_", "tests/cli/", "tests/channel/")
