@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,12 +74,8 @@ def test_golden_timelines(path: Path) -> None:
     assert draw(timeline) == drawing
 
 
-@pytest.mark.parametrize(
-    "schedule", [*(name for name, schedule in SCHEDULES.items() if not schedule.one_stage), "evaluation"]
-)
-def test_every_schedule_has_golden_timelines(schedule: str) -> None:
-    programs = [re.search(rf"^program: {schedule} (\d+) ", path.read_text(), re.M) for path in FILES]
-    assert {int(found[1]) for found in programs if found} == {1, 2, 3, 4, 8}
+def test_every_schedule_has_a_golden_timeline() -> None:
+    assert {*SCHEDULES, "evaluation"} <= {path.stem for path in FILES}
 
 
 stage_times = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(0, 9)), min_size=2, max_size=6)
