@@ -1,19 +1,18 @@
-"""Local learning in one file: Associated Learning (AL), SCPL, DGL and backpropagation (BP) in plain torch.
+"""Associated Learning (AL), SCPL, DGL and backpropagation (BP) in one file of plain torch, to read from top to bottom.
 
     python examples/one_file.py                             # AL, in this process
     python examples/one_file.py --stages 2                  # AL, through two processes
     python examples/one_file.py --method scpl --steps 40    # also dgl and bp
 
-This is what alray computes, without what it is made of: read it from top to bottom. It trains the network of
-specs/quickstart.yaml and prints a hash of all weights, `weights_sha256`. On the same kind of processor, alray ends in
-the same hash:
+It trains the network of specs/quickstart.yaml and prints a hash of all weights. On the same kind of processor, alray
+ends in the same `weights_sha256`, whatever the stages:
 
     alray run specs/quickstart.yaml
     alray run specs/quickstart.yaml method=supervised_contrastive run.steps=40
     alray run specs/quickstart.yaml method=decoupled_greedy
-    alray run specs/quickstart.yaml method=backpropagation pipeline.stages=1 pipeline.schedule=auto
+    alray run specs/quickstart.yaml method=backpropagation
 
-Only two things come from alray: the mini-batches, and `derive_seed`.
+Mini-batches and seeds come from alray. The network, the losses, the updates and the two stages are all here.
 """
 
 import argparse
@@ -54,7 +53,8 @@ IN_FLIGHT = 4  # mini-batches that may wait between two stages
 def seed_weights(index, part):
     """Seed torch before the weights of a part are drawn, so that they depend on (seed, component, part) alone.
 
-    Any process can then make any component, and one part does not change the weights of another.
+    Any process can then make any component. Nothing in this network draws random numbers in training. Where something
+    does, such as dropout, alray seeds torch from (seed, component, step) before the encoder runs.
     """
     torch.manual_seed(derive_seed(SEED, "weights", index, part))
 
@@ -74,7 +74,7 @@ def encoder(index):
 
 
 def to_vector(index):
-    """What stands before every linear layer on maps: they are averaged to 4 x 4 and flattened. It has no weights."""
+    """From maps to a vector, for a linear layer: they are averaged to 4 x 4 and flattened. It has no weights."""
     size = COMPONENTS[index][3]
     return nn.Sequential(nn.AvgPool2d(size // 4), nn.Flatten())
 
@@ -92,10 +92,10 @@ def classifier(index):
 
 # --- The methods with local losses ---
 #
-# A component is one link of the chain. `losses(s, y)` gets what the component below has passed on: s, the samples or the
-# output of its encoder [N, ...], and y, what travels with the labels. It returns the loss that trains the component, and
-# the s and y for the component above. Whoever passes these on detaches them: no gradient goes from component to
-# component. That is all that makes the losses local.
+# A component is one link of the chain. `losses(s, y)` gets what the component below has passed on: s [N, ...] is the
+# samples or the output of an encoder, and y is what travels with the labels. It returns the loss of this component, and
+# s and y for the component above. `train_by_local_losses` detaches both before it passes them on, so no gradient goes
+# from one component to another. That makes the losses local.
 
 
 class Associated(nn.Module):
@@ -108,9 +108,7 @@ class Associated(nn.Module):
     s_0 is the picture and t_0 the one-hot label. d is the cross-entropy for l = 1, and the mean squared error (MSE) for
     the others. `stop` lets no gradient through.
 
-    Sources: Kao and Chen 2021, "Associated Learning", Neural Computation 33(1); Wu, Lin, Chen and Chen, ICLR 2022,
-    section 3. The papers have an optimizer for f and b, and one for g and h. Here and in what follows, one Adam has all
-    parameters of a component: it computes each of them alone, so the weights are the same.
+    Sources: Kao and Chen 2021, Neural Computation 33(1); Wu, Lin, Chen and Chen, ICLR 2022, section 3.
     """
 
     def __init__(self, index):
@@ -119,6 +117,7 @@ class Associated(nn.Module):
         width = CLASSES if self.first else LABEL_DIM
         self.f = encoder(index)
         seed_weights(index, "b")
+        # One Sequential in another, because the names of the weights are hashed: this one is `b.1.0.weight` in alray.
         self.b = nn.Sequential(to_vector(index), nn.Sequential(nn.Linear(vector_width(index), LABEL_DIM), nn.Tanh()))
         seed_weights(index, "g")
         self.g = nn.Sequential(nn.Linear(width, LABEL_DIM), nn.Tanh())
@@ -138,27 +137,21 @@ class Associated(nn.Module):
         # No parameter is in both losses, so the gradient of the sum is that of each loss alone.
         return associated + autoencoder, s, t
 
-    def turn(self, s):
-        """A prediction turns here from the encoders to the label decoders."""
-        return self.b(s)
-
-    def down(self, t):
-        """A prediction comes down: from t_l to t_(l-1), and from t_1 to scores of the classes."""
-        return self.h(t)
-
 
 class Contrastive(nn.Module):
     """Supervised contrastive parallel learning (SCPL): encoder f, and a projection p; the last one has a classifier.
 
-        z = p_l(s_l), each row divided by its norm
-        loss of anchor i   -1/|P(i)| * sum over p in P(i) of log( exp(z_i . z_p / T) / sum over a != i of exp(z_i . z_a / T) )
+        z_i = p_l(s_l) of sample i, divided by its norm        e_ia = exp(z_i . z_a / temperature)
 
-    P(i) are the other samples of i's class in the mini-batch, and T is the temperature. The loss is the mean over the
-    anchors that have such a sample. It trains f_l and p_l. s_l and the class numbers are passed on. The last component
-    has the cross-entropy of its classifier instead.
+        loss of sample i    -1/|P(i)| * sum over p in P(i) of log(e_ip / sum over a != i of e_ia)
+        contrastive loss    the mean over all i for which P(i) is not empty             trains f_l and p_l
+        cross-entropy       of head_L(s_L) with the class, in the last component L      trains f_L and head_L
+        passed on           stop(s_l), the class numbers
 
-    Sources: SCPL: Wang 2022; Ho et al., arXiv 2602.00062. The loss: Khosla et al. 2020, "Supervised Contrastive
-    Learning", equation 2 (L_out); its section 3.1 has the projection.
+    P(i) are the other samples of i's class in the mini-batch.
+
+    Sources: Wang 2022; Ho et al., arXiv 2602.00062. The loss is L_out of Khosla et al. 2020, equation 2, and their
+    section 3.1 describes the projection.
     """
 
     def __init__(self, index):
@@ -183,27 +176,21 @@ class Contrastive(nn.Module):
             return functional.cross_entropy(self.head(s), y), s, y
         z = functional.normalize(self.p(s), dim=1)
         itself = torch.eye(len(y), dtype=torch.bool)
-        similarities = (z @ z.T / TEMPERATURE).masked_fill(itself, -torch.inf)  # [N, N]; exp gives 0 for i itself
-        negative_logs = torch.logsumexp(similarities, 1, keepdim=True) - similarities
-        positives = (y.unsqueeze(1) == y.unsqueeze(0)) & ~itself  # P(i) is row i
-        of_anchors = torch.where(positives, negative_logs, 0.0).sum(1) / positives.sum(1).clamp(min=1)
-        loss = of_anchors.sum() / positives.any(1).sum().clamp(min=1)
+        positives = (y.unsqueeze(1) == y.unsqueeze(0)) & ~itself  # [N, N]: row i is P(i)
+        log_e = (z @ z.T / TEMPERATURE).masked_fill(itself, -torch.inf)  # so that e_ii is 0
+        minus_logs = torch.logsumexp(log_e, 1, keepdim=True) - log_e
+        loss_of_sample = torch.where(positives, minus_logs, 0.0).sum(1) / positives.sum(1).clamp(min=1)
+        loss = loss_of_sample.sum() / positives.any(1).sum().clamp(min=1)  # a sample without positives has loss 0
         return loss, s, y
-
-    def turn(self, s):
-        return self.head(s)
-
-    def down(self, scores):
-        return scores
 
 
 class Greedy(nn.Module):
     """Decoupled greedy learning (DGL): encoder f, and a classifier of its own.
 
-        loss   cross-entropy(head_l(s_l), labels)    trains f_l and head_l
+        cross-entropy    of head_l(s_l) with the class     trains f_l and head_l
+        passed on        stop(s_l), the class numbers
 
-    s_l and the class numbers are passed on. Source: Belilovsky, Eickenberg and Oyallon 2020, "Decoupled Greedy Learning
-    of CNNs", algorithm 1.
+    Source: Belilovsky, Eickenberg and Oyallon 2020, algorithm 1.
     """
 
     def __init__(self, index):
@@ -216,43 +203,43 @@ class Greedy(nn.Module):
         s = self.f(s)
         return functional.cross_entropy(self.head(s), y), s, y
 
-    def turn(self, s):
-        return self.head(s)
 
-    def down(self, scores):
-        return scores
-
-
-def train_by_local_losses(components, mini_batches, pass_on):
+def train_by_local_losses(components, mini_batches, to_above=None):
     """Train components that follow each other: the whole network, or one stage of it.
 
-    mini_batches: gives (s, y) for the first of these components. pass_on: takes (s, y) of the last one.
+    mini_batches: gives (s, y) for the first of these components. to_above: the queue that takes (s, y) of the last one.
     """
-    optimizers = [torch.optim.Adam(component.parameters(), lr=LEARNING_RATE) for component in components]
+    optimizers = optimizers_of(components)
     for s, y in mini_batches:
         losses = []
         for component in components:
             loss, s, y = component.losses(s, y)
             s, y = s.detach(), y.detach()
             losses.append(loss)
-        # What is passed on was computed before any update, so it does not depend on who updates first. And the stage
-        # above can begin before this one has computed a gradient.
-        pass_on(s, y)
+        # What goes up was computed before any update, so it does not matter who updates first. And the stage above can
+        # begin while this one computes gradients. (alray sends s even before the losses are computed, and then y.)
+        if to_above is not None:
+            to_above.put((s.numpy(), y.numpy()))
         for loss, optimizer in zip(losses, optimizers, strict=True):
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
 
 
+def optimizers_of(components):
+    """One Adam for each component. It treats every parameter by itself, so AL needs no second one for g and h."""
+    return [torch.optim.Adam(component.parameters(), lr=LEARNING_RATE) for component in components]
+
+
 # --- Backpropagation ---
 
 
 class Backpropagated(nn.Module):
-    """Backpropagation (BP): encoder f; the last component has a classifier too. It trains all components.
+    """Backpropagation (BP): encoder f; the last component has a classifier.
 
-        loss   cross-entropy(head_L(s_L), labels)    trains f_1, ..., f_L and head_L
+        cross-entropy    of head_L(s_L) with the class     trains f_1, ..., f_L and head_L
 
-    Source: Rumelhart, Hinton and Williams 1986, "Learning representations by back-propagating errors", Nature 323.
+    Source: Rumelhart, Hinton and Williams 1986, Nature 323.
     """
 
     def __init__(self, index):
@@ -261,16 +248,10 @@ class Backpropagated(nn.Module):
         if index == len(COMPONENTS) - 1:
             self.head = classifier(index)
 
-    def turn(self, s):
-        return self.head(s)
-
-    def down(self, scores):
-        return scores
-
 
 def train_by_backpropagation(components, mini_batches):
-    """Train the whole network. Component 1 cannot be updated before the gradient has come back from the last one."""
-    optimizers = [torch.optim.Adam(component.parameters(), lr=LEARNING_RATE) for component in components]
+    """Train the whole network. A component is updated only when the gradient has come back from the last one."""
+    optimizers = optimizers_of(components)
     for s, y in mini_batches:
         for component in components:
             s = component.f(s)
@@ -282,40 +263,38 @@ def train_by_backpropagation(components, mini_batches):
             optimizer.step()
 
 
-# --- Two stages: two processes with half of the components each ---
+# --- Mini-batches, and two stages in two processes ---
 
 
 def read_mini_batches(steps):
-    """The mini-batches of the run: the samples are shuffled anew for each epoch, by the seed."""
+    """Samples [N, 1, 16, 16] and class numbers [N] of each mini-batch. The seed shuffles them anew for each epoch."""
     data = open_data(DATA, seed=SEED, load=None)
     for batch in TrainBatches(data, seed=SEED, start_step=0, end_step=steps, workers=0):
         yield batch.samples, batch.labels
 
 
-def train_stage(stage, halves, steps, between):
-    """One of the two processes. between: the queue from stage 0 to stage 1; nothing goes the other way.
+def receive_mini_batches(steps, from_below):
+    """What the stage below has put into the queue."""
+    for _ in range(steps):
+        s, y = from_below.get()
+        yield torch.from_numpy(s), torch.from_numpy(y)
 
-    Stage 0 goes on with its backward pass, its update and the next mini-batch while stage 1 has this one. Tensors go
-    through the queue as NumPy arrays, so that stage 0 may end before stage 1 has read them.
+
+def train_stage(stage, halves, steps, between):
+    """What each of the two processes does. between: the queue from stage 0 to stage 1. Nothing goes the other way.
+
+    While stage 1 has a mini-batch, stage 0 computes its own gradients and goes on with the next mini-batch. It waits
+    only when IN_FLIGHT of them are in the queue.
     """
     torch.set_num_threads(1)
     if stage == 0:
-        mini_batches = read_mini_batches(steps)
-
-        def pass_on(s, y):
-            between.put((s.numpy(), y.numpy()))  # waits while IN_FLIGHT mini-batches are in the queue
+        train_by_local_losses(halves[0], read_mini_batches(steps), to_above=between)
     else:
-        mini_batches = ([torch.from_numpy(array) for array in between.get()] for _ in range(steps))
-        pass_on = keep_nothing
-    train_by_local_losses(halves[stage], mini_batches, pass_on)
-
-
-def keep_nothing(s, y):
-    """Nothing is above the last component."""
+        train_by_local_losses(halves[1], receive_mini_batches(steps, from_below=between))
 
 
 def train_on_two_stages(components, steps):
-    """Train in two processes of their own. The weights lie in shared memory, so they are here at the end."""
+    """Train in two new processes. The weights lie in shared memory, so this process has them at the end."""
     for component in components:
         component.share_memory()
     halves = components[:2], components[2:]  # any other cut gives the same weights
@@ -327,24 +306,27 @@ def train_on_two_stages(components, steps):
 
 
 @torch.no_grad()
-def test_accuracy(components):
-    """Share of the test samples whose class is predicted by these components, the first ones of the network.
+def accuracy(components):
+    """Share of the test samples that the first l components of the network, given here, classify correctly.
 
-    A prediction goes up through the encoders, turns at the last of these components, and comes down: with AL through
-    the label decoders h_l, ..., h_1; with the other methods the scores of a classifier pass unchanged.
+    With AL a prediction goes up through f_1, ..., f_l, crosses b_l, and comes down through h_l, ..., h_1, which gives
+    scores of the classes. With the other methods a classifier behind f_l gives them.
     """
     test = open_data(DATA, seed=SEED, load=None).test
     s, labels = test.take(range(len(test)))
     for component in components:
         s = component.eval().f(s)
-    scores = components[-1].turn(s)
-    for component in reversed(components):
-        scores = component.down(scores)
+    if isinstance(components[-1], Associated):
+        scores = components[-1].b(s)
+        for component in reversed(components):
+            scores = component.h(scores)
+    else:
+        scores = components[-1].head(s)
     return (scores.argmax(1) == labels).float().mean().item()
 
 
 def weights_sha256(components):
-    """SHA-256 over the name and the bytes of every parameter and buffer, in the order of the network."""
+    """SHA-256 over the name (such as `f.0.weight`) and the bytes of every parameter and buffer, in order."""
     digest = hashlib.sha256()
     for component in components:
         for name, tensor in component.state_dict().items():
@@ -372,11 +354,12 @@ def main():
     elif chosen.method == "bp":
         train_by_backpropagation(components, read_mini_batches(chosen.steps))
     else:
-        train_by_local_losses(components, read_mini_batches(chosen.steps), keep_nothing)
+        train_by_local_losses(components, read_mini_batches(chosen.steps))
 
-    every_depth = chosen.method in ("al", "dgl")
-    for depth in range(1 if every_depth else len(components), len(components) + 1):
-        print(f"depth {depth}: test accuracy {test_accuracy(components[:depth]):.4f}")
+    # With AL and DGL, a network of the first components alone can predict as well.
+    depths = [1, 2, 3, 4] if chosen.method in ("al", "dgl") else [4]
+    for depth in depths:
+        print(f"depth {depth}: test accuracy {accuracy(components[:depth]):.4f}")
     print(f"weights_sha256 {weights_sha256(components)}")
 
 
