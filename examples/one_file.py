@@ -5,7 +5,7 @@
     python examples/one_file.py --method scpl --steps 40    # also dgl and bp
 
 It trains the network of specs/quickstart.yaml and prints a hash of all weights. On the same kind of processor, alray
-ends in the same `weights_sha256`, whatever the stages:
+ends in the same `weights_sha256`:
 
     alray run specs/quickstart.yaml
     alray run specs/quickstart.yaml method=supervised_contrastive run.steps=40

@@ -36,12 +36,14 @@ def test_the_weights_are_those_of_alray(
 
 
 @pytest.mark.full
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("method", CASES)
 def test_the_whole_quickstart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:
-    expected = told_by_alray("associated_learning", 400, tmp_path / "run", monkeypatch)
+    expected = told_by_alray(CASES[method][0], 400, tmp_path / "run", monkeypatch)
     capsys.readouterr()
-    run_one_file(monkeypatch)
+    run_one_file(monkeypatch, "--method", method)
     assert capsys.readouterr().out.splitlines() == expected
 
 
