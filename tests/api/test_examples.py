@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ SAYS = {
     "learning_rates.py": ("mlp, lr 0.001", "the best learning rate of the three is"),
     "where_it_would_run.py": ("1 stages, cut [4]", "4 stages, cut [1, 1, 1, 1]"),
     "after_training.py": ("depth 2: test accuracy", "route-2.safetensors", "105 mini-batches"),
+    "one_file.py": ("depth 4: test accuracy", "weights_sha256"),  # tests/test_one_file.py compares them with alray's
 }
+ARGUMENTS = {"one_file.py": ("--steps", "3")}
 
 
 @pytest.fixture
@@ -36,7 +39,10 @@ def test_every_script_is_tried() -> None:
 
 
 @pytest.mark.parametrize("name", SAYS)
-def test_a_script(name: str, beside_the_specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script(
+    name: str, beside_the_specs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [name, *ARGUMENTS.get(name, ())])
     scope = runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     printed = capsys.readouterr().out
     assert [text for text in SAYS[name] if text not in printed] == []
