@@ -26,6 +26,7 @@ from alray.errors import StageError
 from alray.graph.arrange import arrange
 from alray.graph.cluster import Bundle, living_nodes, not_shared, reason_of, wait_for_room
 from alray.graph.links import on_node
+from alray.graph.own_ray import is_lost
 from alray.run_folder.store import is_marked
 from alray.storage.location import Location
 
@@ -138,8 +139,12 @@ class Placement:
         return tuple(names.get(node, node) for node in self.nodes)
 
     def release(self) -> None:
-        """Give the room back, unless the group was given."""
-        if self.owned:
+        """Give the room back, unless the group was given.
+
+        Without a GCS the call would wait for a minute, and Ray would then end this process. It may have ended just now:
+        the end of a run waits until the stages have left.
+        """
+        if self.owned and not is_lost():
             # Where the cluster no longer answers, it frees the room when it misses this driver.
             with suppress(GetTimeoutError):
                 remove_placement_group(self.group)

@@ -50,3 +50,17 @@ def test_the_process_of_a_speed_trial_ends_with_it(monkeypatch: pytest.MonkeyPat
     trial = SpeedTrial(**{field.name: None for field in fields(SpeedTrial)})  # type: ignore[arg-type]
     assert placed._begin(0, trial, 0) == "result"
     assert (asked["max_calls"], asked["num_gpus"], asked["max_retries"]) == (1, 1.0, 0)
+
+
+def test_nothing_is_given_back_to_a_ray_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray would wait for its GCS for a minute, and then end this process."""
+    removed: list[object] = []
+    monkeypatch.setattr(placement, "remove_placement_group", removed.append)
+    monkeypatch.setattr(placement, "is_lost", lambda: True)
+    group = object()
+    taken = placement.Placement(({"CPU": 1},), group, ("a",))  # type: ignore[arg-type]
+    taken.release()
+    assert removed == []
+    monkeypatch.setattr(placement, "is_lost", lambda: False)
+    taken.release()
+    assert removed == [group]
