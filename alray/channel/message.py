@@ -12,7 +12,7 @@ from alray.errors import ChannelError
 
 
 class MessageKind(IntEnum):
-    """What a message is for."""
+    """The purpose of a message."""
 
     TRAIN = 1  # a mini-batch, upwards
     CUT = 2  # a marker after a mini-batch: evaluate, checkpoint, stop

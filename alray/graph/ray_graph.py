@@ -132,7 +132,7 @@ class RayGraph(Graph):
         return latest is not None and latest.finished
 
     def _read(self, place: int, reference: Any) -> StageStatus | None:
-        """What a stage answered; None if it could not be reached: it counts as silent, and is asked again."""
+        """Return a stage's answer. None if the stage could not be reached: it counts as silent, and is polled again."""
         assignment = self._assignments[place]
         try:
             status: StageStatus = ray.get(reference)

@@ -1,4 +1,4 @@
-"""What each node of a cluster has: libraries, devices, memory, disk and clock."""
+"""The facts about each node of a cluster: libraries, devices, memory, disk and clock."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _program_of_ray(arguments: Sequence[str]) -> str | None:
-    """What of Ray a process is, by its arguments; None for other programs."""
+    """Return the part of Ray that a process is, found from its arguments. None for other programs."""
     title = arguments[0].partition(" ")[0] if arguments else ""
     if title.startswith("ray::"):
         return title.removeprefix("ray::") if title.endswith("Agent") else "workers"

@@ -30,7 +30,7 @@ STORAGE = "ray-train"
 """Subfolder of the run folder that holds Ray Train's own state while it runs."""
 
 Instruction = Literal["go_on", "stop", "end"]
-"""What the driver orders: `stop` ends after this mini-batch and a checkpoint, `end` ends at once."""
+"""The driver's instruction to a worker: `stop` ends after this mini-batch and a checkpoint, `end` ends at once."""
 
 _TELL_S = 0.2
 _HEALTH_CHECK_S = 0.5
@@ -53,7 +53,7 @@ class Fate:
 
 @dataclass
 class Heard:
-    """What the workers have reported: the latest status of each replica, with all its reports since the last `take`.
+    """The reports of the workers: the latest status of each replica, with all its reports since the last `take`.
 
     silent_s: seconds since each replica's last report. fate: None unless the trainer failed. ended: whether `fit` has
     returned.
@@ -126,7 +126,7 @@ class TrainerActor:
             return self._order
 
     def take(self) -> Heard:
-        """What the workers have reported. Each report is returned once."""
+        """Return what the workers have reported since the last call. Each report is returned once."""
         now = time.monotonic()
         with self._lock:
             heard = replace(
@@ -168,7 +168,7 @@ class _StoreOnOneAddress(_TorchBackend):
 
 
 _stores: list[dist.TCPStore] = []
-"""What this process hosts for its trainer. A worker of Ray Train's ends with its training."""
+"""The stores that this process hosts for its trainer. A worker of Ray Train ends with its training."""
 
 
 def _open_store() -> MeetingPoint:
@@ -187,7 +187,7 @@ def _join_workers(point: MeetingPoint, backend: str, rank: int, workers: int, ti
 
 
 def backend_of(bundle: dict[str, float]) -> Literal["nccl", "gloo"]:
-    """What workers with these resources exchange gradients by: NCCL refuses two of them on one GPU."""
+    """Return the backend with which such workers exchange gradients: NCCL refuses two of them on one GPU."""
     return "nccl" if bundle.get("GPU", 0.0) >= 1.0 else "gloo"
 
 

@@ -20,7 +20,7 @@ from alray.randomness.generators import seed_all, seed_torch
 from alray.user_code import named
 
 Tensors = dict[str, torch.Tensor]
-"""What passes between components, by name:
+"""The tensors that pass between components, by name:
 
     s       [N, ...]            samples, or the output of the encoders so far
     mask    [N, T] bool         of sequences of different lengths: True where a row has a place; a prefix of every row
@@ -31,12 +31,12 @@ Tensors = dict[str, torch.Tensor]
 A method may send further tensors with the labels (`Method.labels_out`).
 """
 ALONG = ("s", "mask", "h", "c")
-"""What encoders take and give, in the order in which it travels."""
+"""The names of an encoder's inputs and outputs, in the order in which they travel."""
 
 
 @dataclass(frozen=True)
 class EncoderFacts:
-    """What is known of one encoder before it is built for real. Shapes are those of one sample."""
+    """The facts about one encoder that are known before it is built with weights. Shapes are those of one sample."""
 
     name: str  # of its block
     own: bool  # whether the block is a user's code
@@ -106,7 +106,7 @@ class Encoder(nn.Module):
         return run_block(self.body, {**incoming, "s": s})
 
     def purpose(self, *purpose: str | int) -> tuple[str | int, ...]:
-        """What random numbers are drawn from beside seed and component."""
+        """Return the key from which random numbers are drawn, in addition to the seed and the component."""
         return (*purpose, "replica", self.replica) if self.replica else purpose
 
     def _run_own(self, incoming: Tensors, purpose: tuple[str | int, ...]) -> Tensors:

@@ -33,7 +33,7 @@ _FITS_ITS_INPUT = (
     "one sample has this shape, and the constructor gets it as `input`: build the layers for it; `forward` must also "
     "run on torch's meta device, where shapes are found"
 )
-"""What a forward pass must do so that the shape of its output can be found."""
+"""The hint of an error: the requirements on a forward pass so that the shape of its output can be found."""
 _FITS_ANY_LENGTH = (
     "a mini-batch of text is as wide as its longest document: `forward` must take any number of words T, and give "
     "[N, T, ...], or a shape that does not depend on T"
@@ -84,7 +84,7 @@ class Network:
         return len(self.entries)
 
     def labels(self, index: int) -> dict[str, Shape]:
-        """What component `index` gets of the labels in training, by name: shapes of one sample."""
+        """Return the label tensors that component `index` receives in training, by name: shapes of one sample."""
         return self.method.labels_in(index)
 
     def edge(self, after: int) -> dict[str, Shape]:
@@ -105,7 +105,7 @@ class Network:
         return sum(self.ends_route(index) for index in range(above, len(self)))
 
     def route_shape(self, above: int) -> Shape:
-        """What one route brings down, of one sample, to the components below component `above`."""
+        """Return the shape of one sample that a route sends down from component `above` to those below it."""
         return self.method.route(above)
 
     def incoming(self, index: int, samples: int, device: str | torch.device) -> Tensors:

@@ -1,4 +1,4 @@
-"""What is asked of the state of a user's blocks and methods: each component has its own, and a checkpoint holds all."""
+"""Checks of the state of a user's blocks and methods: each component has its own, and a checkpoint holds all of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stage is told to do."""
+"""The work assigned to one stage."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Assignment:
     started_wall_s: float
     start: Start
     encoders: tuple[EncoderFacts, ...]
-    """What the driver has found of the encoders. A stage need not find it again: on the meta device torch loads its
-    compiler, which takes a second."""
+    """The facts that the driver has found about the encoders. A stage need not find them again: on the meta device
+    torch loads its compiler, which takes a second."""
     least_share: int = 1
     """Fewest samples of a mini-batch that a replica gets where shares are dealt anew."""
     profile: tuple[range, ...] = ()

@@ -121,8 +121,10 @@ def read_checked(folder: Location, file: str, sha256: str) -> bytes:
 
 
 def read_state(folder: Location, file: str, sha256: str) -> dict[str, Any]:
-    """What `torch.save` wrote into a checkpoint's file: no code is run. Raises CheckpointError as `read_checked`, and
-    for anything else."""
+    """Return the state that `torch.save` wrote into a checkpoint's file, without running code from it.
+
+    Raises CheckpointError as `read_checked` does, and where the file holds anything else.
+    """
     content = read_checked(folder, file, sha256)
     try:
         if not content.startswith(_ZIP):  # torch also reads what it wrote until 2020, and that without limits

@@ -58,7 +58,7 @@ class _Measurement:
 
 @dataclass(frozen=True)
 class AmongReplicas:
-    """What a stage exchanged with the same stage of other replicas, since it started."""
+    """The amount that a stage has exchanged with the same stage of other replicas since it started."""
 
     share: int  # samples of a mini-batch, now
     bytes_sent: int

@@ -1,4 +1,4 @@
-"""What one replica alone keeps of a component, beside the files of a checkpoint that all replicas share.
+"""The state of a component that belongs to one replica: a checkpoint has it next to the files that all share.
 
     all replicas            the state of its gradients' compression
     all but the first       buffers, and gradients that wait for their update

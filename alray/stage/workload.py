@@ -1,4 +1,4 @@
-"""What a spec trains: its data, opened, and its network, with every shape known."""
+"""The data of a spec, opened, and its network, with every shape known."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ class Workload:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know before this runs, one sentence each: how rates follow updates of several
-        mini-batches, and where replicas are not one process."""
+        """Sentences that the user should read before the run: how learning rates follow updates of several
+        mini-batches, and where replicas do not give the result of one process."""
         spec, encoders = self.spec, self.network.encoders
         notes = []
         together = spec.optimizer.accumulate

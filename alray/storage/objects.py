@@ -239,7 +239,7 @@ def _no_folder(url: str) -> RequestError:
 
 
 def _first_line(error: Exception) -> str:
-    """What obstore says, without the document that S3 answers with."""
+    """Return the message of obstore without the XML document that S3 answers with."""
     return str(error).strip().splitlines()[0].partition(": <?xml")[0].strip()
 
 

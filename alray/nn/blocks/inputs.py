@@ -1,4 +1,4 @@
-"""What blocks have in common about their inputs: checks of the shape, and padding."""
+"""Functions for the inputs of blocks: checks of the shape, and padding."""
 
 from __future__ import annotations
 

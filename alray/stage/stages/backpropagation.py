@@ -148,7 +148,7 @@ class GradientsReady:
 
 
 def draw_purpose(step: int, micro_batch: int, micro_batches: int) -> tuple[str | int, ...]:
-    """What a micro-batch's random numbers are drawn from, besides seed and component.
+    """Return the key from which a micro-batch's random numbers are drawn, in addition to the seed and the component.
 
     It is the same in every pipeline, and without micro-batches the same as on one device.
     """

@@ -35,7 +35,7 @@ from alray.stage.stages.stage import MiniBatch
 _HALVES = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 _HALF_BYTES = 2
 _OF_GLOO = "gloo"
-"""What errors of a lost connection name: the place in gloo's sources."""
+"""The text that errors of a lost connection contain: a path in gloo's sources."""
 
 
 class DataParallelReplication(SeveralReplicas):
@@ -84,7 +84,7 @@ class DataParallelReplication(SeveralReplicas):
         return AmongReplicas(share=self.shares[self.replica], bytes_sent=self._bytes_sent(), communication_s=0.0)
 
     def _bytes_sent(self) -> int:
-        """What a ring sends of the gradients, which DDP does not tell: 2m (n-1)/n of m bytes, over n replicas."""
+        """Return the bytes that a ring sends of m bytes of gradients, 2m (n-1)/n over n replicas: DDP reports none."""
         count = sum(parameter.numel() for parameter in self._parameters)
         elements = self._steps * count
         if self._powersgd is not None:

@@ -45,7 +45,7 @@ _HOST = torch.device("cpu")
 
 @dataclass
 class _Shared:
-    """What all virtual stages of a stage know of the mini-batch under way."""
+    """The facts about the current mini-batch, which all virtual stages of a stage share."""
 
     micro_batches: int
     step: int = 0
@@ -55,7 +55,7 @@ class _Shared:
 
 
 class _Fault(BaseException):
-    """What a computation raised, on its way out of torch's schedule.
+    """An error that a computation raised, wrapped so that it gets out of torch's schedule.
 
     Not an Exception: on those a schedule first waits for what it has sent, and neighbours that wait for this stage may
     never take it.
@@ -240,7 +240,7 @@ class _Part(nn.Module):
         """Where tensors are when they leave this stage."""
 
     def forward(self, s: torch.Tensor) -> torch.Tensor:
-        """What the next virtual stage gets, or the loss of the micro-batch."""
+        """Return the input of the next virtual stage, or the loss of the micro-batch."""
         batch = self._batch
         purpose = draw_purpose(batch.step, self.micro_batch, batch.micro_batches)
         incoming = {"s": s.to(self._device)}

@@ -1,4 +1,4 @@
-"""What every stage is: components on one device that train on one mini-batch at a time, and run inference."""
+"""The base class of all stages: components on one device that train on one mini-batch at a time, and run inference."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MiniBatch:
     step: int
     """Its number in the run, counted from 1."""
     incoming: Tensors
-    """What the stage computes on, by name. Labels may be missing until `R.1` has brought them."""
+    """The input of the stage, by name. Labels may be missing until `R.1` has received them."""
     lr: float
     label_lr: float
     """Learning rates of this mini-batch: of the encoders, and of the label chain."""
@@ -40,7 +40,7 @@ class MiniBatch:
     message: Message | None = None
     """The message that brought `incoming`. None on stage 0, which reads the data itself."""
     outgoing: Tensors = field(default_factory=dict)
-    """What the next stage gets, by name, as far as it is computed."""
+    """The input of the next stage, by name, as far as it is computed."""
 
 
 class Stage(ABC):
