@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 import torch
 from torch import Tensor
 
+from alray.data.cache import cached
 from alray.data.hashes import hash_of_names, hash_of_set
-from alray.data.kept import once
 from alray.data.picture import require_pictures
 from alray.data.registry import make_source
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet, TextSet, TextSource, generator
@@ -209,7 +209,7 @@ def _source(data_spec: spec.DataSection, load: Callable[[str], Any]) -> tuple[So
 
     if isinstance(data_spec, OwnCode):  # what a user's code opens may depend on the seed, and may change
         return opened()
-    return once("sets", data_spec.model_dump(mode="json", exclude=_NOT_OF_THE_SETS), opened)
+    return cached("sets", data_spec.model_dump(mode="json", exclude=_NOT_OF_THE_SETS), opened)
 
 
 def _open_text(
@@ -260,18 +260,18 @@ def _require_train(samples: SomeSet | None) -> SomeSet:
 def _divide(num_samples: int, data_spec: spec.DataSection, seed: int) -> tuple[Tensor, Tensor]:
     """Return the indices of the training and the validation split into the source's training set, sorted."""
     order = torch.randperm(num_samples, generator=generator(seed, "validation"))
-    num_validation, num_kept = data_spec.split(num_samples)
-    left = f"data.validation_fraction and data.train_fraction leave {num_kept} of {num_samples} training samples"
-    if num_kept == 0:
+    num_validation, num_train = data_spec.split(num_samples)
+    left = f"data.validation_fraction and data.train_fraction leave {num_train} of {num_samples} training samples"
+    if num_train == 0:
         raise DataError(left, key="data", hint="decrease the first or increase the second")
-    if num_kept < data_spec.batch_size and data_spec.last_batch == "drop":
+    if num_train < data_spec.batch_size and data_spec.last_batch == "drop":
         raise DataError(
             f"{left}, fewer than one mini-batch of {data_spec.batch_size}",
             key="data.batch_size",
-            hint=f"set data.batch_size to at most {num_kept}, or set data.last_batch=keep",
+            hint=f"set data.batch_size to at most {num_train}, or set data.last_batch=keep",
         )
-    kept = order[num_validation : num_validation + num_kept]
-    return kept.sort().values, order[:num_validation].sort().values
+    train = order[num_validation : num_validation + num_train]
+    return train.sort().values, order[:num_validation].sort().values
 
 
 def _require_images_to_augment(data_spec: spec.DataSection, shape: tuple[int, ...]) -> None:

@@ -46,8 +46,8 @@ class Documents:
         """Return the first `max_tokens` words of each document, with every number n replaced by `table[n]` (int32)."""
         lengths = self.lengths
         starts = self.offsets[:-1].repeat_interleave(lengths)
-        kept = torch.arange(len(self.numbers)).sub_(starts) < max_tokens
-        return Documents(table[self.numbers[kept]], _offsets(lengths.clamp(max=max_tokens)))
+        within = torch.arange(len(self.numbers)).sub_(starts) < max_tokens
+        return Documents(table[self.numbers[within]], _offsets(lengths.clamp(max=max_tokens)))
 
     def counts(self, part: Tensor, num_words: int) -> Tensor:
         """Return how often each number occurs in the documents `part` ([n] int64): [num_words] int64."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from alray.data.cache import cached
 from alray.data.documents import Documents, Numbering
-from alray.data.kept import once
 from alray.data.source import TextSet
 from alray.data.split import Augment, Place, Split
 from alray.data.vocabulary import PADDING, Vocabulary, make_tokenizer
@@ -39,7 +39,7 @@ def text_splits(
         numbering = Numbering(make_tokenizer(text.tokenizer))
         return numbering, numbering.read(train.texts), numbering.read(test.texts) if test is not None else None
 
-    numbering, read, read_test = once("documents", (train, test, text.tokenizer), read_all)
+    numbering, read, read_test = cached("documents", (train, test, text.tokenizer), read_all)
     words, table = numbering.vocabulary(read, train_part, text.vocabulary_size)
 
     documents = read.renumbered(table, text.max_tokens)

@@ -93,8 +93,8 @@ def masked_mean(s: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """`[N, T, D] -> [N, D]`: the mean over the places where `mask` `[N, T]` is True; over all without a mask."""
     if mask is None:
         return s.mean(1)
-    kept = s.masked_fill(~mask.unsqueeze(2), 0.0)
-    return kept.sum(1) / mask.sum(1, keepdim=True)
+    words = s.masked_fill(~mask.unsqueeze(2), 0.0)
+    return words.sum(1) / mask.sum(1, keepdim=True)
 
 
 def final_states(s: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:

@@ -43,9 +43,9 @@ class ComponentMemory:
 
 @dataclass(frozen=True)
 class _Counted:
-    """Bytes: kept after F and L; and the peaks of F with L, of B, of a B that adds to gradients, and of U."""
+    """Bytes: retained after F and L; and the peaks of F with L, of B, of a B that adds to gradients, and of U."""
 
-    kept: int
+    retained: int
     forward: int
     backward: int
     adding: int
@@ -71,7 +71,7 @@ def component_memory(network: Network, index: int, batch_size: int, device: torc
         backward_fixed = _intercept(few.backward, whole.backward, batch_size)
         adding_fixed = _intercept(few.adding, whole.adding, batch_size)
     return ComponentMemory(
-        activation_bytes=whole.kept,
+        activation_bytes=whole.retained,
         forward_peak_bytes=whole.forward,
         backward_peak_bytes=whole.backward,
         backward_fixed_bytes=backward_fixed,
@@ -126,7 +126,7 @@ def _count_at(
         outside = [*component.parameters(), *component.buffers(), *incoming.values(), route]
         exercise = component.exercise(incoming, route)
         with MemoryMeter(outside) as meter:
-            kept, forward, backward = _run(exercise, meter)
+            retained, forward, backward = _run(exercise, meter)
             adding = 0
             if not network.method.local_losses:
                 with_gradients = meter.held_bytes
@@ -136,7 +136,7 @@ def _count_at(
                 before = meter.mark()
                 exercise.update()
                 update = meter.peak_bytes - before
-    return _Counted(kept, forward, backward, adding, update)
+    return _Counted(retained, forward, backward, adding, update)
 
 
 def _run(exercise: Exercise, meter: MemoryMeter, *, add: bool = False) -> tuple[int, int, int]:
@@ -147,12 +147,12 @@ def _run(exercise: Exercise, meter: MemoryMeter, *, add: bool = False) -> tuple[
     before = meter.mark()
     exercise.forward()
     exercise.label()
-    kept, forward = meter.held_bytes - before, meter.peak_bytes - before
+    retained, forward = meter.held_bytes - before, meter.peak_bytes - before
     meter.mark()
     exercise.backward(add=add)
     backward = meter.peak_bytes - before
     exercise.passed_on = {}
-    return kept, forward, backward
+    return retained, forward, backward
 
 
 @contextmanager

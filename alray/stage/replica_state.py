@@ -40,7 +40,7 @@ def take_replica_state(own: Snapshot, replication: Replication, *, apart: bool) 
                 for name, optimizer in own.optimizers.items()
                 if "accumulation" in optimizer
             }
-    return {name: kept for name, kept in state.items() if kept}
+    return {name: tensors for name, tensors in state.items() if tensors}
 
 
 def write_replica_state(

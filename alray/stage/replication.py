@@ -120,7 +120,7 @@ class Replication(ABC):
         yield from ()
 
     def state_dict(self, index: int) -> dict[str, torch.Tensor]:
-        """Return the state of the compression of a component's gradients that lasts from step to step on this replica."""
+        """Return the state of the compression of a component's gradients, which lasts from step to step."""
         return {}
 
     def load_state_dict(self, index: int, state: dict[str, torch.Tensor]) -> None:

@@ -121,8 +121,8 @@ def require_no_links(folder: Location, *, itself: bool = False) -> None:
 
 
 @contextmanager
-def kept_at(folder: Location) -> Iterator[Path]:
-    """A folder of this machine to write into. What is in it when the block ends is kept at `folder`."""
+def local_folder_for(folder: Location) -> Iterator[Path]:
+    """Give a local folder to write into. When the block ends, its files are stored at `folder`."""
     if isinstance(folder, Path):
         yield folder
         return

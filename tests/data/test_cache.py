@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from alray.data import kept, text_data
+from alray.data import cache, text_data
 from alray.data.dataset import Data, open_data
 from alray.data.digits import Digits
 from alray.data.documents import Numbering
@@ -21,9 +21,9 @@ def no_code(reference: str) -> type:
 
 
 @pytest.fixture
-def keeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(kept, "_kept", None)
-    kept.keep_data()
+def caching(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(cache, "_cache", None)
+    cache.enable_cache()
     yield
 
 
@@ -55,7 +55,7 @@ def same(left: Data, right: Data) -> bool:
     return len(takes) == 3 and all(torch.equal(a, b) for a, b in takes)
 
 
-def test_runs_of_one_set_share_it(keeping: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_one_set_share_it(caching: None, monkeypatch: pytest.MonkeyPatch) -> None:
     apart = [digits(seed=seed, batch_size=size) for seed, size in ((0, 64), (1, 16))]
     opened = counted(monkeypatch, Digits, "open")
     assert all(same(data, digits(seed=seed)) for seed, data in enumerate(apart))
@@ -65,15 +65,15 @@ def test_runs_of_one_set_share_it(keeping: None, monkeypatch: pytest.MonkeyPatch
     assert opened == ["train", "test"]
 
 
-def test_without_being_asked_to_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "_kept", None)
+def test_nothing_is_cached_unless_the_cache_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_cache", None)
     opened = counted(monkeypatch, Digits, "open")
     digits()
     digits()
     assert opened == ["train", "test"] * 2
 
 
-def test_texts_are_tokenised_once(keeping: None, monkeypatch: pytest.MonkeyPatch, text_files: Path) -> None:
+def test_texts_are_tokenised_once(caching: None, monkeypatch: pytest.MonkeyPatch, text_files: Path) -> None:
     first = documents(text_files)
     tokenised = counted(monkeypatch, Numbering, "read")
     again = documents(text_files, train_fraction=0.5)
