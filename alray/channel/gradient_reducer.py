@@ -103,7 +103,7 @@ class GradientReducer:
     def wait(self) -> list[torch.Tensor | None]:
         """Return the averaged gradients in parameter order; every rank gets the same bits.
 
-        They are written into the tensors that were given to `start`. A new tensor takes the place of a None. Where
+        They are written into the tensors that were given to `start`. A new tensor replaces a None. Where
         gradients may be lacking, a None stays that no rank has a gradient for, as in one process; what a compression
         kept of it from earlier steps is still given out. Raises `ChannelError` if a peer was lost during the reduction,
         or if nothing was started.

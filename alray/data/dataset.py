@@ -30,11 +30,11 @@ SomeSet = TypeVar("SomeSet", SampleSet, TextSet)
 _NOT_OF_THE_SETS = {"batch_size", "validation_fraction", "train_fraction", "last_batch", "workers", "augment", "text"}
 """Keys of `data` that say what a run makes of the sets."""
 
-__all__ = ["Data", "Normalisation", "SampleSet", "Source", "Split", "TensorSet", "open_data"]
+__all__ = ["Dataset", "Normalisation", "SampleSet", "Source", "Split", "TensorSet", "open_data"]
 
 
 @dataclass(frozen=True)
-class Data:
+class Dataset:
     """The opened data of one run: its splits, and the shape of its mini-batches."""
 
     source: Source | TextSource
@@ -137,7 +137,7 @@ class Data:
 
 def open_data(
     data_spec: spec.DataSection, *, seed: int, load: Callable[[str], Any], fixed_length: bool = False
-) -> Data:
+) -> Dataset:
     """Open the source and make the splits of a run.
 
     One permutation, drawn with `seed`, selects the validation split from the training set and then the share
@@ -165,7 +165,7 @@ def check_pictures(data_spec: spec.DataSection, load: Callable[[str], Any]) -> N
         require_pictures([*source.files("train"), *source.files("test")])
 
 
-def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], fixed_length: bool) -> Data:
+def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], fixed_length: bool) -> Dataset:
     source, sets = _source(data_spec, load)
     if isinstance(source, TextSource):
         return _open_text(source, sets, data_spec, seed, fixed_length)
@@ -188,7 +188,7 @@ def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], A
             own_seed=seed if source.own else None,
         )
 
-    return Data(
+    return Dataset(
         source=source,
         train=split("train", train, train_part),
         validation=split("train", train, validation_part) if len(validation_part) else None,
@@ -214,7 +214,7 @@ def _source(data_spec: spec.DataSection, load: Callable[[str], Any]) -> tuple[So
 
 def _open_text(
     source: TextSource, sets: tuple[Any, Any], data_spec: spec.DataSection, seed: int, fixed_length: bool
-) -> Data:
+) -> Dataset:
     # Imported only here, because pictures do not need torchtext.
     from alray.data.text_data import text_splits
 
@@ -231,7 +231,7 @@ def _open_text(
         text=section.text,
         fixed_length=fixed_length,
     )
-    return Data(
+    return Dataset(
         source=source,
         train=train_split,
         validation=validation_split,

@@ -33,7 +33,7 @@ _ENDING_S = 10.0
 
 
 @dataclass(frozen=True)
-class Whereabouts:
+class ActorLocation:
     """The node and the process of an actor."""
 
     node: str
@@ -74,12 +74,12 @@ class StageProcess:
         torch.set_num_threads(threads)
         run_first_kernels()
 
-    def become(self, assignment: Assignment, run_token: str) -> Whereabouts:
+    def become(self, assignment: Assignment, run_token: str) -> ActorLocation:
         """Take this assignment. The other methods are those of `StageActor`."""
         from alray.graph.actor import StageActor
 
         self._stage = StageActor(assignment, run_token)
-        return self._stage.whereabouts()
+        return self._stage.location()
 
     def forget(self) -> None:
         """Stop being a stage. The process then holds what it held after `load`."""
@@ -123,9 +123,9 @@ class StageProcesses:
                 name=name,
                 max_restarts=0,
                 max_task_retries=0,
-                **placement.options(place),
+                **placement.options(index),
             ).remote()
-            for place, name in enumerate(names)
+            for index, name in enumerate(names)
         )
         return cls(placement, actors, tuple(actor.load.remote(threads, again) for actor in actors))
 
@@ -189,14 +189,14 @@ IDLE_PROCESSES = IdleProcesses()
 """The idle processes of this driver, which runs the trials of a study one after another."""
 
 
-def end_processes(places: Sequence[Whereabouts]) -> None:
+def end_processes(locations: Sequence[ActorLocation]) -> None:
     """Kill those of these processes that run on this node, and wait until they are gone.
 
     A stopped process (SIGSTOP) does not answer Ray, but the kill signal reaches it.
     """
     here = ray.get_runtime_context().get_node_id()
     ended = []
-    for where in places:
+    for where in locations:
         if where.node == here:
             with suppress(psutil.NoSuchProcess):
                 process = psutil.Process(where.pid)

@@ -23,7 +23,7 @@ Tensors = dict[str, torch.Tensor]
 """The tensors that pass between components, by name:
 
     s       [N, ...]            samples, or the output of the encoders so far
-    mask    [N, T] bool         of sequences of different lengths: True where a row has a place; a prefix of every row
+    mask    [N, T] bool         of sequences of different lengths: True where a row has a word; a prefix of every row
     h, c    [N, layers, width]  final state of a recurrent component, where the next one starts from it
     labels  [N] int64           class numbers
     t       [N, label_dim]      the label chain of Associated Learning
@@ -138,7 +138,7 @@ class Encoder(nn.Module):
 
 
 def _alias(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values and strides, with a place of its own in the gradient graph."""
+    """The same values and strides, with its own node in the gradient graph."""
     alias: torch.Tensor = torch.ops.aten.alias(tensor)
     return alias
 

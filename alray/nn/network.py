@@ -136,10 +136,10 @@ class Network:
 
     def alike(self, index: int) -> str:
         """A key that is the same for components that differ in their weights only, and so cost the same."""
-        place = "first" if index == 0 else "last" if index == len(self) - 1 else "between"
+        position = "first" if index == 0 else "last" if index == len(self) - 1 else "between"
         if len(self) == 1:
-            place = "only"
-        return f"{place} {self.entries[index]!r} {self.encoders[index]!r}"
+            position = "only"
+        return f"{position} {self.entries[index]!r} {self.encoders[index]!r}"
 
     def component(self, index: int, device: str | torch.device) -> Component:
         """Component `index` on a device, in training mode."""
@@ -213,7 +213,7 @@ class Network:
             raise SpecError(
                 f"block `{entry.block}` cannot be built on an input of {tuple(input)}: {error}",
                 key=key,
-                hint="a block is `build(input, **fields)` and takes the fields given beside it",
+                hint="a block is `build(input, **fields)` and takes the fields given next to it",
             ) from error
         if not isinstance(block, nn.Module):
             raise SpecError(
@@ -258,8 +258,8 @@ class Network:
             )
         if "mask" in outgoing and output.shape[1] != input[0]:
             raise SpecError(
-                f"block `{entry.block}` made {output.shape[1]} places of {input[0]}, and the mask of the text's words "
-                "no longer fits",
+                f"block `{entry.block}` made {output.shape[1]} positions of {input[0]}, and the mask of the text's "
+                "words no longer fits",
                 key=key,
                 hint="keep the length of the sequence, or give one vector per sample",
             )
@@ -306,9 +306,9 @@ def _require_any_length(
     sample, mask = Shape((shorter, *input[1:]), input.dtype, input.words), Shape((shorter,), torch.bool)
     with put_back(), torch.device("meta"), _fitting(name, sample, key, _FITS_ANY_LENGTH):
         given = run_block(block, _incoming(sample, along | {"mask": mask}, 2, "meta"))
-    places = (shorter,) if "mask" in whole else ()
+    positions = (shorter,) if "mask" in whole else ()
     got, before = tuple(given["s"].shape[1:]), tuple(whole["s"].shape[1:])
-    if got != (*places, *before[len(places) :]):
+    if got != (*positions, *before[len(positions) :]):
         raise SpecError(
             f"block `{name}` gave {got} for a text of {counted(shorter, 'word')}, and {before} for one of {input[0]}",
             key=key,

@@ -12,7 +12,7 @@ import torch
 
 from alray.data.batches import Batch
 from alray.device import devices
-from alray.device.out_of_memory import asked_text, is_out_of_memory
+from alray.device.out_of_memory import is_out_of_memory, requested_text
 from alray.errors import RunError, UserCodeError
 from alray.nn.component import Component, Exercise
 from alray.nn.encoder import Tensors
@@ -142,7 +142,7 @@ def _probe(
         if is_out_of_memory(error):
             raise RunError(
                 f"component {index} (block `{network.encoders[index].name}`) ran out of memory on the first "
-                f"mini-batch: {asked_text(error)}",
+                f"mini-batch: {requested_text(error)}",
                 key=f"model.components[{index}]",
                 hint="use a smaller data.batch_size, a smaller component, or a device with more memory",
             ) from error
@@ -167,8 +167,8 @@ def _bytes_of_others(counted: Costs, index: int) -> int:
     """Bytes that all components but one work on in a mini-batch."""
     return sum(
         other.parameter_bytes + other.gradient_bytes + other.optimizer_bytes + other.activation_bytes
-        for place, other in enumerate(counted.components)
-        if place != index
+        for number, other in enumerate(counted.components)
+        if number != index
     )
 
 

@@ -89,28 +89,28 @@ def _intercept(few: int, whole: int, batch_size: int) -> int:
 def _count(network: Network, index: int, samples: int, device: torch.device, target: torch.device) -> _Counted:
     """The bytes for this number of samples. target: where the component will train.
 
-    A recurrent layer over rows of different lengths does many operations at each place. Counting them takes long, and
-    each place adds the same number of bytes. So sequences are counted at two short lengths, and the line through both
-    is extended to the full length.
+    A recurrent layer over rows of different lengths does many operations at each position. Counting them takes long,
+    and each position adds the same number of bytes. So sequences are counted at two short lengths, and the line
+    through both is extended to the full length.
     """
     component = network.component(index, "meta")
     encoder = network.encoders[index]
     recurrent = any(isinstance(module, nn.RNNBase) for module in component.modules())
-    by_places = recurrent and ("mask" in encoder.takes_along or device.type == "meta")
-    places = encoder.input[0]
-    if not by_places or places <= _LENGTHS[1]:
+    by_positions = recurrent and ("mask" in encoder.takes_along or device.type == "meta")
+    positions = encoder.input[0]
+    if not by_positions or positions <= _LENGTHS[1]:
         return _count_at(network, index, samples, device, target, None)
     short, longer = (_count_at(network, index, samples, device, target, length) for length in _LENGTHS)
-    ratio = (places - _LENGTHS[0]) / (_LENGTHS[1] - _LENGTHS[0])
+    ratio = (positions - _LENGTHS[0]) / (_LENGTHS[1] - _LENGTHS[0])
     return _Counted(
         *(round(low + ratio * (high - low)) for low, high in zip(astuple(short), astuple(longer), strict=True))
     )
 
 
 def _count_at(
-    network: Network, index: int, samples: int, device: torch.device, target: torch.device, places: int | None
+    network: Network, index: int, samples: int, device: torch.device, target: torch.device, positions: int | None
 ) -> _Counted:
-    """The bytes for sequences of this many places; None: of full length.
+    """The bytes for sequences of this many positions; None: of full length.
 
     Where a mini-batch may be cut, a second one follows and adds to the gradients of the first, as a micro-batch does.
     """
@@ -120,8 +120,8 @@ def _count_at(
     with _without_memory(component, device):
         incoming = network.training_input(index, samples, device)
         for name in ("s", "mask"):
-            if places is not None and name in incoming:
-                incoming[name] = incoming[name][:, :places].clone()
+            if positions is not None and name in incoming:
+                incoming[name] = incoming[name][:, :positions].clone()
         route = network.route_shape(index + 1).empty(samples, device)
         outside = [*component.parameters(), *component.buffers(), *incoming.values(), route]
         exercise = component.exercise(incoming, route)

@@ -79,7 +79,7 @@ class Replication(ABC):
         return shares_of_part(self.shares, samples)[self.replica]
 
     def first_sample(self, samples: int) -> int:
-        """The place in a mini-batch of so many samples of the first one that this replica takes."""
+        """Return the position, in a mini-batch of so many samples, of the first sample that this replica takes."""
         return sum(shares_of_part(self.shares, samples)[: self.replica])
 
     def account(self) -> AmongReplicas | None:

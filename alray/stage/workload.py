@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from alray.data.dataset import Data, open_data
+from alray.data.dataset import Dataset, open_data
 from alray.device import devices
 from alray.errors import DataError
 from alray.nn.encoder import EncoderFacts
@@ -33,7 +33,7 @@ class DataFacts:
     identity: DataIdentity
 
     @classmethod
-    def of(cls, data: Data) -> DataFacts:
+    def of(cls, data: Dataset) -> DataFacts:
         whole = data.steps_per_epoch * data.batch_size
         return cls(
             sample=Shape(data.sample_shape, data.sample_dtype, words=data.words),
@@ -60,7 +60,7 @@ class Workload:
 
     spec: Spec
     code: UserCode
-    data: Data
+    data: Dataset
     facts: DataFacts
     network: Network
 
@@ -136,7 +136,7 @@ class Workload:
         return tuple(notes)
 
 
-def open_training_data(spec: Spec, load: Callable[[str], Any]) -> Data:
+def open_training_data(spec: Spec, load: Callable[[str], Any]) -> Dataset:
     """Open the data of a run. In a pipeline of backpropagation every text is padded to the same width, because the
     stages fix the shapes of their messages before the run; with `run.compile` it is, because each width would be
     compiled by itself.

@@ -116,7 +116,7 @@ def require_no_links(folder: Location, *, itself: bool = False) -> None:
         raise RequestError(
             f"nothing is written through symbolic links: {named}{more}",
             file=str(folder),
-            hint="put what they lead to in their places, or delete them",
+            hint="replace them by the files that they lead to, or delete them",
         )
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from alray.data import cache, text_data
-from alray.data.dataset import Data, open_data
+from alray.data.dataset import Dataset, open_data
 from alray.data.digits import Digits
 from alray.data.documents import Numbering
 from alray.spec import data as spec
@@ -39,16 +39,16 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]
     return calls
 
 
-def digits(seed: int = 0, **keys: Any) -> Data:
+def digits(seed: int = 0, **keys: Any) -> Dataset:
     return open_data(spec.Digits(source="digits", **keys), seed=seed, load=no_code)
 
 
-def documents(folder: Path, **keys: Any) -> Data:
+def documents(folder: Path, **keys: Any) -> Dataset:
     files = {"train": folder / "train.csv", "test": folder / "test.csv"}
     return open_data(spec.TextCsv(source="text_csv", batch_size=8, **files, **keys), seed=1, load=no_code)
 
 
-def same(left: Data, right: Data) -> bool:
+def same(left: Dataset, right: Dataset) -> bool:
     """Whether the splits hold the same samples."""
     pairs = zip(left.splits.values(), right.splits.values(), strict=True)
     takes = [(a.take(range(len(a)))[0], b.take(range(len(b)))[0]) for a, b in pairs if a is not None and b is not None]

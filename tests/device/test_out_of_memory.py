@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from alray.device.out_of_memory import asked_bytes, is_out_of_memory, out_of_memory
+from alray.device.out_of_memory import is_out_of_memory, out_of_memory, requested_bytes
 
 CPU_TEXT = "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
 CUDA_TEXT = (
@@ -28,7 +28,7 @@ CUDA_TEXT = (
 )
 def test_what_is_out_of_memory(fault: Exception, asked: int | None) -> None:
     assert is_out_of_memory(fault)
-    assert asked_bytes(fault) == asked
+    assert requested_bytes(fault) == asked
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("shapes differ"), ValueError("out of memory"), KeyError("x")])
@@ -40,7 +40,7 @@ def test_torchs_own_error_is_recognised() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**50, dtype=torch.uint8)
     assert is_out_of_memory(caught.value)
-    assert asked_bytes(caught.value) == 2**50
+    assert requested_bytes(caught.value) == 2**50
 
 
 @pytest.mark.parametrize(

@@ -115,8 +115,8 @@ class PipelinedStage(RoundStage):
         host = any(peer not in wires for peer in plan.pipeline_peers(stage))
         outside = _HOST if host else device
         self._ends = [
-            _End(part, stage + place * plan.stages, plan, network, samples, self._batch, wires, outside)
-            for place, part in enumerate(self._parts)
+            _End(part, stage + number * plan.stages, plan, network, samples, self._batch, wires, outside)
+            for number, part in enumerate(self._parts)
         ]
         schedule = SCHEDULES[plan.schedule]
         assert schedule.torch_class is not None, "a pipeline names the class that runs it"
@@ -139,7 +139,7 @@ class PipelinedStage(RoundStage):
         return False
 
     def mini_batch(self, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[LossValues]:
-        """Send labels and mask up, so that cuts keep their place between mini-batches; then run torch's schedule."""
+        """Send labels and mask up, so that cuts stay between the same mini-batches; then run torch's schedule."""
         began_s, step, incoming = clock.by_samples_s, batch.step, batch.incoming
         if batch.message is not None and ports.from_below is not None:
             incoming = {name: value.clone() for name, value in incoming.items()}
@@ -205,8 +205,8 @@ class PipelinedStage(RoundStage):
         return outgoing, [outgoing["s"]] if self.holds_loss else []
 
     @torch.no_grad()
-    def infer_part(self, place: int, incoming: Tensors, step: int, batch: int) -> Tensors:
-        part = self._parts[place]
+    def infer_part(self, index: int, incoming: Tensors, step: int, batch: int) -> Tensors:
+        part = self._parts[index]
         if part.ends_in_loss:
             return {"s": class_scores(part.held, incoming, step, "evaluation", batch)}
         return through(part.held, incoming, step, "evaluation", batch)

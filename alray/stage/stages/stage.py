@@ -148,7 +148,7 @@ class ActionStage(Stage, ABC):
     def mini_batch(self, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[LossValues]:
         began_s, step = clock.by_samples_s, batch.step
         losses: LossValues = {}
-        for place, (action, before, behind) in enumerate(self._actions, start=1):
+        for number, (action, before, behind) in enumerate(self._actions, start=1):
             text = f"{before}{step - 1}{behind}"
             match action.kind:
                 case "F":
@@ -170,7 +170,7 @@ class ActionStage(Stage, ABC):
                 case "S":
                     yield from _send(action, batch, ports, clock)
                 case "W":
-                    yield from _wait(place == len(self._actions), ports, clock, step)
+                    yield from _wait(number == len(self._actions), ports, clock, step)
         if batch.message is not None and ports.from_below is not None:
             ports.from_below.release(batch.message)  # autograd and the sends are done with its buffer
         return losses
@@ -207,10 +207,10 @@ class RoundStage(Stage, ABC):
     """A stage that may hold several virtual stages, so that inference goes round all stages more than once."""
 
     @abstractmethod
-    def infer_part(self, place: int, incoming: Tensors, step: int, batch: int) -> Tensors:
-        """E of this stage's virtual stage `place`, counted from 0.
+    def infer_part(self, index: int, incoming: Tensors, step: int, batch: int) -> Tensors:
+        """E of this stage's virtual stage `index`, counted from 0.
 
-        Returns what the next virtual stage gets; the last one returns the class scores `[N, classes]` as `s`.
+        Returns the input of the next virtual stage; the last one returns the class scores `[N, classes]` as `s`.
         """
 
 
