@@ -42,7 +42,7 @@ class GradientReducer:
         """over: an all-reduce that only this component uses.
 
         thread: the stage's `communication_thread()`. may_lack: whether a parameter may have no gradient on any rank.
-        Then the ranks also tell each other which gradients they have, one byte for each.
+        Then the ranks also send each other which gradients they have, one byte for each.
         """
         self.communication_s = 0.0
         """Seconds that the communication thread spent compressing, sending and waiting for peers."""

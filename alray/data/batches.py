@@ -49,7 +49,7 @@ class Batch:
         """Return the inputs of the first component on `device`: `s` and, if there is one, `mask`.
 
         Floating-point samples are converted to `dtype`. Integers (word numbers) stay integers. The copy of a pinned
-        batch to a GPU goes on in the current stream after this method has returned.
+        batch to a GPU continues in the current stream after this method has returned.
         """
         taken = dtype if self.samples.is_floating_point() else self.samples.dtype
         inputs = {"s": self.samples.to(device, taken, non_blocking=True)}

@@ -156,7 +156,7 @@ def open_data(
 def check_pictures(data_spec: spec.DataSection, load: Callable[[str], Any]) -> None:
     """Open the header of every picture file that training would read. Raises one DataError for all broken ones.
 
-    A user's source is not asked: only it knows its files.
+    A user's source is left out: only the source itself knows its files.
     """
     if isinstance(data_spec, OwnCode):
         return

@@ -33,7 +33,7 @@ class ResizedSet:
             case (Tensor() as sample, label):
                 pass
             case _:
-                return entry  # type: ignore[no-any-return]  # whoever asked for it tells
+                return entry  # type: ignore[no-any-return]  # the caller checks it
         if sample.ndim != 3:
             raise DataError(
                 f"samples of shape {list(sample.shape)} are not [channels, height, width]",

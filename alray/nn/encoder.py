@@ -47,7 +47,7 @@ class EncoderFacts:
     normalises_batches: bool  # by statistics over the samples of a mini-batch
     pooling: Pooling
     takes_along: dict[str, Shape]  # `mask`, `h` and `c`, where they come in with `s`
-    gives_along: dict[str, Shape]  # the same, where they go on with `s`
+    gives_along: dict[str, Shape]  # the same, where they are sent on with `s`
 
     @property
     def gives(self) -> dict[str, Shape]:
@@ -90,7 +90,7 @@ class Encoder(nn.Module):
         """Of a user's block: whether its backward pass has begun and not ended."""
 
     def run(self, incoming: Tensors, *purpose: str | int) -> Tensors:
-        """The block on `s`, `mask` and the final state in `incoming`; returns `s` and what goes on with it.
+        """Run the block on `s`, `mask` and the final state in `incoming`. Return `s` and the tensors sent with it.
 
         Random numbers are drawn from (seed, component, purpose, replica), those of replica 0 as if it were alone. The
         result still carries its gradient graph: whoever passes it on must stop it.
@@ -146,7 +146,7 @@ def _alias(tensor: torch.Tensor) -> torch.Tensor:
 def run_block(block: nn.Module, incoming: Tensors) -> Tensors:
     """Call a block on what comes in; it gets `mask` and `state` only where there are any.
 
-    A mask goes on as long as the output is a sequence `[N, T, ...]`. A block with the attribute `hands_on_state` takes
+    A mask is sent on while the output is a sequence `[N, T, ...]`. A block with the attribute `hands_on_state` takes
     a state as `state`, and gives `(s, (h, c))`.
     """
     s, mask = incoming["s"], incoming.get("mask")

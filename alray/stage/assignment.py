@@ -19,7 +19,7 @@ from alray.user_code import UserCode
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run begins or goes on: after `step` mini-batches, from a checkpoint whose files have these hashes."""
+    """Where a run begins or continues: after `step` mini-batches, from a checkpoint whose files have these hashes."""
 
     step: int = 0
     folder: Location | None = None
@@ -60,7 +60,7 @@ class Assignment:
     profile: tuple[range, ...] = ()
     """Mini-batches to trace, counted from 1."""
     stop_after: int | None = None
-    """The run stops after so many mini-batches, as if the user had asked for it."""
+    """The run stops after so many mini-batches, as if the user had requested it."""
 
     @property
     def title(self) -> str:

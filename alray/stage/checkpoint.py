@@ -81,7 +81,7 @@ def write_snapshot(snapshot: Snapshot, folder: Location) -> tuple[ComponentFile,
     """Write both files of a component by `write_file`."""
     buffer = io.BytesIO()
     torch.save(snapshot.optimizers, buffer)
-    # The order of names is kept beside the weights, because the hash of a network follows it.
+    # The order of names is stored next to the weights, because the hash of a network follows it.
     weights = save_safetensors(snapshot.weights, metadata={"order": "\n".join(snapshot.weights)})
     return (
         write_file(folder, weights_file(snapshot.index), weights),

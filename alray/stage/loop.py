@@ -143,7 +143,7 @@ class StageLoop:
         yield from self._deal_shares()
         if self.clock.window_due(step):
             self._close_window()
-        yield  # in turns: the other stages go on here
+        yield  # in turns: the other stages run here
 
     def _deal_shares(self) -> Waiting[None]:
         """After an epoch, where shares follow the speed of the replicas.

@@ -22,7 +22,7 @@ from alray.run_folder.records import replace_file
 from alray.stage.clock import TRAINING_ACTIONS, Clock
 from alray.storage.location import Location
 
-_QUIET = "5"  # Kineto otherwise tells of its own progress, and that a machine without a GPU has none
+_QUIET = "5"  # Kineto otherwise reports its own progress, and that a machine without a GPU has none
 
 
 class Profiler:

@@ -4,7 +4,7 @@
     all but the first       buffers, and gradients that wait for their update
     that average weights    its own weights where the checkpoint has the mean; all but the first also their optimizers
 
-The names of the files tell how many replicas there were.
+The names of the files show how many replicas there were.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where a run folder lies, and what is written in one way on a disk and in another on object storage.
+"""The location of a run folder, and operations that differ between a disk and object storage.
 
-A `Location` is asked with the words of pathlib. The functions here are for what has no such word: publish a file whole,
-delete a folder, and lend a folder of this machine to what can only use one.
+A `Location` has methods of pathlib. The functions here do what pathlib has no method for: publish a file whole, delete
+a folder, and lend a folder of this machine to what can only use one.
 """
 
 from __future__ import annotations

@@ -64,6 +64,6 @@ def test_the_need_and_the_mend_are_told(
     plan = planner.plan(planner.costs(probe=False))
     (problem,) = out_of_memory(RuntimeError(CPU_TEXT + "allocate 5000000 bytes."), plan, 0).problems
     need = f"{plan.stage_plans[0].memory.total_bytes / 1e3:,.1f} kB in total"
-    assert problem.message.startswith("stage 0 (components 0 to 1) ran out of memory: it asked for 5.0 MB at once; ")
+    assert problem.message.startswith("stage 0 (components 0 to 1) ran out of memory: it requested 5.0 MB at once; ")
     assert need in problem.message
     assert problem.hint == hint

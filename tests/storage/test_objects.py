@@ -280,7 +280,7 @@ def test_a_log_that_the_storage_does_not_take_fails_nothing(bucket: str, monkeyp
     with opened_log(file, told.append) as descriptor:
         monkeypatch.setattr(ObjectPath, "create", refused)
         os.write(descriptor, b"three\n")
-    assert len(told) == 2 and "stage-0.log cannot be written, and the run goes on without it" in told[1]
+    assert len(told) == 2 and "stage-0.log cannot be written, and the run continues without it" in told[1]
 
 
 class _Slow(BaseHTTPRequestHandler):
@@ -401,7 +401,7 @@ def test_a_server_that_does_not_answer_is_named_within_seconds(monkeypatch: pyte
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "someone")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
         began_s = time.monotonic()
-        with pytest.raises(RunError, match=r"s3://silent/run.*: the object storage did not do what it was asked"):
+        with pytest.raises(RunError, match=r"s3://silent/run.*: the object storage refused the request"):
             make_run_dir("run", location_of("s3://silent/run"))
         assert time.monotonic() - began_s < 20.0
 

@@ -19,8 +19,8 @@ def run_unpacked(
     zeros. The final states have that shape too. This is for evaluation only: there is no dropout between layers.
 
     Every row runs over its full width; the backward direction reads each row's own words in reverse. At padded
-    positions an extra input closes the input gate and opens the forget gate, so that c keeps its value after the last word; h is
-    read at the last word.
+    positions an extra input closes the input gate and opens the forget gate, so that c keeps its value after the last
+    word; h is read at the last word.
     """
     lengths = mask.sum(1)
     positions = torch.arange(s.shape[1], device=s.device).unsqueeze(0)

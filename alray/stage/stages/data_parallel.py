@@ -1,7 +1,7 @@
 """Replicas that train by torch's DistributedDataParallel (DDP) over the whole network: the ecosystem's baseline.
 
 DDP averages gradients within the backward pass, in buckets, over the default process group, and gives every replica the
-same weight. It does not tell how long it communicated or waited: that time is part of B, and records say 0 s.
+same weight. It does not report how long it communicated or waited: that time is part of B, and records say 0 s.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class _WholeNetwork(nn.Module):
 
 @contextmanager
 def _lost_replicas() -> Iterator[None]:
-    """Raise ChannelError where a replica is lost; anything else, such as what a block raised, goes on as it is."""
+    """Raise ChannelError where a replica is lost. Any other error, such as that of a block, is raised unchanged."""
     try:
         yield
     except RuntimeError as error:

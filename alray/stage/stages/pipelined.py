@@ -68,7 +68,7 @@ class _Fault(BaseException):
 
 @contextmanager
 def _without_torch() -> Iterator[None]:
-    """Inside, what a component raises goes on as it is: torch makes it the cause of an error of its own."""
+    """Inside, raise the errors of components unchanged: torch makes them the cause of an error of its own."""
     try:
         yield
     except FAULTS_OF_USER_CODE as error:

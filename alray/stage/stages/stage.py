@@ -80,12 +80,12 @@ class Stage(ABC):
             component.train(not on)
 
     def bytes_sent(self) -> dict[str, int]:
-        """Bytes that the stage sent by itself, besides those over its ports, by edge."""
+        """Bytes that the stage sent by itself, in addition to those over its ports, by edge."""
         return {}
 
     @property
     def _averages_in_backward(self) -> bool:
-        """Whether gradients are averaged while the backward pass goes on. A slowed replica averages after it."""
+        """Whether gradients are averaged while the backward pass continues. A slowed replica averages after it."""
         return self._replication.averages_gradients and self._slowdown is None
 
     def _average_gradients(self, batch: MiniBatch, clock: Clock, began_s: float) -> Waiting[None]:
@@ -195,7 +195,7 @@ def _send(action: Action, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiti
 def _wait(last: bool, ports: Ports, clock: Clock, step: int) -> Waiting[None]:
     """W: wait at the barrier.
 
-    After its last action a stage waits for its next message anyway, and stage 0 is the first to go on: stage 0 alone
+    After its last action a stage waits for its next message anyway, and stage 0 is the first to continue: stage 0 alone
     has to wait.
     """
     assert ports.barrier is not None, "a stage alone waits for nobody"
