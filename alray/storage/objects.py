@@ -213,7 +213,7 @@ class ObjectPath:
                     continue
                 _patience_s[self._root] = 0.0 if away else _PATIENCE_S
                 raise RunError(
-                    f"the object storage refused the request: {_first_line(error)}",
+                    f"the object storage did not carry out the request: {_first_line(error)}",
                     file=self.url,
                     hint="check the bucket, the network, and the credentials and endpoint in the environment",
                 ) from error
