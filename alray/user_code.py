@@ -22,7 +22,7 @@ from alray.spec.find_class import is_reserved, name_is_taken, no_module
 from alray.spec.own_code import parse_python_reference
 from alray.spec.own_files import own_files
 from alray.storage.appended import local_copy
-from alray.storage.location import Location, kept_at, sync_below
+from alray.storage.location import Location, local_folder_for, sync_below
 from alray.system_errors import ran_out
 
 FAULTS_OF_USER_CODE = Exception
@@ -163,7 +163,7 @@ class UserCode:
             own |= {path for path in loaded if path.is_file()}
         if not (own := {path for path in own if path.is_relative_to(self.root)}):
             return
-        with kept_at(self._kept) as folder:
+        with local_folder_for(self._kept) as folder:
             for path in own:
                 copy = folder / path.relative_to(self.root)
                 copy.parent.mkdir(parents=True, exist_ok=True)

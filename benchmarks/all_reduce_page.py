@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
-from alray.prediction.all_reduce import COSTS, Wire
+from alray.prediction.all_reduce import COSTS, LinkCost
 
 
 def page(result: dict[str, Any]) -> str:
@@ -206,9 +206,9 @@ def _cell(result: dict[str, Any], ranks: int, name: str, compression: str, nbyte
     return next(cell for cell in result["cells"] if tuple(cell[key] for key in keys) == wanted)
 
 
-def _link(result: dict[str, Any], ranks: int) -> Wire:
+def _link(result: dict[str, Any], ranks: int) -> LinkCost:
     entry = next(entry for entry in result["links"] if entry["ranks"] == ranks)
-    return Wire(entry["latency_s"], entry["s_per_byte"])
+    return LinkCost(entry["latency_s"], entry["s_per_byte"])
 
 
 def _row(name: str, figures: Iterable[str]) -> str:

@@ -42,7 +42,7 @@ class GradientReducer:
         """over: an all-reduce that only this component uses.
 
         thread: the stage's `communication_thread()`. may_lack: whether a parameter may have no gradient on any rank.
-        Then the ranks also tell each other which gradients they have, one byte for each.
+        Then the ranks also send each other which gradients they have, one byte for each.
         """
         self.communication_s = 0.0
         """Seconds that the communication thread spent compressing, sending and waiting for peers."""
@@ -103,7 +103,7 @@ class GradientReducer:
     def wait(self) -> list[torch.Tensor | None]:
         """Return the averaged gradients in parameter order; every rank gets the same bits.
 
-        They are written into the tensors that were given to `start`. A new tensor takes the place of a None. Where
+        They are written into the tensors that were given to `start`. A new tensor replaces a None. Where
         gradients may be lacking, a None stays that no rank has a gradient for, as in one process; what a compression
         kept of it from earlier steps is still given out. Raises `ChannelError` if a peer was lost during the reduction,
         or if nothing was started.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from alray.channel.edge import Barrier
-from alray.channel.host_pipe import ReadEnd, open_of, tell
+from alray.channel.host_pipe import ReadEnd, open_of, write_and_yield
 from alray.errors import ChannelError
 
 
@@ -83,8 +83,8 @@ class HostBarrier(Barrier):
     def wait(self) -> Generator[None, None, None]:
         others = self._pipes.parties - 1
         if self._is_last():
-            # `tell` yields the processor. With several stages to wake, this one would wait for all of them.
-            self._release(others, tell if others == 1 else os.write)
+            # `write_and_yield` yields the processor. With several stages to wake, this one would wait for all of them.
+            self._release(others, write_and_yield if others == 1 else os.write)
         else:
             self._await_release()
         self._round += 1
@@ -96,7 +96,7 @@ class HostBarrier(Barrier):
         if self._leads and not is_last:
             self._await_release()
         elif is_last and not self._leads:
-            self._release(1, tell)
+            self._release(1, write_and_yield)
         self._round += 1
         return
         yield

@@ -12,7 +12,7 @@ from alray.errors import ChannelError
 
 
 class MessageKind(IntEnum):
-    """What a message is for."""
+    """The purpose of a message."""
 
     TRAIN = 1  # a mini-batch, upwards
     CUT = 2  # a marker after a mini-batch: evaluate, checkpoint, stop
@@ -98,7 +98,7 @@ class Slot:
         self._content: memoryview = buffer.numpy().data
         self._layout: tuple[tuple[str, torch.dtype, torch.Size], ...] | None = None
         self._entries = b""  # of that layout, as they are in the header
-        self._places: dict[str, torch.Tensor] = {}
+        self._views: dict[str, torch.Tensor] = {}
         self.nbytes = 0  # of the last message
 
     def write(self, message: Message, *, edge: str) -> int:
@@ -132,14 +132,14 @@ class Slot:
             len(tensors),
         )
         self._content[_FIXED.size : _FIXED.size + len(self._entries)] = self._entries
-        for name, place in self._places.items():
-            place.copy_(tensors[name], non_blocking=True)
+        for name, view in self._views.items():
+            view.copy_(tensors[name], non_blocking=True)
         if any(tensor.is_cuda for tensor in tensors.values()):
             torch.cuda.current_stream().synchronize()  # the buffer is handed on next
         return self.nbytes
 
     def clear(self) -> None:
-        """Forget the message in the buffer, so that `written` tells of the next one."""
+        """Forget the message in the buffer, so that `written` reports the next one."""
         self._content[: _FIRST_WORD.size] = bytes(_FIRST_WORD.size)
 
     @property
@@ -162,15 +162,15 @@ class Slot:
         if entries != self._entries:
             self._lay_out(layout_of(entries), entries)
         # New views each time: the receiver may change a tensor's shape, or have it require a gradient.
-        tensors = {name: place.view(place.shape) for name, place in self._places.items()}
+        tensors = {name: view.view(view.shape) for name, view in self._views.items()}
         return Message(MessageKind(kind), step, tensors, flags=flags, count=count, more=bool(more))
 
     def _lay_out(self, layout: tuple[tuple[str, torch.dtype, torch.Size], ...], entries: bytes) -> None:
-        self._places = {}
+        self._views = {}
         offset = HEADER_BYTES
         for name, dtype, shape in layout:
             nbytes = shape.numel() * dtype.itemsize
-            self._places[name] = self._buffer[offset : offset + nbytes].view(dtype).view(shape)
+            self._views[name] = self._buffer[offset : offset + nbytes].view(dtype).view(shape)
             offset += aligned(nbytes)
         self._layout, self._entries, self.nbytes = layout, entries, offset
 

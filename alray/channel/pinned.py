@@ -28,7 +28,7 @@ class Pinned:
 
 
 def to_device(message: Message, device: torch.device) -> None:
-    """Give a message that was received the tensors of the stage's device, whose copies may still go on."""
+    """Give a message that was received the tensors of the stage's device, whose copies may still be running."""
     if device.type == "cpu":
         return
     message.tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in message.tensors.items()}

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 
 from alray.channel.edge import Receiver, Sender
-from alray.channel.host_pipe import ReadEnd, open_of, tell
+from alray.channel.host_pipe import ReadEnd, open_of, write_and_yield
 from alray.channel.message import HEADER_BYTES, Message, Slot
 from alray.channel.pinned import Pinned, await_copies, to_device
 from alray.errors import ChannelError
@@ -32,7 +32,7 @@ _OPENED = 2**32 - 1  # sent in place of a slot number: the receiver has opened i
 
 
 @dataclass(frozen=True)
-class Ring:
+class SlotRing:
     """The shared memory and pipes of an edge; the sender sends this to the receiver."""
 
     pid: int
@@ -48,7 +48,7 @@ class Ring:
         return " ".join(map(str, words))
 
     @classmethod
-    def of_text(cls, text: str) -> Ring:
+    def of_text(cls, text: str) -> SlotRing:
         return cls(*(int(word) for word in text.split()))
 
 
@@ -68,12 +68,12 @@ class _TwoParts:
         return self._second[1]
 
 
-def _mapped(descriptor: int, ring: Ring) -> torch.Tensor:
+def _mapped(descriptor: int, ring: SlotRing) -> torch.Tensor:
     """Map the shared memory, as one flat tensor."""
     return torch.frombuffer(mmap.mmap(descriptor, ring.slot_bytes * ring.num_slots), dtype=torch.uint8)
 
 
-def _slots(memory: torch.Tensor, ring: Ring, capacity_bytes: int) -> list[_TwoParts]:
+def _slots(memory: torch.Tensor, ring: SlotRing, capacity_bytes: int) -> list[_TwoParts]:
     """The memory as slots. Each slot starts on a page."""
     return [_TwoParts(buffer, capacity_bytes) for buffer in memory.split(ring.slot_bytes)]
 
@@ -110,7 +110,7 @@ class SharedMemorySender(Sender):
         filled, self._filled = os.pipe()
         free_again, free = os.pipe()
         self._free_again = ReadEnd(free_again)
-        self.ring = Ring(os.getpid(), memory, filled, free, slot_bytes, in_flight + 1)
+        self.ring = SlotRing(os.getpid(), memory, filled, free, slot_bytes, in_flight + 1)
         os.ftruncate(memory, slot_bytes * self.ring.num_slots)
         mapped = _mapped(memory, self.ring)
         self._pinned = Pinned(mapped, device)
@@ -152,7 +152,7 @@ class SharedMemorySender(Sender):
         nbytes = self._slots[slot].first.write(message, edge=self.edge)
         self._free.pop()
         self._begun = _Begun(slot, nbytes, frozenset(message.tensors))
-        self._hand_over(slot, nbytes, tell)
+        self._hand_over(slot, nbytes, write_and_yield)
         return
         yield  # makes this a generator; it blocks and never yields
 
@@ -162,7 +162,7 @@ class SharedMemorySender(Sender):
             slot = self._free_slot()
             nbytes = self._slots[slot].first.write(message, edge=self.edge)
             self._free.pop()
-            self._hand_over(slot, nbytes, tell)
+            self._hand_over(slot, nbytes, write_and_yield)
         else:
             rest = {name: tensor for name, tensor in message.tensors.items() if name not in begun.names}
             part = Message(message.kind, message.step, rest)
@@ -196,7 +196,7 @@ class SharedMemorySender(Sender):
 class SharedMemoryReceiver(Receiver):
     """Reads messages in the slots that the sender wrote. A slot goes back to the sender in `release`."""
 
-    def __init__(self, *, edge: str, ring: Ring, device: torch.device, timeout_s: float) -> None:
+    def __init__(self, *, edge: str, ring: SlotRing, device: torch.device, timeout_s: float) -> None:
         """Open the memory and pipes of the sender. Raises ChannelError if this process may not open them."""
         self.edge = edge
         self._device, self._timeout_s = device, timeout_s
@@ -267,7 +267,7 @@ class SharedMemoryReceiver(Receiver):
 
     def _give(self, slot: int) -> None:
         try:
-            tell(self._free, _SLOT.pack(slot))
+            write_and_yield(self._free, _SLOT.pack(slot))
         except BrokenPipeError as error:
             raise _lost_neighbour(self.edge, error) from error
 

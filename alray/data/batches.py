@@ -17,9 +17,10 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
 
-from alray.data.dataset import Data
+from alray.data.dataset import Dataset
 from alray.data.source import generator
 from alray.data.split import Augment
 from alray.data.worker_names import use_names_of_owner
@@ -48,7 +49,7 @@ class Batch:
         """Return the inputs of the first component on `device`: `s` and, if there is one, `mask`.
 
         Floating-point samples are converted to `dtype`. Integers (word numbers) stay integers. The copy of a pinned
-        batch to a GPU goes on in the current stream after this method has returned.
+        batch to a GPU continues in the current stream after this method has returned.
         """
         taken = dtype if self.samples.is_floating_point() else self.samples.dtype
         inputs = {"s": self.samples.to(device, taken, non_blocking=True)}
@@ -73,7 +74,7 @@ class TrainBatches:
 
     def __init__(
         self,
-        data: Data,
+        data: Dataset,
         *,
         seed: int,
         start_step: int,
@@ -147,7 +148,7 @@ class TrainBatches:
 class EvaluationBatches:
     """Iterates over the mini-batches of a split in order, without augmentation, including the last partial one."""
 
-    def __init__(self, data: Data, split: str) -> None:
+    def __init__(self, data: Dataset, split: str) -> None:
         """split: "train", "validation" or "test". Raises DataError if the data has no such split."""
         chosen = data.splits[split]
         if chosen is None:
@@ -167,7 +168,7 @@ class EvaluationBatches:
             yield Batch(step, samples, labels, self._split.mask(samples))
 
 
-def check_samples(data: Data, *, seed: int, workers: int) -> None:
+def check_samples(data: Dataset, *, seed: int, workers: int) -> None:
     """Read the first mini-batches of the run and of each evaluation; of a user's source, every sample.
 
     Raises DataError or UserCodeError for the first one that is wrong, as the run would.
@@ -182,13 +183,13 @@ def check_samples(data: Data, *, seed: int, workers: int) -> None:
                 break
 
 
-class _Steps(Dataset[Any]):
+class _Steps(TorchDataset[Any]):
     """Item k is mini-batch k of the run, or the error that occurred while it was read.
 
     The error is returned as a value: if a worker raised it, the loader would turn it into text with a traceback.
     """
 
-    def __init__(self, data: Data, seed: int, shares: tuple[int, ...], replica: int) -> None:
+    def __init__(self, data: Dataset, seed: int, shares: tuple[int, ...], replica: int) -> None:
         self._shares, self._replica = shares, replica
         self._split = data.train
         self._batch_size = data.batch_size
@@ -216,7 +217,7 @@ class _Steps(Dataset[Any]):
             return None
         from alray.data.augment import strong  # imports torchvision, which takes a second
 
-        return lambda image, place: strong(image, generator(self._seed, "augment", epoch, first + place))
+        return lambda image, row: strong(image, generator(self._seed, "augment", epoch, first + row))
 
     def _epoch_order(self, epoch: int) -> Tensor:
         if epoch != self._epoch:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 import torch
 from torch import Tensor
 
+from alray.data.cache import cached
 from alray.data.hashes import hash_of_names, hash_of_set
-from alray.data.kept import once
 from alray.data.picture import require_pictures
 from alray.data.registry import make_source
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet, TextSet, TextSource, generator
@@ -30,11 +30,11 @@ SomeSet = TypeVar("SomeSet", SampleSet, TextSet)
 _NOT_OF_THE_SETS = {"batch_size", "validation_fraction", "train_fraction", "last_batch", "workers", "augment", "text"}
 """Keys of `data` that say what a run makes of the sets."""
 
-__all__ = ["Data", "Normalisation", "SampleSet", "Source", "Split", "TensorSet", "open_data"]
+__all__ = ["Dataset", "Normalisation", "SampleSet", "Source", "Split", "TensorSet", "open_data"]
 
 
 @dataclass(frozen=True)
-class Data:
+class Dataset:
     """The opened data of one run: its splits, and the shape of its mini-batches."""
 
     source: Source | TextSource
@@ -137,7 +137,7 @@ class Data:
 
 def open_data(
     data_spec: spec.DataSection, *, seed: int, load: Callable[[str], Any], fixed_length: bool = False
-) -> Data:
+) -> Dataset:
     """Open the source and make the splits of a run.
 
     One permutation, drawn with `seed`, selects the validation split from the training set and then the share
@@ -156,7 +156,7 @@ def open_data(
 def check_pictures(data_spec: spec.DataSection, load: Callable[[str], Any]) -> None:
     """Open the header of every picture file that training would read. Raises one DataError for all broken ones.
 
-    A user's source is not asked: only it knows its files.
+    A user's source is left out: only the source itself knows its files.
     """
     if isinstance(data_spec, OwnCode):
         return
@@ -165,7 +165,7 @@ def check_pictures(data_spec: spec.DataSection, load: Callable[[str], Any]) -> N
         require_pictures([*source.files("train"), *source.files("test")])
 
 
-def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], fixed_length: bool) -> Data:
+def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], fixed_length: bool) -> Dataset:
     source, sets = _source(data_spec, load)
     if isinstance(source, TextSource):
         return _open_text(source, sets, data_spec, seed, fixed_length)
@@ -188,7 +188,7 @@ def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], A
             own_seed=seed if source.own else None,
         )
 
-    return Data(
+    return Dataset(
         source=source,
         train=split("train", train, train_part),
         validation=split("train", train, validation_part) if len(validation_part) else None,
@@ -209,12 +209,12 @@ def _source(data_spec: spec.DataSection, load: Callable[[str], Any]) -> tuple[So
 
     if isinstance(data_spec, OwnCode):  # what a user's code opens may depend on the seed, and may change
         return opened()
-    return once("sets", data_spec.model_dump(mode="json", exclude=_NOT_OF_THE_SETS), opened)
+    return cached("sets", data_spec.model_dump(mode="json", exclude=_NOT_OF_THE_SETS), opened)
 
 
 def _open_text(
     source: TextSource, sets: tuple[Any, Any], data_spec: spec.DataSection, seed: int, fixed_length: bool
-) -> Data:
+) -> Dataset:
     # Imported only here, because pictures do not need torchtext.
     from alray.data.text_data import text_splits
 
@@ -231,7 +231,7 @@ def _open_text(
         text=section.text,
         fixed_length=fixed_length,
     )
-    return Data(
+    return Dataset(
         source=source,
         train=train_split,
         validation=validation_split,
@@ -260,18 +260,18 @@ def _require_train(samples: SomeSet | None) -> SomeSet:
 def _divide(num_samples: int, data_spec: spec.DataSection, seed: int) -> tuple[Tensor, Tensor]:
     """Return the indices of the training and the validation split into the source's training set, sorted."""
     order = torch.randperm(num_samples, generator=generator(seed, "validation"))
-    num_validation, num_kept = data_spec.split(num_samples)
-    left = f"data.validation_fraction and data.train_fraction leave {num_kept} of {num_samples} training samples"
-    if num_kept == 0:
+    num_validation, num_train = data_spec.split(num_samples)
+    left = f"data.validation_fraction and data.train_fraction leave {num_train} of {num_samples} training samples"
+    if num_train == 0:
         raise DataError(left, key="data", hint="decrease the first or increase the second")
-    if num_kept < data_spec.batch_size and data_spec.last_batch == "drop":
+    if num_train < data_spec.batch_size and data_spec.last_batch == "drop":
         raise DataError(
             f"{left}, fewer than one mini-batch of {data_spec.batch_size}",
             key="data.batch_size",
-            hint=f"set data.batch_size to at most {num_kept}, or set data.last_batch=keep",
+            hint=f"set data.batch_size to at most {num_train}, or set data.last_batch=keep",
         )
-    kept = order[num_validation : num_validation + num_kept]
-    return kept.sort().values, order[:num_validation].sort().values
+    train = order[num_validation : num_validation + num_train]
+    return train.sort().values, order[:num_validation].sort().values
 
 
 def _require_images_to_augment(data_spec: spec.DataSection, shape: tuple[int, ...]) -> None:

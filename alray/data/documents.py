@@ -10,7 +10,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from alray.data.vocabulary import PADDING, UNKNOWN, Tokenizer, most_frequent, places_of
+from alray.data.vocabulary import PADDING, UNKNOWN, Tokenizer, most_frequent, numbers_of
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,16 @@ class Documents:
         """
         starts = self.offsets[indices]
         lengths = self.offsets[indices + 1] - starts
-        places = torch.arange(int(lengths.max()) if width is None else width)
-        within = (starts.unsqueeze(1) + places).clamp_(max=len(self.numbers) - 1)
-        return self.numbers[within].to(torch.int64).masked_fill_(places >= lengths.unsqueeze(1), PADDING)
+        positions = torch.arange(int(lengths.max()) if width is None else width)
+        within = (starts.unsqueeze(1) + positions).clamp_(max=len(self.numbers) - 1)
+        return self.numbers[within].to(torch.int64).masked_fill_(positions >= lengths.unsqueeze(1), PADDING)
 
     def renumbered(self, table: Tensor, max_tokens: int) -> Documents:
         """Return the first `max_tokens` words of each document, with every number n replaced by `table[n]` (int32)."""
         lengths = self.lengths
         starts = self.offsets[:-1].repeat_interleave(lengths)
-        kept = torch.arange(len(self.numbers)).sub_(starts) < max_tokens
-        return Documents(table[self.numbers[kept]], _offsets(lengths.clamp(max=max_tokens)))
+        within = torch.arange(len(self.numbers)).sub_(starts) < max_tokens
+        return Documents(table[self.numbers[within]], _offsets(lengths.clamp(max=max_tokens)))
 
     def counts(self, part: Tensor, num_words: int) -> Tensor:
         """Return how often each number occurs in the documents `part` ([n] int64): [num_words] int64."""
@@ -81,8 +81,8 @@ class Numbering:
         """
         counted = documents.counts(part, len(self._numbers)).tolist()
         words = most_frequent({word: count for word, count in zip(self._numbers, counted, strict=True) if count}, size)
-        places = places_of(words)
-        table = [places.get(word, UNKNOWN) for word in self._numbers]
+        vocabulary = numbers_of(words)
+        table = [vocabulary.get(word, UNKNOWN) for word in self._numbers]
         return words, torch.tensor(table, dtype=torch.int32)
 
 

@@ -33,7 +33,7 @@ class HuggingFace(TextSource):
 
         Raises DataError if the extra is not installed, or if the set or a column does not exist.
         """
-        self._place = dataset if path is None else str(path)
+        self._location = dataset if path is None else str(path)
         self._where = "data.dataset" if path is None else "data.path"
         if path is not None and not path.is_dir():
             raise DataError(
@@ -76,14 +76,14 @@ class HuggingFace(TextSource):
     def _load(self, config: str | None) -> Any:
         datasets = require_hub("datasets")
         try:
-            return datasets.load_dataset(self._place, name=config)
+            return datasets.load_dataset(self._location, name=config)
         except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
             cause = error.__cause__ or error
             reason = " ".join(str(cause).split())
             hint = "check the name and the network, or give `path`, a folder on disk"
             if self._where == "data.path":
                 hint = "give a folder of complete csv, json or parquet files that are named after their splits"
-            raise DataError(f"`{self._place}` cannot be read: {reason}", key=self._where, hint=hint) from error
+            raise DataError(f"`{self._location}` cannot be read: {reason}", key=self._where, hint=hint) from error
 
     def _table(self, split: SplitName, name: str) -> Any:
         if name not in self._sets:
@@ -111,7 +111,7 @@ class HuggingFace(TextSource):
         )
 
     def _wrong(self, message: str, *, key: str = "data", hint: str = "repair the row or remove it") -> DataError:
-        return DataError(f"{self._place}: {message}", key=key, hint=hint)
+        return DataError(f"{self._location}: {message}", key=key, hint=hint)
 
 
 def hub_tokenizer(name: str) -> Callable[[str], list[str]]:

@@ -30,7 +30,7 @@ def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
     return resized.reshape(*images.shape[:-2], *size).contiguous()
 
 
-# The errors that Pillow's decoders raise for damaged files, besides UnidentifiedImageError.
+# The errors that Pillow's decoders raise for damaged files, other than UnidentifiedImageError.
 _DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
 _MOST_NAMED = 10
 """Broken pictures that one error names."""

@@ -33,7 +33,7 @@ class ResizedSet:
             case (Tensor() as sample, label):
                 pass
             case _:
-                return entry  # type: ignore[no-any-return]  # whoever asked for it tells
+                return entry  # type: ignore[no-any-return]  # the caller checks it
         if sample.ndim != 3:
             raise DataError(
                 f"samples of shape {list(sample.shape)} are not [channels, height, width]",
@@ -128,16 +128,16 @@ class PythonTextSource(TextSource):
         if samples is None:
             return None
         texts, labels = [], []
-        for place in range(len(samples)):
-            with named(self._own.name, f"reading entry {place} of split `{split}`", key="data.source"):
-                document = samples[place]
+        for index in range(len(samples)):
+            with named(self._own.name, f"reading entry {index} of split `{split}`", key="data.source"):
+                document = samples[index]
             match document:
                 case (str(text), SupportsIndex() as label):
                     texts.append(text)
                     labels.append(operator.index(label))
                 case entry:
                     raise self._own.wrong(
-                        f"has {_brief(entry)} as entry {place} of split `{split}`; "
+                        f"has {_brief(entry)} as entry {index} of split `{split}`; "
                         "with data.text, every entry must be a pair of a text and an integer label"
                     )
         return TextSet(texts, labels)

@@ -1,4 +1,4 @@
-"""What a data source is: named classes and, for each split, samples or documents with labels."""
+"""The interface of a data source: named classes and, for each split, samples or documents with labels."""
 
 from __future__ import annotations
 

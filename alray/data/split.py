@@ -19,8 +19,8 @@ from alray.user_code import named
 #: From a sample in 0..1 and its position in the mini-batch to the augmented sample of the same shape.
 Augment = Callable[[Tensor, int], Tensor]
 
-Place = tuple[int, int]
-"""In training: an epoch, and the position in it of the first sample of a mini-batch."""
+EpochPosition = tuple[int, int]
+"""In training: an epoch, and the position in that epoch of the first sample of a mini-batch."""
 
 _CPU = torch.device("cpu")
 
@@ -39,7 +39,7 @@ class Split(ABC):
 
     @abstractmethod
     def take(
-        self, positions: Sequence[int] | Tensor, augment: Augment | None = None, at: Place | None = None
+        self, positions: Sequence[int] | Tensor, augment: Augment | None = None, at: EpochPosition | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return a mini-batch: samples [N, *shape] ([N, T] for text) in default strides, labels [N] int64.
 
@@ -99,7 +99,7 @@ class SampleSplit(Split):
         return len(self._part)
 
     def take(
-        self, positions: Sequence[int] | Tensor, augment: Augment | None = None, at: Place | None = None
+        self, positions: Sequence[int] | Tensor, augment: Augment | None = None, at: EpochPosition | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return a mini-batch: samples [N, *shape] float32 in default strides, labels [N] int64."""
         indices = self._part[torch.as_tensor(positions, dtype=torch.int64)]
@@ -114,7 +114,7 @@ class SampleSplit(Split):
         samples = as_float(raw, f"sample {int(indices[0])} of split `{self._name}`")
         self._check_values(samples, labels, indices)
         if augment is not None:
-            samples = torch.stack([augment(sample, place) for place, sample in enumerate(samples)])
+            samples = torch.stack([augment(sample, row) for row, sample in enumerate(samples)])
         return self._normalise(samples), labels
 
     def _prepare_all(self, samples: TensorSet) -> bool:
@@ -139,19 +139,19 @@ class SampleSplit(Split):
     def _normalise(self, samples: Tensor) -> Tensor:
         return samples if self._normalisation is None else self._normalisation.apply(samples)
 
-    def _collate(self, indices: Tensor, at: Place | None) -> tuple[Tensor, Tensor]:
+    def _collate(self, indices: Tensor, at: EpochPosition | None) -> tuple[Tensor, Tensor]:
         samples: list[Tensor] = []
         labels: list[int] = []
         with put_back() if self._draws else nullcontext():
-            for place, index in enumerate(indices.tolist()):
+            for row, index in enumerate(indices.tolist()):
                 what = f"sample {index} of split `{self._name}`"
-                sample, label = self._read(index, what, at and (at[0], at[1] + place))
+                sample, label = self._read(index, what, at and (at[0], at[1] + row))
                 self._check_shape(tuple(sample.shape), what)
                 samples.append(sample)
                 labels.append(label)
         return torch.stack(samples), torch.tensor(labels, dtype=torch.int64)
 
-    def _read(self, index: int, what: str, at: Place | None) -> tuple[Tensor, int]:
+    def _read(self, index: int, what: str, at: EpochPosition | None) -> tuple[Tensor, int]:
         """An entry of the set. at: epoch and position of this sample, from which a user's code draws."""
         if self._own_seed is None:
             return self._samples[index]
@@ -170,9 +170,9 @@ class SampleSplit(Split):
     def _check_values(self, samples: Tensor, labels: Tensor, indices: Tensor) -> None:
         wrong = (labels < 0) | (labels >= len(self.classes))
         if wrong.any():
-            place = int(wrong.nonzero()[0])
+            row = int(wrong.nonzero()[0])
             raise DataError(
-                f"sample {int(indices[place])} of split `{self._name}` has label {int(labels[place])}, "
+                f"sample {int(indices[row])} of split `{self._name}` has label {int(labels[row])}, "
                 f"but there are {len(self.classes)} classes",
                 key="data",
                 hint=f"use labels from 0 to {len(self.classes) - 1}",
@@ -180,9 +180,9 @@ class SampleSplit(Split):
         # The sum is not finite if a value is not. It takes a tenth of the time, but may overflow.
         if not torch.isfinite(samples.sum()) and not torch.isfinite(samples).all():
             finite = torch.isfinite(samples).flatten(1).all(dim=1)
-            place = int((~finite).nonzero()[0])
+            row = int((~finite).nonzero()[0])
             raise DataError(
-                f"sample {int(indices[place])} of split `{self._name}` has a value that is not finite",
+                f"sample {int(indices[row])} of split `{self._name}` has a value that is not finite",
                 key="data",
                 hint="remove or repair this sample",
             )

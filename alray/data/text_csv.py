@@ -57,7 +57,7 @@ class TextCsv(TextSource):
     """A file for training and optionally one for the test.
 
     A document is its text columns, joined by a space. The classes are the names that the spec gives, or the lines of
-    `classes.txt` beside the training file, or the different labels of the training file: numbers without gaps from 0
+    `classes.txt` next to the training file, or the different labels of the training file: numbers without gaps from 0
     or 1, or names in sorted order. If the classes have names, labels may be these names, or numbers from 0 or 1.
     AG News and DBpedia (Zhang et al. 2015) have no header, and count their classes from 1 in the first column.
     """
@@ -68,8 +68,8 @@ class TextCsv(TextSource):
         """Read the training file. Raises DataError, with file and line, if a file is missing or damaged."""
         self._test = test
         self._layout = layout or Layout()
-        beside = train.parent / "classes.txt"
-        names = tuple(classes) if classes else _names(beside) if beside.is_file() else None
+        listed = train.parent / "classes.txt"
+        names = tuple(classes) if classes else _names(listed) if listed.is_file() else None
         self._table = _read(train, "data.train", self._layout)
         _settle_header(self._table, names)
         self._numbers = _numbers(self._table, names)
@@ -103,7 +103,7 @@ def _read(path: Path, key: str, layout: Layout, train: _Table | None = None) -> 
         raise DataError("the file has no lines", file=str(path), key=key, hint=f"give a file in which {_LAYOUT}")
     names = tuple(cell.strip() for cell in first[1])
     header = _header_from(names, layout, train)
-    label, texts = _places(names, layout, header, path, train)
+    label, texts = _column_numbers(names, layout, header, path, train)
     wide = len(train.columns) if train is not None and not layout.by_name else len(names)
     table = _Table(path, names, label, header, [], [], [])
     for line, row in chain([first], rows):
@@ -112,7 +112,7 @@ def _read(path: Path, key: str, layout: Layout, train: _Table | None = None) -> 
             raise _damaged(f"expected {expected} columns, got {len(row)}", path, line)
         table.lines.append(line)
         table.labels.append(row[label].strip())
-        table.texts.append(" ".join(row[place] for place in texts))
+        table.texts.append(" ".join(row[number] for number in texts))
     if header:
         _drop_first(table)
     return table
@@ -129,12 +129,12 @@ def _header_from(names: tuple[str, ...], layout: Layout, train: _Table | None) -
     return True if layout.label_column is None and _LABEL in map(str.lower, names) else None
 
 
-def _places(
+def _column_numbers(
     names: tuple[str, ...], layout: Layout, header: bool | None, path: Path, train: _Table | None
 ) -> tuple[int, tuple[int, ...]]:
-    """The numbers of the column of classes and of those of text."""
+    """Return the numbers of the column of classes and of the columns of text."""
 
-    def place(column: Column, key: str) -> int:
+    def number_of(column: Column, key: str) -> int:
         if isinstance(column, int) and column < len(names):
             return column
         if column in names:
@@ -146,7 +146,7 @@ def _places(
         )
 
     if layout.label_column is not None:
-        label = place(layout.label_column, "label_column")
+        label = number_of(layout.label_column, "label_column")
     elif train is not None and not layout.by_name:
         label = train.label
     else:
@@ -154,7 +154,7 @@ def _places(
         label = lower.index(_LABEL) if header and _LABEL in lower else 0
     if layout.text_columns is None:
         return label, tuple(number for number in range(len(names)) if number != label)
-    return label, tuple(place(column, "text_columns") for column in layout.text_columns)
+    return label, tuple(number_of(column, "text_columns") for column in layout.text_columns)
 
 
 def _settle_header(table: _Table, names: tuple[str, ...] | None) -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from alray.data.cache import cached
 from alray.data.documents import Documents, Numbering
-from alray.data.kept import once
 from alray.data.source import TextSet
-from alray.data.split import Augment, Place, Split
+from alray.data.split import Augment, EpochPosition, Split
 from alray.data.vocabulary import PADDING, Vocabulary, make_tokenizer
 from alray.errors import DataError
 
@@ -39,7 +39,7 @@ def text_splits(
         numbering = Numbering(make_tokenizer(text.tokenizer))
         return numbering, numbering.read(train.texts), numbering.read(test.texts) if test is not None else None
 
-    numbering, read, read_test = once("documents", (train, test, text.tokenizer), read_all)
+    numbering, read, read_test = cached("documents", (train, test, text.tokenizer), read_all)
     words, table = numbering.vocabulary(read, train_part, text.vocabulary_size)
 
     documents = read.renumbered(table, text.max_tokens)
@@ -68,9 +68,9 @@ def _labels(documents: TextSet, name: str, classes: tuple[str, ...]) -> Tensor:
     labels = torch.tensor(documents.labels, dtype=torch.int64)
     wrong = (labels < 0) | (labels >= len(classes))
     if wrong.any():
-        place = int(wrong.nonzero()[0])
+        index = int(wrong.nonzero()[0])
         raise DataError(
-            f"document {place} of split `{name}` has label {int(labels[place])}, but there are {len(classes)} classes",
+            f"document {index} of split `{name}` has label {int(labels[index])}, but there are {len(classes)} classes",
             key="data",
             hint=f"use labels from 0 to {len(classes) - 1}",
         )
@@ -104,7 +104,7 @@ class TextSplit(Split):
         return len(self._part)
 
     def take(
-        self, positions: Sequence[int] | Tensor, augment: Augment | None = None, at: Place | None = None
+        self, positions: Sequence[int] | Tensor, augment: Augment | None = None, at: EpochPosition | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return a mini-batch: samples [N, T] int64, labels [N] int64. Documents have no augmentation."""
         assert augment is None, "the spec does not allow it"
@@ -112,5 +112,5 @@ class TextSplit(Split):
         return self._documents.rows(indices, self._width), self._labels[indices]
 
     def mask(self, samples: Tensor) -> Tensor:
-        # No word of a document has the number PADDING (see `places_of`).
+        # No word of a document has the number PADDING (see `numbers_of`).
         return samples != PADDING

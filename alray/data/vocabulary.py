@@ -55,17 +55,17 @@ class Vocabulary:
         An empty document becomes one unknown word.
         """
         found = make_tokenizer(self.tokenizer)(text)[: self.max_tokens]
-        numbers = [self._places.get(word, UNKNOWN) for word in found] or [UNKNOWN]
+        numbers = [self._numbers.get(word, UNKNOWN) for word in found] or [UNKNOWN]
         if padded:
             numbers += [PADDING] * (self.max_tokens - len(numbers))
         return torch.tensor(numbers, dtype=torch.int64)
 
     @cached_property
-    def _places(self) -> dict[str, int]:
-        return places_of(self.words)
+    def _numbers(self) -> dict[str, int]:
+        return numbers_of(self.words)
 
 
-def places_of(words: Sequence[str]) -> dict[str, int]:
+def numbers_of(words: Sequence[str]) -> dict[str, int]:
     """Return the number of each word except `<pad>`: if a document contains that word, it is an unknown word."""
     return {word: number for number, word in enumerate(words) if number != PADDING}
 

@@ -1,4 +1,4 @@
-"""Errors of running out of memory: how to recognise them, and what to tell the user."""
+"""Errors of running out of memory: how to recognise them, and the message for the user."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from alray.errors import StageError, UserCodeError
 from alray.prediction.plan import Plan
 from alray.schedules.table import SCHEDULES
 
-_TELLS = ("not enough memory", "can't allocate memory", "out of memory")
+_MESSAGES = ("not enough memory", "can't allocate memory", "out of memory")
 """Parts of torch's messages, in lower case. The errors of the CPU allocator are plain RuntimeErrors."""
-_ASKED = re.compile(r"tried to allocate ([\d.]+) ?(bytes|KiB|MiB|GiB|TiB)", re.IGNORECASE)
+_REQUEST = re.compile(r"tried to allocate ([\d.]+) ?(bytes|KiB|MiB|GiB|TiB)", re.IGNORECASE)
 _UNITS = {"bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
@@ -22,12 +22,12 @@ def is_out_of_memory(fault: BaseException) -> bool:
         fault = fault.__cause__
     if isinstance(fault, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(fault, RuntimeError) and any(tell in str(fault).lower() for tell in _TELLS)
+    return isinstance(fault, RuntimeError) and any(part in str(fault).lower() for part in _MESSAGES)
 
 
-def asked_bytes(fault: BaseException) -> int | None:
+def requested_bytes(fault: BaseException) -> int | None:
     """Return the size of the failed request in bytes, or None if the error does not give it."""
-    found = _ASKED.search(str(fault))
+    found = _REQUEST.search(str(fault))
     return int(float(found[1]) * _UNITS[found[2].lower()]) if found is not None else None
 
 
@@ -36,7 +36,7 @@ def out_of_memory(fault: BaseException, plan: Plan, stage: int) -> StageError:
     own = plan.stage_plans[stage]
     activations = own.memory.activations_bytes + own.memory.temporary_bytes
     return StageError(
-        f"stage {stage} (components {own.first} to {own.last}) ran out of memory: {asked_text(fault)}; the plan "
+        f"stage {stage} (components {own.first} to {own.last}) ran out of memory: {requested_text(fault)}; the plan "
         f"predicts {_size(own.memory.total_bytes)} in total, of which {_size(activations)} are activations",
         hint=hint_for(plan.schedule),
     )
@@ -48,10 +48,10 @@ def hint_for(schedule: str) -> str:
     return f"{cut}use more stages, a smaller data.batch_size, or a device with more memory"
 
 
-def asked_text(fault: BaseException) -> str:
+def requested_text(fault: BaseException) -> str:
     """Return the size of the failed request in words, or the error's own message if it does not give the size."""
-    asked = asked_bytes(fault)
-    return f"it asked for {_size(asked)} at once" if asked is not None else f"{type(fault).__name__}: {fault}"
+    requested = requested_bytes(fault)
+    return f"it requested {_size(requested)} at once" if requested is not None else f"{type(fault).__name__}: {fault}"
 
 
 def _size(nbytes: int) -> str:

@@ -19,7 +19,7 @@ from alray.device import devices
 from alray.device.memory_used import memory_baseline
 from alray.graph.cluster import not_shared
 from alray.graph.graph import Outbox, status_of
-from alray.graph.processes import Whereabouts
+from alray.graph.processes import ActorLocation
 from alray.graph.rendezvous import (
     Meeting,
     choose_interface,
@@ -42,10 +42,10 @@ from alray.storage.appended import opened_log
 _SWITCH_S = 2.0e-4
 
 
-def require_run_dir(assignment: Assignment, place: Whereabouts) -> None:
+def require_run_dir(assignment: Assignment, location: ActorLocation) -> None:
     """Raise PlanError where the node of a stage does not see the run folder."""
-    if not place.sees_run_dir:
-        raise not_shared(assignment.title, place.host, assignment.run_dir)
+    if not location.sees_run_dir:
+        raise not_shared(assignment.title, location.host, assignment.run_dir)
 
 
 def own_device(assignment: Assignment) -> torch.device:
@@ -75,9 +75,9 @@ class StageActor:
         self._ports = Ports()
         self._stores: dict[str, dist.TCPStore] = {}
 
-    def whereabouts(self) -> Whereabouts:
+    def location(self) -> ActorLocation:
         """Where this actor runs, and whether its node sees the run folder that the driver made."""
-        return Whereabouts(
+        return ActorLocation(
             node=ray.get_runtime_context().get_node_id(),
             host=ray.util.get_node_ip_address(),
             pid=os.getpid(),

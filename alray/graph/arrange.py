@@ -46,7 +46,7 @@ class _Rank(NamedTuple):
 def _rank(node: str, free: Bundle, wanted: Sequence[Bundle], stages: range, placed: Sequence[str], here: str) -> _Rank:
     """stages: the numbers of the `wanted` ones. placed: the nodes of all stages before them."""
     held = _held(wanted, free)
-    same = sum(other == node and place % stages.stop in stages[:held] for place, other in enumerate(placed))
+    same = sum(other == node and index % stages.stop in stages[:held] for index, other in enumerate(placed))
     return _Rank(held, -same, node == here, -free.get("CPU", 0.0))
 
 

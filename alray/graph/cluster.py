@@ -30,7 +30,7 @@ class Connection:
 
 
 @dataclass(frozen=True)
-class Node:
+class ClusterNode:
     """A node of the cluster that answers."""
 
     id: str
@@ -193,10 +193,10 @@ def num_nodes(labels: Mapping[str, str] | None = None) -> int:
     return len(living_nodes(labels))
 
 
-def living_nodes(labels: Mapping[str, str] | None = None) -> list[Node]:
+def living_nodes(labels: Mapping[str, str] | None = None) -> list[ClusterNode]:
     """The nodes that are alive and have these labels, in the order of their hosts.
 
-    Ray takes seconds to miss a node that is gone. So each node is asked whether its port still answers, unless there is
+    Ray takes seconds to miss a node that is gone. So each node's port is tried, unless there is
     one only.
     """
     import ray
@@ -210,7 +210,7 @@ def living_nodes(labels: Mapping[str, str] | None = None) -> list[Node]:
         with ThreadPoolExecutor(max_workers=len(alive)) as threads:
             alive = [node for node, answers in zip(alive, threads.map(_answers, alive), strict=True) if answers]
     found = [
-        Node(node["NodeID"], node["NodeManagerHostname"], node["NodeManagerAddress"], node["Resources"])
+        ClusterNode(node["NodeID"], node["NodeManagerHostname"], node["NodeManagerAddress"], node["Resources"])
         for node in alive
     ]
     return sorted(found, key=lambda node: (node.host, node.id))
@@ -237,7 +237,7 @@ def _resources(labels: Mapping[str, str] | None) -> list[Bundle]:
     return [node.resources for node in living_nodes(labels)]
 
 
-def holding_nodes(bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None) -> list[Node]:
+def holding_nodes(bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None) -> list[ClusterNode]:
     """The nodes with these labels that could hold one of the bundles if they were empty."""
     return [node for node in living_nodes(labels) if any(_fits(bundle, node.resources) for bundle in bundles)]
 
@@ -269,10 +269,10 @@ def require_room(
                     node[name] = node.get(name, 0.0) - amount
                 break
         else:
-            asked = " and ".join(f"{amount:g} {name}" for name, amount in bundle.items())
+            requested = " and ".join(f"{amount:g} {name}" for name, amount in bundle.items())
             totals = ", ".join(f"{sum(node.get(name, 0.0) for node in nodes):g} {name}" for name in bundle)
             raise PlanError(
-                f"{len(bundles)} stages of {asked} each can never be placed: the cluster has {totals} "
+                f"{len(bundles)} stages of {requested} each can never be placed: the cluster has {totals} "
                 f"on {len(nodes)} node{'s' if len(nodes) != 1 else ''}{_with(labels)}, room for {number}",
                 key="resources.per_stage",
                 hint="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",

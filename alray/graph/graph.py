@@ -22,7 +22,7 @@ class Graph(ABC):
     """All stages of all replicas, for one attempt of a run."""
 
     ends_what_hangs = True
-    """Whether `close` also ends a stage that hangs. Where it cannot, that stage may go on beside those of the next
+    """Whether `close` also ends a stage that hangs. Where it cannot, that stage may continue next to those of the next
     graph, so the driver waits for it instead."""
 
     @abstractmethod

@@ -57,11 +57,11 @@ class InlineGraph(Graph):
         wait([self._outcome], timeout=timeout_s)
         now_s = time.perf_counter()
         statuses = []
-        for place, (assignment, outbox) in enumerate(zip(self._assignments, self._outboxes, strict=True)):
-            loop = self._loops[place] if place < len(self._loops) else None
+        for index, (assignment, outbox) in enumerate(zip(self._assignments, self._outboxes, strict=True)):
+            loop = self._loops[index] if index < len(self._loops) else None
             # An error of the one thread is that of the stage whose turn it was.
             mine = self._outcome
-            if mine.done() and mine.exception() is not None and place != self._turn_of:
+            if mine.done() and mine.exception() is not None and index != self._turn_of:
                 mine = Future()
             statuses.append(status_of(assignment, loop, outbox, mine, now_s))
         return statuses
@@ -96,19 +96,19 @@ class InlineGraph(Graph):
         ports = [end for _ in range(plan.replicas) for end in _ports(plan.stages, plan.in_flight)]
         groups, store = self._replica_groups()
         alone = len(self._assignments) == 1
-        for place, assignment in enumerate(self._assignments):
-            self._turn_of = place
+        for index, assignment in enumerate(self._assignments):
+            self._turn_of = index
             device = _device_of(assignment)
             self._loops.append(
                 assemble_loop(
                     assignment,
                     network=network,
                     device=device,
-                    ports=ports[place],
+                    ports=ports[index],
                     clock=clock_for(assignment, device),
                     control=self._control,
-                    emit=self._outboxes[place].put,
-                    replicas=ReplicaPeers(groups[place], store, _GROUP_S, in_turns=True) if groups else None,
+                    emit=self._outboxes[index].put,
+                    replicas=ReplicaPeers(groups[index], store, _GROUP_S, in_turns=True) if groups else None,
                     profiler=profiler,
                     # Memory is measured where the process is one stage's alone.
                     baseline_bytes=memory_baseline(device) if alone else None,
@@ -140,7 +140,7 @@ class InlineGraph(Graph):
             idle_rounds = 0 if progress != before else idle_rounds + 1
             if idle_rounds > _IDLE_ROUNDS:
                 waiting = ", ".join(f"stage {stage}: {self._loops[stage].clock.activity}" for stage in turns)
-                raise RunError(f"no stage can go on ({waiting})", hint="report this as a fault of alray")
+                raise RunError(f"no stage can continue ({waiting})", hint="report this as a fault of alray")
 
 
 _ENDED = object()

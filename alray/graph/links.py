@@ -10,7 +10,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from alray.graph.cluster import Node, living_nodes, reason_of
+from alray.graph.cluster import ClusterNode, living_nodes, reason_of
 from alray.prediction.costs import Link
 from alray.probe.link import answer, ask, listen
 
@@ -84,9 +84,9 @@ def measure_links(pairs: Iterable[Ends], note: Callable[[str], None]) -> dict[En
                 at_once.append(pair)
         wanted = [pair for pair in wanted if pair not in at_once]
         begun = [(pair, _begin(*pair, known)) for pair in at_once if known.keys() >= set(pair)]
-        for (low, high), (listener, asked, answered) in begun:
+        for (low, high), (listener, asking, answering) in begun:
             try:
-                (latency_s, buffered_s, down), up = ray.get([asked, answered], timeout=_LINK_S)
+                (latency_s, buffered_s, down), up = ray.get([asking, answering], timeout=_LINK_S)
             except RayError as error:
                 note(
                     f"the link between {known[low].host} and {known[high].host} could not be measured, and the plan "
@@ -100,11 +100,11 @@ def measure_links(pairs: Iterable[Ends], note: Callable[[str], None]) -> dict[En
 
 
 def on_node(node: str) -> dict[str, Any]:
-    """Ray's options for a short task or an actor on this node, beside whatever runs there."""
+    """Return Ray's options for a short task or an actor on this node, in addition to whatever runs there."""
     return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
 
 
-def _begin(low: str, high: str, known: dict[str, Node]) -> tuple[Any, Any, Any]:
+def _begin(low: str, high: str, known: dict[str, ClusterNode]) -> tuple[Any, Any, Any]:
     """Start to measure; return the listener on `high`, and Ray's references to what `ask` and `answer` return."""
     listener = ray.remote(Listener).options(**on_node(high)).remote()
     asks = ray.remote(_ask).options(max_retries=0, **on_node(low))

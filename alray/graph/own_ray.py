@@ -245,7 +245,7 @@ def read_authentication_again() -> None:
 def _not_hung_up() -> Iterator[None]:
     """Block SIGHUP for the processes that are started in the block.
 
-    When a terminal is closed, its shell sends SIGHUP to them too. Ray must go on until the run has its checkpoint.
+    When a terminal is closed, its shell sends SIGHUP to them too. Ray must continue until the run has its checkpoint.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
     try:

@@ -41,7 +41,8 @@ _SEEING_S = 60.0
 _NODE_LABEL = "ray.io/node-id"  # Ray gives it to every node
 
 _Kind = tuple[str, tuple[str, ...]]
-"""A node, and what a bundle asks for there beside processors and memory: bundles of one kind have equal devices."""
+"""A node, and the resources that a bundle requests there other than processors and memory: bundles of one kind have
+equal devices."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,10 @@ class Placement:
             if selectors is None:
                 time.sleep(_LOOKING_AGAIN_S)
                 return False
-            asked = [ray_bundle(bundle) for bundle in bundles]
-            group = placement_group(asked, strategy="PACK", bundle_label_selector=selectors if any(selectors) else None)
+            requests = [ray_bundle(bundle) for bundle in bundles]
+            group = placement_group(
+                requests, strategy="PACK", bundle_label_selector=selectors if any(selectors) else None
+            )
             if group.wait(timeout_seconds=_LOOKING_S):
                 return True
             remove_placement_group(group)  # others were faster
@@ -101,10 +104,10 @@ class Placement:
         """Whether every bundle lies on a node that is alive."""
         return set(self.nodes) <= {node.id for node in living_nodes()}
 
-    def options(self, place: int) -> dict[str, Any]:
-        """Ray's options for a task or an actor in bundle `place`."""
-        bundle = self.bundles[place]
-        strategy = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=self.offset + place)
+    def options(self, index: int) -> dict[str, Any]:
+        """Ray's options for a task or an actor in bundle `index`."""
+        bundle = self.bundles[index]
+        strategy = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=self.offset + index)
         return {
             "num_cpus": bundle.get("CPU", 0.0),
             "num_gpus": bundle.get("GPU", 0.0),
@@ -124,9 +127,9 @@ class Placement:
         stages: of each replica.
         """
         hosts = {node.id: node.host for node in living_nodes()}
-        asked = {node: hosts.get(node, node) for node in self.nodes}
-        for node in nodes_without(partial(is_marked, run_dir, token), asked):
-            raise not_shared(f"stage {self.nodes.index(node) % stages}", asked[node], run_dir)
+        names = {node: hosts.get(node, node) for node in self.nodes}
+        for node in nodes_without(partial(is_marked, run_dir, token), names):
+            raise not_shared(f"stage {self.nodes.index(node) % stages}", names[node], run_dir)
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -158,7 +161,7 @@ class Placement:
         nodes are measured at the same time. measured_on: the kind of device that the costs were measured on, `cpu` or
         `cuda`. A device that cannot be measured gives None and a line to `note`.
         """
-        first = {self._kind(place): place for place in reversed(range(len(self.bundles)))}
+        first = {self._kind(index): index for index in reversed(range(len(self.bundles)))}
         here = ray.get_runtime_context().get_node_id()
         first.pop((here, ("GPU",) if measured_on == "cuda" else ()), None)
         seconds: dict[_Kind, float | None] = {}
@@ -174,13 +177,13 @@ class Placement:
                         f"the speed of stage {first[kind] % stages}'s device could not be measured, and counts as 1: "
                         f"{reason_of(error)}"
                     )
-        return [seconds.get(self._kind(place)) for place in range(len(self.bundles))]
+        return [seconds.get(self._kind(index)) for index in range(len(self.bundles))]
 
-    def _begin(self, place: int, trial: SpeedTrial, stage: int) -> Any:
-        """Start the trial for a stage in bundle `place`; return Ray's reference to its result."""
+    def _begin(self, index: int, trial: SpeedTrial, stage: int) -> Any:
+        """Start the trial for a stage in bundle `index`; return Ray's reference to its result."""
         # The process ends with the task, or it would keep its memory of the stage's GPU. Ray does that by itself only
         # where the function asks for a GPU, not its options.
-        remote = ray.remote(max_calls=1)(_train_seconds).options(max_retries=0, **self.options(place))
+        remote = ray.remote(max_calls=1)(_train_seconds).options(max_retries=0, **self.options(index))
         return remote.remote(replace(trial, stage=stage))
 
     def _result(self, reference: Any) -> float:
@@ -191,19 +194,19 @@ class Placement:
         result: float = ray.get(reference, timeout=0)
         return result
 
-    def _kind(self, place: int) -> _Kind:
-        return self.nodes[place], tuple(sorted(set(self.bundles[place]) - {"CPU", "memory"}))
+    def _kind(self, index: int) -> _Kind:
+        return self.nodes[index], tuple(sorted(set(self.bundles[index]) - {"CPU", "memory"}))
 
 
 def nodes_without(sees: Callable[[], bool], hosts: Mapping[str, str]) -> Iterator[str]:
-    """Those of these nodes, beside this one, where `sees` returns false.
+    """Return those of these nodes, other than this one, where `sees` returns false.
 
     hosts: the names of nodes, by number. Raises StageError if a node does not answer.
     """
     here = ray.get_runtime_context().get_node_id()
     look = ray.remote(_call).options
-    asked = {node: look(max_retries=0, **on_node(node)).remote(sees) for node in hosts if node != here}
-    for node, reference in asked.items():
+    references = {node: look(max_retries=0, **on_node(node)).remote(sees) for node in hosts if node != here}
+    for node, reference in references.items():
         try:
             if not ray.get(reference, timeout=_SEEING_S):
                 yield node
@@ -218,7 +221,7 @@ def _call(sees: Callable[[], bool]) -> bool:
 def _nodes_of(group: PlacementGroup, first: int, count: int) -> tuple[str, ...]:
     """The node of each of `count` bundles of a group, from bundle `first` on."""
     nodes = placement_group_table(group)["bundles_to_node_id"]
-    return tuple(nodes[place] for place in range(first, first + count))
+    return tuple(nodes[index] for index in range(first, first + count))
 
 
 def _selectors(bundles: Sequence[Bundle], stages: int, labels: Mapping[str, str]) -> list[dict[str, str]] | None:

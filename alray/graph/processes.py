@@ -1,4 +1,5 @@
-"""The processes of stages on Ray: begun before it is known what they will run, and ended even if they do not answer.
+"""The processes of stages on Ray. They start before their assignments are known, and are ended even if they do not
+answer.
 
 This file does not import torch, so that a process can be begun before its driver has imported torch.
 """
@@ -32,7 +33,7 @@ _ENDING_S = 10.0
 
 
 @dataclass(frozen=True)
-class Whereabouts:
+class ActorLocation:
     """The node and the process of an actor."""
 
     node: str
@@ -49,7 +50,7 @@ class Whereabouts:
 
 
 class StageProcess:
-    """A Ray actor that imports what a stage needs, and then becomes the stage it is told to be; later another one."""
+    """A Ray actor that imports what a stage needs and then becomes the assigned stage, and later another one."""
 
     def __init__(self) -> None:
         self._stage: StageActor
@@ -57,31 +58,31 @@ class StageProcess:
     def load(self, threads: int, again: bool) -> None:
         """Import what a stage needs, and compute something on this many threads. This takes seconds of a processor.
 
-        again: other trials of the same study may use the process later, so it keeps the data that it reads.
+        again: other trials of the same study may use the process later, so it caches the data that it reads.
         """
         gc.disable()  # what imports make is no garbage, and to look through it takes a fifth of their time
         import torch
 
         import alray.graph.actor  # noqa: F401
-        from alray.data.kept import keep_data
+        from alray.data.cache import enable_cache
         from alray.device.memory_used import run_first_kernels
 
         if again:
-            keep_data()
+            enable_cache()
         gc.freeze()
         gc.enable()
         torch.set_num_threads(threads)
         run_first_kernels()
 
-    def become(self, assignment: Assignment, run_token: str) -> Whereabouts:
+    def become(self, assignment: Assignment, run_token: str) -> ActorLocation:
         """Take this assignment. The other methods are those of `StageActor`."""
         from alray.graph.actor import StageActor
 
         self._stage = StageActor(assignment, run_token)
-        return self._stage.whereabouts()
+        return self._stage.location()
 
     def forget(self) -> None:
-        """Be no stage any more. The process holds what it held after `load`."""
+        """Stop being a stage. The process then holds what it held after `load`."""
         self._stage.close()
         del self._stage
         gc.unfreeze()
@@ -122,9 +123,9 @@ class StageProcesses:
                 name=name,
                 max_restarts=0,
                 max_task_retries=0,
-                **placement.options(place),
+                **placement.options(index),
             ).remote()
-            for place, name in enumerate(names)
+            for index, name in enumerate(names)
         )
         return cls(placement, actors, tuple(actor.load.remote(threads, again) for actor in actors))
 
@@ -156,46 +157,46 @@ class StageProcesses:
         self.placement.release()
 
 
-class KeptProcesses:
-    """The stages' processes of the run that this process drove last. The next run on equal bundles takes them.
+class IdleProcesses:
+    """The idle processes that the last run of this driver left. The next run on equal bundles takes them.
 
-    They end with this process, as all actors that it started.
+    They end with the driver's process, as all actors that it started.
     """
 
     def __init__(self) -> None:
-        self._kept: StageProcesses | None = None
+        self._processes: StageProcesses | None = None
 
     def keep(self, processes: StageProcesses) -> None:
-        """Keep processes that are no stages any more."""
-        self._kept = processes
+        """Keep processes that are no longer stages, for the next run."""
+        self._processes = processes
 
     def end(self) -> None:
         """End the processes, so that their room is free."""
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            kept.end()
+        idle, self._processes = self._processes, None
+        if idle is not None:
+            idle.end()
 
     def take(self, bundles: Sequence[Bundle]) -> StageProcesses | None:
-        """Processes in such bundles that are all alive; None if there are none. Other kept ones are ended."""
-        kept, self._kept = self._kept, None
-        if kept is None or (kept.placement.bundles == tuple(bundles) and kept.all_answer()):
-            return kept
-        kept.end()
+        """Return the idle processes if they are in such bundles and all alive; otherwise end them and return None."""
+        idle, self._processes = self._processes, None
+        if idle is None or (idle.placement.bundles == tuple(bundles) and idle.all_answer()):
+            return idle
+        idle.end()
         return None
 
 
-KEPT = KeptProcesses()
-"""Those of this process, which runs the trials of a study one after another."""
+IDLE_PROCESSES = IdleProcesses()
+"""The idle processes of this driver, which runs the trials of a study one after another."""
 
 
-def end_processes(places: Sequence[Whereabouts]) -> None:
+def end_processes(locations: Sequence[ActorLocation]) -> None:
     """Kill those of these processes that run on this node, and wait until they are gone.
 
     A stopped process (SIGSTOP) does not answer Ray, but the kill signal reaches it.
     """
     here = ray.get_runtime_context().get_node_id()
     ended = []
-    for where in places:
+    for where in locations:
         if where.node == here:
             with suppress(psutil.NoSuchProcess):
                 process = psutil.Process(where.pid)

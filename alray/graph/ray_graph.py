@@ -18,7 +18,7 @@ from alray.graph.actor import require_run_dir
 from alray.graph.cluster import reason_of
 from alray.graph.graph import Graph
 from alray.graph.own_ray import end_if_silent, is_lost, require_not_lost
-from alray.graph.processes import StageProcesses, Whereabouts, end_processes
+from alray.graph.processes import ActorLocation, StageProcesses, end_processes
 from alray.graph.rendezvous import Meeting, MeetingPoint
 from alray.stage.assignment import Assignment
 from alray.stage.telemetry import StageStatus
@@ -26,7 +26,7 @@ from alray.stage.telemetry import StageStatus
 _STARTING_S = 120.0
 _LOOKING_S = 2.0
 _ANSWERING_S = 0.05  # an answer takes a millisecond; a slower one is read at the next poll
-_LEAVING_S = 2.0
+_EXITING_S = 2.0
 
 
 class RayGraph(Graph):
@@ -39,53 +39,53 @@ class RayGraph(Graph):
         run_token: str,
         keep: Callable[[StageProcesses], None] | None = None,
     ) -> None:
-        """processes: gives one for each stage, replica by replica. run_token: content of the run folder's `.run`.
+        """processes: returns one for each stage, replica by replica. run_token: content of the run folder's `.run`.
 
-        keep: takes the processes of stages that all came to their end on one host; None: they are ended too.
+        keep: takes the processes of stages that all succeeded on one host; None: they are ended too.
         """
-        self._begun, self._run_token, self._keep = processes, run_token, keep
+        self._take_processes, self._run_token, self._keep = processes, run_token, keep
         self._processes: StageProcesses | None = None
         self._actors: list[Any] = []
         self._assignments: Sequence[Assignment] = ()
-        self._places: list[Whereabouts] = []
+        self._locations: list[ActorLocation] = []
         self._polls: dict[Any, int] = {}
-        self._asked: dict[int, float] = {}  # since when stages have not answered
+        self._unanswered_since: dict[int, float] = {}  # when each stage was polled that has not answered yet
         self._latest: dict[int, StageStatus] = {}
         self._dead: set[int] = set()
 
     def start(self, assignments: Sequence[Assignment]) -> None:
         self._assignments = assignments
-        self._processes = self._begun()
+        self._processes = self._take_processes()
         self._actors = list(self._processes.actors)
         self._call(list(self._processes.loaded))
         become = [
             actor.become.remote(assignment, self._run_token)
             for actor, assignment in zip(self._actors, assignments, strict=True)
         ]
-        self._places = self._call(become)
+        self._locations = self._call(become)
         self._require_shared_run_dir()
         self._meet()
 
     def _meet(self) -> None:
         """Open the stores on which stages and replicas meet, and start every stage."""
         by_replica: dict[int, list[int]] = {}
-        for place, assignment in enumerate(self._assignments):
-            by_replica.setdefault(assignment.replica, []).append(place)
+        for index, assignment in enumerate(self._assignments):
+            by_replica.setdefault(assignment.replica, []).append(index)
         everywhere = self._open_store(list(range(len(self._actors))), "replicas") if len(by_replica) > 1 else None
         starts = []
-        for places in by_replica.values():
-            own = self._open_store(places, "stages") if len(places) > 1 else None
-            seats = tuple(self._places[place].seat for place in places)
-            for place, column in zip(places, zip(*by_replica.values(), strict=True), strict=True):
-                replica_seats = tuple(self._places[each].seat for each in column)
-                starts.append(self._actors[place].start.remote(Meeting(own, everywhere, seats, replica_seats)))
+        for indices in by_replica.values():
+            own = self._open_store(indices, "stages") if len(indices) > 1 else None
+            seats = tuple(self._locations[index].seat for index in indices)
+            for index, column in zip(indices, zip(*by_replica.values(), strict=True), strict=True):
+                replica_seats = tuple(self._locations[each].seat for each in column)
+                starts.append(self._actors[index].start.remote(Meeting(own, everywhere, seats, replica_seats)))
         self._call(starts)
 
-    def _open_store(self, places: list[int], whose: str) -> MeetingPoint:
+    def _open_store(self, indices: list[int], whose: str) -> MeetingPoint:
         """Open a store on the first of these stages, for all of them to meet on."""
-        one_host = len({self._places[place].node for place in places}) == 1
-        host = "127.0.0.1" if one_host else self._places[places[0]].host
-        (port,) = self._call([self._actors[places[0]].host_store.remote(host, whose)])
+        one_host = len({self._locations[index].node for index in indices}) == 1
+        host = "127.0.0.1" if one_host else self._locations[indices[0]].host
+        (port,) = self._call([self._actors[indices[0]].host_store.remote(host, whose)])
         return MeetingPoint(host, port, one_host)
 
     def _call(self, references: list[Any]) -> list[Any]:
@@ -102,98 +102,99 @@ class RayGraph(Graph):
         return answers
 
     def _require_shared_run_dir(self) -> None:
-        for assignment, place in zip(self._assignments, self._places, strict=True):
-            require_run_dir(assignment, place)
+        for assignment, location in zip(self._assignments, self._locations, strict=True):
+            require_run_dir(assignment, location)
 
     def poll(self, timeout_s: float) -> list[StageStatus]:
         require_not_lost()
-        # Ask at the end of the time, so that the answers are fresh.
+        # Poll at the end of the time, so that the answers are fresh.
         time.sleep(max(0.0, timeout_s - _ANSWERING_S))
-        asking = set(self._polls.values())
-        for place, actor in enumerate(self._actors):
-            if place not in asking and place not in self._dead and not self._is_finished(place):
-                self._polls[actor.poll.remote()] = place
-                self._asked.setdefault(place, time.monotonic())
+        pending = set(self._polls.values())
+        for index, actor in enumerate(self._actors):
+            if index not in pending and index not in self._dead and not self._is_finished(index):
+                self._polls[actor.poll.remote()] = index
+                self._unanswered_since.setdefault(index, time.monotonic())
         answered: dict[int, StageStatus] = {}
         if self._polls:
             ready, _ = ray.wait(list(self._polls), num_returns=len(self._polls), timeout=_ANSWERING_S)
             for reference in ready:
-                place = self._polls.pop(reference)
-                status = self._read(place, reference)
+                index = self._polls.pop(reference)
+                status = self._read(index, reference)
                 if status is not None:
-                    answered[place] = status
-                    del self._asked[place]
-        self._latest.update({place: replace(status, reports=()) for place, status in answered.items()})
+                    answered[index] = status
+                    del self._unanswered_since[index]
+        self._latest.update({index: replace(status, reports=()) for index, status in answered.items()})
         now = time.monotonic()
-        return [self._status(place, answered, now) for place in range(len(self._actors))]
+        return [self._status(index, answered, now) for index in range(len(self._actors))]
 
-    def _is_finished(self, place: int) -> bool:
-        latest = self._latest.get(place)
+    def _is_finished(self, index: int) -> bool:
+        latest = self._latest.get(index)
         return latest is not None and latest.finished
 
-    def _read(self, place: int, reference: Any) -> StageStatus | None:
-        """What a stage answered; None if it could not be reached: it counts as silent, and is asked again."""
-        assignment = self._assignments[place]
+    def _read(self, index: int, reference: Any) -> StageStatus | None:
+        """Return a stage's answer. None if the stage could not be reached: it counts as silent, and is polled again."""
+        assignment = self._assignments[index]
         try:
             status: StageStatus = ray.get(reference)
         except ActorUnavailableError:
             return None
         except (ActorDiedError, OutOfMemoryError) as error:
-            self._dead.add(place)
-            where = self._places[place]
+            self._dead.add(index)
+            location = self._locations[index]
             return StageStatus(
                 stage=assignment.stage,
                 replica=assignment.replica,
-                step=self._blank(place).step,
+                step=self._blank(index).step,
                 progress=0,
                 activity="finished",
                 activity_s=0.0,
                 finished=True,
                 dead=True,
-                error=_death(assignment, where, error),
+                error=_death(assignment, location, error),
                 detail=str(error),
             )
         return status
 
-    def _blank(self, place: int) -> StageStatus:
-        assignment = self._assignments[place]
-        latest = self._latest.get(place)
+    def _blank(self, index: int) -> StageStatus:
+        assignment = self._assignments[index]
+        latest = self._latest.get(index)
         if latest is not None:
             return latest
         return StageStatus(assignment.stage, assignment.replica, assignment.start.step, 0, "starting", 0.0)
 
-    def _status(self, place: int, answered: dict[int, StageStatus], now: float) -> StageStatus:
-        if place in answered:
-            return answered[place]
-        status = self._blank(place)
+    def _status(self, index: int, answered: dict[int, StageStatus], now: float) -> StageStatus:
+        if index in answered:
+            return answered[index]
+        status = self._blank(index)
         if status.finished:
             return status
-        return replace(status, silent_s=now - self._asked.get(place, now))
+        return replace(status, silent_s=now - self._unanswered_since.get(index, now))
 
-    def _wait_for_leaving(self, here: str) -> None:
+    def _wait_for_exits(self, here: str) -> None:
         """Wait a moment for the processes of finished stages to end by themselves."""
-        leaving = []
-        for place, where in enumerate(self._places):
-            if where.node == here and self._is_finished(place):
+        exiting = []
+        for index, location in enumerate(self._locations):
+            if location.node == here and self._is_finished(index):
                 with suppress(psutil.NoSuchProcess):
-                    leaving.append(psutil.Process(where.pid))
-        psutil.wait_procs(leaving, timeout=_LEAVING_S)
+                    exiting.append(psutil.Process(location.pid))
+        psutil.wait_procs(exiting, timeout=_EXITING_S)
 
     def request_stop(self) -> None:
         for assignment, actor in zip(self._assignments, self._actors, strict=True):
             if assignment.stage == 0:
                 actor.request_stop.remote()
 
-    def _came_to_its_end(self) -> bool:
+    def _all_succeeded(self) -> bool:
         """Whether every stage has finished without an error."""
         return len(self._latest) == len(self._actors) > 0 and all(
             status.finished and status.error is None for status in self._latest.values()
         )
 
-    def _hand_on(self) -> bool:
+    def _hand_over_processes(self) -> bool:
         """Give the processes to `keep`, if there is one and they can become other stages."""
-        one_host = len({place.node for place in self._places}) == 1  # gloo between hosts still waits for messages
-        if self._keep is None or self._processes is None or not one_host or not self._came_to_its_end():
+        # gloo between hosts still waits for messages.
+        one_host = len({location.node for location in self._locations}) == 1
+        if self._keep is None or self._processes is None or not one_host or not self._all_succeeded():
             return False
         try:
             self._call([actor.forget.remote() for actor in self._actors])
@@ -204,27 +205,27 @@ class RayGraph(Graph):
 
     def close(self) -> None:
         end_if_silent()
-        if not is_lost() and not self._hand_on():
+        if not is_lost() and not self._hand_over_processes():
             self._end()
-        self._actors, self._places, self._processes = [], [], None
+        self._actors, self._locations, self._processes = [], [], None
         self._polls.clear()
 
     def _end(self) -> None:
         here = ray.get_runtime_context().get_node_id()
-        for place, actor in enumerate(self._actors):
-            if self._is_finished(place) and place not in self._dead:
+        for index, actor in enumerate(self._actors):
+            if self._is_finished(index) and index not in self._dead:
                 actor.__ray_terminate__.remote()  # it has nothing left to do and ends by itself
-        self._wait_for_leaving(here)
+        self._wait_for_exits(here)
         for actor in self._actors:
             ray.kill(actor, no_restart=True)
-        end_processes(self._places)
+        end_processes(self._locations)
         if self._processes is not None:
             self._processes.placement.release()
 
 
-def _death(assignment: Assignment, where: Whereabouts, error: RayError) -> StageError:
-    """The error for a stage whose process is no more."""
-    process = f"process {where.pid} on {where.host}"
+def _death(assignment: Assignment, location: ActorLocation, error: RayError) -> StageError:
+    """Return the error for a stage whose process has died."""
+    process = f"process {location.pid} on {location.host}"
     if isinstance(error, OutOfMemoryError):
         return StageError(
             f"{assignment.title} ran out of memory: Ray ended its {process}, where little was left",

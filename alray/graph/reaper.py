@@ -1,4 +1,4 @@
-"""A process beside a Ray that one command started: when the command is gone, it ends what is left of that Ray.
+"""A process that watches the command that started a Ray. When the command is gone, it ends what is left of that Ray.
 
 A command that ends by itself has shut its Ray down. A command that was killed has not: Ray's agents then live for
 another minute, and its folder stays for ever. This process notices the end of the command because the pipe that is its

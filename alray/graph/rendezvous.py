@@ -23,7 +23,7 @@ from alray.channel.edge_kind import EdgeKind, Seat, edge_kind, host_kind, sum_ki
 from alray.channel.host_barrier import HostBarrier, Pipes
 from alray.channel.nccl import HEADER_CAPACITY, NcclReceiver, NcclSender
 from alray.channel.point_to_point import GroupBarrier, PointToPointReceiver, PointToPointSender
-from alray.channel.shared_memory import Ring, SharedMemoryReceiver, SharedMemorySender
+from alray.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender, SlotRing
 from alray.channel.wire import Wire
 from alray.nn.network import Network
 from alray.stage.assignment import Assignment
@@ -78,13 +78,13 @@ def choose_interface(meeting: Meeting) -> None:
 
 
 def join(
-    place: MeetingPoint, assignment: Assignment, store: dist.TCPStore | None, timeout_s: float
+    point: MeetingPoint, assignment: Assignment, store: dist.TCPStore | None, timeout_s: float
 ) -> tuple[dist.ProcessGroup, dist.TCPStore]:
     """Meet the other stages of the replica. Returns the group that their edges run over, and the store.
 
     store: on the stage that holds it, otherwise None.
     """
-    store = enter(place, store, timeout_s)
+    store = enter(point, store, timeout_s)
     dist.init_process_group(
         "gloo",
         store=store,
@@ -98,7 +98,7 @@ def join(
 
 
 def join_replicas(
-    place: MeetingPoint,
+    point: MeetingPoint,
     assignment: Assignment,
     store: dist.TCPStore | None,
     seats: Sequence[Seat],
@@ -108,7 +108,7 @@ def join_replicas(
 
     seats: where this stage of each replica computes.
     """
-    store = enter(place, store, timeout_s)
+    store = enter(point, store, timeout_s)
     kind = sum_kind(seats, assignment.spec.replicas.all_reduce)
     return replica_group(store, assignment, timeout_s, kind=kind), store
 
@@ -151,15 +151,15 @@ def _nccl_group(store: dist.Store, rank: int, size: int, timeout_s: float) -> di
     return cast(dist.ProcessGroup, dist.ProcessGroupNCCL(store, rank, size, options))
 
 
-def enter(place: MeetingPoint, store: dist.TCPStore | None, timeout_s: float) -> dist.TCPStore:
+def enter(point: MeetingPoint, store: dist.TCPStore | None, timeout_s: float) -> dist.TCPStore:
     """The store of this meeting, and gloo led over the interface on which the others are.
 
     store: in the process that holds it, otherwise None.
     """
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo" if place.one_host else _interface_of(_own_address(place.host))
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo" if point.one_host else _interface_of(_own_address(point.host))
     if store is not None:
         return store
-    return dist.TCPStore(place.host, place.port, is_master=False, timeout=timedelta(seconds=timeout_s))
+    return dist.TCPStore(point.host, point.port, is_master=False, timeout=timedelta(seconds=timeout_s))
 
 
 def ports_of(
@@ -168,7 +168,7 @@ def ports_of(
     device: torch.device,
     group: dist.ProcessGroup,
     store: dist.Store,
-    place: MeetingPoint,
+    point: MeetingPoint,
     seats: Sequence[Seat],
     timeout_s: float,
 ) -> Ports:
@@ -180,7 +180,7 @@ def ports_of(
     mine, sizes = plan.stage_plans[stage], MessageSizes(assignment, network)
     below, above = stage - 1, stage + 1
     ends = _Ends(assignment, device, group, store, seats, timeout_s)
-    ports = Ports(barrier=_barrier(assignment, store, place, timeout_s))
+    ports = Ports(barrier=_barrier(assignment, store, point, timeout_s))
     # Senders first: a shared memory is made by its sender and waited for by its receiver.
     if stage > 0:
         ports.to_below = ends.sender(below, _DOWN, sizes.down(mine.first))
@@ -210,9 +210,9 @@ def ports_of(
     return ports
 
 
-def _barrier(assignment: Assignment, store: dist.Store, place: MeetingPoint, timeout_s: float) -> Barrier:
+def _barrier(assignment: Assignment, store: dist.Store, point: MeetingPoint, timeout_s: float) -> Barrier:
     """Collective: every stage of the replica calls it."""
-    if not place.one_host:
+    if not point.one_host:
         group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
         assert isinstance(group, dist.ProcessGroup), "every stage belongs to the barrier"
         return GroupBarrier(group, timeout_s)
@@ -346,7 +346,7 @@ class _Ends:
             )
         return SharedMemoryReceiver(
             edge=edge,
-            ring=Ring.of_text(self._store.get(f"ring {tag} {edge}").decode()),
+            ring=SlotRing.of_text(self._store.get(f"ring {tag} {edge}").decode()),
             device=device,
             timeout_s=self._timeout_s,
         )

@@ -1,4 +1,4 @@
-"""What each node of a cluster has: libraries, devices, memory, disk and clock."""
+"""The facts about each node of a cluster: libraries, devices, memory, disk and clock."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ import ray
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 from ray.exceptions import RayError
 
-from alray.graph.cluster import Node, reason_of
+from alray.graph.cluster import ClusterNode, reason_of
 from alray.graph.links import on_node
 from alray.graph.own_ray import rays_folder
 
 _SURVEY_S = 60.0
-_ASKED = 5
+_CLOCK_READINGS = 5
 LIBRARIES = ("alray", "ray", "torch", "torchvision", "obstore")
 
 
@@ -73,15 +73,15 @@ class Surveyor:
         }
 
 
-def survey(nodes: Sequence[Node]) -> list[NodeFacts | str]:
-    """The facts of each node, or in one line why it did not tell them."""
+def survey(nodes: Sequence[ClusterNode]) -> list[NodeFacts | str]:
+    """Return the facts of each node, or one line that says why it reported none."""
     actors = [ray.remote(Surveyor).options(**on_node(node.id)).remote() for node in nodes]
-    asked = [actor.facts.remote(node.resources.get("GPU", 0.0)) for actor, node in zip(actors, nodes, strict=True)]
+    references = [actor.facts.remote(node.resources.get("GPU", 0.0)) for actor, node in zip(actors, nodes, strict=True)]
     found: list[NodeFacts | str] = []
-    for node, actor, reference in zip(nodes, actors, asked, strict=True):
+    for node, actor, reference in zip(nodes, actors, references, strict=True):
         try:
             facts = ray.get(reference, timeout=_SURVEY_S)
-            ahead_s = median(_ahead_s(actor) for _ in range(_ASKED))
+            ahead_s = median(_ahead_s(actor) for _ in range(_CLOCK_READINGS))
         except RayError as error:
             found.append(reason_of(error))
         else:
@@ -110,7 +110,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _program_of_ray(arguments: Sequence[str]) -> str | None:
-    """What of Ray a process is, by its arguments; None for other programs."""
+    """Return the part of Ray that a process is, found from its arguments. None for other programs."""
     title = arguments[0].partition(" ")[0] if arguments else ""
     if title.startswith("ray::"):
         return title.removeprefix("ray::") if title.endswith("Agent") else "workers"

@@ -17,7 +17,7 @@ from alray.graph.cluster import Bundle, reason_of, wait_for_room
 from alray.graph.graph import Graph
 from alray.graph.own_ray import end_if_silent, is_lost, require_not_lost
 from alray.graph.processes import end_processes
-from alray.graph.trainer import STORAGE, Fate, Heard, TrainerActor
+from alray.graph.trainer import STORAGE, TrainerActor, TrainerFailure, WorkerReports
 from alray.stage.assignment import Assignment
 from alray.stage.telemetry import StageStatus
 
@@ -49,8 +49,8 @@ class TrainGraph(Graph):
         self._assignments: Sequence[Assignment] = ()
         self._trainer: Any = None
         self._fitting: Any = None
-        self._asked: Any = None
-        self._latest = Heard()
+        self._pending: Any = None
+        self._latest = WorkerReports()
         self._taken: dict[int, StageStatus] = {}
 
     def start(self, assignments: Sequence[Assignment]) -> None:
@@ -86,7 +86,7 @@ class TrainGraph(Graph):
     def _workers_came(self) -> bool:
         """Whether all workers have reported."""
         time.sleep(_LOOKING_S)
-        self._hear()
+        self._read_reports()
         if self._latest.ended:
             raise self._ended()
         return len(self._latest.statuses) == len(self._assignments)
@@ -94,39 +94,39 @@ class TrainGraph(Graph):
     def poll(self, timeout_s: float) -> list[StageStatus]:
         require_not_lost()
         time.sleep(max(0.0, timeout_s - _ANSWERING_S))
-        self._hear()
-        heard = self._latest
-        dead = heard.fate.dead if heard.fate is not None else {}
+        self._read_reports()
+        latest = self._latest
+        dead = latest.failure.dead if latest.failure is not None else {}
         statuses = []
         for assignment in self._assignments:
             replica = assignment.replica
-            status = self._taken.pop(replica, None) or replace(heard.statuses[replica], reports=())
+            status = self._taken.pop(replica, None) or replace(latest.statuses[replica], reports=())
             if replica in dead and not status.finished:
-                where = heard.places[replica]
+                where = latest.locations[replica]
                 error = StageError(f"{assignment.title} died (process {where.pid} on {where.host})")
                 status = replace(status, finished=True, dead=True, error=error, detail=dead[replica])
             elif not status.finished:
-                status = replace(status, silent_s=heard.silent_s[replica])
+                status = replace(status, silent_s=latest.silent_s[replica])
             statuses.append(status)
-        unfinished = [place for place, status in enumerate(statuses) if not status.finished]
-        if heard.ended and unfinished and not any(status.error for status in statuses):
-            place = unfinished[0]
-            statuses[place] = replace(statuses[place], finished=True, dead=True, error=self._ended())
+        unfinished = [index for index, status in enumerate(statuses) if not status.finished]
+        if latest.ended and unfinished and not any(status.error for status in statuses):
+            index = unfinished[0]
+            statuses[index] = replace(statuses[index], finished=True, dead=True, error=self._ended())
         return as_waiting(statuses)
 
-    def _hear(self) -> None:
-        """Ask the trainer what the workers reported, unless an earlier question is still open."""
-        if self._asked is None:
-            self._asked = self._trainer.take.remote()
-        ready, _ = ray.wait([self._asked], timeout=_ANSWERING_S)
+    def _read_reports(self) -> None:
+        """Ask the trainer what the workers reported, unless an earlier request is still open."""
+        if self._pending is None:
+            self._pending = self._trainer.take.remote()
+        ready, _ = ray.wait([self._pending], timeout=_ANSWERING_S)
         if not ready:
             return
-        asked, self._asked = self._asked, None
+        pending, self._pending = self._pending, None
         try:
-            self._latest = ray.get(asked)
+            self._latest = ray.get(pending)
         except (RayActorError, OutOfMemoryError) as error:
-            fate = Fate(f"the process of its trainer died: {reason_of(error)}", {})
-            self._latest = replace(self._latest, fate=fate, ended=True)
+            failure = TrainerFailure(f"the process of its trainer died: {reason_of(error)}", {})
+            self._latest = replace(self._latest, failure=failure, ended=True)
             return
         for replica, status in self._latest.statuses.items():
             before = self._taken.get(replica)
@@ -135,8 +135,8 @@ class TrainGraph(Graph):
 
     def _ended(self) -> StageError:
         reason = "no message"
-        if self._latest.fate is not None:
-            reason = reason_of(self._latest.fate.message)
+        if self._latest.failure is not None:
+            reason = reason_of(self._latest.failure.message)
         else:
             try:
                 ray.get(self._fitting)
@@ -145,7 +145,7 @@ class TrainGraph(Graph):
         return StageError(f"Ray Train ended before its workers did: {reason}", hint="see the logs of Ray on the node")
 
     def request_stop(self) -> None:
-        self._trainer.give.remote("stop")
+        self._trainer.instruct.remote("stop")
 
     def close(self) -> None:
         """End the workers first, so that Ray Train ends by itself and frees their resources; then end its trainer."""
@@ -155,13 +155,13 @@ class TrainGraph(Graph):
         if is_lost():
             self._forget()
             return
-        if self._latest.places:
+        if self._latest.locations:
             if not all(status.finished for status in self._latest.statuses.values()):
-                self._trainer.give.remote("end")
-                end_processes(list(self._latest.places.values()))
+                self._trainer.instruct.remote("end")
+                end_processes(list(self._latest.locations.values()))
             ray.wait([self._fitting], timeout=_ENDING_S)
         ray.kill(self._trainer, no_restart=True)
-        end_processes(list(self._latest.places.values()))
+        end_processes(list(self._latest.locations.values()))
         self._forget()
 
     def _forget(self) -> None:

@@ -21,7 +21,7 @@ from ray.train.torch.config import _set_torch_distributed_env_vars, _TorchBacken
 
 from alray.errors import ChannelError, RunError
 from alray.graph.actor import StageActor, own_device, require_run_dir
-from alray.graph.processes import Whereabouts
+from alray.graph.processes import ActorLocation
 from alray.graph.rendezvous import Meeting, MeetingPoint, enter, host_store
 from alray.stage.assignment import Assignment
 from alray.stage.telemetry import StageStatus
@@ -29,10 +29,10 @@ from alray.stage.telemetry import StageStatus
 STORAGE = "ray-train"
 """Subfolder of the run folder that holds Ray Train's own state while it runs."""
 
-Instruction = Literal["go_on", "stop", "end"]
-"""What the driver orders: `stop` ends after this mini-batch and a checkpoint, `end` ends at once."""
+Instruction = Literal["continue", "stop", "end"]
+"""The driver's instruction to a worker: `stop` ends after this mini-batch and a checkpoint, `end` ends at once."""
 
-_TELL_S = 0.2
+_REPORT_S = 0.2
 _HEALTH_CHECK_S = 0.5
 _QUIET = {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": str(_HEALTH_CHECK_S),  # how soon Ray Train notices that a worker ended or died
@@ -44,7 +44,7 @@ _QUIET = {
 
 
 @dataclass(frozen=True)
-class Fate:
+class TrainerFailure:
     """How the trainer failed: its message, and for each replica that died the reason."""
 
     message: str
@@ -52,22 +52,22 @@ class Fate:
 
 
 @dataclass
-class Heard:
-    """What the workers have reported: the latest status of each replica, with all its reports since the last `take`.
+class WorkerReports:
+    """The reports of the workers: the latest status of each replica, with all its reports since the last `take`.
 
-    silent_s: seconds since each replica's last report. fate: None unless the trainer failed. ended: whether `fit` has
-    returned.
+    silent_s: seconds since each replica's last report. failure: None unless the trainer failed. ended: whether `fit`
+    has returned.
     """
 
     statuses: dict[int, StageStatus] = field(default_factory=dict)
-    places: dict[int, Whereabouts] = field(default_factory=dict)
+    locations: dict[int, ActorLocation] = field(default_factory=dict)
     silent_s: dict[int, float] = field(default_factory=dict)
-    fate: Fate | None = None
+    failure: TrainerFailure | None = None
     ended: bool = False
 
 
 class TrainerActor:
-    """Runs the trainer. It passes the workers' reports to the driver, and the driver's orders to the workers.
+    """Runs the trainer. It passes the workers' reports to the driver, and the driver's instructions to the workers.
 
     Several of its methods run at once. It owns the actors that it starts: if it is killed, Ray ends them too.
     """
@@ -77,21 +77,21 @@ class TrainerActor:
         timeout_s: limit for one operation of the workers' process group."""
         self._bundle, self._labels, self._storage, self._timeout_s = bundle, labels, storage, timeout_s
         self._lock = Lock()
-        self._heard = Heard()
-        self._heard_at: dict[int, float] = {}
-        self._order: Instruction = "go_on"
+        self._reports = WorkerReports()
+        self._reported_at: dict[int, float] = {}
+        self._instruction: Instruction = "continue"
 
     def fit(self, assignments: Sequence[Assignment], run_token: str) -> None:
         """Train until the trainer ends or fails."""
         os.environ |= _QUIET
-        fate = None
+        failure = None
         try:
             self._trainer(assignments, run_token).fit()
         except TrainingFailedError as error:
-            fate = _fate(error)
+            failure = _failure_of(error)
         finally:
             with self._lock:
-                self._heard.fate, self._heard.ended = fate, True
+                self._reports.failure, self._reports.ended = failure, True
 
     def _trainer(self, assignments: Sequence[Assignment], run_token: str) -> TorchTrainer:
         config = {
@@ -114,33 +114,35 @@ class TrainerActor:
             ),
         )
 
-    def tell(self, status: StageStatus, place: Whereabouts) -> Instruction:
-        """Called by a worker with its status; returns the order for it."""
+    def report(self, status: StageStatus, location: ActorLocation) -> Instruction:
+        """Called by a worker with its status; returns the instruction for it."""
         with self._lock:
-            before = self._heard.statuses.get(status.replica)
+            before = self._reports.statuses.get(status.replica)
             if before is not None:
                 status = replace(status, reports=before.reports + status.reports)
-            self._heard.statuses[status.replica] = status
-            self._heard.places[status.replica] = place
-            self._heard_at[status.replica] = time.monotonic()
-            return self._order
+            self._reports.statuses[status.replica] = status
+            self._reports.locations[status.replica] = location
+            self._reported_at[status.replica] = time.monotonic()
+            return self._instruction
 
-    def take(self) -> Heard:
-        """What the workers have reported. Each report is returned once."""
+    def take(self) -> WorkerReports:
+        """Return what the workers have reported since the last call. Each report is returned once."""
         now = time.monotonic()
         with self._lock:
-            heard = replace(
-                self._heard,
-                statuses=dict(self._heard.statuses),
-                places=dict(self._heard.places),
-                silent_s={replica: now - at for replica, at in self._heard_at.items()},
+            reports = replace(
+                self._reports,
+                statuses=dict(self._reports.statuses),
+                locations=dict(self._reports.locations),
+                silent_s={replica: now - at for replica, at in self._reported_at.items()},
             )
-            self._heard.statuses = {replica: replace(status, reports=()) for replica, status in heard.statuses.items()}
-        return heard
+            self._reports.statuses = {
+                replica: replace(status, reports=()) for replica, status in reports.statuses.items()
+            }
+        return reports
 
-    def give(self, order: Instruction) -> None:
-        """Give all workers this order."""
-        self._order = order
+    def instruct(self, instruction: Instruction) -> None:
+        """Give all workers this instruction."""
+        self._instruction = instruction
 
 
 class StoreOnOneAddress(TorchConfig):
@@ -168,7 +170,7 @@ class _StoreOnOneAddress(_TorchBackend):
 
 
 _stores: list[dist.TCPStore] = []
-"""What this process hosts for its trainer. A worker of Ray Train's ends with its training."""
+"""The stores that this process hosts for its trainer. A worker of Ray Train ends with its training."""
 
 
 def _open_store() -> MeetingPoint:
@@ -187,7 +189,7 @@ def _join_workers(point: MeetingPoint, backend: str, rank: int, workers: int, ti
 
 
 def backend_of(bundle: dict[str, float]) -> Literal["nccl", "gloo"]:
-    """What workers with these resources exchange gradients by: NCCL refuses two of them on one GPU."""
+    """Return the backend with which such workers exchange gradients: NCCL refuses two of them on one GPU."""
     return "nccl" if bundle.get("GPU", 0.0) >= 1.0 else "gloo"
 
 
@@ -200,47 +202,47 @@ def train_worker(config: dict[str, Any]) -> None:
     rank = context.get_world_rank()
     assignment: Assignment = config["assignments"][rank]
     actor = StageActor(assignment, config["run_token"])
-    place = actor.whereabouts()
-    require_run_dir(assignment, place)
+    location = actor.location()
+    require_run_dir(assignment, location)
     device = own_device(assignment)
     if device.type == "cuda":
         torch.cuda.set_device(device)  # in this thread the workers first meet over NCCL, which wants a GPU for each
-    actor.start(_meeting(actor, context, place))
+    actor.start(_meeting(actor, context, location))
     while True:
         status = actor.poll()
-        order: Instruction = ray.get(config["trainer"].tell.remote(status, place))
-        if order == "end":
+        instruction: Instruction = ray.get(config["trainer"].report.remote(status, location))
+        if instruction == "end":
             raise RunError("the run was ended")
-        if order == "stop":
+        if instruction == "stop":
             actor.request_stop()
         if status.finished and status.error is None:
             return
-        # A worker that lost its connection goes on: Ray Train finds out who died, and then ends this worker too.
+        # A worker that lost its connection continues: Ray Train finds out who died, and then ends this worker too.
         if status.error is not None and not isinstance(status.error, ChannelError):
             raise status.error
-        time.sleep(_TELL_S)
+        time.sleep(_REPORT_S)
 
 
-def _meeting(actor: StageActor, context: Any, place: Whereabouts) -> Meeting:
+def _meeting(actor: StageActor, context: Any, location: ActorLocation) -> Meeting:
     """Where the replicas meet to exchange what DDP does not carry: a store that the first replica hosts."""
     if context.get_world_size() == 1:
         return Meeting(None, None)
     one_host = context.get_local_world_size() == context.get_world_size()
-    host = "127.0.0.1" if one_host else place.host
+    host = "127.0.0.1" if one_host else location.host
     shared: list[Any] = [None]
     if context.get_world_rank() == 0:
         shared = [(host, actor.host_store(host, "replicas"))]
     dist.broadcast_object_list(shared, src=0)
     host, port = shared[0]
-    return Meeting(None, MeetingPoint(host, port, one_host), replica_seats=(place.seat,) * context.get_world_size())
+    return Meeting(None, MeetingPoint(host, port, one_host), replica_seats=(location.seat,) * context.get_world_size())
 
 
-def _fate(error: TrainingFailedError) -> Fate:
+def _failure_of(error: TrainingFailedError) -> TrainerFailure:
     """Why the trainer failed. A worker that raised has reported that itself, so only workers whose actor died count."""
     dead = {}
     if isinstance(error, WorkerGroupError):
-        for rank, failure in error.worker_failures.items():
-            reason = getattr(failure, "health_check_failure", failure)
+        for rank, raised in error.worker_failures.items():
+            reason = getattr(raised, "health_check_failure", raised)
             if isinstance(reason, RayActorError | OutOfMemoryError):
                 dead[rank] = str(reason)
-    return Fate(str(error).strip(), dead)
+    return TrainerFailure(str(error).strip(), dead)

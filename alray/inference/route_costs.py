@@ -10,7 +10,7 @@ from statistics import median
 import torch
 
 from alray.data.batches import Batch, EvaluationBatches
-from alray.data.dataset import Data
+from alray.data.dataset import Dataset
 from alray.inference.network import TrainedNetwork
 from alray.nn.component import trainable
 from alray.nn.route import Route
@@ -47,7 +47,7 @@ def measure_routes(network: TrainedNetwork, depths: Sequence[int]) -> list[Route
     return [cost(depth) for depth in depths]
 
 
-def whole_batch(data: Data) -> Batch:
+def whole_batch(data: Dataset) -> Batch:
     """The first mini-batch of the largest split, which is the one most likely to be full."""
     largest = max((name for name, split in data.splits.items() if split), key=lambda name: len(data.splits[name] or ()))
     return next(iter(EvaluationBatches(data, largest)))

@@ -9,7 +9,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from alray import __version__
-from alray.data.dataset import Data
+from alray.data.dataset import Dataset
 from alray.data.picture import Picture
 from alray.data.source import Normalisation, Source
 from alray.errors import CheckpointError
@@ -142,7 +142,7 @@ def parse_header(text: str, file: str) -> RouteHeader:
     return header
 
 
-def _form(data: Data) -> SampleForm | TextForm:
+def _form(data: Dataset) -> SampleForm | TextForm:
     if data.vocabulary is not None:
         vocabulary = data.vocabulary
         return TextForm(

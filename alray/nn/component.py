@@ -99,7 +99,7 @@ def trainable(module: nn.Module | None) -> int:
 def backward_of(components: Sequence[Component]) -> Iterator[None]:
     """Around a backward pass through these components: an error of a user's code becomes one that names the code.
 
-    An error of a block that is not the user's goes on as it is.
+    An error of a block that is not the user's is raised unchanged.
     """
     own = [component for component in components if component.f.own or component.own_method is not None]
     if not own:
@@ -201,7 +201,7 @@ class LocalComponent(Component):
     same for all methods with local losses:
 
         F  encoder_step    f in training; what is passed on is computed before this component's own update
-        L  label_step      the local losses, and what goes on with the labels
+        L  label_step      the local losses, and the label tensors for the next component
         B  backward_step   the gradients of the local losses
         U  update_step     one step of every optimizer
         E  infer           f in evaluation mode
@@ -220,7 +220,7 @@ class LocalComponent(Component):
 
     @abstractmethod
     def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
-        """The losses of a mini-batch, and what goes on with the labels.
+        """Return the losses of a mini-batch, and the label tensors for the next component.
 
         encoded: f's output, with its gradient graph: `s` [N, ...], and `mask` [N, T] where there is one; incoming: what
         came with the labels: `Method.labels_in` of this component. Returns the losses by name, scalars, of which no

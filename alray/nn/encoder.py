@@ -20,10 +20,10 @@ from alray.randomness.generators import seed_all, seed_torch
 from alray.user_code import named
 
 Tensors = dict[str, torch.Tensor]
-"""What passes between components, by name:
+"""The tensors that pass between components, by name:
 
     s       [N, ...]            samples, or the output of the encoders so far
-    mask    [N, T] bool         of sequences of different lengths: True where a row has a place; a prefix of every row
+    mask    [N, T] bool         of sequences of different lengths: True where a row has a word; a prefix of every row
     h, c    [N, layers, width]  final state of a recurrent component, where the next one starts from it
     labels  [N] int64           class numbers
     t       [N, label_dim]      the label chain of Associated Learning
@@ -31,12 +31,12 @@ Tensors = dict[str, torch.Tensor]
 A method may send further tensors with the labels (`Method.labels_out`).
 """
 ALONG = ("s", "mask", "h", "c")
-"""What encoders take and give, in the order in which it travels."""
+"""The names of an encoder's inputs and outputs, in the order in which they travel."""
 
 
 @dataclass(frozen=True)
 class EncoderFacts:
-    """What is known of one encoder before it is built for real. Shapes are those of one sample."""
+    """The facts about one encoder that are known before it is built with weights. Shapes are those of one sample."""
 
     name: str  # of its block
     own: bool  # whether the block is a user's code
@@ -47,7 +47,7 @@ class EncoderFacts:
     normalises_batches: bool  # by statistics over the samples of a mini-batch
     pooling: Pooling
     takes_along: dict[str, Shape]  # `mask`, `h` and `c`, where they come in with `s`
-    gives_along: dict[str, Shape]  # the same, where they go on with `s`
+    gives_along: dict[str, Shape]  # the same, where they are sent on with `s`
 
     @property
     def gives(self) -> dict[str, Shape]:
@@ -90,7 +90,7 @@ class Encoder(nn.Module):
         """Of a user's block: whether its backward pass has begun and not ended."""
 
     def run(self, incoming: Tensors, *purpose: str | int) -> Tensors:
-        """The block on `s`, `mask` and the final state in `incoming`; returns `s` and what goes on with it.
+        """Run the block on `s`, `mask` and the final state in `incoming`. Return `s` and the tensors sent with it.
 
         Random numbers are drawn from (seed, component, purpose, replica), those of replica 0 as if it were alone. The
         result still carries its gradient graph: whoever passes it on must stop it.
@@ -106,7 +106,7 @@ class Encoder(nn.Module):
         return run_block(self.body, {**incoming, "s": s})
 
     def purpose(self, *purpose: str | int) -> tuple[str | int, ...]:
-        """What random numbers are drawn from beside seed and component."""
+        """Return the key from which random numbers are drawn, in addition to the seed and the component."""
         return (*purpose, "replica", self.replica) if self.replica else purpose
 
     def _run_own(self, incoming: Tensors, purpose: tuple[str | int, ...]) -> Tensors:
@@ -138,7 +138,7 @@ class Encoder(nn.Module):
 
 
 def _alias(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values and strides, with a place of its own in the gradient graph."""
+    """The same values and strides, with its own node in the gradient graph."""
     alias: torch.Tensor = torch.ops.aten.alias(tensor)
     return alias
 
@@ -146,7 +146,7 @@ def _alias(tensor: torch.Tensor) -> torch.Tensor:
 def run_block(block: nn.Module, incoming: Tensors) -> Tensors:
     """Call a block on what comes in; it gets `mask` and `state` only where there are any.
 
-    A mask goes on as long as the output is a sequence `[N, T, ...]`. A block with the attribute `hands_on_state` takes
+    A mask is sent on while the output is a sequence `[N, T, ...]`. A block with the attribute `hands_on_state` takes
     a state as `state`, and gives `(s, (h, c))`.
     """
     s, mask = incoming["s"], incoming.get("mask")

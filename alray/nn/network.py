@@ -33,7 +33,7 @@ _FITS_ITS_INPUT = (
     "one sample has this shape, and the constructor gets it as `input`: build the layers for it; `forward` must also "
     "run on torch's meta device, where shapes are found"
 )
-"""What a forward pass must do so that the shape of its output can be found."""
+"""The hint of an error: the requirements on a forward pass so that the shape of its output can be found."""
 _FITS_ANY_LENGTH = (
     "a mini-batch of text is as wide as its longest document: `forward` must take any number of words T, and give "
     "[N, T, ...], or a shape that does not depend on T"
@@ -84,7 +84,7 @@ class Network:
         return len(self.entries)
 
     def labels(self, index: int) -> dict[str, Shape]:
-        """What component `index` gets of the labels in training, by name: shapes of one sample."""
+        """Return the label tensors that component `index` receives in training, by name: shapes of one sample."""
         return self.method.labels_in(index)
 
     def edge(self, after: int) -> dict[str, Shape]:
@@ -105,7 +105,7 @@ class Network:
         return sum(self.ends_route(index) for index in range(above, len(self)))
 
     def route_shape(self, above: int) -> Shape:
-        """What one route brings down, of one sample, to the components below component `above`."""
+        """Return the shape of one sample that a route sends down from component `above` to those below it."""
         return self.method.route(above)
 
     def incoming(self, index: int, samples: int, device: str | torch.device) -> Tensors:
@@ -136,10 +136,10 @@ class Network:
 
     def alike(self, index: int) -> str:
         """A key that is the same for components that differ in their weights only, and so cost the same."""
-        place = "first" if index == 0 else "last" if index == len(self) - 1 else "between"
+        position = "first" if index == 0 else "last" if index == len(self) - 1 else "between"
         if len(self) == 1:
-            place = "only"
-        return f"{place} {self.entries[index]!r} {self.encoders[index]!r}"
+            position = "only"
+        return f"{position} {self.entries[index]!r} {self.encoders[index]!r}"
 
     def component(self, index: int, device: str | torch.device) -> Component:
         """Component `index` on a device, in training mode."""
@@ -213,7 +213,7 @@ class Network:
             raise SpecError(
                 f"block `{entry.block}` cannot be built on an input of {tuple(input)}: {error}",
                 key=key,
-                hint="a block is `build(input, **fields)` and takes the fields given beside it",
+                hint="a block is `build(input, **fields)` and takes the fields given next to it",
             ) from error
         if not isinstance(block, nn.Module):
             raise SpecError(
@@ -258,8 +258,8 @@ class Network:
             )
         if "mask" in outgoing and output.shape[1] != input[0]:
             raise SpecError(
-                f"block `{entry.block}` made {output.shape[1]} places of {input[0]}, and the mask of the text's words "
-                "no longer fits",
+                f"block `{entry.block}` made {output.shape[1]} positions of {input[0]}, and the mask of the text's "
+                "words no longer fits",
                 key=key,
                 hint="keep the length of the sequence, or give one vector per sample",
             )
@@ -306,9 +306,9 @@ def _require_any_length(
     sample, mask = Shape((shorter, *input[1:]), input.dtype, input.words), Shape((shorter,), torch.bool)
     with put_back(), torch.device("meta"), _fitting(name, sample, key, _FITS_ANY_LENGTH):
         given = run_block(block, _incoming(sample, along | {"mask": mask}, 2, "meta"))
-    places = (shorter,) if "mask" in whole else ()
+    positions = (shorter,) if "mask" in whole else ()
     got, before = tuple(given["s"].shape[1:]), tuple(whole["s"].shape[1:])
-    if got != (*places, *before[len(places) :]):
+    if got != (*positions, *before[len(positions) :]):
         raise SpecError(
             f"block `{name}` gave {got} for a text of {counted(shorter, 'word')}, and {before} for one of {input[0]}",
             key=key,

@@ -1,4 +1,4 @@
-"""What is asked of the state of a user's blocks and methods: each component has its own, and a checkpoint holds all."""
+"""Checks of the state of a user's blocks and methods: each component has its own, and a checkpoint holds all of it."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Owners:
 def unsaved_buffers(module: nn.Module) -> dict[str, torch.Tensor]:
     """The buffers that were registered with `persistent=False`, by name: no checkpoint holds them."""
     return {
-        f"{place}.{name}" if place else name: buffer
-        for place, part in module.named_modules()
+        f"{path}.{name}" if path else name: buffer
+        for path, part in module.named_modules()
         for name, buffer in part._buffers.items()
         if buffer is not None and name in part._non_persistent_buffers_set
     }

@@ -1,6 +1,6 @@
 """From an encoder's output to a vector per sample, and layers behind it: bridges, projections and classifiers.
 
-Feature maps are averaged over windows. Sequences are averaged over their places, or read at an LSTM's final states.
+Feature maps are averaged over windows. Sequences are averaged over their positions, or read at an LSTM's final states.
 Every backward pass here is deterministic on every device.
 """
 
@@ -66,7 +66,7 @@ Pooling = Literal["mean", "final_states", "last_state"]
 class Features(nn.Module):
     """A vector per sample from any encoder's output: `[N, *input] -> [N, width]`.
 
-    Maps are averaged over windows and flattened, sequences are pooled over their places, anything else is flattened.
+    Maps are averaged over windows and flattened, sequences are pooled over their positions, anything else is flattened.
     """
 
     def __init__(self, input: Shape, pool: int | None, pooling: Pooling = "mean") -> None:
@@ -90,25 +90,25 @@ class Features(nn.Module):
 
 
 def masked_mean(s: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """`[N, T, D] -> [N, D]`: the mean over the places where `mask` `[N, T]` is True; over all without a mask."""
+    """`[N, T, D] -> [N, D]`: the mean over the positions where `mask` `[N, T]` is True; over all without a mask."""
     if mask is None:
         return s.mean(1)
-    kept = s.masked_fill(~mask.unsqueeze(2), 0.0)
-    return kept.sum(1) / mask.sum(1, keepdim=True)
+    words = s.masked_fill(~mask.unsqueeze(2), 0.0)
+    return words.sum(1) / mask.sum(1, keepdim=True)
 
 
 def final_states(s: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """`[N, T, 2H] -> [N, H]`: the final states of both directions of a bidirectional LSTM, added.
 
-    The first half of the width is the forward direction, which ends at a row's last place; the second half is the
-    backward direction, which ends at the first place.
+    The first half of the width is the forward direction, which ends at a row's last position; the second half is the
+    backward direction, which ends at the first position.
     """
     half = s.shape[2] // 2
     return last_state(s[:, :, :half], mask) + s[:, 0, half:]
 
 
 def last_state(s: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """`[N, T, D] -> [N, D]`: each row at its last place, where a one-directional LSTM has read the whole row."""
+    """`[N, T, D] -> [N, D]`: each row at its last position, where a one-directional LSTM has read the whole row."""
     if mask is None:
         return s[:, -1]
     rows = torch.arange(s.shape[0], device=s.device)  # not len(s), which an exported graph would keep as a constant

@@ -151,8 +151,8 @@ class _Normalise(torch.autograd.Function):
         eps: float,
         over: ReplicaSums,
     ) -> torch.Tensor:
-        kept = s.dtype if weight is None else weight.dtype  # in mixed precision, statistics are as exact as weights
-        mean, variance = moments.mean.to(kept), moments.variance.to(kept)
+        dtype = s.dtype if weight is None else weight.dtype  # in mixed precision, statistics are as exact as weights
+        mean, variance = moments.mean.to(dtype), moments.variance.to(dtype)
         ctx.save_for_backward(s, weight)
         ctx.moments, ctx.eps, ctx.over = moments, eps, over
         return functional.batch_norm(s, mean, variance, weight, bias, training=False, eps=eps)

@@ -12,7 +12,7 @@ from alray.nn.encoder import Tensors, in_default_strides, run_block
 
 
 class Route(nn.Module):
-    """What is left of a network for inference: encoders f_1..f_l, the turn, and decoders h_l..h_1 if there are any.
+    """The part of a network that inference needs: encoders f_1..f_l, the turn, and decoders h_l..h_1 if there are any.
 
     In evaluation mode it gives the bits that an evaluation of the run gives. One exception: a user's block that draws
     random numbers in evaluation mode too draws them from torch's global stream here, not from the run's.

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from alray.data.batches import EvaluationBatches, TrainBatches
-from alray.data.dataset import Data, check_pictures
+from alray.data.dataset import Dataset, check_pictures
 from alray.device import devices
 from alray.errors import NodesLost, PlanError
 from alray.nn.network import Network
@@ -20,7 +20,7 @@ from alray.planner.cached_costs import keep_encoders, kept_costs, kept_encoders
 from alray.planner.memory import machine_memory_bytes, require_memory, stage_memories, stage_memory_limits
 from alray.planner.micro_batches import with_micro_batches
 from alray.planner.stage_devices import FindsDevices, StageDevices
-from alray.prediction.all_reduce import Wire, averaged_over
+from alray.prediction.all_reduce import LinkCost, averaged_over
 from alray.prediction.costs import Costs, Link
 from alray.prediction.make import make_plan
 from alray.prediction.plan import Plan
@@ -330,7 +330,7 @@ def _averaged(costs: Costs, spec: Spec, replicas: int, link: Link | None) -> Cos
         return costs
     return averaged_over(
         costs,
-        Wire(link.latency_s, max(link.up_s_per_byte, link.down_s_per_byte)),
+        LinkCost(link.latency_s, max(link.up_s_per_byte, link.down_s_per_byte)),
         ranks=replicas,
         all_reduce=spec.replicas.all_reduce,
         sent_share=sent_share,
@@ -345,7 +345,7 @@ def _speeds(spec: Spec, stages: int, found: StageDevices) -> tuple[float, ...]:
     return given if len(given) == stages else ()
 
 
-def _evaluation_batches(data: Data) -> int:
+def _evaluation_batches(data: Dataset) -> int:
     splits = [split for split in ("validation", "test") if data.splits.get(split) is not None]
     return sum(len(EvaluationBatches(data, split)) for split in splits)
 

@@ -15,32 +15,36 @@ from alray.prediction.costs import Costs
 
 
 @dataclass(frozen=True)
-class Wire:
-    """latency_s: a, seconds; s_per_byte: b."""
+class LinkCost:
+    """The cost of a message on a link. latency_s: a, in seconds for a message; s_per_byte: b, in seconds for a byte."""
 
     latency_s: float
     s_per_byte: float
 
 
-def ring(n: int, m: float, wire: Wire) -> float:
-    return 2 * (n - 1) * wire.latency_s + 2 * m * wire.s_per_byte * (n - 1) / n
+def ring(n: int, m: float, link: LinkCost) -> float:
+    return 2 * (n - 1) * link.latency_s + 2 * m * link.s_per_byte * (n - 1) / n
 
 
-def halving_doubling(n: int, m: float, wire: Wire) -> float:
-    places = 1 << (n.bit_length() - 1)
-    fold = 2 * (wire.latency_s + m * wire.s_per_byte) if n > places else 0.0
-    return fold + 2 * math.log2(places) * wire.latency_s + 2 * m * wire.s_per_byte * (places - 1) / places
+def halving_doubling(n: int, m: float, link: LinkCost) -> float:
+    participants = 1 << (n.bit_length() - 1)
+    fold = 2 * (link.latency_s + m * link.s_per_byte) if n > participants else 0.0
+    return (
+        fold
+        + 2 * math.log2(participants) * link.latency_s
+        + 2 * m * link.s_per_byte * (participants - 1) / participants
+    )
 
 
-def tree(n: int, m: float, wire: Wire) -> float:
-    return 2 * math.ceil(math.log2(n)) * (wire.latency_s + m * wire.s_per_byte)
+def tree(n: int, m: float, link: LinkCost) -> float:
+    return 2 * math.ceil(math.log2(n)) * (link.latency_s + m * link.s_per_byte)
 
 
-def star(n: int, m: float, wire: Wire) -> float:
-    return 2 * (n - 1) * (wire.latency_s + m * wire.s_per_byte)
+def star(n: int, m: float, link: LinkCost) -> float:
+    return 2 * (n - 1) * (link.latency_s + m * link.s_per_byte)
 
 
-COSTS: dict[str, Callable[[int, float, Wire], float]] = {
+COSTS: dict[str, Callable[[int, float, LinkCost], float]] = {
     "backend": ring,  # gloo's algorithm
     "ring": ring,
     "halving_doubling": halving_doubling,
@@ -49,15 +53,17 @@ COSTS: dict[str, Callable[[int, float, Wire], float]] = {
 }
 
 
-def averaged_over(costs: Costs, wire: Wire, *, ranks: int, all_reduce: str, sent_share: float, interval: int) -> Costs:
+def averaged_over(
+    costs: Costs, link: LinkCost, *, ranks: int, all_reduce: str, sent_share: float, interval: int
+) -> Costs:
     """The costs of components whose replicas average gradients over a network, once every `interval` mini-batches.
 
     The longer of two times counts: as measured between processes of one machine, and as the cost model says for this
-    wire. sent_share: the bytes that are sent for each byte of a gradient.
+    link. sent_share: the bytes that are sent for each byte of a gradient.
     """
-    over_wire = [COSTS[all_reduce](ranks, sent_share * each.gradient_bytes, wire) for each in costs.components]
+    over_link = [COSTS[all_reduce](ranks, sent_share * each.gradient_bytes, link) for each in costs.components]
     components = [
         replace(each, reduce_s=max(each.reduce_s, seconds / interval)) if each.gradient_bytes else each
-        for each, seconds in zip(costs.components, over_wire, strict=True)
+        for each, seconds in zip(costs.components, over_link, strict=True)
     ]
     return replace(costs, components=tuple(components))

@@ -1,1 +1,1 @@
-"""What components cost: time, memory, and the speed of a device."""
+"""The costs of components: time, memory, and the speed of a device."""

@@ -1,4 +1,4 @@
-"""A process that loads a processor as a stage would, for as long as it is told to.
+"""A process that loads a processor as a stage would, for as long as the measurement requests it.
 
     python -m alray.probe.companion BYTES
 

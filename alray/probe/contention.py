@@ -79,16 +79,16 @@ def companions(count: int, *, threads: int, nbytes: int) -> Iterator[Companions]
             process.communicate()
 
 
-def measure_contention(work: Callable[[], float], beside: Companions) -> float:
-    """How many times longer `work` takes while all of `beside` compute; at least 1.
+def measure_contention(work: Callable[[], float], others: Companions) -> float:
+    """How many times longer `work` takes while all of `others` compute; at least 1.
 
-    work: does some work and returns the seconds it took. It runs alone and beside the others in alternation, so that a
+    work: does some work and returns the seconds it took. It runs alone and next to the others in alternation, so that a
     machine that changes its speed affects both.
     """
     ratios = []
     for _ in range(_PAIRS):
         alone_s = work()
-        with beside.working():
+        with others.working():
             time.sleep(_STARTING_S)
             ratios.append(work() / alone_s)
     return max(1.0, median(ratios))

@@ -1,4 +1,4 @@
-"""What each component costs: sizes counted on the meta device, and times estimated from the counts or given."""
+"""The costs of each component: sizes counted on the meta device, and times estimated from the counts or given."""
 
 from __future__ import annotations
 

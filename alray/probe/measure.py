@@ -12,7 +12,7 @@ import torch
 
 from alray.data.batches import Batch
 from alray.device import devices
-from alray.device.out_of_memory import asked_text, is_out_of_memory
+from alray.device.out_of_memory import is_out_of_memory, requested_text
 from alray.errors import RunError, UserCodeError
 from alray.nn.component import Component, Exercise
 from alray.nn.encoder import Tensors
@@ -29,7 +29,7 @@ from alray.probe.timing import Timed, Timing, time_parts
 from alray.user_code import FAULTS_OF_USER_CODE
 
 _TRIED = "it was tried on the first mini-batch; correct the block, or the spec's fields for it"
-_WORK_S = 0.03  # least time of the work that is measured alone and beside other stages
+_WORK_S = 0.03  # least time of the work that is measured alone and next to other stages
 _TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
 
 
@@ -60,9 +60,9 @@ def probe_costs(
     names = [network.alike(index) for index in range(len(network))]
     kinds: dict[str, _Measured] = {}
     work: Callable[[], float] | None = None
-    with companions(surroundings.others, threads=threads, nbytes=incoming["s"].nbytes) as beside:
+    with companions(surroundings.others, threads=threads, nbytes=incoming["s"].nbytes) as others:
         counted = estimate_costs(network, batch_size=len(batch.labels), device=device, threads=threads)
-        beside.wait_until_ready()
+        others.wait_until_ready()
         wait_until_quiet()
         other_programs = OtherPrograms()
         with devices.settled(threads, surroundings.deterministic, device):
@@ -81,7 +81,7 @@ def probe_costs(
                 incoming = kinds[name].passed_on | labels
             other_processors = other_programs.processors()
             assert work is not None, "a network has a component"
-            contention = measure_contention(work, beside) if surroundings.others else 1.0
+            contention = measure_contention(work, others) if surroundings.others else 1.0
             edge_latency_s, edge_s_per_byte = _time_edge(
                 max(component.output_bytes for component in counted.components)
             )
@@ -142,7 +142,7 @@ def _probe(
         if is_out_of_memory(error):
             raise RunError(
                 f"component {index} (block `{network.encoders[index].name}`) ran out of memory on the first "
-                f"mini-batch: {asked_text(error)}",
+                f"mini-batch: {requested_text(error)}",
                 key=f"model.components[{index}]",
                 hint="use a smaller data.batch_size, a smaller component, or a device with more memory",
             ) from error
@@ -167,8 +167,8 @@ def _bytes_of_others(counted: Costs, index: int) -> int:
     """Bytes that all components but one work on in a mini-batch."""
     return sum(
         other.parameter_bytes + other.gradient_bytes + other.optimizer_bytes + other.activation_bytes
-        for place, other in enumerate(counted.components)
-        if place != index
+        for number, other in enumerate(counted.components)
+        if number != index
     )
 
 

@@ -43,9 +43,9 @@ class ComponentMemory:
 
 @dataclass(frozen=True)
 class _Counted:
-    """Bytes: kept after F and L; and the peaks of F with L, of B, of a B that adds to gradients, and of U."""
+    """Bytes: retained after F and L; and the peaks of F with L, of B, of a B that adds to gradients, and of U."""
 
-    kept: int
+    retained: int
     forward: int
     backward: int
     adding: int
@@ -71,7 +71,7 @@ def component_memory(network: Network, index: int, batch_size: int, device: torc
         backward_fixed = _intercept(few.backward, whole.backward, batch_size)
         adding_fixed = _intercept(few.adding, whole.adding, batch_size)
     return ComponentMemory(
-        activation_bytes=whole.kept,
+        activation_bytes=whole.retained,
         forward_peak_bytes=whole.forward,
         backward_peak_bytes=whole.backward,
         backward_fixed_bytes=backward_fixed,
@@ -89,28 +89,28 @@ def _intercept(few: int, whole: int, batch_size: int) -> int:
 def _count(network: Network, index: int, samples: int, device: torch.device, target: torch.device) -> _Counted:
     """The bytes for this number of samples. target: where the component will train.
 
-    A recurrent layer over rows of different lengths does many operations at each place. Counting them takes long, and
-    each place adds the same number of bytes. So sequences are counted at two short lengths, and the line through both
-    is extended to the full length.
+    A recurrent layer over rows of different lengths does many operations at each position. Counting them takes long,
+    and each position adds the same number of bytes. So sequences are counted at two short lengths, and the line
+    through both is extended to the full length.
     """
     component = network.component(index, "meta")
     encoder = network.encoders[index]
     recurrent = any(isinstance(module, nn.RNNBase) for module in component.modules())
-    by_places = recurrent and ("mask" in encoder.takes_along or device.type == "meta")
-    places = encoder.input[0]
-    if not by_places or places <= _LENGTHS[1]:
+    by_positions = recurrent and ("mask" in encoder.takes_along or device.type == "meta")
+    positions = encoder.input[0]
+    if not by_positions or positions <= _LENGTHS[1]:
         return _count_at(network, index, samples, device, target, None)
     short, longer = (_count_at(network, index, samples, device, target, length) for length in _LENGTHS)
-    ratio = (places - _LENGTHS[0]) / (_LENGTHS[1] - _LENGTHS[0])
+    ratio = (positions - _LENGTHS[0]) / (_LENGTHS[1] - _LENGTHS[0])
     return _Counted(
         *(round(low + ratio * (high - low)) for low, high in zip(astuple(short), astuple(longer), strict=True))
     )
 
 
 def _count_at(
-    network: Network, index: int, samples: int, device: torch.device, target: torch.device, places: int | None
+    network: Network, index: int, samples: int, device: torch.device, target: torch.device, positions: int | None
 ) -> _Counted:
-    """The bytes for sequences of this many places; None: of full length.
+    """The bytes for sequences of this many positions; None: of full length.
 
     Where a mini-batch may be cut, a second one follows and adds to the gradients of the first, as a micro-batch does.
     """
@@ -120,13 +120,13 @@ def _count_at(
     with _without_memory(component, device):
         incoming = network.training_input(index, samples, device)
         for name in ("s", "mask"):
-            if places is not None and name in incoming:
-                incoming[name] = incoming[name][:, :places].clone()
+            if positions is not None and name in incoming:
+                incoming[name] = incoming[name][:, :positions].clone()
         route = network.route_shape(index + 1).empty(samples, device)
         outside = [*component.parameters(), *component.buffers(), *incoming.values(), route]
         exercise = component.exercise(incoming, route)
         with MemoryMeter(outside) as meter:
-            kept, forward, backward = _run(exercise, meter)
+            retained, forward, backward = _run(exercise, meter)
             adding = 0
             if not network.method.local_losses:
                 with_gradients = meter.held_bytes
@@ -136,7 +136,7 @@ def _count_at(
                 before = meter.mark()
                 exercise.update()
                 update = meter.peak_bytes - before
-    return _Counted(kept, forward, backward, adding, update)
+    return _Counted(retained, forward, backward, adding, update)
 
 
 def _run(exercise: Exercise, meter: MemoryMeter, *, add: bool = False) -> tuple[int, int, int]:
@@ -147,12 +147,12 @@ def _run(exercise: Exercise, meter: MemoryMeter, *, add: bool = False) -> tuple[
     before = meter.mark()
     exercise.forward()
     exercise.label()
-    kept, forward = meter.held_bytes - before, meter.peak_bytes - before
+    retained, forward = meter.held_bytes - before, meter.peak_bytes - before
     meter.mark()
     exercise.backward(add=add)
     backward = meter.peak_bytes - before
     exercise.passed_on = {}
-    return kept, forward, backward
+    return retained, forward, backward
 
 
 @contextmanager

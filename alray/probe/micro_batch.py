@@ -1,4 +1,4 @@
-"""What a pipeline of backpropagation adds to a component's costs: micro-batches and split backward passes.
+"""The costs that a pipeline of backpropagation adds to a component: micro-batches and split backward passes.
 
 A micro-batch does not take its share of the time of a mini-batch: each operation has an overhead, and smaller tensors
 stay in the processor's caches. A split backward pass (Qi et al. 2023, "Zero Bubble Pipeline Parallelism", section 2)

@@ -229,10 +229,10 @@ class RayEngine(ClusterEngine):
         self._kept.require_run_dir(run_dir, self.run_token, stages)
 
     def graph(self, plan: Plan) -> Graph:
-        from alray.graph.processes import KEPT
+        from alray.graph.processes import IDLE_PROCESSES
         from alray.graph.ray_graph import RayGraph
 
-        keep = KEPT.keep if self._given else None
+        keep = IDLE_PROCESSES.keep if self._given else None
         return RayGraph(lambda: self._processes(plan), run_token=self.run_token, keep=keep)
 
     def _processes(self, plan: Plan) -> StageProcesses:
@@ -242,11 +242,11 @@ class RayEngine(ClusterEngine):
 
     def _begin(self, stages: int, replicas: int, run: str) -> StageProcesses:
         """run: how Ray's dashboard shows it, in the names of the actors."""
-        from alray.graph.processes import KEPT, StageProcesses
+        from alray.graph.processes import IDLE_PROCESSES, StageProcesses
 
         bundles = stage_bundles(self._spec, stages, replicas)
-        if self._given and (kept := KEPT.take(bundles)) is not None:
-            return kept
+        if self._given and (idle := IDLE_PROCESSES.take(bundles)) is not None:
+            return idle
         names = [
             f"{run}-{self.run_token}-replica-{replica}-stage-{stage}"
             for replica in range(replicas)
@@ -297,9 +297,9 @@ class RayEngine(ClusterEngine):
         found = StageDevices(cores=cores, nodes=placement.hosts, links=links, replica_link=replica_link)
         if resources.stage_speed != "auto" or spec.pipeline.costs is not None:
             return found
-        from alray.graph.processes import KEPT
+        from alray.graph.processes import IDLE_PROCESSES
 
-        KEPT.end()  # a trial before this one may have left processes, which hold the devices
+        IDLE_PROCESSES.end()  # a trial before this one may have left processes, which hold the devices
         here_s = train_seconds(costs)
         seconds = placement.train_seconds(trial(), plan.stages, measured_on, note)
         speeds = [1.0 if each is None else here_s / each for each in seconds]

@@ -1,1 +1,1 @@
-"""What one device does: execute its actions on its components. No Ray."""
+"""The work of one device: it executes its actions on its components. No Ray."""

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from alray.data.batches import Batch
-from alray.data.dataset import Data
+from alray.data.dataset import Dataset
 from alray.device.memory_used import peak_memory_bytes
 from alray.nn.component import Component, LocalComponent
 from alray.nn.encoder import Tensors
@@ -127,7 +127,7 @@ def assemble_loop(
     )
 
 
-def _open_data(assignment: Assignment) -> Data:
+def _open_data(assignment: Assignment) -> Dataset:
     """The data of the run. Raises DataError if they are not those with which it was planned."""
     data = open_training_data(assignment.spec, assignment.code)
     hint = "give every node the same files, and do not change them during a run"

@@ -1,4 +1,4 @@
-"""What a stage is told to do."""
+"""The work assigned to one stage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from alray.user_code import UserCode
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run begins or goes on: after `step` mini-batches, from a checkpoint whose files have these hashes."""
+    """Where a run begins or continues: after `step` mini-batches, from a checkpoint whose files have these hashes."""
 
     step: int = 0
     folder: Location | None = None
@@ -53,14 +53,14 @@ class Assignment:
     started_wall_s: float
     start: Start
     encoders: tuple[EncoderFacts, ...]
-    """What the driver has found of the encoders. A stage need not find it again: on the meta device torch loads its
-    compiler, which takes a second."""
+    """The facts that the driver has found about the encoders. A stage need not find them again: on the meta device
+    torch loads its compiler, which takes a second."""
     least_share: int = 1
     """Fewest samples of a mini-batch that a replica gets where shares are dealt anew."""
     profile: tuple[range, ...] = ()
     """Mini-batches to trace, counted from 1."""
     stop_after: int | None = None
-    """The run stops after so many mini-batches, as if the user had asked for it."""
+    """The run stops after so many mini-batches, as if the user had requested it."""
 
     @property
     def title(self) -> str:

@@ -81,7 +81,7 @@ def write_snapshot(snapshot: Snapshot, folder: Location) -> tuple[ComponentFile,
     """Write both files of a component by `write_file`."""
     buffer = io.BytesIO()
     torch.save(snapshot.optimizers, buffer)
-    # The order of names is kept beside the weights, because the hash of a network follows it.
+    # The order of names is stored next to the weights, because the hash of a network follows it.
     weights = save_safetensors(snapshot.weights, metadata={"order": "\n".join(snapshot.weights)})
     return (
         write_file(folder, weights_file(snapshot.index), weights),
@@ -121,8 +121,10 @@ def read_checked(folder: Location, file: str, sha256: str) -> bytes:
 
 
 def read_state(folder: Location, file: str, sha256: str) -> dict[str, Any]:
-    """What `torch.save` wrote into a checkpoint's file: no code is run. Raises CheckpointError as `read_checked`, and
-    for anything else."""
+    """Return the state that `torch.save` wrote into a checkpoint's file, without running code from it.
+
+    Raises CheckpointError as `read_checked` does, and where the file holds anything else.
+    """
     content = read_checked(folder, file, sha256)
     try:
         if not content.startswith(_ZIP):  # torch also reads what it wrote until 2020, and that without limits

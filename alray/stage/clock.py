@@ -16,11 +16,10 @@ _WINDOW_S, _WINDOW_SHARE = 1.0, 0.01
 _TRACED_FIRST = 32  # after a start, counted from its first mini-batch
 _TRACED_AGAIN = 8  # mini-batches traced at every doubling after that
 
-COMPUTE = frozenset("FLBU")
+TRAINING_ACTIONS = frozenset("FLBU")
 """Kinds of measurements in which a stage computes and never lets another stage of the same process run."""
 
-
-_ON_DEVICE = COMPUTE | frozenset("ED")
+_ON_DEVICE = TRAINING_ACTIONS | frozenset("ED")
 """Kinds of measurements that a GPU does, where there is one."""
 
 _KINDS = ("data", "F", "B", "U", "send_wait", "receive_wait")  # what time is added up by
@@ -58,7 +57,7 @@ class _Measurement:
 
 @dataclass(frozen=True)
 class AmongReplicas:
-    """What a stage exchanged with the same stage of other replicas, since it started."""
+    """The amount that a stage has exchanged with the same stage of other replicas since it started."""
 
     share: int  # samples of a mini-batch, now
     bytes_sent: int
@@ -132,7 +131,7 @@ class Clock:
     def _count(self, kind: str, text: str, step: int, in_pause: bool, began: float, ended: float) -> None:
         self._measured_s += max(0.0, ended - max(began, self._between_began))
         self._add(kind, ended - began, in_pause)
-        if self.traced(step) and (ended - began > 2e-5 or kind in COMPUTE):
+        if self.traced(step) and (ended - began > 2e-5 or kind in TRAINING_ACTIONS):
             self._window.spans.append((text, began, ended))
 
     def _count_passed(self, *, wait: bool) -> None:

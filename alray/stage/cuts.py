@@ -12,7 +12,7 @@ from functools import partial
 from alray.channel.edge import Waiting
 from alray.channel.message import CutFlag, Message, MessageKind
 from alray.data.batches import Batch
-from alray.data.dataset import Data
+from alray.data.dataset import Dataset
 from alray.nn.encoder import Tensors
 from alray.run_folder.records import DepthAccuracy, EvaluationRecord
 from alray.stage.assignment import Assignment
@@ -71,7 +71,7 @@ class Cuts:
         """Whether nothing is left to train after `step` mini-batches, with which this stage starts."""
         return self._leader.over(step)
 
-    def lead(self, flags: int, data: Data, step: int) -> Waiting[bool]:
+    def lead(self, flags: int, data: Dataset, step: int) -> Waiting[bool]:
         """On stage 0: make the cut with these flags after mini-batch `step`. Returns whether the run stops here."""
         if not flags:
             return False

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from alray.data.batches import Batch, EvaluationBatches
-from alray.data.dataset import Data
+from alray.data.dataset import Dataset
 from alray.run_folder.records import DepthAccuracy
 
 
@@ -23,7 +23,7 @@ class Tally:
 class Evaluator:
     """Gives the batches of an evaluation and counts the scores that come back."""
 
-    def __init__(self, data: Data, splits: tuple[str, ...], *, depths: Sequence[int]) -> None:
+    def __init__(self, data: Dataset, splits: tuple[str, ...], *, depths: Sequence[int]) -> None:
         """splits: of "train", "validation", "test"; those the data does not have are left out. depths: of all routes,
         shallowest first."""
         self._splits = [split for split in splits if data.splits.get(split) is not None]
@@ -48,8 +48,8 @@ class Evaluator:
         tally = self._tallies[split]
         tally.samples += len(labels)
         tally.right = tally.right or [0] * len(scores)
-        for place, route in enumerate(scores):
-            tally.right[place] += int((route.argmax(1).cpu() == labels).sum())
+        for number, route in enumerate(scores):
+            tally.right[number] += int((route.argmax(1).cpu() == labels).sum())
 
     def accuracies(self) -> list[DepthAccuracy]:
         """Accuracy of every route, shallowest first; the last is the whole network."""
@@ -58,7 +58,7 @@ class Evaluator:
             return []
         return [
             DepthAccuracy(
-                depth=depth, **{split: tally.right[place] / tally.samples for split, tally in tallies.items()}
+                depth=depth, **{split: tally.right[number] / tally.samples for split, tally in tallies.items()}
             )
-            for place, depth in enumerate(self._depths)
+            for number, depth in enumerate(self._depths)
         ]

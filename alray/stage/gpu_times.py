@@ -16,7 +16,7 @@ import torch
 
 
 class Event(Protocol):
-    """What a `torch.cuda.Event` can do that is in a stream already."""
+    """The methods of a `torch.cuda.Event` that is already recorded in a stream."""
 
     def query(self) -> bool: ...
 

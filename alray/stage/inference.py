@@ -108,16 +108,16 @@ class Inference:
         source = iter(self.evaluator) if self.evaluator is not None else None
         for begin in range(0, self.count, self.stages):
             together = range(begin, min(begin + self.stages, self.count))
-            for place in range(stage.virtual_stages):
+            for index in range(stage.virtual_stages):
                 for batch in together:
                     received = None
-                    if source is not None and place == 0:
+                    if source is not None and index == 0:
                         incoming = self.inputs(next(source))
                     else:
                         received = yield from self._receive()
                         incoming = received.tensors
-                    with self.clock.measure("E", f"{place * self.stages + self.number}E{batch}", self.step):
-                        outgoing = stage.infer_part(place, incoming, self.step, batch)
+                    with self.clock.measure("E", f"{index * self.stages + self.number}E{batch}", self.step):
+                        outgoing = stage.infer_part(index, incoming, self.step, batch)
                     end = ports.to_first if last else ports.to_above
                     assert end is not None
                     with self.clock.measure("send_wait", "send_wait", self.step):

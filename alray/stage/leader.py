@@ -19,7 +19,7 @@ _END = CutFlag.EVALUATE | CutFlag.CHECKPOINT | CutFlag.STOP
 
 @dataclass
 class Control:
-    """What the driver may ask of stage 0. Set by another thread, read between mini-batches."""
+    """The requests of the driver to stage 0. Another thread sets them; stage 0 reads them between mini-batches."""
 
     stop_requested: bool = False
 

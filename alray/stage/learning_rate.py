@@ -77,7 +77,7 @@ def learning_rate(
 
 
 def batch_factor(schedule: Any, samples: int | None) -> float:
-    """What a rate tuned for `reference_batch_size` samples is multiplied by, for updates of `samples`.
+    """Return the factor for a rate tuned for `reference_batch_size` samples, where an update has `samples` samples.
 
     linear        samples / reference          (Goyal et al. 2017, arXiv 1706.02677, section 2.1)
     square_root   sqrt(samples / reference)    (Krizhevsky 2014, arXiv 1404.5997, section 5: the variance of an update)

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from alray.channel.edge import Waiting
 from alray.channel.message import Message, MessageKind
 from alray.data.batches import Batch, TrainBatches
-from alray.data.dataset import Data
+from alray.data.dataset import Dataset
 from alray.nn.encoder import Tensors
 from alray.stage.assignment import Assignment
 from alray.stage.clock import Clock
@@ -40,7 +40,7 @@ class StageLoop:
         emit: Callable[[Telemetry], None],
         feed: Callable[[Iterable[Batch]], Iterator[tuple[Batch, Tensors]]],
         pinned: bool,
-        open_data: Callable[[], Data],
+        open_data: Callable[[], Dataset],
         peak_memory_bytes: Callable[[], int | None],
         profiler: Profiler | None = None,
     ) -> None:
@@ -94,7 +94,7 @@ class StageLoop:
                     yield from self._train(batch.step + 1, tensors, None)
                     stopped = yield from self._cut(decided, data)
 
-    def _cut(self, decided: Waiting[int], data: Data) -> Waiting[bool]:
+    def _cut(self, decided: Waiting[int], data: Dataset) -> Waiting[bool]:
         """The cut after the mini-batch just completed, if there is one; whether the run stops here."""
         flags = yield from decided
         return (yield from self._cuts.lead(flags, data, self.step))
@@ -143,7 +143,7 @@ class StageLoop:
         yield from self._deal_shares()
         if self.clock.window_due(step):
             self._close_window()
-        yield  # in turns: the other stages go on here
+        yield  # in turns: the other stages run here
 
     def _deal_shares(self) -> Waiting[None]:
         """After an epoch, where shares follow the speed of the replicas.

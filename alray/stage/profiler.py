@@ -19,10 +19,10 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from alray.nn.component import Component, ProfiledPart
 from alray.run_folder.records import replace_file
-from alray.stage.clock import COMPUTE, Clock
+from alray.stage.clock import TRAINING_ACTIONS, Clock
 from alray.storage.location import Location
 
-_QUIET = "5"  # Kineto otherwise tells of its own progress, and that a machine without a GPU has none
+_QUIET = "5"  # Kineto otherwise reports its own progress, and that a machine without a GPU has none
 
 
 class Profiler:
@@ -177,7 +177,9 @@ def _measured(measure: Function, backward: _BackwardRanges) -> Function:
     @contextmanager
     def within(kind: str, text: str, step: int) -> Iterator[None]:
         with measure(kind, text, step):
-            if kind not in COMPUTE:  # another stage may run during a wait: its ranges do not belong in this one
+            if (
+                kind not in TRAINING_ACTIONS
+            ):  # another stage may run during a wait: its ranges do not belong in this one
                 yield
                 return
             with record_function(text):

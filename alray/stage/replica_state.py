@@ -1,10 +1,10 @@
-"""What one replica alone keeps of a component, beside the files of a checkpoint that all replicas share.
+"""The state of a component that belongs to one replica: a checkpoint has it next to the files that all share.
 
     all replicas            the state of its gradients' compression
     all but the first       buffers, and gradients that wait for their update
     that average weights    its own weights where the checkpoint has the mean; all but the first also their optimizers
 
-The names of the files tell how many replicas there were.
+The names of the files show how many replicas there were.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def take_replica_state(own: Snapshot, replication: Replication, *, apart: bool) 
                 for name, optimizer in own.optimizers.items()
                 if "accumulation" in optimizer
             }
-    return {name: kept for name, kept in state.items() if kept}
+    return {name: tensors for name, tensors in state.items() if tensors}
 
 
 def write_replica_state(

@@ -1,4 +1,4 @@
-"""What the replicas of a stage agree on: cuts, shares of the mini-batch, and averaged gradients.
+"""The agreements among the replicas of a stage: cuts, shares of the mini-batch, and averaged gradients.
 
 Numbers go over the run's store. How gradients are averaged is up to `alray.stage.reduction` and
 `alray.stage.stages.data_parallel`. Operations that may have to wait are generators (see `alray.channel.edge`).
@@ -79,7 +79,7 @@ class Replication(ABC):
         return shares_of_part(self.shares, samples)[self.replica]
 
     def first_sample(self, samples: int) -> int:
-        """The place in a mini-batch of so many samples of the first one that this replica takes."""
+        """Return the position, in a mini-batch of so many samples, of the first sample that this replica takes."""
         return sum(shares_of_part(self.shares, samples)[: self.replica])
 
     def account(self) -> AmongReplicas | None:
@@ -120,11 +120,11 @@ class Replication(ABC):
         yield from ()
 
     def state_dict(self, index: int) -> dict[str, torch.Tensor]:
-        """What the compression of a component's gradients keeps from step to step on this replica."""
+        """Return the state of the compression of a component's gradients, which lasts from step to step."""
         return {}
 
     def load_state_dict(self, index: int, state: dict[str, torch.Tensor]) -> None:
-        """Take over what `state_dict` gave."""
+        """Load a state that `state_dict` returned."""
         return
 
 

@@ -1,4 +1,4 @@
-"""What a stage tells the driver: values that cross the process border, never tensors."""
+"""The reports of a stage to the driver: values that cross the process border, never tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hash that tells whether two runs ended in the same bits."""
+"""The hash that shows whether two runs ended in the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a spec trains: its data, opened, and its network, with every shape known."""
+"""The data of a spec, opened, and its network, with every shape known."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from alray.data.dataset import Data, open_data
+from alray.data.dataset import Dataset, open_data
 from alray.device import devices
 from alray.errors import DataError
 from alray.nn.encoder import EncoderFacts
@@ -33,7 +33,7 @@ class DataFacts:
     identity: DataIdentity
 
     @classmethod
-    def of(cls, data: Data) -> DataFacts:
+    def of(cls, data: Dataset) -> DataFacts:
         whole = data.steps_per_epoch * data.batch_size
         return cls(
             sample=Shape(data.sample_shape, data.sample_dtype, words=data.words),
@@ -60,7 +60,7 @@ class Workload:
 
     spec: Spec
     code: UserCode
-    data: Data
+    data: Dataset
     facts: DataFacts
     network: Network
 
@@ -111,8 +111,8 @@ class Workload:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know before this runs, one sentence each: how rates follow updates of several
-        mini-batches, and where replicas are not one process."""
+        """Sentences that the user should read before the run: how learning rates follow updates of several
+        mini-batches, and where replicas do not give the result of one process."""
         spec, encoders = self.spec, self.network.encoders
         notes = []
         together = spec.optimizer.accumulate
@@ -136,7 +136,7 @@ class Workload:
         return tuple(notes)
 
 
-def open_training_data(spec: Spec, load: Callable[[str], Any]) -> Data:
+def open_training_data(spec: Spec, load: Callable[[str], Any]) -> Dataset:
     """Open the data of a run. In a pipeline of backpropagation every text is padded to the same width, because the
     stages fix the shapes of their messages before the run; with `run.compile` it is, because each width would be
     compiled by itself.

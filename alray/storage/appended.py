@@ -124,14 +124,14 @@ def on_a_disk(folder: Location) -> Iterator[Path]:
     if isinstance(folder, Path):
         yield folder
         return
-    wholes: dict[Path, bytes] = {}  # of the files that grow: what is there as a file, beside the parts
+    wholes: dict[Path, bytes] = {}  # of the files that grow: the content stored as one file, in addition to the parts
     with TemporaryDirectory() as scratch:
         for name in folder.below():  # in order: the file comes before its parts
             parent, _, last = name.rpartition("/")
             number, _, suffix = last.partition(".")
             is_part = len(number) == _DIGITS and number.isdecimal()
             file = Path(scratch, f"{parent}.{suffix}" if is_part else name)
-            # A run that goes on may have deleted a checkpoint meanwhile. It deletes the manifest first, which is copied
+            # A run may have deleted a checkpoint meanwhile. It deletes the manifest first, which is copied
             # last: no manifest is copied without the files that it names.
             with suppress(FileNotFoundError):
                 content = (folder / name).read_bytes()
@@ -150,11 +150,11 @@ def local_copy(folder: Location) -> Path:
 
 
 @contextmanager
-def opened_log(file: Location, tell: Callable[[str], None]) -> Iterator[int]:
+def opened_log(file: Location, warn: Callable[[str], None]) -> Iterator[int]:
     """A file descriptor to append to a log with. On object storage what it has received is written every 5 s.
 
-    tell: is called once, from any thread, if the storage does not take it. It is tried again as long as the block goes
-    on, and raises no error.
+    warn: is called once, from any thread, if the storage refuses the content. Writing is tried again as long as the
+    block runs, and raises no error.
     """
     if isinstance(file, Path):
         file.parent.mkdir(exist_ok=True)  # a run folder that was deleted is not made again
@@ -166,8 +166,8 @@ def opened_log(file: Location, tell: Callable[[str], None]) -> Iterator[int]:
         return
     # Not a pipe: whoever writes to a full pipe while it holds Python's lock would wait for its reader for ever.
     with TemporaryFile(buffering=0) as here:
-        copy, ended = _Copy(here.fileno(), file, tell), Event()
-        copier = Thread(target=copy.go_on, args=(ended,), name=f"copy-{file.name}", daemon=True)
+        copy, ended = _Copy(here.fileno(), file, warn), Event()
+        copier = Thread(target=copy.run, args=(ended,), name=f"copy-{file.name}", daemon=True)
         copier.start()
         try:
             yield here.fileno()
@@ -246,11 +246,11 @@ class _Numbered:
 class _Copy:
     """Copies what a file of this machine receives into parts."""
 
-    def __init__(self, descriptor: int, file: ObjectPath, tell: Callable[[str], None]) -> None:
-        self._descriptor, self._file, self._tell = descriptor, file, tell
+    def __init__(self, descriptor: int, file: ObjectPath, warn: Callable[[str], None]) -> None:
+        self._descriptor, self._file, self._warn = descriptor, file, warn
         self._parts = _Numbered(file)
         self._taken = 0
-        self._told = False
+        self._warned = False
 
     def take(self) -> None:
         """Copy what came since the last time; next time, if the storage does not take it."""
@@ -259,11 +259,11 @@ class _Copy:
                 self._parts.add(content)
                 self._taken += len(content)
         except RunError as error:
-            if not self._told:
-                self._tell(f"the log {self._file} cannot be written, and the run goes on without it: {error}")
-            self._told = True
+            if not self._warned:
+                self._warn(f"the log {self._file} cannot be written, and the run continues without it: {error}")
+            self._warned = True
 
-    def go_on(self, ended: Event) -> None:
+    def run(self, ended: Event) -> None:
         while not ended.wait(_COPY_S):
             self.take()
 

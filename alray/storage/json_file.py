@@ -39,8 +39,8 @@ def read_json(file: Location, kind: type[T], hint: str = RESTORE) -> T:
 def first_fault(error: ValidationError) -> str:
     """The first thing that is wrong: its keys and pydantic's words, which say where in the text a syntax error is."""
     first = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(map(str, first["loc"]))
-    return f"{place}: {first['msg']}" if place else first["msg"]
+    path = ".".join(map(str, first["loc"]))
+    return f"{path}: {first['msg']}" if path else first["msg"]
 
 
 @cache

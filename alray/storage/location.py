@@ -1,7 +1,7 @@
-"""Where a run folder lies, and what is written in one way on a disk and in another on object storage.
+"""The location of a run folder, and operations that differ between a disk and object storage.
 
-A `Location` is asked with the words of pathlib. The functions here are for what has no such word: publish a file whole,
-delete a folder, and lend a folder of this machine to what can only use one.
+A `Location` has methods of pathlib. The functions here do what pathlib has no method for: publish a file whole, delete
+a folder, and lend a folder of this machine to what can only use one.
 """
 
 from __future__ import annotations
@@ -116,13 +116,13 @@ def require_no_links(folder: Location, *, itself: bool = False) -> None:
         raise RequestError(
             f"nothing is written through symbolic links: {named}{more}",
             file=str(folder),
-            hint="put what they lead to in their places, or delete them",
+            hint="replace them by the files that they lead to, or delete them",
         )
 
 
 @contextmanager
-def kept_at(folder: Location) -> Iterator[Path]:
-    """A folder of this machine to write into. What is in it when the block ends is kept at `folder`."""
+def local_folder_for(folder: Location) -> Iterator[Path]:
+    """Give a local folder to write into. When the block ends, its files are stored at `folder`."""
     if isinstance(folder, Path):
         yield folder
         return

@@ -41,7 +41,7 @@ def held(folder: Location, note: Callable[[str], None], what: str = "run") -> It
             lock.flush()
             yield
         finally:
-            with suppress(OSError):  # a folder that is gone, or can no longer be written, is told of elsewhere
+            with suppress(OSError):  # a folder that is gone, or can no longer be written, is reported elsewhere
                 file.unlink()
 
 

@@ -1,4 +1,4 @@
-"""Files on object storage, by obstore, with the words of pathlib.
+"""Files on object storage, by obstore, with the methods of pathlib.
 
 An object is written whole or not at all. It cannot be renamed or appended to. There are no folders: a folder is what
 the names of objects begin with. Credentials and endpoints come from the environment, as obstore reads them.
@@ -23,18 +23,18 @@ T = TypeVar("T")
 
 SCHEMES = ("s3", "gs", "abfs", "abfss")
 _FIRST_S = 10.0
-"""So long a bucket that has not answered yet is asked, so that a wrong address is reported soon."""
+"""How long a request to a bucket that has not answered yet is retried, so that a wrong address is reported soon."""
 _PATIENCE_S = 300.0
-"""So long one is asked that has answered before. Who asks waits for the answer, so training stops meanwhile."""
+"""How long a request to a bucket that has answered before is retried. The caller waits, so training stops meanwhile."""
 _patience_s: dict[str, float] = {}
-"""How long each bucket is asked. Zero after a question was given up, so that the end of a run does not wait again."""
+"""How long requests to each bucket are retried. Zero after one failed, so that the end of a run does not wait again."""
 _RETRIES: dict[str, Any] = {
     "max_retries": 10_000,
     "retry_timeout": timedelta(seconds=2),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(milliseconds=500), "base": 2},
 }
 """Of obstore itself, for each part of a large object. Python hears no Ctrl-C meanwhile, so obstore gives up soon and is
-asked again."""
+called again."""
 _AGAIN_S = 0.5
 _AWAY = re.compile(r"HTTP error: |status code: (429|50[0234]) ")
 """So obstore's message says that no answer came, or only a part of one, or that the storage has too much to do."""
@@ -51,8 +51,8 @@ _CLIENT = {
 class ObjectPath:
     """A file or a folder on object storage. url: without a slash at its end.
 
-    Its methods do what those of `pathlib.Path` do. Those that ask the storage raise RequestError or RunError where it
-    does not do what it is asked.
+    Its methods do what those of `pathlib.Path` do. Those that use the storage raise RequestError or RunError where it
+    does not do what is requested.
     """
 
     url: str
@@ -93,14 +93,14 @@ class ObjectPath:
                 return False
             return True
 
-        return self._ask(head)
+        return self._request(head)
 
     def is_dir(self) -> bool:
-        return self._ask(lambda objects, bucket: any(objects.list(bucket, self._key or None, chunk_size=1)))
+        return self._request(lambda objects, bucket: any(objects.list(bucket, self._key or None, chunk_size=1)))
 
     def modified_s(self) -> float:
         """When it was written, as `time.time()` counts. Raises RunError if there is no such object."""
-        return self._ask(
+        return self._request(
             lambda objects, bucket: float(objects.head(bucket, self._key)["last_modified"].timestamp()),
         )
 
@@ -111,7 +111,7 @@ class ObjectPath:
             except FileNotFoundError:
                 return None
 
-        content = self._ask(get)
+        content = self._request(get)
         if content is None:
             raise FileNotFoundError(errno.ENOENT, "No such object", self.url)
         return content
@@ -121,7 +121,7 @@ class ObjectPath:
 
     def write_bytes(self, content: bytes) -> None:
         """Write the object, also where there is one. A reader finds the old one or the new one, never a part."""
-        self._ask(lambda objects, bucket: objects.put(bucket, self._key, content))
+        self._request(lambda objects, bucket: objects.put(bucket, self._key, content))
 
     def create(self, content: bytes) -> bool:
         """Write the object if there is none yet; return whether there was none. Of several writers one succeeds.
@@ -136,12 +136,12 @@ class ObjectPath:
                 return False
             return True
 
-        return self._ask(put)
+        return self._request(put)
 
     def unlink(self, *, missing_ok: bool) -> None:
         """Delete the object. missing_ok: must be true, for S3 does not say whether there was one."""
         assert missing_ok
-        self._ask(partial(_deleted, keys=self._key))
+        self._request(partial(_deleted, keys=self._key))
 
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
         """The files and folders in this folder whose names match a pattern, in the order of names. With slashes in the
@@ -153,7 +153,7 @@ class ObjectPath:
                 if len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted)):
                     yield self / name
             return
-        found = self._ask(lambda objects, bucket: objects.list_with_delimiter(bucket, self._key or None))
+        found = self._request(lambda objects, bucket: objects.list_with_delimiter(bucket, self._key or None))
         keys = [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]
         for name in sorted({key.rstrip("/").rpartition("/")[2] for key in keys}):
             if fnmatchcase(name, pattern):
@@ -161,7 +161,7 @@ class ObjectPath:
 
     def below(self) -> list[str]:
         """The names of all objects in this folder and in its folders, relative to it, in order."""
-        keys = self._ask(
+        keys = self._request(
             lambda objects, bucket: [
                 meta["path"] for chunk in objects.list(bucket, self._key or None) for meta in chunk
             ]
@@ -171,7 +171,7 @@ class ObjectPath:
     def remove(self) -> None:
         """Delete all objects in this folder."""
         while keys := [f"{self._key}/{name}" for name in self.below()]:
-            if self._ask(partial(_deleted, keys=keys)):
+            if self._request(partial(_deleted, keys=keys)):
                 return
             # Google's and Azure's stop at an object that somebody else has deleted meanwhile.
 
@@ -185,19 +185,19 @@ class ObjectPath:
         """The object's name in its bucket."""
         return "/".join(self.url.split("/")[3:])
 
-    def _ask(self, question: Callable[[Any, Any], T]) -> T:
-        """The answer to a question, which is asked with the module `obstore` and the bucket.
+    def _request(self, request: Callable[[Any, Any], T]) -> T:
+        """Return the answer to a request, which gets the module `obstore` and the bucket.
 
-        After a Ctrl-C no later question waits for the storage. What obstore raises becomes an error of alray.
+        After a Ctrl-C no later request waits for the storage. What obstore raises becomes an error of alray.
         """
         try:
-            return self._ask_until_answered(question)
+            return self._retry(request)
         except KeyboardInterrupt:
             _patience_s[self._root] = 0.0
             raise
 
-    def _ask_until_answered(self, question: Callable[[Any, Any], T]) -> T:
-        """Ask until there is an answer, for as long as `_patience_s` says.
+    def _retry(self, request: Callable[[Any, Any], T]) -> T:
+        """Send a request until there is an answer, for as long as `_patience_s` says.
 
         obstore does not send every request again whose answer is lost (it does not where the request creates or deletes
         an object). Each of ours may be sent again."""
@@ -205,7 +205,7 @@ class ObjectPath:
         until_s = time.monotonic() + _patience_s.get(self._root, _FIRST_S)
         while True:
             try:
-                answer = question(objects, _bucket(self._root))
+                answer = request(objects, _bucket(self._root))
             except (FileNotFoundError, objects.exceptions.BaseError) as error:
                 away = _AWAY.search(str(error)) is not None
                 if away and time.monotonic() < until_s:
@@ -213,7 +213,7 @@ class ObjectPath:
                     continue
                 _patience_s[self._root] = 0.0 if away else _PATIENCE_S
                 raise RunError(
-                    f"the object storage did not do what it was asked: {_first_line(error)}",
+                    f"the object storage did not carry out the request: {_first_line(error)}",
                     file=self.url,
                     hint="check the bucket, the network, and the credentials and endpoint in the environment",
                 ) from error
@@ -239,7 +239,7 @@ def _no_folder(url: str) -> RequestError:
 
 
 def _first_line(error: Exception) -> str:
-    """What obstore says, without the document that S3 answers with."""
+    """Return the message of obstore without the XML document that S3 answers with."""
     return str(error).strip().splitlines()[0].partition(": <?xml")[0].strip()
 
 

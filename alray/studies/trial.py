@@ -121,10 +121,10 @@ def settle_in() -> None:
     import alray.runner.driver
     import alray.runner.provenance
     import alray.runner.recorder  # noqa: F401
-    from alray.data.kept import keep_data
+    from alray.data.cache import enable_cache
     from alray.device.memory_used import run_first_kernels
 
-    keep_data()
+    enable_cache()
     run_first_kernels()
     gc.freeze()
     gc.enable()

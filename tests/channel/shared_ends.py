@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 import two_ends
 
-from alray.channel.shared_memory import Ring, SharedMemoryReceiver, SharedMemorySender
+from alray.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender, SlotRing
 
 IN_FLIGHT = {"lengths": 1, "autograd": 2, "bound": 3, "both ways": 1, "too large": 3}
 
@@ -36,7 +36,7 @@ class SharedEnds(two_ends.Ends):
         assert in_flight == IN_FLIGHT[self.name]
         receiver = SharedMemoryReceiver(
             edge=f"{1 - self.rank}->{self.rank}",
-            ring=Ring.of_text(self.store.get(f"{self.name}/{tag or self.tag}/ring").decode()),
+            ring=SlotRing.of_text(self.store.get(f"{self.name}/{tag or self.tag}/ring").decode()),
             device=torch.device("cpu"),
             timeout_s=timeout_s,
         )

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from alray.channel.message import HEADER_BYTES, Message, MessageKind, packed_bytes
-from alray.channel.shared_memory import Ring, SharedMemoryReceiver, SharedMemorySender
+from alray.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender, SlotRing
 from alray.errors import ChannelError
 
 SENT, RECEIVED = 0, 1
@@ -59,7 +59,7 @@ def test_memory_that_may_not_be_opened_is_told():
     with pytest.raises(ChannelError) as caught:
         SharedMemoryReceiver(
             edge="0->1",
-            ring=Ring(pid=2**22 - 1, memory=5, filled=6, free=7, slot_bytes=4096, num_slots=2),
+            ring=SlotRing(pid=2**22 - 1, memory=5, filled=6, free=7, slot_bytes=4096, num_slots=2),
             device=torch.device("cpu"),
             timeout_s=1.0,
         )
@@ -71,8 +71,8 @@ def test_memory_that_may_not_be_opened_is_told():
 
 _RECEIVES_ONE = """
 import sys, time, torch
-from alray.channel.shared_memory import Ring, SharedMemoryReceiver
-end = SharedMemoryReceiver(edge="0->1", ring=Ring.of_text(sys.argv[1]), device=torch.device("cpu"), timeout_s=20.0)
+from alray.channel.shared_memory import SlotRing, SharedMemoryReceiver
+end = SharedMemoryReceiver(edge="0->1", ring=SlotRing.of_text(sys.argv[1]), device=torch.device("cpu"), timeout_s=20.0)
 for _ in end.receive(): pass
 print("received", flush=True)
 time.sleep(60)
@@ -89,9 +89,9 @@ time.sleep(60)
 
 _RECEIVES_IN_PARTS = """
 import sys, torch
-from alray.channel.shared_memory import Ring, SharedMemoryReceiver
+from alray.channel.shared_memory import SlotRing, SharedMemoryReceiver
 from alray.errors import ChannelError
-end = SharedMemoryReceiver(edge="0->1", ring=Ring.of_text(sys.argv[1]), device=torch.device("cpu"), timeout_s=20.0)
+end = SharedMemoryReceiver(edge="0->1", ring=SlotRing.of_text(sys.argv[1]), device=torch.device("cpu"), timeout_s=20.0)
 def done(waiting):
     try:
         next(waiting)
@@ -159,7 +159,7 @@ def test_a_receiver_that_is_killed_is_told_to_the_sender_that_waits_for_it(other
 
 def test_a_sender_that_is_killed_is_told_to_the_receiver_after_what_it_sent(other) -> None:
     sender = other(_SENDS_ONE)
-    ring = Ring.of_text(sender.stdout.readline())
+    ring = SlotRing.of_text(sender.stdout.readline())
     receiver = SharedMemoryReceiver(edge="0->1", ring=ring, device=torch.device("cpu"), timeout_s=20.0)
     threading.Timer(0.2, sender.kill).start()
     with pytest.raises(StopIteration) as received:
@@ -185,7 +185,7 @@ def test_a_silent_neighbour_is_told_apart(other) -> None:
 
 def test_a_receiver_hears_nothing_from_a_silent_sender(other) -> None:
     sender = other(_SENDS_ONE)
-    ring = Ring.of_text(sender.stdout.readline())
+    ring = SlotRing.of_text(sender.stdout.readline())
     receiver = SharedMemoryReceiver(edge="0->1", ring=ring, device=torch.device("cpu"), timeout_s=0.3)
     with pytest.raises(StopIteration):
         next(receiver.receive())

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from alray.channel.message import packed_bytes
-from alray.channel.shared_memory import Ring, SharedMemoryReceiver, SharedMemorySender
+from alray.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender, SlotRing
 from alray.channel.wire import Wire
 from alray.errors import ChannelError
 
@@ -18,11 +18,11 @@ CAPACITY = packed_bytes([64])
 _DOUBLES = """
 import sys, torch
 from alray.channel.message import packed_bytes
-from alray.channel.shared_memory import Ring, SharedMemoryReceiver, SharedMemorySender
+from alray.channel.shared_memory import SlotRing, SharedMemoryReceiver, SharedMemorySender
 from alray.channel.wire import Wire
 sender = SharedMemorySender(edge="1->0", capacity_bytes=packed_bytes([64]), in_flight=3, timeout_s=20.0)
 print(sender.ring.as_text(), flush=True)
-ring = Ring.of_text(sys.stdin.readline())
+ring = SlotRing.of_text(sys.stdin.readline())
 receiver = SharedMemoryReceiver(edge="0->1", ring=ring, device=torch.device("cpu"), timeout_s=20.0)
 wire = Wire(sender, receiver)
 for _ in range(3):
@@ -46,7 +46,7 @@ def other():
 @pytest.fixture
 def wire(other) -> Wire:
     sender = SharedMemorySender(edge="0->1", capacity_bytes=CAPACITY, in_flight=3, timeout_s=20.0)
-    ring = Ring.of_text(other.stdout.readline())
+    ring = SlotRing.of_text(other.stdout.readline())
     receiver = SharedMemoryReceiver(edge="1->0", ring=ring, device=torch.device("cpu"), timeout_s=20.0)
     other.stdin.write(f"{sender.ring.as_text()}\n")
     other.stdin.flush()

@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from alray.data.batches import Batch, EvaluationBatches, TrainBatches
-from alray.data.dataset import Data, open_data
+from alray.data.dataset import Dataset, open_data
 from alray.errors import DataError
 from alray.spec import data as spec
 from alray.stage.feed import feed
@@ -22,12 +22,12 @@ def no_code(reference: str) -> type:
     raise AssertionError(f"nothing to load: {reference}")
 
 
-def synthetic(**keys: object) -> Data:
+def synthetic(**keys: object) -> Dataset:
     section = {"source": "synthetic", "shape": (1, 6, 6), "classes": 3, "samples": 40, "batch_size": 8, **keys}
     return open_data(spec.Synthetic(**section), seed=1, load=no_code)
 
 
-def pictures(folder: Path) -> Data:
+def pictures(folder: Path) -> Dataset:
     section = spec.ImageFolder(
         source="image_folder",
         train=folder / "train",
@@ -40,7 +40,7 @@ def pictures(folder: Path) -> Data:
     return open_data(section, seed=1, load=no_code)
 
 
-def collect(data: Data, start_step: int, end_step: int, *, workers: int = 0, seed: int = 1) -> list[Batch]:
+def collect(data: Dataset, start_step: int, end_step: int, *, workers: int = 0, seed: int = 1) -> list[Batch]:
     with TrainBatches(data, seed=seed, start_step=start_step, end_step=end_step, workers=workers) as batches:
         return list(batches)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from alray.data.dataset import Data, Normalisation, TensorSet, open_data
+from alray.data.dataset import Dataset, Normalisation, TensorSet, open_data
 from alray.data.hashes import hash_of_set
 from alray.errors import DataError
 from alray.spec import data as spec
@@ -18,7 +18,7 @@ def no_code(reference: str) -> type:
     raise AssertionError(f"nothing to load: {reference}")
 
 
-def numbered(seed: int = 0, **keys: Any) -> Data:
+def numbered(seed: int = 0, **keys: Any) -> Dataset:
     """100 samples whose only value is their index."""
 
     class Numbered:
@@ -31,7 +31,7 @@ def numbered(seed: int = 0, **keys: Any) -> Data:
     return open_data(section, seed=seed, load=lambda reference: Numbered)
 
 
-def own(samples: Sequence[Any], *, normalisation: Any = None, **keys: Any) -> Data:
+def own(samples: Sequence[Any], *, normalisation: Any = None, **keys: Any) -> Dataset:
     """A source of 2 classes with these (sample, label) in both sets."""
 
     class Own:
@@ -47,7 +47,7 @@ def own(samples: Sequence[Any], *, normalisation: Any = None, **keys: Any) -> Da
     return open_data(section, seed=0, load=lambda reference: Own)
 
 
-def indices(data: Data, name: str) -> list[int]:
+def indices(data: Dataset, name: str) -> list[int]:
     split = data.splits[name]
     assert split is not None
     return [int(value) for value in split.take(range(len(split)))[0].flatten()]

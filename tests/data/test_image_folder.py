@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from alray.data.batches import EvaluationBatches
-from alray.data.dataset import Data, open_data
+from alray.data.dataset import Dataset, open_data
 from alray.errors import DataError
 from alray.spec import data as spec
 
@@ -17,7 +17,7 @@ def no_code(reference: str) -> type:
     raise AssertionError(f"nothing to load: {reference}")
 
 
-def opened(folder: Path, *, test: bool = True) -> Data:
+def opened(folder: Path, *, test: bool = True) -> Dataset:
     section = spec.ImageFolder(
         source="image_folder",
         train=folder / "train",

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from alray.data.batches import EvaluationBatches, TrainBatches
-from alray.data.dataset import Data, open_data
+from alray.data.dataset import Dataset, open_data
 from alray.errors import DataError, UserCodeError
 from alray.spec import data as spec
 
@@ -49,7 +49,7 @@ def load(reference: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def opened(name: str, **keys: Any) -> Data:
+def opened(name: str, **keys: Any) -> Dataset:
     section = {"source": f"python:own_data.{name}", "batch_size": 4, "validation_fraction": 0.0, **keys}
     return open_data(spec.OwnData(**section), seed=0, load=load)
 

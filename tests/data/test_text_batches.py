@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from alray.data.batches import Batch, EvaluationBatches, TrainBatches
-from alray.data.dataset import Data, open_data
+from alray.data.dataset import Dataset, open_data
 from alray.errors import DataError
 from alray.spec import data as spec
 from alray.stage.workload import open_training_data
@@ -21,7 +21,7 @@ def no_code(reference: str) -> type:
     raise AssertionError(f"nothing to load: {reference}")
 
 
-def texts(folder: Path, *, fixed_length: bool = False, seed: int = 1, **keys: Any) -> Data:
+def texts(folder: Path, *, fixed_length: bool = False, seed: int = 1, **keys: Any) -> Dataset:
     section = spec.TextCsv(
         **{
             "source": "text_csv",
@@ -35,7 +35,7 @@ def texts(folder: Path, *, fixed_length: bool = False, seed: int = 1, **keys: An
     return open_data(section, seed=seed, load=no_code, fixed_length=fixed_length)
 
 
-def collect(data: Data, start_step: int, end_step: int, *, workers: int = 0) -> list[Batch]:
+def collect(data: Dataset, start_step: int, end_step: int, *, workers: int = 0) -> list[Batch]:
     with TrainBatches(data, seed=1, start_step=start_step, end_step=end_step, workers=workers) as batches:
         return list(batches)
 

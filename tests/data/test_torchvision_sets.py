@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torchvision import datasets
 
-from alray.data.dataset import Data, open_data
+from alray.data.dataset import Dataset, open_data
 from alray.errors import DataError
 from alray.spec import data as spec
 
@@ -25,7 +25,7 @@ def no_code(reference: str) -> type:
     raise AssertionError(f"nothing to load: {reference}")
 
 
-def opened(dataset: str, root: Path, **keys: Any) -> Data:
+def opened(dataset: str, root: Path, **keys: Any) -> Dataset:
     section = {"batch_size": 2, "validation_fraction": 0.0, "root": root, "dataset": dataset, **keys}
     return open_data(spec.Torchvision(source="torchvision", **section), seed=0, load=no_code)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from alray.device.out_of_memory import asked_bytes, is_out_of_memory, out_of_memory
+from alray.device.out_of_memory import is_out_of_memory, out_of_memory, requested_bytes
 
 CPU_TEXT = "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
 CUDA_TEXT = (
@@ -28,7 +28,7 @@ CUDA_TEXT = (
 )
 def test_what_is_out_of_memory(fault: Exception, asked: int | None) -> None:
     assert is_out_of_memory(fault)
-    assert asked_bytes(fault) == asked
+    assert requested_bytes(fault) == asked
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("shapes differ"), ValueError("out of memory"), KeyError("x")])
@@ -40,7 +40,7 @@ def test_torchs_own_error_is_recognised() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**50, dtype=torch.uint8)
     assert is_out_of_memory(caught.value)
-    assert asked_bytes(caught.value) == 2**50
+    assert requested_bytes(caught.value) == 2**50
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,6 @@ def test_the_need_and_the_mend_are_told(
     plan = planner.plan(planner.costs(probe=False))
     (problem,) = out_of_memory(RuntimeError(CPU_TEXT + "allocate 5000000 bytes."), plan, 0).problems
     need = f"{plan.stage_plans[0].memory.total_bytes / 1e3:,.1f} kB in total"
-    assert problem.message.startswith("stage 0 (components 0 to 1) ran out of memory: it asked for 5.0 MB at once; ")
+    assert problem.message.startswith("stage 0 (components 0 to 1) ran out of memory: it requested 5.0 MB at once; ")
     assert need in problem.message
     assert problem.hint == hint

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from alray.graph.actor import Whereabouts
+from alray.graph.actor import ActorLocation
 from alray.graph.graph import Graph
 from alray.graph.ray_graph import RayGraph
 from alray.prediction.plan import Plan
@@ -71,8 +71,8 @@ class ProcessGraph(RayGraph):
         self._assignments = assignments
         self._actors = [Stage(self._server, assignment) for assignment in assignments]
         nodes = [self._nodes[assignment.stage] if self._nodes else "here" for assignment in assignments]
-        self._places = [
-            Whereabouts(node, "127.0.0.1", stage.pid, 0.0, True)
+        self._locations = [
+            ActorLocation(node, "127.0.0.1", stage.pid, 0.0, True)
             for node, stage in zip(nodes, self._actors, strict=True)
         ]
         self._meet()
@@ -83,10 +83,10 @@ class ProcessGraph(RayGraph):
     def poll(self, timeout_s: float) -> list[StageStatus]:
         time.sleep(min(timeout_s, POLL_S))
         statuses = [
-            self._latest[place] if self._is_finished(place) else self._call([stage.poll.remote()])[0]
-            for place, stage in enumerate(self._actors)
+            self._latest[index] if self._is_finished(index) else self._call([stage.poll.remote()])[0]
+            for index, stage in enumerate(self._actors)
         ]
-        self._latest = {place: replace(status, reports=()) for place, status in enumerate(statuses)}
+        self._latest = {index: replace(status, reports=()) for index, status in enumerate(statuses)}
         return statuses
 
     def request_stop(self) -> None:

@@ -201,7 +201,7 @@ def test_a_stage_that_ray_ends_where_memory_runs_out(monkeypatch) -> None:
     graph = RayGraph(lambda: None, run_token="")
     plan, start = SimpleNamespace(schedule="streamed"), SimpleNamespace(step=3)
     graph._assignments = [SimpleNamespace(stage=0, replica=0, title="stage 0", plan=plan, start=start)]
-    graph._places = [SimpleNamespace(pid=7, host="n1")]
+    graph._locations = [SimpleNamespace(pid=7, host="n1")]
     status = graph._read(0, None)
     assert status.dead and status.step == 3
     assert str(status.error) == (

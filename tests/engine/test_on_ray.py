@@ -47,7 +47,7 @@ def victims(monkeypatch):
     def started(self, assignments) -> None:
         start(self, assignments)
         processes.clear()
-        processes.update({place: where.pid for place, where in enumerate(self._places)})
+        processes.update({index: location.pid for index, location in enumerate(self._locations)})
 
     monkeypatch.setattr(RayGraph, "start", started)
     return processes
@@ -196,9 +196,11 @@ def test_a_replica_is_killed(replicated, local_ray, victims) -> None:
 @pytest.mark.timeout(180)
 def test_by_ray_train(replicated, local_ray, monkeypatch) -> None:
     """The run folder is as any other, and nothing of Ray Train is left."""
-    places = []
+    locations = []
     close = TrainGraph.close
-    monkeypatch.setattr(TrainGraph, "close", lambda self: (places.extend(self._latest.places.values()), close(self))[1])
+    monkeypatch.setattr(
+        TrainGraph, "close", lambda self: (locations.extend(self._latest.locations.values()), close(self))[1]
+    )
     one = replicated.run(*SGD[0], *BP, name="one")
     watching = Watching()
     run = replicated.run(*SGD[0], *DDP, *replicas(2), inline=False, watching=watching)
@@ -211,7 +213,7 @@ def test_by_ray_train(replicated, local_ray, monkeypatch) -> None:
         "plan", "event", "step", "stage", "evaluation", "checkpoint"
     }  # fmt: skip
     assert "Ray Train with torch&#39;s DDP" in make_report(folder).read_text(encoding="utf-8")
-    assert len(places) == 2 and not any(psutil.pid_exists(place.pid) for place in places)
+    assert len(locations) == 2 and not any(psutil.pid_exists(place.pid) for place in locations)
     assert not (folder / STORAGE).exists()
 
 

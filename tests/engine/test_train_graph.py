@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from alray.errors import ChannelError, NonFiniteLoss, StageError
-from alray.graph.actor import Whereabouts
+from alray.graph.actor import ActorLocation
 from alray.graph.train_graph import TrainGraph, as_waiting
-from alray.graph.trainer import Fate, Heard, TrainerActor, backend_of
+from alray.graph.trainer import TrainerActor, TrainerFailure, WorkerReports, backend_of
 from alray.runner.policy import judge
 from alray.stage.telemetry import Losses, StageStatus
 
@@ -21,51 +21,53 @@ def status(replica: int, **values) -> StageStatus:
     return replace(StageStatus(0, replica, 5, 9, "compute", 0.1), **values)
 
 
-def heard(*statuses: StageStatus, **values) -> Heard:
-    return Heard(
+def reports_of(*statuses: StageStatus, **values) -> WorkerReports:
+    return WorkerReports(
         {each.replica: each for each in statuses},
-        {each.replica: Whereabouts("node", "host", 70 + each.replica, 0.0, True) for each in statuses},
+        {each.replica: ActorLocation("node", "host", 70 + each.replica, 0.0, True) for each in statuses},
         {each.replica: 0.1 for each in statuses},
         **values,
     )
 
 
-def polled(said: Heard) -> list[StageStatus]:
+def polled(said: WorkerReports) -> list[StageStatus]:
     graph = TrainGraph([{"CPU": 1.0}] * 2, lambda line: None, run_token="token")
     graph._assignments = [SimpleNamespace(replica=replica, title=f"stage 0 of replica {replica}") for replica in (0, 1)]
-    graph._hear = lambda: setattr(graph, "_latest", said)
+    graph._read_reports = lambda: setattr(graph, "_latest", said)
     return graph.poll(0.0)
 
 
-def verdict(said: Heard):
+def verdict(said: WorkerReports):
     return judge(polled(said), deadline_s=15.0, lost_since_s=0.0)
 
 
 def test_a_worker_that_died_is_named() -> None:
     """The other one, which lost it, is not at fault."""
     other = status(0, finished=True, error=LOST)
-    assert verdict(heard(other, status(1))).kind == "go_on", "the word is Ray Train's"
-    told = verdict(heard(other, status(1), fate=Fate("it failed", {1: "why"}), ended=True))
+    assert verdict(reports_of(other, status(1))).kind == "go_on", "the word is Ray Train's"
+    told = verdict(reports_of(other, status(1), failure=TrainerFailure("it failed", {1: "why"}), ended=True))
     assert (told.kind, told.again, told.detail) == ("failed", True, "why")
     assert str(told.error) == "stage 0 of replica 1 died (process 71 on host)"
 
 
 def test_what_a_worker_raised_is_told_and_ends_the_run() -> None:
     fault = NonFiniteLoss("the loss is nan")
-    said = heard(status(0), status(1, finished=True, error=fault), fate=Fate("it failed", {}), ended=True)
+    said = reports_of(
+        status(0), status(1, finished=True, error=fault), failure=TrainerFailure("it failed", {}), ended=True
+    )
     told = verdict(said)
     assert (told.kind, told.error, told.again) == ("failed", fault, False)
 
 
 def test_a_trainer_that_ends_too_early_is_at_fault() -> None:
-    told = verdict(heard(status(0), status(1), fate=Fate("Training failed\nno room", {}), ended=True))
+    told = verdict(reports_of(status(0), status(1), failure=TrainerFailure("Training failed\nno room", {}), ended=True))
     assert told.again and isinstance(told.error, StageError)
     assert str(told.error).startswith("Ray Train ended before its workers did: no room")
 
 
 def test_all_well() -> None:
-    assert verdict(heard(status(0, finished=True), status(1))).kind == "go_on"
-    assert verdict(heard(status(0, finished=True), status(1, finished=True), ended=True)).kind == "finished"
+    assert verdict(reports_of(status(0, finished=True), status(1))).kind == "go_on"
+    assert verdict(reports_of(status(0, finished=True), status(1, finished=True), ended=True)).kind == "finished"
 
 
 @pytest.mark.parametrize("busy", ["evaluation", "data", "checkpoint"])
@@ -81,16 +83,16 @@ def test_one_that_waits_for_another_is_not_stuck(busy: str) -> None:
 
 def test_reports_are_handed_out_once_and_none_is_lost(tmp_path) -> None:
     trainer = TrainerActor({"CPU": 1.0}, {}, tmp_path, 300.0)
-    place = Whereabouts("node", "host", 7, 0.0, True)
+    location = ActorLocation("node", "host", 7, 0.0, True)
     losses = [Losses(step, {0: {"cross_entropy": 1.0}}, 0.1, 0.0) for step in (1, 2, 3)]
     for one in losses[:2]:
-        assert trainer.tell(status(1, step=one.step, reports=(one,)), place) == "go_on"
+        assert trainer.report(status(1, step=one.step, reports=(one,)), location) == "continue"
     taken = trainer.take()
     assert taken.statuses[1].reports == tuple(losses[:2]) and taken.statuses[1].step == 2
     assert taken.silent_s[1] >= 0.0 and not taken.ended
     assert trainer.take().statuses[1].reports == ()
-    trainer.give("stop")
-    assert trainer.tell(status(1, step=3, reports=(losses[2],)), place) == "stop"
+    trainer.instruct("stop")
+    assert trainer.report(status(1, step=3, reports=(losses[2],)), location) == "stop"
     assert trainer.take().statuses[1].reports == (losses[2],)
 
 

@@ -20,7 +20,7 @@ def build(**fields: object) -> nn.Module:
 
 
 def ragged() -> tuple[torch.Tensor, torch.Tensor]:
-    """[3, 6, 5] with garbage at padded places, and the mask."""
+    """[3, 6, 5] with garbage at padded positions, and the mask."""
     mask = torch.arange(6) < torch.tensor(LENGTHS).unsqueeze(1)
     s = torch.randn(3, 6, 5, generator=torch.Generator().manual_seed(7))
     return s.masked_fill(~mask.unsqueeze(2), 1.0e3), mask

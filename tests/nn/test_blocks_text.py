@@ -36,11 +36,11 @@ def sequences(block: str) -> nn.Module:
     return build(block, Shape((9, 6)), **SEQUENCES[block]).eval()
 
 
-def ragged(*lengths: int, places: int, width: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows of random values, with garbage at padded places: no block may look at it."""
+def ragged(*lengths: int, positions: int, width: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows of random values, with garbage at padded positions: no block may look at it."""
     generator = torch.Generator().manual_seed(7)
-    s = torch.full((len(lengths), places, width), 1.0e3)
-    mask = torch.zeros(len(lengths), places, dtype=torch.bool)
+    s = torch.full((len(lengths), positions, width), 1.0e3)
+    mask = torch.zeros(len(lengths), positions, dtype=torch.bool)
     for row, length in enumerate(lengths):
         s[row, :length] = torch.randn(length, width, generator=generator)
         mask[row, :length] = True
@@ -51,13 +51,13 @@ def ragged(*lengths: int, places: int, width: int = 6) -> tuple[torch.Tensor, to
 def test_a_row_does_not_depend_on_the_others_nor_on_the_padding(block):
     module = sequences(block)
     lengths = (3, 7, 1, 5)
-    s, mask = ragged(*lengths, places=7)
+    s, mask = ragged(*lengths, positions=7)
     together = module(s, mask)
     for row, length in enumerate(lengths):
         alone = module(s[row : row + 1, :length])
         assert torch.allclose(together[row, :length], alone[0], atol=1e-5)
         assert (together[row, length:] == 0).all()
-    longer, longer_mask = ragged(*lengths, places=9)
+    longer, longer_mask = ragged(*lengths, positions=9)
     padded_on = module(longer, longer_mask)
     assert torch.allclose(padded_on[:, :7], together, atol=1e-5) and (padded_on[:, 7:] == 0).all()
 
@@ -65,7 +65,7 @@ def test_a_row_does_not_depend_on_the_others_nor_on_the_padding(block):
 @pytest.mark.parametrize("block", SEQUENCES)
 def test_padding_gets_no_gradient(block):
     module = sequences(block).train()
-    s, mask = ragged(3, 7, places=7)
+    s, mask = ragged(3, 7, positions=7)
     s.requires_grad_()
     module(s, mask).square().sum().backward()
     assert (s.grad[~mask] == 0).all() and (s.grad[mask] != 0).any()
@@ -75,14 +75,14 @@ def test_padding_gets_no_gradient(block):
 @pytest.mark.parametrize("block", SEQUENCES)
 def test_a_full_mask_is_no_mask(block):
     module = sequences(block)
-    s, mask = ragged(5, 5, places=5)
+    s, mask = ragged(5, 5, positions=5)
     assert torch.allclose(module(s, mask), module(s), atol=1e-6)
 
 
 @pytest.mark.parametrize("block", SEQUENCES)
 def test_nothing_is_written_on_the_input(block):
     module = sequences(block).train()
-    s, mask = ragged(2, 5, places=5)
+    s, mask = ragged(2, 5, positions=5)
     before, version = s.clone(), s._version
     module(s, mask)
     assert torch.equal(s, before) and s._version == version
@@ -91,7 +91,7 @@ def test_nothing_is_written_on_the_input(block):
 @pytest.mark.parametrize("block", SEQUENCES)
 def test_the_meta_device_gives_the_same_shapes(block):
     module = sequences(block)
-    s, mask = ragged(2, 5, places=5)
+    s, mask = ragged(2, 5, positions=5)
     with torch.device("meta"):
         shadow = build(block, Shape((9, 6)), **SEQUENCES[block])
     given = shadow(s.to("meta"), mask.to("meta"))
@@ -110,13 +110,15 @@ def test_only_sequences_or_values_are_taken(block):
 
 @pytest.mark.parametrize("block", ["transformer", "lstm"])
 def test_an_image_is_no_sequence(block):
-    with pytest.raises(SpecError, match=r"takes sequences of vectors \(places, width\), but its input is \(3, 8, 8\)"):
+    with pytest.raises(
+        SpecError, match=r"takes sequences of vectors \(positions, width\), but its input is \(3, 8, 8\)"
+    ):
         build(block, Shape((3, 8, 8)), **SEQUENCES[block])
 
 
 def test_evaluation_of_a_transformer_is_its_training_without_dropout():
     module = build("transformer", Shape((9, 6)), heads=3, feedforward=5)
-    s, mask = ragged(3, 7, 2, places=7)
+    s, mask = ragged(3, 7, 2, positions=7)
     trained = module.train()(s, mask)
     with torch.no_grad():
         assert torch.equal(module.eval()(s, mask), trained)
@@ -125,7 +127,7 @@ def test_evaluation_of_a_transformer_is_its_training_without_dropout():
 def test_dropout_is_seen_and_drawn_from_the_generator_at_hand():
     module = sequences("transformer").train()
     assert module_draws(module)
-    s, mask = ragged(3, 7, places=7)
+    s, mask = ragged(3, 7, positions=7)
     drawn = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)

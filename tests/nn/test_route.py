@@ -79,7 +79,7 @@ def test_an_unpacked_lstm_is_a_packed_one(bidirectional: bool, layers: int, with
     lstm = nn.LSTM(5, 4, num_layers=layers, bidirectional=bidirectional, batch_first=True).eval()
     lengths = torch.tensor([7, 3, 1, 5])
     mask = torch.arange(7) < lengths.unsqueeze(1)
-    s = torch.randn(4, 7, 5)  # not zero at padded places: nothing may come from there
+    s = torch.randn(4, 7, 5)  # not zero at padded positions: nothing may come from there
     number = layers * (2 if bidirectional else 1)
     before = (torch.randn(number, 4, 4), torch.randn(number, 4, 4)) if with_state else None
     with torch.no_grad():

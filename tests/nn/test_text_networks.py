@@ -26,10 +26,10 @@ METHODS = ("method.label_dim=5", "method={kind: backpropagation}")
 LENGTHS = (4, 9, 1, 6, 12)
 
 
-def text(*lengths: int, places: int) -> Tensors:
+def text(*lengths: int, positions: int) -> Tensors:
     """The same documents however long they are padded; the one of length 1 is an empty text, one unknown word."""
     generator = torch.Generator().manual_seed(5)
-    s = torch.zeros(len(lengths), places, dtype=torch.int64)
+    s = torch.zeros(len(lengths), positions, dtype=torch.int64)
     for row, length in enumerate(lengths):
         words = torch.randint(2, 10, (12,), generator=generator)[:length]
         s[row, :length] = words if length > 1 else 1
@@ -71,7 +71,7 @@ def trained(make_network):
         network = make_network(f"model.components=[{{block: embedding, dim: 6}}{CHAINS[chain]}]", method, sample=TEXT)
         stage = stage_of([network.component(index, "cpu") for index in range(len(network))])
         for step in range(1, steps + 1):
-            forward(stage, text(*LENGTHS, places=12), step)
+            forward(stage, text(*LENGTHS, positions=12), step)
             backward(stage)
             stage.update(0.02, 0.02)
         stage.evaluation_mode(True)
@@ -84,7 +84,7 @@ def trained(make_network):
 @pytest.mark.parametrize("chain", CHAINS)
 def test_predictions_do_not_depend_on_what_else_is_in_the_batch(trained, chain, method):
     stage = trained(chain, method)
-    whole = text(*LENGTHS, places=12)
+    whole = text(*LENGTHS, positions=12)
     _, together = stage.infer_up(whole, 3, 0)
     assert len(together) == (1 if "back" in method else len(stage.components))
     for row, length in enumerate(LENGTHS):
@@ -99,7 +99,7 @@ def test_predictions_do_not_depend_on_what_else_is_in_the_batch(trained, chain, 
 @pytest.mark.parametrize("chain", CHAINS)
 def test_a_few_documents_are_learned(trained, chain):
     stage = trained(chain, METHODS[1], steps=60)
-    _, (scores,) = stage.infer_up(text(*LENGTHS, places=12), 60, 0)
+    _, (scores,) = stage.infer_up(text(*LENGTHS, positions=12), 60, 0)
     loss = torch.nn.functional.cross_entropy(scores, torch.arange(len(LENGTHS)) % 4)
     assert loss < 0.7  # log(4) = 1.4 by chance
 

@@ -95,7 +95,7 @@ def ctrl_c_each_second() -> Iterator[Event]:
 
 
 def test_ctrl_c_is_heard_while_a_storage_is_away(ctrl_c_each_second: Event, monkeypatch: pytest.MonkeyPatch) -> None:
-    """obstore does not hear it, so it must not be asked to wait for long."""
+    """obstore does not hear it, so it must not be requested to wait for long."""
     monkeypatch.setattr(objects, "_bucket", objects._bucket.__wrapped__)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
@@ -210,18 +210,18 @@ def test_a_run_that_another_process_goes_on_with_writes_no_more_records(bucket: 
         assert Appended(run / "records.jsonl").lines() == [b"1", b"2"]
 
 
-def test_pruning_asks_few_questions(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruning_sends_few_requests(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes 20 to 50 ms, and the run goes on with its next checkpoint only then."""
     run = ObjectPath(f"{bucket}/run")
     for step in (1, 2, 3, 4):
         file = write_file(checkpoint_folder(run, step), "component-00.safetensors", b"content")
         newest = write_manifest(run, step=step, epoch=0.0, samples=0, partition=[1], files=[file], environment={})
     (checkpoint_folder(run, 4) / "manifest.json").unlink(missing_ok=True)  # as a list that lags behind has it
-    asked: list[str] = []
-    ask = ObjectPath._ask
-    monkeypatch.setattr(ObjectPath, "_ask", lambda self, question: asked.append(self.url) or ask(self, question))
+    requested: list[str] = []
+    send = ObjectPath._request
+    monkeypatch.setattr(ObjectPath, "_request", lambda self, request: requested.append(self.url) or send(self, request))
     prune(run, 2, newest)
-    assert len(asked) == 4, asked
+    assert len(requested) == 4, requested
     assert sorted({name.partition("/")[0] for name in (run / "checkpoints").below()}) == [
         f"step-0000000{step}" for step in (2, 3, 4)
     ]
@@ -280,7 +280,7 @@ def test_a_log_that_the_storage_does_not_take_fails_nothing(bucket: str, monkeyp
     with opened_log(file, told.append) as descriptor:
         monkeypatch.setattr(ObjectPath, "create", refused)
         os.write(descriptor, b"three\n")
-    assert len(told) == 2 and "stage-0.log cannot be written, and the run goes on without it" in told[1]
+    assert len(told) == 2 and "stage-0.log cannot be written, and the run continues without it" in told[1]
 
 
 class _Slow(BaseHTTPRequestHandler):
@@ -309,7 +309,7 @@ def test_a_slow_object_is_read_and_a_stalled_one_is_an_error(monkeypatch: pytest
     monkeypatch.setattr(objects, "_bucket", objects._bucket.__wrapped__)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Slow)
     server.daemon_threads = True
-    monkeypatch.setattr(server, "handle_error", lambda *_: None)  # whoever asked has gone
+    monkeypatch.setattr(server, "handle_error", lambda *_: None)  # whoever requested has gone
     Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
@@ -401,7 +401,7 @@ def test_a_server_that_does_not_answer_is_named_within_seconds(monkeypatch: pyte
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "someone")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
         began_s = time.monotonic()
-        with pytest.raises(RunError, match=r"s3://silent/run.*: the object storage did not do what it was asked"):
+        with pytest.raises(RunError, match=r"s3://silent/run.*: the object storage did not carry out the request"):
             make_run_dir("run", location_of("s3://silent/run"))
         assert time.monotonic() - began_s < 20.0
 

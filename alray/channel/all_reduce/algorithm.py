@@ -107,7 +107,7 @@ class AllReduce(ABC):
         receive = [part for part in receive if part[0].numel() > 0]
         send = [part for part in send if part[0].numel() > 0]
         under_way: list[tuple[str, dist.Work]] = []
-        # Receives are posted first, so that gloo writes each arriving part straight into its place.
+        # Receives are posted first, so that gloo writes each arriving part directly into its memory.
         for tensor, peer in receive:
             under_way.append(self._post(self._edge(peer, self.rank), self.group.recv, tensor, peer))
         for tensor, peer in send:

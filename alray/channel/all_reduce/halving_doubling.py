@@ -29,7 +29,7 @@ class HalvingDoubling(AllReduce):
             arrived = self._spare_like(tensor)
             self._exchange(receive=[(arrived, self.rank + 1)])
             tensor += arrived
-        bounds = [place * tensor.numel() // self._places for place in range(self._places + 1)]
+        bounds = [position * tensor.numel() // self._participants for position in range(self._participants + 1)]
         self._halve(tensor, bounds)
         self._double(tensor, bounds)
         if self._has_folded:
@@ -43,45 +43,47 @@ class HalvingDoubling(AllReduce):
             return
         if self._has_folded:
             self._exchange(receive=[(rows[self.rank + 1], self.rank + 1)])
-        # A place holds its own row and the row of the rank that was folded into it.
-        self._double(flat, [self._rank_at(place) * length for place in range(self._places)] + [flat.numel()])
+        # A position holds its own row and the row of the rank that was folded into it.
+        self._double(
+            flat, [self._rank_at(position) * length for position in range(self._participants)] + [flat.numel()]
+        )
         if self._has_folded:
             self._exchange(send=[(flat, self.rank + 1)])
 
     def _halve(self, tensor: torch.Tensor, bounds: Sequence[int]) -> None:
-        """Afterwards place v has the complete sums of the elements bounds[v] to bounds[v+1]."""
-        distance = self._places // 2
+        """Afterwards position v has the complete sums of the elements bounds[v] to bounds[v+1]."""
+        distance = self._participants // 2
         while distance >= 1:
-            kept = self._place & -distance  # the first place of the half to which this place belongs
-            given = kept ^ distance
-            keeps = tensor[bounds[kept] : bounds[kept + distance]]
-            gives = tensor[bounds[given] : bounds[given + distance]]
-            arrived = self._spare_like(keeps)
-            partner = self._rank_at(self._place ^ distance)
-            self._exchange(receive=[(arrived, partner)], send=[(gives, partner)])
-            keeps += arrived
+            kept_half = self._position & -distance  # the first position of the half to which this position belongs
+            sent_half = kept_half ^ distance
+            kept = tensor[bounds[kept_half] : bounds[kept_half + distance]]
+            sent = tensor[bounds[sent_half] : bounds[sent_half + distance]]
+            arrived = self._spare_like(kept)
+            partner = self._rank_at(self._position ^ distance)
+            self._exchange(receive=[(arrived, partner)], send=[(sent, partner)])
+            kept += arrived
             distance //= 2
 
     def _double(self, tensor: torch.Tensor, bounds: Sequence[int]) -> None:
-        """Before, place v has the elements bounds[v] to bounds[v+1]; afterwards every place has all elements."""
+        """Before, position v has the elements bounds[v] to bounds[v+1]; afterwards every position has all elements."""
         distance = 1
-        while distance < self._places:
-            had = self._place & -distance
+        while distance < self._participants:
+            had = self._position & -distance
             lacked = had ^ distance
             has = tensor[bounds[had] : bounds[had + distance]]
             lacks = tensor[bounds[lacked] : bounds[lacked + distance]]
-            partner = self._rank_at(self._place ^ distance)
+            partner = self._rank_at(self._position ^ distance)
             self._exchange(receive=[(lacks, partner)], send=[(has, partner)])
             distance *= 2
 
     @property
-    def _places(self) -> int:
+    def _participants(self) -> int:
         """Number of ranks that take part in halving and doubling, a power of two."""
         return 1 << (self.size.bit_length() - 1)
 
     @property
     def _folds(self) -> int:
-        return self.size - self._places
+        return self.size - self._participants
 
     @property
     def _is_folded(self) -> bool:
@@ -92,9 +94,9 @@ class HalvingDoubling(AllReduce):
         return self.rank < 2 * self._folds and self.rank % 2 == 0
 
     @property
-    def _place(self) -> int:
+    def _position(self) -> int:
         """This rank's number among the ranks that take part."""
         return self.rank // 2 if self.rank < 2 * self._folds else self.rank - self._folds
 
-    def _rank_at(self, place: int) -> int:
-        return 2 * place if place < self._folds else place + self._folds
+    def _rank_at(self, position: int) -> int:
+        return 2 * position if position < self._folds else position + self._folds

@@ -29,7 +29,7 @@ class Compression(ABC):
         """
 
     def state_dict(self) -> State:
-        """Return what the next step needs besides its gradients. It differs between ranks."""
+        """Return the state that the next step needs in addition to its gradients. It differs between ranks."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:

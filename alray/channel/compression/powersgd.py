@@ -28,7 +28,7 @@ class PowerSGD(Compression):
     uncompressed gradients travel in one message.
 
     Error feedback: a rank with weight w keeps e = (M + e) - w P Q' of its weighted gradient M. Summed over the ranks,
-    the applied update and the kept errors equal the gradients exactly, also if the weights change between steps.
+    the applied update and the stored errors equal the gradients exactly, also if the weights change between steps.
     """
 
     kind = "powersgd"
@@ -53,20 +53,20 @@ class PowerSGD(Compression):
         self._start_iteration, self._warm_start = start_iteration, warm_start
         self._iteration = 0
         self._compressed: list[int] = []
-        self._kept: list[int] = []
+        self._uncompressed: list[int] = []
         self._p_shapes: list[tuple[int, int]] = []
         self._q_shapes: list[tuple[int, int]] = []
-        for place, shape in enumerate(layout.shapes):
+        for index, shape in enumerate(layout.shapes):
             rows, columns = _sides(shape)
             width = min(rows, columns, rank)
             if (rows + columns) * width * min_compression_rate < rows * columns:
-                self._compressed.append(place)
+                self._compressed.append(index)
                 self._p_shapes.append((rows, width))
                 self._q_shapes.append((columns, width))
             else:
-                self._kept.append(place)
-        kept_size = sum(layout.sizes[place] for place in self._kept)
-        self._p_sizes = [kept_size, *(rows * width for rows, width in self._p_shapes)]
+                self._uncompressed.append(index)
+        uncompressed_size = sum(layout.sizes[index] for index in self._uncompressed)
+        self._p_sizes = [uncompressed_size, *(rows * width for rows, width in self._p_shapes)]
         self._q_sizes = [columns * width for columns, width in self._q_shapes]
         self._p_message = torch.zeros(sum(self._p_sizes), dtype=layout.dtype, device=layout.device)
         self._q_message = torch.zeros(sum(self._q_sizes), dtype=layout.dtype, device=layout.device)
@@ -82,27 +82,27 @@ class PowerSGD(Compression):
             self._approximate(flat, over)
             if self._error is not None:
                 self._error.sub_(flat, alpha=weight)
-                self._clear_error_of_kept(self._error)
+                self._clear_error_of_uncompressed(self._error)
         self._iteration += 1
 
     def _approximate(self, flat: torch.Tensor, over: AllReduce) -> None:
         gradients = self._layout.views(flat)
         matrices = [
-            gradients[place].view(shape[0], -1) for place, shape in zip(self._compressed, self._p_shapes, strict=True)
+            gradients[index].view(shape[0], -1) for index, shape in zip(self._compressed, self._p_shapes, strict=True)
         ]
-        kept, *ps = self._p_message.split(self._p_sizes)
+        uncompressed, *ps = self._p_message.split(self._p_sizes)
         ps = [p.view(shape) for p, shape in zip(ps, self._p_shapes, strict=True)]
         qs = [q.view(shape) for q, shape in zip(self._q_message.split(self._q_sizes), self._q_shapes, strict=True)]
         if self._iteration == self._start_iteration or not self._warm_start:
             self._draw(qs)
-        kept_parts = kept.split([self._layout.sizes[place] for place in self._kept])
-        for place, part in zip(self._kept, kept_parts, strict=True):
-            part.copy_(gradients[place].view(-1))
+        uncompressed_parts = uncompressed.split([self._layout.sizes[index] for index in self._uncompressed])
+        for index, part in zip(self._uncompressed, uncompressed_parts, strict=True):
+            part.copy_(gradients[index].view(-1))
         for matrix, p, q in zip(matrices, ps, qs, strict=True):
             torch.mm(matrix, _orthonormal(q), out=p)
         over.sum(self._p_message)
-        for place, part in zip(self._kept, kept_parts, strict=True):
-            gradients[place].view(-1).copy_(part)
+        for index, part in zip(self._uncompressed, uncompressed_parts, strict=True):
+            gradients[index].view(-1).copy_(part)
         for matrix, p, q in zip(matrices, ps, qs, strict=True):
             p.copy_(_orthonormal(p))
             torch.mm(matrix.t(), p, out=q)
@@ -116,11 +116,11 @@ class PowerSGD(Compression):
             seed = derive_seed(self._seed, "powersgd", number, self._iteration)
             q.copy_(torch.randn(q.shape, generator=torch.Generator().manual_seed(seed), dtype=q.dtype))
 
-    def _clear_error_of_kept(self, error: torch.Tensor) -> None:
+    def _clear_error_of_uncompressed(self, error: torch.Tensor) -> None:
         """Reset the errors of the uncompressed parameters: summed over the ranks they are zero anyway."""
         errors = self._layout.views(error)
-        for place in self._kept:
-            errors[place].zero_()
+        for index in self._uncompressed:
+            errors[index].zero_()
 
     def state_dict(self) -> State:
         state = {"iteration": torch.tensor(self._iteration), "q": snapshot(self._q_message)}

@@ -56,6 +56,6 @@ class Embedding(nn.Module):
             self.table.weight[PADDING] = 0.0
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """s: [N, T] int64, 0 at padded places, which give zeros. The mask is not needed."""
+        """s: [N, T] int64, 0 at padded positions, which give zeros. The mask is not needed."""
         result: torch.Tensor = self.table(s)
         return result

@@ -1,4 +1,4 @@
-"""What blocks have in common about their inputs: checks of the shape, and padding."""
+"""Functions for the inputs of blocks: checks of the shape, and padding."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def require_sequence(block: str, input: Shape) -> int:
     require_values(block, input)
     if len(input) != 2:
         raise SpecError(
-            f"block `{block}` takes sequences of vectors (places, width), but its input is {tuple(input)}",
+            f"block `{block}` takes sequences of vectors (positions, width), but its input is {tuple(input)}",
             hint="put it behind an `embedding` of text, or on data that are sequences",
         )
     return input[1]
@@ -42,7 +42,7 @@ def require_values(block: str, input: Shape) -> None:
 def zero_padding(s: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """`[N, T, D]` with zeros where `mask` `[N, T]` is False; s itself without a mask.
 
-    A block that adds a bias gives other values than 0 at padded places. They are set back to 0, so that no later block
-    can see how far a row was padded.
+    A block that adds a bias gives other values than 0 at padded positions. They are set back to 0, so that no later
+    block can see how far a row was padded.
     """
     return s if mask is None else s.masked_fill(~mask.unsqueeze(2), 0.0)

@@ -1,4 +1,4 @@
-"""Linear layers: one (`linear`) or several (`mlp`), over flattened samples or over each place of a sequence."""
+"""Linear layers: one (`linear`) or several (`mlp`), over flattened samples or over each position of a sequence."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def _layers(block: str, input: Shape, widths: Sequence[int], activation: str, dr
         if dropout > 0:
             layers.append(nn.Dropout(dropout))
         width = wider
-    return PerPlace(layers) if sequences else nn.Sequential(nn.Flatten(), *layers)
+    return PerPosition(layers) if sequences else nn.Sequential(nn.Flatten(), *layers)
 
 
-class PerPlace(nn.Module):
-    """The same layers at every place of a sequence."""
+class PerPosition(nn.Module):
+    """The same layers at every position of a sequence."""
 
     def __init__(self, layers: Sequence[nn.Module]) -> None:
         super().__init__()
         self.layers = nn.Sequential(*layers)
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """s: [N, T, D]; mask: [N, T] bool, True where there is a word, None for all. Padded places give 0."""
+        """s: [N, T, D]; mask: [N, T] bool, True where there is a word, None for all. Padded positions give 0."""
         return zero_padding(self.layers(s), mask)

@@ -36,7 +36,7 @@ class _Recurrence(nn.Module):
         self.pooling = "final_states" if bidirectional else "last_state"
 
     def run(self, s: torch.Tensor, mask: torch.Tensor | None, state: State | None) -> tuple[torch.Tensor, State]:
-        """Outputs, 0 at padded places, and the final state of each direction and layer.
+        """Outputs, 0 at padded positions, and the final state of each direction and layer.
 
         Each row runs over its own words only: the forward direction ends at its last word, and the backward direction
         starts there. torch packs rows on the host, so their lengths are copied there from a GPU too.

@@ -13,18 +13,18 @@ _SHUT = 1.0e4
 def run_unpacked(
     lstm: nn.LSTM, s: torch.Tensor, mask: torch.Tensor, before: tuple[torch.Tensor, torch.Tensor] | None
 ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
-    """The result of `lstm` on packed rows: outputs `[N, T, directions * hidden]`, 0 at padded places, and `(h, c)`.
+    """The result of `lstm` on packed rows: outputs `[N, T, directions * hidden]`, 0 at padded positions, and `(h, c)`.
 
     s: [N, T, D]; mask: [N, T], a prefix of every row; before: h and c, each [directions * layers, N, hidden], None for
     zeros. The final states have that shape too. This is for evaluation only: there is no dropout between layers.
 
-    Every row runs over its full width; the backward direction reads each row's own words in reverse. At padded places
-    an extra input closes the input gate and opens the forget gate, so that c keeps its value after the last word; h is
-    read at the last word.
+    Every row runs over its full width; the backward direction reads each row's own words in reverse. At padded
+    positions an extra input closes the input gate and opens the forget gate, so that c keeps its value after the last
+    word; h is read at the last word.
     """
     lengths = mask.sum(1)
-    places = torch.arange(s.shape[1], device=s.device).unsqueeze(0)
-    own_reversed = torch.where(mask, lengths.unsqueeze(1) - 1 - places, places)
+    positions = torch.arange(s.shape[1], device=s.device).unsqueeze(0)
+    own_reversed = torch.where(mask, lengths.unsqueeze(1) - 1 - positions, positions)
     rows = torch.arange(s.shape[0], device=s.device)
     padded = (~mask).unsqueeze(2).to(s.dtype)
     finals_h: list[torch.Tensor] = []
@@ -62,6 +62,6 @@ def _zeros(lstm: nn.LSTM, s: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return zeros, zeros
 
 
-def _reordered(s: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """`[N, T, D]` with the places of each row in the order `places` [N, T]."""
-    return s.gather(1, places.unsqueeze(2).expand(-1, -1, s.shape[2]))
+def _reordered(s: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """`[N, T, D]` with the positions of each row in the order `positions` [N, T]."""
+    return s.gather(1, positions.unsqueeze(2).expand(-1, -1, s.shape[2]))

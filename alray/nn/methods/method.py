@@ -1,4 +1,4 @@
-"""What a method of training is: one object per network answers every question about it."""
+"""The interface of a training method: one object for each network answers every question about the method."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MakePart = Callable[[str, Callable[[], nn.Module]], nn.Module]
 
 @dataclass(frozen=True)
 class Task:
-    """What a method knows of the network it trains."""
+    """The facts that a method has about the network that it trains."""
 
     classes: int
     num_components: int
@@ -60,11 +60,12 @@ class Method(ABC):
         """
 
     def labels_in(self, index: int) -> dict[str, Shape]:
-        """What component `index` gets of the labels, by name: shapes of one sample. The first gets class numbers."""
+        """Return the label tensors that component `index` receives, by name: shapes of one sample. The first component
+        receives class numbers."""
         return class_numbers() if index == 0 else self.labels_out(index - 1)
 
     def labels_out(self, index: int) -> dict[str, Shape]:
-        """What component `index` passes on with the labels, beside what its encoder gives."""
+        """Return the label tensors that component `index` sends with its encoder's output: shapes of one sample."""
         return class_numbers()
 
     def ends_route(self, index: int) -> bool:
@@ -77,7 +78,7 @@ class Method(ABC):
         return None
 
     def route(self, above: int) -> Shape:
-        """What one route brings down, of one sample, to the components below component `above`."""
+        """Return the shape of one sample that a route sends down from component `above` to those below it."""
         return Shape((self.task.classes,), self.task.dtype)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from alray.report.trackers.points import Points
 from alray.report.trackers.tracker import Point, Tracker
 from alray.run_folder.records import Record, Status
-from alray.storage.location import Location, kept_at
+from alray.storage.location import Location, local_folder_for
 from alray.storage.objects import ObjectPath
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def write_tensorboard(records: Sequence[Record], directory: Location) -> None:
     points = Points()
     whole = [point for record in records for point in points.take(record)] + list(points.rest())
     if whole:
-        with kept_at(directory) as folder:
+        with local_folder_for(directory) as folder:
             board = TensorBoard(folder)
             board.write(whole)
             board.end("finished")

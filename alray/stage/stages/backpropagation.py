@@ -118,10 +118,10 @@ class GradientsReady:
         self._trainable = [sum(each.requires_grad for each in component.parameters()) for component in components]
         self._missing: list[int] = []  # gradients still to come, by component; empty outside a watched pass
         self._called = 0
-        for place, component in enumerate(components):
+        for index, component in enumerate(components):
             for parameter in component.parameters():
                 if parameter.requires_grad:
-                    parameter.register_post_accumulate_grad_hook(partial(self._came, place))
+                    parameter.register_post_accumulate_grad_hook(partial(self._came, index))
 
     def begin(self) -> None:
         """Call before a backward pass that completes the gradients of a mini-batch."""
@@ -133,22 +133,22 @@ class GradientsReady:
         self._call(complete=False)
         self._missing, self._called = [], 0
 
-    def _came(self, place: int, _: torch.Tensor) -> None:
+    def _came(self, index: int, _: torch.Tensor) -> None:
         if self._missing:
-            self._missing[place] -= 1
+            self._missing[index] -= 1
             self._call(complete=True)
 
     def _call(self, *, complete: bool) -> None:
         while self._called < len(self._components):
-            place = len(self._components) - 1 - self._called
-            if complete and self._missing[place] > 0:
+            index = len(self._components) - 1 - self._called
+            if complete and self._missing[index] > 0:
                 return
             self._called += 1
-            self._ready(self._components[place])
+            self._ready(self._components[index])
 
 
 def draw_purpose(step: int, micro_batch: int, micro_batches: int) -> tuple[str | int, ...]:
-    """What a micro-batch's random numbers are drawn from, besides seed and component.
+    """Return the key from which a micro-batch's random numbers are drawn, in addition to the seed and the component.
 
     It is the same in every pipeline, and without micro-batches the same as on one device.
     """

@@ -1,7 +1,7 @@
 """Replicas that train by torch's DistributedDataParallel (DDP) over the whole network: the ecosystem's baseline.
 
 DDP averages gradients within the backward pass, in buckets, over the default process group, and gives every replica the
-same weight. It does not tell how long it communicated or waited: that time is part of B, and records say 0 s.
+same weight. It does not report how long it communicated or waited: that time is part of B, and records say 0 s.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from alray.stage.stages.stage import MiniBatch
 _HALVES = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 _HALF_BYTES = 2
 _OF_GLOO = "gloo"
-"""What errors of a lost connection name: the place in gloo's sources."""
+"""The text that errors of a lost connection contain: a path in gloo's sources."""
 
 
 class DataParallelReplication(SeveralReplicas):
@@ -84,7 +84,7 @@ class DataParallelReplication(SeveralReplicas):
         return AmongReplicas(share=self.shares[self.replica], bytes_sent=self._bytes_sent(), communication_s=0.0)
 
     def _bytes_sent(self) -> int:
-        """What a ring sends of the gradients, which DDP does not tell: 2m (n-1)/n of m bytes, over n replicas."""
+        """Return the bytes that a ring sends of m bytes of gradients, 2m (n-1)/n over n replicas: DDP reports none."""
         count = sum(parameter.numel() for parameter in self._parameters)
         elements = self._steps * count
         if self._powersgd is not None:
@@ -145,7 +145,7 @@ class _WholeNetwork(nn.Module):
 
 @contextmanager
 def _lost_replicas() -> Iterator[None]:
-    """Raise ChannelError where a replica is lost; anything else, such as what a block raised, goes on as it is."""
+    """Raise ChannelError where a replica is lost. Any other error, such as that of a block, is raised unchanged."""
     try:
         yield
     except RuntimeError as error:

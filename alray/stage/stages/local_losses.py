@@ -71,12 +71,12 @@ class LocalLossStage(ActionStage):
     def infer_up(self, incoming: Tensors, step: int, batch: int) -> tuple[Tensors, list[torch.Tensor]]:
         """The list holds, for each route that turns here, its code decoded down to this stage's first component."""
         routes: list[torch.Tensor] = []
-        for place, component in enumerate(self._local):
+        for index, component in enumerate(self._local):
             incoming = component.infer(incoming, step, "evaluation", batch)
             if not component.ends_route:
                 continue
             t = component.code(incoming)
-            for below in reversed(self._local[: place + 1]):
+            for below in reversed(self._local[: index + 1]):
                 t = below.decode(t)
             routes.append(t)
         return incoming, routes

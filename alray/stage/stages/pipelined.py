@@ -45,7 +45,7 @@ _HOST = torch.device("cpu")
 
 @dataclass
 class _Shared:
-    """What all virtual stages of a stage know of the mini-batch under way."""
+    """The facts about the current mini-batch, which all virtual stages of a stage share."""
 
     micro_batches: int
     step: int = 0
@@ -55,7 +55,7 @@ class _Shared:
 
 
 class _Fault(BaseException):
-    """What a computation raised, on its way out of torch's schedule.
+    """An error that a computation raised, wrapped so that it gets out of torch's schedule.
 
     Not an Exception: on those a schedule first waits for what it has sent, and neighbours that wait for this stage may
     never take it.
@@ -68,7 +68,7 @@ class _Fault(BaseException):
 
 @contextmanager
 def _without_torch() -> Iterator[None]:
-    """Inside, what a component raises goes on as it is: torch makes it the cause of an error of its own."""
+    """Inside, raise the errors of components unchanged: torch makes them the cause of an error of its own."""
     try:
         yield
     except FAULTS_OF_USER_CODE as error:
@@ -115,8 +115,8 @@ class PipelinedStage(RoundStage):
         host = any(peer not in wires for peer in plan.pipeline_peers(stage))
         outside = _HOST if host else device
         self._ends = [
-            _End(part, stage + place * plan.stages, plan, network, samples, self._batch, wires, outside)
-            for place, part in enumerate(self._parts)
+            _End(part, stage + number * plan.stages, plan, network, samples, self._batch, wires, outside)
+            for number, part in enumerate(self._parts)
         ]
         schedule = SCHEDULES[plan.schedule]
         assert schedule.torch_class is not None, "a pipeline names the class that runs it"
@@ -139,7 +139,7 @@ class PipelinedStage(RoundStage):
         return False
 
     def mini_batch(self, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[LossValues]:
-        """Send labels and mask up, so that cuts keep their place between mini-batches; then run torch's schedule."""
+        """Send labels and mask up, so that cuts stay between the same mini-batches; then run torch's schedule."""
         began_s, step, incoming = clock.by_samples_s, batch.step, batch.incoming
         if batch.message is not None and ports.from_below is not None:
             incoming = {name: value.clone() for name, value in incoming.items()}
@@ -205,8 +205,8 @@ class PipelinedStage(RoundStage):
         return outgoing, [outgoing["s"]] if self.holds_loss else []
 
     @torch.no_grad()
-    def infer_part(self, place: int, incoming: Tensors, step: int, batch: int) -> Tensors:
-        part = self._parts[place]
+    def infer_part(self, index: int, incoming: Tensors, step: int, batch: int) -> Tensors:
+        part = self._parts[index]
         if part.ends_in_loss:
             return {"s": class_scores(part.held, incoming, step, "evaluation", batch)}
         return through(part.held, incoming, step, "evaluation", batch)
@@ -240,7 +240,7 @@ class _Part(nn.Module):
         """Where tensors are when they leave this stage."""
 
     def forward(self, s: torch.Tensor) -> torch.Tensor:
-        """What the next virtual stage gets, or the loss of the micro-batch."""
+        """Return the input of the next virtual stage, or the loss of the micro-batch."""
         batch = self._batch
         purpose = draw_purpose(batch.step, self.micro_batch, batch.micro_batches)
         incoming = {"s": s.to(self._device)}

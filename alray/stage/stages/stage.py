@@ -1,4 +1,4 @@
-"""What every stage is: components on one device that train on one mini-batch at a time, and run inference."""
+"""The base class of all stages: components on one device that train on one mini-batch at a time, and run inference."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MiniBatch:
     step: int
     """Its number in the run, counted from 1."""
     incoming: Tensors
-    """What the stage computes on, by name. Labels may be missing until `R.1` has brought them."""
+    """The input of the stage, by name. Labels may be missing until `R.1` has received them."""
     lr: float
     label_lr: float
     """Learning rates of this mini-batch: of the encoders, and of the label chain."""
@@ -40,7 +40,7 @@ class MiniBatch:
     message: Message | None = None
     """The message that brought `incoming`. None on stage 0, which reads the data itself."""
     outgoing: Tensors = field(default_factory=dict)
-    """What the next stage gets, by name, as far as it is computed."""
+    """The input of the next stage, by name, as far as it is computed."""
 
 
 class Stage(ABC):
@@ -80,12 +80,12 @@ class Stage(ABC):
             component.train(not on)
 
     def bytes_sent(self) -> dict[str, int]:
-        """Bytes that the stage sent by itself, besides those over its ports, by edge."""
+        """Bytes that the stage sent by itself, in addition to those over its ports, by edge."""
         return {}
 
     @property
     def _averages_in_backward(self) -> bool:
-        """Whether gradients are averaged while the backward pass goes on. A slowed replica averages after it."""
+        """Whether gradients are averaged while the backward pass continues. A slowed replica averages after it."""
         return self._replication.averages_gradients and self._slowdown is None
 
     def _average_gradients(self, batch: MiniBatch, clock: Clock, began_s: float) -> Waiting[None]:
@@ -148,7 +148,7 @@ class ActionStage(Stage, ABC):
     def mini_batch(self, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[LossValues]:
         began_s, step = clock.by_samples_s, batch.step
         losses: LossValues = {}
-        for place, (action, before, behind) in enumerate(self._actions, start=1):
+        for number, (action, before, behind) in enumerate(self._actions, start=1):
             text = f"{before}{step - 1}{behind}"
             match action.kind:
                 case "F":
@@ -170,7 +170,7 @@ class ActionStage(Stage, ABC):
                 case "S":
                     yield from _send(action, batch, ports, clock)
                 case "W":
-                    yield from _wait(place == len(self._actions), ports, clock, step)
+                    yield from _wait(number == len(self._actions), ports, clock, step)
         if batch.message is not None and ports.from_below is not None:
             ports.from_below.release(batch.message)  # autograd and the sends are done with its buffer
         return losses
@@ -195,7 +195,7 @@ def _send(action: Action, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiti
 def _wait(last: bool, ports: Ports, clock: Clock, step: int) -> Waiting[None]:
     """W: wait at the barrier.
 
-    After its last action a stage waits for its next message anyway, and stage 0 is the first to go on: stage 0 alone
+    After its last action a stage waits for its next message anyway, and stage 0 is the first to continue: stage 0 alone
     has to wait.
     """
     assert ports.barrier is not None, "a stage alone waits for nobody"
@@ -207,10 +207,10 @@ class RoundStage(Stage, ABC):
     """A stage that may hold several virtual stages, so that inference goes round all stages more than once."""
 
     @abstractmethod
-    def infer_part(self, place: int, incoming: Tensors, step: int, batch: int) -> Tensors:
-        """E of this stage's virtual stage `place`, counted from 0.
+    def infer_part(self, index: int, incoming: Tensors, step: int, batch: int) -> Tensors:
+        """E of this stage's virtual stage `index`, counted from 0.
 
-        Returns what the next virtual stage gets; the last one returns the class scores `[N, classes]` as `s`.
+        Returns the input of the next virtual stage; the last one returns the class scores `[N, classes]` as `s`.
         """
 
 

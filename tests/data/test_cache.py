@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from alray.data import kept, text_data
-from alray.data.dataset import Data, open_data
+from alray.data import cache, text_data
+from alray.data.dataset import Dataset, open_data
 from alray.data.digits import Digits
 from alray.data.documents import Numbering
 from alray.spec import data as spec
@@ -21,9 +21,9 @@ def no_code(reference: str) -> type:
 
 
 @pytest.fixture
-def keeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(kept, "_kept", None)
-    kept.keep_data()
+def caching(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(cache, "_cache", None)
+    cache.enable_cache()
     yield
 
 
@@ -39,23 +39,23 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]
     return calls
 
 
-def digits(seed: int = 0, **keys: Any) -> Data:
+def digits(seed: int = 0, **keys: Any) -> Dataset:
     return open_data(spec.Digits(source="digits", **keys), seed=seed, load=no_code)
 
 
-def documents(folder: Path, **keys: Any) -> Data:
+def documents(folder: Path, **keys: Any) -> Dataset:
     files = {"train": folder / "train.csv", "test": folder / "test.csv"}
     return open_data(spec.TextCsv(source="text_csv", batch_size=8, **files, **keys), seed=1, load=no_code)
 
 
-def same(left: Data, right: Data) -> bool:
+def same(left: Dataset, right: Dataset) -> bool:
     """Whether the splits hold the same samples."""
     pairs = zip(left.splits.values(), right.splits.values(), strict=True)
     takes = [(a.take(range(len(a)))[0], b.take(range(len(b)))[0]) for a, b in pairs if a is not None and b is not None]
     return len(takes) == 3 and all(torch.equal(a, b) for a, b in takes)
 
 
-def test_runs_of_one_set_share_it(keeping: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_one_set_share_it(caching: None, monkeypatch: pytest.MonkeyPatch) -> None:
     apart = [digits(seed=seed, batch_size=size) for seed, size in ((0, 64), (1, 16))]
     opened = counted(monkeypatch, Digits, "open")
     assert all(same(data, digits(seed=seed)) for seed, data in enumerate(apart))
@@ -65,15 +65,15 @@ def test_runs_of_one_set_share_it(keeping: None, monkeypatch: pytest.MonkeyPatch
     assert opened == ["train", "test"]
 
 
-def test_without_being_asked_to_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "_kept", None)
+def test_nothing_is_cached_unless_the_cache_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_cache", None)
     opened = counted(monkeypatch, Digits, "open")
     digits()
     digits()
     assert opened == ["train", "test"] * 2
 
 
-def test_texts_are_tokenised_once(keeping: None, monkeypatch: pytest.MonkeyPatch, text_files: Path) -> None:
+def test_texts_are_tokenised_once(caching: None, monkeypatch: pytest.MonkeyPatch, text_files: Path) -> None:
     first = documents(text_files)
     tokenised = counted(monkeypatch, Numbering, "read")
     again = documents(text_files, train_fraction=0.5)
