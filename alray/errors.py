@@ -109,7 +109,7 @@ class AlrayError(Exception):
         self.args = ("\n".join(str(problem) for problem in self.problems),)
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows instead of a traceback: the problems, with the traceback of a user's code below each."""
+        """The lines that IPython shows instead of a traceback: each problem, then the traceback of a user's code."""
         problems = [f"{type(self).__name__}: {problem.explained()}" for problem in self.problems]
         return [*problems, *getattr(self, "__notes__", ())]
 

@@ -62,7 +62,7 @@ class Reproduction:
 
 
 class _Recorded(NamedTuple):
-    """What a run came to: mini-batches and hash of its last weights, whether it finished, and ran in one process."""
+    """The outcome of a run: mini-batches and hash of its last weights, whether it finished, and ran in one process."""
 
     steps: int
     sha256: str
@@ -173,7 +173,7 @@ def _parted_losses(old: Iterable[Record], new: Iterable[Record]) -> int | None:
 
 
 def _environment(run_dir: Location) -> dict[str, Any]:
-    """What of `environment.json` may change a result, a name for each: machine, versions, engine."""
+    """The parts of `environment.json` that may change a result, a name for each: machine, versions, engine."""
     told = read_environment(run_dir) or {}
     names = ("alray", "python", "torch", "platform", "device", "cores", "engine", "data_sha256")
     packages = {name: version for name, version in told.get("packages", {}).items() if name not in names}
@@ -181,7 +181,7 @@ def _environment(run_dir: Location) -> dict[str, Any]:
 
 
 def _differences(then: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """What is not the same. An older version did not record `data_sha256`: that tells nothing."""
+    """The differences. An older version did not record `data_sha256`: that is no difference."""
     return {
         name: (then.get(name), now.get(name))
         for name in {**then, **now}

@@ -26,7 +26,7 @@ from alray.storage.location import Location, kept_at, sync_below
 from alray.system_errors import ran_out
 
 FAULTS_OF_USER_CODE = Exception
-"""What a user's code may raise: any error, because it may have classes of its own for them."""
+"""The errors that a user's code may raise: any, because it may have classes of its own for them."""
 
 _ALRAY = Path(__file__).resolve().parent
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()

@@ -1,4 +1,4 @@
-"""What the functions of the interface share: overrides, signals, progress, and how a stopped run ends."""
+"""The common part of the interface's functions: overrides, signals, progress, and how a stopped run ends."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def asked(source: Source | None = None, overrides: Sequence[str] = ()) -> Iterat
 
 @contextmanager
 def watched(progress: bool) -> Iterator[tuple[Display, Interrupts]]:
-    """What shows a run, and what counts the requests to stop it.
+    """The display of a run, and the counter of the requests to stop it.
 
     progress: whether it is shown: in the output of a notebook's cell, or on standard error. Signals reach the main
     thread alone, so a run in another thread does not hear them.
@@ -84,7 +84,7 @@ def watched(progress: bool) -> Iterator[tuple[Display, Interrupts]]:
 
 
 def teller(progress: bool) -> Callable[[str], None]:
-    """What shows one line after another: in the output of a notebook's cell, or on standard error; nowhere without
+    """Return a function that shows one line: in the output of a notebook's cell, or on standard error; nowhere without
     `progress`."""
     if not progress:
         return lambda line: None

@@ -122,7 +122,7 @@ class Run:
 
     @property
     def summary(self) -> Summary:
-        """What `summary.json` holds. Raises CheckpointError while the run goes on, and if it was killed."""
+        """The content of `summary.json`. Raises CheckpointError while the run continues, and if it was killed."""
         found = read_summary(self.folder)
         if found is None:
             raise CheckpointError(
@@ -291,7 +291,7 @@ def _ended(go: Callable[[Display, Interrupts], Finished], progress: bool) -> Run
 
 
 def _end_of(finished: Finished) -> BaseException:
-    """What to raise for a run that failed or was stopped. It names the run folder."""
+    """Return the error to raise for a run that failed or was stopped. It names the run folder."""
     summary = finished.summary
     if finished.error is not None:
         finished.error.add_note(f'the run folder is {summary.run_dir}; alray.load_run("{summary.run_dir}") opens it')

@@ -77,7 +77,7 @@ def access_to(known: Sequence[NodeFacts]) -> Iterator[CheckResult]:
 
 
 def of_node(node: NodeFacts, known: Sequence[NodeFacts]) -> Iterator[CheckResult]:
-    """What there is to say of a node: each problem, or what it has.
+    """Yield the results for a node: each problem, or what it has.
 
     known: all nodes that answered. Each version is compared with that of the first one that has it.
     """
@@ -90,7 +90,7 @@ def of_node(node: NodeFacts, known: Sequence[NodeFacts]) -> Iterator[CheckResult
 
 
 def _versions_of(node: NodeFacts, known: Sequence[NodeFacts]) -> Iterator[CheckResult]:
-    """What is installed otherwise than on the other nodes, or does not fit the node's GPUs."""
+    """Yield the versions that differ from those of the other nodes, or do not fit the node's GPUs."""
     other = []
     for library, version in node.versions.items():
         first = next(each for each in known if library in each.versions)

@@ -54,7 +54,7 @@ def doctor(
 
 
 def _told(finding: CheckResult, page: Page) -> str:
-    """What a check found, and below it what to do about it."""
+    """Return the text of a check's result, with its hint below it."""
     margin = " " * (_WIDTH + 2)
     text = page.sentence(
         f"{finding.name}: {finding.message}", first=f"{finding.state:{_WIDTH}}  ", hang=margin

@@ -1,4 +1,4 @@
-"""What `alray submit` runs on the cluster, as `python -m alray.cli.job` and one of
+"""The program that `alray submit` runs on the cluster, as `python -m alray.cli.job` and one of
 
     run|study PACKAGE RESULT SPEC [key=value ...]
     resume RESULT [key=value ...]

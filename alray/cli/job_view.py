@@ -64,7 +64,7 @@ class JobView:
         self._display.statuses([])
 
     def unshown(self, job: Job) -> list[str]:
-        """What is known of a job of which alray has said nothing: the lines of its log, else Ray's message."""
+        """The lines to show of a job that has written no events: the lines of its log, else Ray's message."""
         if self._begun:
             return []
         said = [line for line in self._before if line.strip() and _RAYS_OWN not in line]
@@ -113,7 +113,7 @@ class JobView:
             self.problems = tuple(Problem.from_json({"text": "", **error}) for error in content["errors"])
 
     def _known(self, read: Callable[[Any], _Read], value: Any) -> _Read | None:
-        """What this alray reads in a value; None if another version wrote it in another form."""
+        """Return a value as this alray reads it; None if another version wrote it in another form."""
         try:
             return read(value)
         except (KeyError, TypeError, ValueError):

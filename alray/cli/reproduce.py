@@ -80,7 +80,7 @@ def _show(found: Reproduction, streams: Terminal) -> None:
 
 
 def reproduction_rows(found: Reproduction) -> list[tuple[str, str]]:
-    """What is the same and what is not, as names with values."""
+    """The equal and the different values of the two runs, as names with values."""
     from alray.report.text import accuracy, counted
 
     then, now = found.weights_sha256

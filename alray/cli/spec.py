@@ -233,7 +233,7 @@ def _plan(path: Path, overrides: list[str], streams: Terminal, allow_code: bool,
 
 
 def _described(said: dict[str, Any]) -> str:
-    """What a spec or a study is, in words."""
+    """Describe a spec or a study in words."""
     if "study" in said:
         return f"a study of {counted(said['points'], 'point')} and {counted(said['trials'], 'trial')}"
     samples = f", {said['samples']:,} training samples" if "samples" in said else ""

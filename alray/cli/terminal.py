@@ -1,4 +1,4 @@
-"""What every command shares: common arguments and options, its two output streams, its errors and exit codes."""
+"""The common part of all commands: arguments and options, the two output streams, errors and exit codes."""
 
 from __future__ import annotations
 

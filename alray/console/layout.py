@@ -52,7 +52,7 @@ _MARKED = {"error:": RED, "warning:": YELLOW, "note:": BLUE}
 
 @dataclass(frozen=True)
 class Page:
-    """What a stream shows. width: columns of its tables. wraps: whether sentences wrap at that width too."""
+    """The properties of an output stream. width: columns of its tables. wraps: whether sentences wrap there too."""
 
     width: int
     wraps: bool = True

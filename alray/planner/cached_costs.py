@@ -1,4 +1,4 @@
-"""What was found of components, kept in a folder: runs of equal components measure and inspect them once."""
+"""A cache of the costs and shapes of components in a folder: runs of equal components measure and inspect them once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def kept_costs(folder: Path, spec: Spec, surroundings: Surroundings, measure: Ca
 
 
 def kept_encoders(folder: Path, spec: Spec, sample: Shape) -> tuple[EncoderFacts, ...]:
-    """What `folder` keeps of a spec's encoders on such samples; () if nothing.
+    """The facts about a spec's encoders on such samples that `folder` holds; () if none.
 
     To find it out, torch loads its compiler, which takes a second.
     """

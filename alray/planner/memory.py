@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _BESIDE_TENSORS_BYTES = 1_000_000_000
-"""What a process takes of a GPU beside its tensors: CUDA's context with the kernels that it loads, two workspaces of
+"""GPU memory of a process besides its tensors: CUDA's context with the kernels that it loads, two workspaces of
 cuBLAS (8 times 4096 KiB each, as CUBLAS_WORKSPACE_CONFIG=:4096:8 says, for the stage's thread and autograd's), those
 of cuDNN, and NCCL's buffers. NVIDIA gives no figure for a context. So this is an assumption until it is measured."""
 
@@ -67,7 +67,7 @@ def _gpu_shares(spec: Spec, stages: int, replicas: int, *, one_process: bool) ->
 
 
 def stage_memories(spec: Spec, stages: int, replicas: int, *, one_process: bool = False) -> tuple[StageMemory, ...]:
-    """What of each stage lies in the memory of its device."""
+    """The parts of each stage that lie in the memory of its device."""
     resources = spec.resources
     kinds = [resources.device_of(stage) for stage in range(stages)]
     # Ray gives them one GPU if they fit on it. NCCL connects stages with different GPUs.

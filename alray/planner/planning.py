@@ -190,7 +190,7 @@ class Planner:
         return plan
 
     def surroundings(self, *, one_process: bool) -> Surroundings:
-        """What else runs on this machine while a component computes, so that the probe can imitate it."""
+        """The load of this machine while a component computes, so that the probe can imitate it."""
         spec, threads = self.workload.spec, self.workload.spec.resources.threads
         several = not one_process and spec.pipeline.stages > 1
         cores = self._cores(one_process)
@@ -308,7 +308,7 @@ def _first_time_s(spec: Spec) -> float:
 
 
 def _plan_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]:
-    """What the user should know before the plan of a spec."""
+    """Yield the notes that the user should read before the plan of a spec."""
     processors, threads = len(os.sched_getaffinity(0)), spec.resources.threads
     spare = processors - threads * (1 if one_process else spec.pipeline.stages * spec.replicas.count)
     if spec.resources.resolved_device == "cpu" and costs.other_processors > max(0, spare) + _BUSY:

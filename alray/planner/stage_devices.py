@@ -33,7 +33,7 @@ class StageDevices:
 
     @property
     def lines(self) -> list[str]:
-        """What the user is told of them."""
+        """The lines about them for the user."""
         told = []
         if self.stage_speed:
             speeds = ", ".join(f"{speed:.2f}" for speed in self.stage_speed)
@@ -55,7 +55,7 @@ def settled_speeds(speeds: list[float]) -> tuple[float, ...]:
 
 
 class FindsDevices(Protocol):
-    """What the planner asks an engine."""
+    """The part of an engine that the planner uses."""
 
     def find_devices(
         self, plan: Plan, costs: Costs, trial: Callable[[], SpeedTrial], note: Callable[[str], None]

@@ -1,4 +1,4 @@
-"""What components cost. The costs come from a probe, from counting, or from the spec."""
+"""The costs of components. They come from a probe, from counting, or from the spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each action of a program waits for on another stage, and why a program cannot end."""
+"""The actions of other stages that each action of a program waits for, and why a program cannot end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HINT = "each receive needs its send, in the same order, and no two stages may w
 
 @dataclass(frozen=True, eq=False)
 class Dependencies:
-    """What each action waits for.
+    """The action, or barrier, that each action waits for.
 
     Actions are numbered consecutively over all stages; those of stage s begin at `offsets[s]`. on[i] is the number of
     the action whose end action i waits for, NOTHING, or a barrier.

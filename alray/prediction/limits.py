@@ -1,4 +1,4 @@
-"""What limits the step: one sentence for the reader of a plan."""
+"""One sentence for the reader of a plan that says what limits the step."""
 
 from __future__ import annotations
 

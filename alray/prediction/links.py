@@ -48,7 +48,7 @@ def _table(durations: Durations, program: Program) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class LinkEvents:
-    """What links mean for each event of a simulation.
+    """The effect of links on each event of a simulation.
 
     over: whether it is a send over a link. For these, seconds: for how long it takes the link; packing: seconds before
     that; before: the last send over the same link, or -1; buffer_s: how long the sends before may still take the link.

@@ -156,7 +156,7 @@ def _stage_plan(setting: Setting, counts: tuple[int, ...], stage: int) -> StageP
 
 
 def _edges(setting: Setting, counts: tuple[int, ...]) -> tuple[EdgePlan, ...]:
-    """What goes from stage to stage: outputs up, and in pipelines their gradients down."""
+    """The messages between neighbouring stages: outputs up, and in pipelines their gradients down."""
     moved: dict[tuple[int, int], int] = {}
     stages = setting.stages
     for place, own in enumerate(stage_ranges(counts)[:-1]):

@@ -44,7 +44,7 @@ def chunks(codes: Codes) -> Codes:
 
 
 def looked_up(table: NDArray[np.float64], codes: Codes, stage: int, stages: int) -> NDArray[np.float64]:
-    """What a table of the shape [virtual stages, 2 * NUM_SORTS, ...] has for each action of a stage.
+    """Return the entry for each action of a stage from a table of shape [virtual stages, 2 * NUM_SORTS, ...].
 
     The second half of the sorts is for the parts of messages with labels.
     """

@@ -1,4 +1,4 @@
-"""What activation checkpointing changes in the costs of components: less is kept, and a backward pass takes longer."""
+"""The effect of activation checkpointing on the costs of components: less memory, and a longer backward pass."""
 
 from __future__ import annotations
 

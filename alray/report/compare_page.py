@@ -112,7 +112,7 @@ EXHIBITS: tuple[Show[Comparison], ...] = (accuracies, training, depths, costs, s
 
 @dataclass(frozen=True)
 class ComparisonReport:
-    """What is shown of a comparison: figures, tables and the page that has them."""
+    """The report of a comparison: figures, tables and the page that has them."""
 
     comparison: Comparison
 

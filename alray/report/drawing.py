@@ -233,7 +233,7 @@ def colour_of(series: Sequence[Series]) -> dict[str, Any]:
 
 
 def hiding() -> dict[str, Any]:
-    """What a drawing has so that a page can hide its series: the parameter `hidden` holds the labels of these."""
+    """The parts of a drawing that let a page hide its series: the parameter `hidden` holds the labels of these."""
     return {
         "params": [{"name": "hidden", "value": []}],
         "transform": [{"filter": "indexof(hidden, datum.series) < 0"}],

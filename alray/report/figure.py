@@ -49,7 +49,7 @@ THEME: dict[str, Any] = {
     "title": {"color": "--ink", "fontSize": 13, "anchor": "start", "fontWeight": "bold"},
     "text": {"color": "--ink"},
 }
-"""What is common to all drawings, as Vega-Lite's `config`."""
+"""The settings that all drawings share, as Vega-Lite's `config`."""
 _PADDING = {"left": 24, "right": 24, "top": 5, "bottom": 5}
 """Pixels around a file."""
 

@@ -129,8 +129,8 @@ def accuracy(run: RunFolder) -> Exhibit:
 
 
 def schedule(run: RunFolder) -> Exhibit:
-    """What each stage did at which time, above as the plan predicts it and below as the clocks of the stages measured
-    it: the same mini-batches, counted from 0, on one axis. Point at a slot to read its action, components and
+    """The actions of each stage over time, above as the plan predicts them, below as the stages' clocks measured them:
+    the same mini-batches, counted from 0, on one axis. Point at a slot to read its action, components and
     mini-batch. The prediction is without evaluations and checkpoints: after one, it is ahead. A row that ends early has
     no more mini-batches, or was not traced any longer. timeline.json has all that was traced; Perfetto opens it."""
     title = "Schedule, predicted and measured"

@@ -33,7 +33,7 @@ class Measured(NamedTuple):
 
 
 def the_plan(shown: Measured) -> Exhibit:
-    """What runs on each stage, the memory that its tensors need by the plan, and what its process took."""
+    """The components of each stage, the memory that its tensors need by the plan, and that which its process took."""
     run, figures = shown
     plan = run.plan
     rows = [
@@ -80,7 +80,7 @@ def attempts(shown: Measured) -> Exhibit | None:
 
 
 def events(shown: Measured) -> Exhibit:
-    """What happened to the run. Source: records.jsonl."""
+    """The events of the run. Source: records.jsonl."""
     run = shown.run
     events = [record for record in run.records if isinstance(record, EventRecord)]
     checkpoints = [record for record in run.records if isinstance(record, CheckpointRecord)]

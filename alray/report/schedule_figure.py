@@ -42,7 +42,7 @@ _SAID = (
     "datum.action + ', ' + datum.series + (datum.components ? ' of ' + datum.components : '') + "
     "(isValid(datum.mini_batch) ? ', mini-batch ' + datum.mini_batch : '') + ', ' + datum.duration_ms + ' ms'"
 )
-"""What a screen reader says of a slot."""
+"""The text of a slot for screen readers."""
 
 
 def schedule_figure(views: Mapping[str, View], plan: Plan, shown_s: float | None = None) -> Figure:
@@ -94,7 +94,7 @@ def _times(start_s: float, end_s: float) -> dict[str, float]:
 
 
 def _told(bar: TimedAction, plan: Plan) -> dict[str, Any]:
-    """What a slot is: its action, the components that it is about, its mini-batch."""
+    """Describe a slot: its action, the components that it is about, its mini-batch."""
     action, sign = action_of(bar), letter(bar)
     told = {"action": bar.action, "label": "" if sign == ">" else label(bar), "mini_batch": batch_of(bar)}
     if action is None:

@@ -190,7 +190,7 @@ def _progress(kept: Sequence[Record]) -> tuple[int, float, int]:
 
 
 def _attempt(attempt: Attempt, batch_size: float) -> AttemptSummary:
-    """What one attempt measured. batch_size: mean samples of a mini-batch."""
+    """The measurements of one attempt. batch_size: mean samples of a mini-batch."""
     assert attempt.plan is not None
     plan = Plan.from_json(attempt.plan)
     step_time_s = _step_time_s(attempt.timed, last_stage=plan.stages - 1)

@@ -1,4 +1,4 @@
-"""What each stage did at which time, as the plan predicts it and as the stages' clocks measured it.
+"""The actions of each stage over time, as the plan predicts them and as the stages' clocks measured them.
 
 `write_timeline` writes both into `timeline.json`, which Perfetto and Chrome open.
 """

@@ -35,7 +35,7 @@ Status = Literal["finished", "interrupted", "failed"]
 """How a run ended."""
 
 EngineName = Literal["ray", "ray_train", "inline"]
-"""What executed the plan: alray's Ray actors, the workers of Ray Train with torch's DDP, or a single process."""
+"""The executor of the plan: alray's Ray actors, the workers of Ray Train with torch's DDP, or a single process."""
 
 Seconds = Annotated[float, PlainSerializer(lambda seconds: round(seconds, 7))]
 """A duration or a point in time, written to a tenth of a microsecond."""
@@ -280,7 +280,7 @@ class PlanRecord(_Record):
     kind: Literal["plan"] = "plan"
     plan: dict[str, Any]
     engine: EngineName | None = None
-    """What executed it."""
+    """The engine that executed it."""
 
 
 Record = StepRecord | StageRecord | EvaluationRecord | CheckpointRecord | EventRecord | PlanRecord
@@ -322,8 +322,8 @@ class Accuracy(_Documented):
 
 
 class Standing(BaseModel):
-    """What the evaluations of a run have come to so far. Every checkpoint holds it, so that a resumed run goes on from
-    it."""
+    """The state of a run's evaluations so far, such as the best one. Every checkpoint holds it, so that a resumed run
+    continues from it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -356,7 +356,7 @@ class Failure(_Documented):
 
 
 class AttemptSummary(_Documented):
-    """What one attempt measured, from a start or resume to its end or failure; keys as in `Summary`."""
+    """The measurements of one attempt, from a start or resume to its end or failure; keys as in `Summary`."""
 
     began_after: int
     """Mini-batches completed before it."""
@@ -654,7 +654,7 @@ class Environment(BaseModel):
 
 
 def read_environment(run_dir: Location) -> dict[str, Any] | None:
-    """What `environment.json` holds; None if there is none. Raises CheckpointError if it is damaged."""
+    """The content of `environment.json`; None if there is none. Raises CheckpointError if it is damaged."""
     file = run_dir / "environment.json"
     return read_json(file, Environment).model_dump(exclude_unset=True) if file.is_file() else None
 

@@ -32,7 +32,7 @@ _BEFORE_RECORDS = (
     *(_MARK, LOCK, "spec.yaml", "environment.json", "plan.json", "records.jsonl"),
     *("code", "code.json", "logs", "tensorboard"),
 )
-"""What a run writes before its first record."""
+"""The files that a run writes before its first record."""
 
 
 class _File(BaseModel):
@@ -333,12 +333,12 @@ def _files(run_dir: Location) -> dict[int, set[str]]:
 
 
 def standing_of(manifest: dict[str, Any]) -> Standing:
-    """What the evaluations of the run had come to at this checkpoint."""
+    """The state of the run's evaluations at this checkpoint."""
     return Standing.model_validate(manifest.get("evaluations", {}))
 
 
 def data_of(manifest: dict[str, Any]) -> DataIdentity | None:
-    """What the run had trained on until this checkpoint; None in one of an older version."""
+    """The data that the run had trained on until this checkpoint; None in one of an older version."""
     return None if manifest.get("data") is None else DataIdentity.model_validate(manifest["data"])
 
 

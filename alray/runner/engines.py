@@ -352,7 +352,7 @@ class TrainEngine(ClusterEngine):
 
 
 def stage_bundles(spec: Spec, stages: int, replicas: int) -> list[Bundle]:
-    """What each stage asks of Ray, replica by replica."""
+    """The resources that each stage requests from Ray, replica by replica."""
     return spec.resources.bundles(stages) * replicas
 
 

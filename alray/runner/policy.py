@@ -21,7 +21,7 @@ _HINT = "if that is healthy, raise run.deadline_s"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the driver does next. again: whether going on from the last checkpoint can help."""
+    """The driver's next step. again: whether continuing from the last checkpoint can help."""
 
     kind: Literal["go_on", "finished", "failed"]
     stage: int | None = None

@@ -69,7 +69,7 @@ def _sha256(content: bytes) -> str:
 
 
 def _given(run_dir: Location, spec: Spec) -> dict[str, Any] | None:
-    """What the user wrote of a spec, overrides included; of a resumed run, what was written for its first start and
+    """The values that the user wrote in a spec, overrides included; of a resumed run, those of its first start and
     what the resume changed. None where a run of an older version is resumed, which did not keep it."""
     origin = read_environment(run_dir)
     if origin is None:

@@ -1,4 +1,4 @@
-"""What Ray needs to start on this machine. Where it is missing, Ray crashes, hangs or leaves processes behind."""
+"""Checks that Ray can start on this machine. Where it cannot, it crashes, hangs or leaves processes behind."""
 
 from __future__ import annotations
 

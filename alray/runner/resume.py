@@ -47,7 +47,7 @@ _FREE = (
 """Keys that a resume may change, besides where the files of the data lie (`keys_of_files`). Of `pipeline`,
 `_changes_of_pipeline` finds what changes the mathematics."""
 _LAYOUT = ("pipeline.", "resources.", "data.workers")
-"""What may differ where a run is done again from its beginning, besides where the files of the data lie. Of these keys
+"""Keys that may differ where a run is done again from its beginning, besides the paths of the data. Of these keys
 too, `_FREE` has what may not change."""
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
 _SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
@@ -301,7 +301,7 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
 
 
 def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
-    """What of `pipeline` changes the mathematics: how mini-batches are cut, and how wide text is padded.
+    """The changes of `pipeline` that change the mathematics: how mini-batches are cut, and how wide text is padded.
 
     Partition, stages, virtual stages and the order of work do not: random numbers are drawn from seed, component, step
     and micro-batch, and every component takes the micro-batches in order and adds up their gradients in that order.

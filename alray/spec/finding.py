@@ -1,4 +1,4 @@
-"""What a check across keys is, and what several checks ask of a spec."""
+"""The type of a check across keys, and questions about a spec that several checks share."""
 
 from __future__ import annotations
 

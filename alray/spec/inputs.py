@@ -1,4 +1,4 @@
-"""What a spec names outside itself: files, folders and classes of the user. They are looked for, not opened or run."""
+"""Checks that the user's files, folders and classes that a spec names exist. Nothing is opened or run."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Applied:
 
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What was removed from the file, one sentence for each."""
+    """The values that were removed from the file, one sentence for each."""
 
     def refuse(self, text: str, message: str, hint: str | None, path: Path = (), *, at_key: bool = True) -> None:
         """Record that the override `text` cannot be applied. at_key: whether that is due to its key."""

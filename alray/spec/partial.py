@@ -26,7 +26,7 @@ MOST_ERRORS = 100
 """No more errors of one document are told."""
 
 Context = dict[str, Any]
-"""What validators are given: the folder of the spec."""
+"""The context that validators get: the folder of the spec."""
 
 
 def parse_spec(

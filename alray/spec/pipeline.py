@@ -26,7 +26,7 @@ else:
 
 
 class Cost(Section):
-    """What one component costs for one mini-batch, given instead of measured."""
+    """The costs of one component for one mini-batch, given instead of measured."""
 
     forward_s: PositiveFloat
     """Seconds of the forward pass."""

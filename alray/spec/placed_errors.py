@@ -1,4 +1,4 @@
-"""What commands and the Python interface make of errors: faults of the system, and the places of keys in the spec."""
+"""Errors as commands and the Python interface show them: faults of the system, and keys with their line in the spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What gives way when the command line, or a spec on top of a base, asks for what the file's other values rule out.
+"""Set aside values of the file that rule out what the command line, or a spec on top of a base, sets.
 
 `run.steps=100` on a file with `run.epochs`, `method=backpropagation` on a file with `pipeline.stages: 2`: the
 wish is plain, so the file's value is set aside, and a note says so. What the command line or the spec on top asks for

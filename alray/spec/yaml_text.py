@@ -26,7 +26,7 @@ _DEEPEST = 32
 _LONGEST_NUMBER = 100  # digits
 
 _LINE_ENDS = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
-"""What PyYAML counts as the end of a line."""
+"""The line ends of PyYAML."""
 _PLAIN_SCALARS: tuple[tuple[str, str, str], ...] = (
     ("null", r"~|null|Null|NULL|", "~nN\0"),
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
@@ -54,7 +54,7 @@ _HINTS = {
     "the node content": "write a value here, or remove the comma or bracket",
     "": "put a text that begins with a special character in quotes",
 }
-"""What to do about a syntax error, by words of PyYAML's message; the first match counts."""
+"""Hints for syntax errors, by words of PyYAML's message; the first match counts."""
 
 Resolvers = dict[str, list[tuple[str, re.Pattern[str]]]]
 """For each first letter ("" for an empty text): the types that a plain scalar can have, and their patterns."""

@@ -164,7 +164,7 @@ class StudyFolder:
         return [record for record in found if record is not None]
 
     def lost(self) -> list[TrialRecord]:
-        """What is known of the trials that were lost, in order."""
+        """The records of the trials that were lost, in order."""
         found = (self._kept(trial.number) for trial in self.begun.trials)
         return [record for record in found if record is not None and record.status == "lost"]
 
@@ -179,7 +179,7 @@ class StudyFolder:
 
     @property
     def begun(self) -> Begun:
-        """What the study consists of, as `trials.json` holds it. Raises CheckpointError if that is damaged."""
+        """The points and trials of the study, from `trials.json`. Raises CheckpointError if that is damaged."""
         return read_json(self.path / TRIALS, Begun)
 
 
@@ -200,7 +200,7 @@ def require_on_disk(study_dir: Path) -> None:
 
 
 def _begun(loaded: LoadedStudy) -> Begun:
-    """What a study consists of, in the types that JSON has."""
+    """The points and trials of a study, in the types that JSON has."""
     points = [
         {"values": dict(point.values), "spec_sha256": sha256(spec.model_dump_json().encode())}
         for point, spec in zip(loaded.points, loaded.specs, strict=True)

@@ -25,7 +25,7 @@ from alray.studies.proposals import Proposals, Tried, cost_of
 from alray.studies.records import TrialRecord
 
 METRIC, MODE = "cost", "min"
-"""What a searcher is told to optimise: the cost of `alray.studies.proposals.cost_of`."""
+"""The metric that a searcher optimises: the cost of `alray.studies.proposals.cost_of`."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ class OwnProposals(Proposals):
         return dict(settings)
 
     def _suggested(self, asked: _Asked, index: int) -> Any:
-        """What the searcher proposes, in the types that JSON has."""
+        """Return the searcher's proposal, in the types that JSON has."""
         asked.indices.add(index)
         with self._own.doing("suggest"):
             settings = asked.searcher.suggest(_name(index))

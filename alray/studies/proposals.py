@@ -1,4 +1,4 @@
-"""What Optuna proposes: settings like those that came out well, by its sampler TPE (Bergstra et al. 2011, section 4).
+"""Optuna's proposals: settings like those that came out well, by its sampler TPE (Bergstra et al. 2011, section 4).
 
 A proposal is a function of (seed, point, index), of the trials of the point that have ended, and of the settings that
 are being tried. Nothing of Optuna's is kept: its study is made anew from alray's records for every proposal. So a study
@@ -77,7 +77,7 @@ def proposed(space: Mapping[str, Distribution], tried: Sequence[Tried], target: 
 
 
 def cost_of(record: TrialRecord, budget: int) -> float:
-    """What Optuna minimises: the mini-batches to the target. Where it was not reached, or where there is none, these
+    """The cost that Optuna minimises: the mini-batches to the target. Where it was not reached, or there is none, these
     are the budget + 1 - accuracy; so any trial that reaches it is better than all that do not.
 
     budget: the most mini-batches that a trial of the point has run; 0 without a target. The accuracy is the best one on
@@ -127,7 +127,7 @@ def _asked(distribution: Distribution, param: Any) -> Any:
 
 
 def _told(distribution: Distribution, value: Any) -> Any:
-    """What Optuna gave for the value of a key."""
+    """Return the value of a key from Optuna's value for it."""
     if distribution.choice is not None:
         return distribution.choice.index(value)
     if distribution.one_minus_loguniform is not None:

@@ -74,7 +74,7 @@ class Results:
         return found
 
     def kept(self, record: TrialRecord) -> list[Record]:
-        """What the run of a trial recorded, without lost work; nothing where its folder was deleted."""
+        """The records of a trial's run, without lost work; none where its folder was deleted."""
         path = self.trial_dir(record.number) / "records.jsonl"
         return effective(read(path)) if path.is_file() else []
 

@@ -23,7 +23,7 @@ DEVICE_AXES = ("pipeline.stages", "replicas.count")
 
 
 class Gain(NamedTuple):
-    """What more devices bring: see the top of this file."""
+    """The gain from more devices: see the top of this file."""
 
     speed_up: float
     efficiency: float

@@ -321,7 +321,7 @@ def _run_trials(
 def _proposing(
     loaded: LoadedStudy, folder: StudyFolder, left: dict[int, Trial], own: OwnClass[Searcher] | None
 ) -> Callable[[int], Mapping[str, Any]] | None:
-    """What gives a trial its settings when it starts, and keeps them in `left`; None if they are known already."""
+    """Return a function to choose a trial's settings at its start and put them in `left`; None if all are known."""
     if loaded.study.search is None or loaded.study.search.kind == "random":
         return None
     if own is not None:

@@ -37,7 +37,7 @@ OF_THE_MACHINE = (SystemFault, StageError, ChannelError)
 
 @dataclass(frozen=True)
 class Order:
-    """What a process needs to know to run a trial.
+    """The instructions for a process that runs a trial.
 
     one_process: the trial has one stage, which runs in the trial's own process. keeps_checkpoints: they are not deleted
     at the end. target: the validation accuracy to reach; None: none. thresholds:

@@ -245,7 +245,7 @@ def _emptied(folder: Path) -> Iterator[None]:
 
 
 def _metrics(evaluation: EvaluationRecord | None) -> dict[str, Any]:
-    """What a trial scheduler compares. A metric that is None would end the whole experiment."""
+    """The metrics that a trial scheduler compares. One that is None would end the whole experiment."""
     if evaluation is None or evaluation.validation is None:
         return {}
     return {"samples": evaluation.samples, METRIC: evaluation.validation, "steps": evaluation.step}
@@ -312,7 +312,7 @@ def _scheduler(
     keys_of: Callable[[int], Collection[str]],
     failed: Callable[[AlrayError], None],
 ) -> PerGroup | None:
-    """What decides which trials go on; None: every one does. The arguments are those of `run_trials` and `OwnPerGroup`.
+    """The scheduler that decides which trials continue; None: all do. Arguments as in `run_trials` and `OwnPerGroup`.
 
     Trials of different seeds have different validation sets: none of them goes on from another.
     """

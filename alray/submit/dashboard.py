@@ -36,9 +36,9 @@ _TOKEN_MEND = "set RAY_AUTH_TOKEN_PATH to the file with the token of this cluste
 
 _FAULTS = (OSError, http.client.HTTPException)
 _FAULTS_OF_ANSWERS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What is raised by an answer that is no JSON, or of another form than a dashboard's."""
+"""The errors from an answer that is no JSON, or has another form than a dashboard's."""
 _OF_PROXIES = (502, 503, 504)
-"""What a proxy answers while the dashboard behind it does not."""
+"""The status codes of a proxy while the dashboard behind it does not answer."""
 _CHUNK = 1 << 20
 _LONGEST_ANSWER = 1 << 30
 """Bytes of an answer in JSON: the log of a job that runs for weeks."""
@@ -170,7 +170,7 @@ class Dashboard:
         self._of(job_id, "POST", "/stop")
 
     def log(self, job_id: str) -> str:
-        """What a job has written so far."""
+        """The log of a job so far."""
         with self._understood():
             return str(self._of(job_id, "GET", "/logs").get("logs") or "")
 

@@ -54,7 +54,7 @@ class _Said(BaseModel):
 
 @dataclass(frozen=True)
 class Fetched:
-    """What was fetched, and the number of its bytes."""
+    """The files that were fetched, and the number of their bytes."""
 
     folder: Path
     bytes: int

@@ -1,4 +1,4 @@
-"""What a job takes along: the spec, the `python:` modules beside it, and the files that it names by relative paths.
+"""The package of a job: the spec, the `python:` modules next to it, and the files that it names by relative paths.
 
 An absolute path, and one that begins with `~`, is a path of the cluster: nothing is packed for it.
 """

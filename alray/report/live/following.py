@@ -44,7 +44,7 @@ class Following:
         self._gone = gone
         self.path = require_run_dir(run_dir)
         self.run: RunFolder | None = None
-        """What the run has written so far, without its summary while it goes on; None before its first record."""
+        """The run folder so far, without its summary while the run continues; None before its first record."""
         self.progress: Progress | None = None
         self._spec_text = read_spec_text(self.path)
         self._reader = Reader(self.path / "records.jsonl")

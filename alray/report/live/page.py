@@ -1,4 +1,4 @@
-"""What a page of a run that goes on shows: the figures and tables of its report, in pieces that can be sent again."""
+"""The page of a run that continues: the figures and tables of its report, in pieces that can be sent again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def frame(run_dir: Location) -> str:
 
 
 def pieces_of(following: Following) -> Pieces:
-    """What the page shows now of a run that has records."""
+    """The pieces of the page now, for a run that has records."""
     run = following.run
     assert run is not None
     report = RunReport(run)

@@ -42,7 +42,7 @@ def watched(
     study: Path | None,
     note: Callable[[str], None],
 ) -> Iterator[Callable[[Record], None]]:
-    """What shows a run while it goes on, as an observer of its records. It is complete with the block.
+    """An observer of a run's records that shows the run while it continues. It is complete when the block ends.
 
     pages: whether `tensorboard/` is written, on a disk. study: the folder of the study, if the run is a trial of one.
     note: is called with a line about each tracker that failed; the records have everything.

@@ -76,7 +76,7 @@ def it_has_an_end(study: Study) -> Iterator[Finding]:
 
 
 def a_point_is_a_few_keys(study: Study) -> Iterator[Finding]:
-    """What has more keys than a spec is a mistake, and takes minutes to be checked."""
+    """Check that a point sets only a few keys. More keys than a spec has are a mistake, and take minutes to check."""
     variants = study.axes.get(VARIANT)
     groups: dict[Path, object] = {("set",): study.set, ("follow",): study.follow}
     if isinstance(variants, dict):
@@ -98,7 +98,7 @@ def followed_axes_have_values(study: Study) -> Iterator[Finding]:
 
 
 def a_key_is_set_once(study: Study) -> Iterator[Finding]:
-    """What an axis sets is not drawn at random, and what the study itself sets is no axis."""
+    """Check that no key of an axis is drawn at random too, and that no axis sets a key that the study itself sets."""
     searched = _searched(study.search) if study.search is not None else []
     for place, key in searched:
         if key in study.axes:
@@ -120,7 +120,7 @@ def _searched(search: Search) -> list[tuple[Path, str]]:
 
 
 def searched_variants_exist(study: Study) -> Iterator[Finding]:
-    """What is searched for one variant alone belongs to a variant of the study."""
+    """Check that every variant with a search space of its own is a variant of the study."""
     variants = study.axes.get(VARIANT)
     names = list(variants) if isinstance(variants, dict) else []
     for name in study.search.variants if study.search is not None else ():
@@ -136,7 +136,7 @@ def halving_needs_a_search(study: Study) -> Iterator[Finding]:
 
 
 def resources_are_known(study: Study) -> Iterator[Finding]:
-    """What a trial asks for is checked, and asked for, before it has the settings that it runs with."""
+    """Check that no drawn setting changes a trial's resources: they are requested before the setting is drawn."""
     if study.search is None:
         return
     changed = isinstance(study.trial_scheduler, OwnScheduler)
@@ -177,7 +177,7 @@ def classes_exist(study: Study, *, allow_elsewhere: bool) -> Iterator[Finding]:
 
 
 def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
-    """What a trial with this spec could not do: key of the spec, message, hint."""
+    """Yield each reason why a trial cannot run this spec: key of the spec, message, hint."""
     if spec.replicas.engine == "ray_train":
         message = "a trial runs in a placement group of its own, where the workers of `ray_train` have no room"
         yield "replicas.engine", message, "set replicas.engine to graph"

@@ -113,7 +113,7 @@ def load_study(
 
 
 def _findings(check: Callable[[Study], Iterable[Finding]], study: Study) -> list[Finding]:
-    """What a check finds, up to where it asks for a value that is wrong in the file."""
+    """Return the findings of a check, up to where it reads a value that is wrong in the file."""
     found = []
     with suppress(Unknown):
         for finding in check(study):

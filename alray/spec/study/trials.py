@@ -35,7 +35,7 @@ class Trial:
 
     @property
     def label(self) -> str:
-        """What distinguishes this trial, in one line."""
+        """The settings that distinguish this trial, in one line."""
         drawn = [
             f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in self.values.items()
         ]

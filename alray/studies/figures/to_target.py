@@ -200,7 +200,7 @@ def _times(label: str, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
 
 
 def _of(row: Row) -> dict[str, Any]:
-    """What a point tells of its trials."""
+    """Return the values of a point that describe its trials."""
     return {
         "reached": f"{row.reached} of {row.tried}",
         "trials": row.trials,
@@ -276,7 +276,7 @@ _OF_SIZES = (
 
 
 class _Quantity(NamedTuple):
-    """What is drawn of settings. base: of the logarithm on its axis. is_rate: whether the two rules are about it."""
+    """The quantity that is drawn. base: of the logarithm on its axis. is_rate: whether the two rules are about it."""
 
     key: str
     title: str
