@@ -100,7 +100,7 @@ def reproduce_run(
     now = finished.summary
     if now.status == "failed" or now.steps < before.steps or now.weights_sha256 is None:
         return finished, None
-    old, new = (_kept(folder, before.steps) for folder in (again.run_dir, location_of(now.run_dir)))
+    old, new = (_effective_records(folder, before.steps) for folder in (again.run_dir, location_of(now.run_dir)))
     pairs = list(_evaluations(old, new))
     return finished, Reproduction(
         recorded=str(again.run_dir),
@@ -132,7 +132,7 @@ def _recorded(again: Resumed) -> _Recorded:
     return _Recorded(summary.steps, summary.weights_sha256, summary.status == "finished", inline)
 
 
-def _kept(run_dir: Location, steps: int) -> list[Record]:
+def _effective_records(run_dir: Location, steps: int) -> list[Record]:
     """The records of the first mini-batches, without lost work."""
     return [record for record in effective(read(run_dir / "records.jsonl")) if record.step <= steps]
 

@@ -81,8 +81,8 @@ class UserCode:
         self.root = local_copy(root).resolve()
         self.allow_elsewhere = allow_elsewhere
         self._is_copy = is_copy
-        self._kept = root  # where every machine of the run sees the code
-        self._copy: Path | None = None  # of `_kept`, on this machine
+        self._shared = root  # where every machine of the run sees the code
+        self._copy: Path | None = None  # of `_shared`, on this machine
         self._refusal: RequestError | None = None  # raised if anything is loaded
         self._loaded_before = self._loaded()
 
@@ -104,7 +104,7 @@ class UserCode:
                 raise
             code = cls(here, allow_elsewhere=allow, is_copy=True)
             code._refusal = None if allow else refusal
-        code._kept, code._copy = copy, here
+        code._shared, code._copy = copy, here
         return code
 
     def __getstate__(self) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class UserCode:
         other runs in this process have loaded stays out. Processes on other machines that this object is sent to from
         now on load from there what they miss. note: as for `CodeRecord.remember`.
         """
-        self._kept = run_dir / CODE
+        self._shared = run_dir / CODE
         references = list(references)
         own = {path for file in own_files(references, self.root) if (path := _source(str(file.resolve()))) is not None}
         for reference in references:
@@ -163,12 +163,12 @@ class UserCode:
             own |= {path for path in loaded if path.is_file()}
         if not (own := {path for path in own if path.is_relative_to(self.root)}):
             return
-        with kept_at(self._kept) as folder:
+        with kept_at(self._shared) as folder:
             for path in own:
                 copy = folder / path.relative_to(self.root)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, copy)
-        sync_below(self._kept)
+        sync_below(self._shared)
         record = CodeRecord.of(self.root, own)
         write_record(run_dir, record)
         record.remember(note)
@@ -181,7 +181,7 @@ class UserCode:
     def _turn_to_the_copy(self, top: str) -> None:
         """Load from the copy in the run folder from now on, if that has a module that `root` lacks on this machine."""
         if self._copy is None:
-            self._copy = local_copy(self._kept).resolve()
+            self._copy = local_copy(self._shared).resolve()
         _only_text(self._copy)
         if PathFinder.find_spec(top, [str(self._copy)]) is not None:
             self.root = self._copy

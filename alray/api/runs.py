@@ -150,8 +150,8 @@ class Run:
         """
         if kind is not None:
             require_one_of(kind, _RECORD_KINDS, key="kind")
-        kept = effective(read(self.folder / "records.jsonl"))
-        return frame_of([record for record in kept if kind is None or record.kind == kind])
+        records = effective(read(self.folder / "records.jsonl"))
+        return frame_of([record for record in records if kind is None or record.kind == kind])
 
     def evaluate(
         self,

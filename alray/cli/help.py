@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from alray.console.layout import Page, kept
+from alray.console.layout import Page, unbroken
 
 _WIDEST = 80
 _WHOLE = 1000
@@ -67,7 +67,9 @@ class Group(TyperGroup):
         if ctx.parent is not None:
             return help_text(self, ctx, {"Commands": list(said.items())})
         groups = {
-            title: [row for name, example in group.items() for row in ((name, said[name]), ("", kept(f"$ {example}")))]
+            title: [
+                row for name, example in group.items() for row in ((name, said[name]), ("", unbroken(f"$ {example}")))
+            ]
             for title, group in GROUPS.items()
         }
         return help_text(self, ctx, groups)
@@ -97,7 +99,7 @@ def _parts(
             yield f"{page.heading(f'{title}:')}\n{page.fields(rows, indent='  ')}"
     for group in GROUPS.values():
         if ctx.info_name in group:
-            example = page.sentence(kept(f"$ {group[ctx.info_name]}"), first="  ", hang="  ")
+            example = page.sentence(unbroken(f"$ {group[ctx.info_name]}"), first="  ", hang="  ")
             yield f"{page.heading('Example:')}\n{example}"
     if command.epilog:
         yield page.sentence(command.epilog, first="  ", hang="  ")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from alray.cli.terminal import Json, shown, terminal
-from alray.console.layout import kept
+from alray.console.layout import unbroken
 from alray.storage.location import location_of
 
 
@@ -46,7 +46,7 @@ def list_runs(
             return
         if rows:
             table = table_of(rows)
-            named = ((kept(shown(folder)), *cells, kept(begun)) for folder, *cells, begun in table.rows)
+            named = ((unbroken(shown(folder)), *cells, unbroken(begun)) for folder, *cells, begun in table.rows)
             streams.put(streams.page.table(Table(table.head, tuple(named))))
         for line in told(rows):
             streams.say(line)

@@ -17,7 +17,7 @@ from alray.cli.terminal import (
     shown,
     terminal,
 )
-from alray.console.layout import kept
+from alray.console.layout import unbroken
 from alray.storage.location import location_of
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def reproduce(
             raise typer.Exit(0 if found.same else 1)
         if finished.error is not None:
             raise finished.error
-        streams.tell(f"interrupted; continue with  {kept(f'alray resume {shown(finished.summary.run_dir)}')}")
+        streams.tell(f"interrupted; continue with  {unbroken(f'alray resume {shown(finished.summary.run_dir)}')}")
         raise typer.Exit(INTERRUPTED)
 
 

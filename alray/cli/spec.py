@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from alray.cli.terminal import AllowCode, Json, Terminal, shown, terminal, writing
-from alray.console.layout import kept
+from alray.console.layout import unbroken
 from alray.errors import AlrayError, Problem, RequestError
 from alray.report.text import counted
 from alray.spec.placed_errors import placed
@@ -138,7 +138,7 @@ def init(
         if json:
             streams.answer({"file": str(target), "schema": str(schema_file)})
         else:
-            streams.say(f"{target}: written; `{kept(f'alray {command} {shlex.quote(str(target))}')}` runs it")
+            streams.say(f"{target}: written; `{unbroken(f'alray {command} {shlex.quote(str(target))}')}` runs it")
 
 
 def _starters(incomplete: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from alray.cli.terminal import INTERRUPTED, AllowCode, Json, Overrides, Terminal, terminal
-from alray.console.layout import kept
+from alray.console.layout import unbroken
 from alray.errors import AlrayError, RequestError, RunError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def submit(
         if not wait:
             if json:
                 streams.answer({"job": sent.id, "address": dashboard.url, "result": sent.result})
-            streams.tell(f"follow it with  {kept(f'alray jobs logs {sent.id} --follow --address {dashboard.url}')}")
+            streams.tell(f"follow it with  {unbroken(f'alray jobs logs {sent.id} --follow --address {dashboard.url}')}")
             return
         end(streams, dashboard, sent.id, folder=sent.result, asks=True)
 
@@ -103,9 +103,9 @@ def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, folder: str | N
     seen = watch(streams, dashboard, job_id, folder=folder, asks=asks)
     if isinstance(seen, str):
         where = f"{job_id} --address {dashboard.url}"
-        streams.tell(f"{seen}; follow it with  {kept(f'alray jobs logs --follow {where}')}")
+        streams.tell(f"{seen}; follow it with  {unbroken(f'alray jobs logs --follow {where}')}")
         if seen == GOES_ON:
-            streams.tell(f"stop it with  {kept(f'alray jobs stop {where}')}")
+            streams.tell(f"stop it with  {unbroken(f'alray jobs stop {where}')}")
         if streams.as_json:
             streams.answer({"job": described(dashboard.job(job_id)), "summary": None})
         raise typer.Exit(INTERRUPTED)
@@ -123,9 +123,9 @@ def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, folder: str | N
     if streams.as_json:
         streams.answer({"job": described(job), "summary": view.answer})
     if view.answer is not None:
-        streams.tell(f"fetch its folder with  {kept(f'alray jobs fetch {job_id} --address {dashboard.url}')}")
+        streams.tell(f"fetch its folder with  {unbroken(f'alray jobs fetch {job_id} --address {dashboard.url}')}")
     if code and view.answer is not None:
-        streams.tell(f"go on with  {kept(f'alray submit --resume {job_id} --address {dashboard.url}')}")
+        streams.tell(f"go on with  {unbroken(f'alray submit --resume {job_id} --address {dashboard.url}')}")
     if code:
         raise typer.Exit(code)
 

@@ -207,16 +207,16 @@ def _alone(streams: Terminal) -> Iterator[None]:
     """
     before = sys.stdout
     before.flush()
-    with os.fdopen(os.dup(_OUT), "w", encoding="utf-8", errors="backslashreplace") as kept:
+    with os.fdopen(os.dup(_OUT), "w", encoding="utf-8", errors="backslashreplace") as saved_out:
         if _writes_to(before, _OUT):
-            streams.out = lasting(kept)
+            streams.out = lasting(saved_out)
         os.dup2(_ERR, _OUT)
         try:
             with redirect_stdout(sys.stderr):
                 yield
         finally:
             before.flush()
-            os.dup2(kept.fileno(), _OUT)
+            os.dup2(saved_out.fileno(), _OUT)
 
 
 def _writes_to(stream: TextIO, descriptor: int) -> bool:

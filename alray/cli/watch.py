@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from alray.cli.terminal import INTERRUPTED, Json, RunDir, shown, terminal
-from alray.console.layout import kept
+from alray.console.layout import unbroken
 from alray.storage.location import location_of
 
 
@@ -50,6 +50,6 @@ def watch(
             streams.answer({"run_dir": str(following.path), "state": following.state, "report": path})
         streams.say(ending(following))
         if written:
-            streams.fields([("report", kept(shown(report)))])
+            streams.fields([("report", unbroken(shown(report)))])
         if following.state in ("failed", "killed"):
             raise typer.Exit(1)

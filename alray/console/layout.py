@@ -39,9 +39,9 @@ _LONG_NAME = 30
 """The value of a name that is longer begins on the next line."""
 _SHORT_NAME = 24
 """Names of rows up to this length are repeated where a table is cut; longer ones are numbered."""
-_KEPT = "\x1f"
+_NO_BREAK = "\x1f"
 """Stands for a space at which no line may break."""
-_SPACES = {_KEPT: _KEPT, "\n": " ", "\t": "    "}
+_SPACES = {_NO_BREAK: _NO_BREAK, "\n": " ", "\t": "    "}
 _ACTING = ("Cc", "Cs", "Zl", "Zp")
 """Unicode's categories of what acts on a terminal or cannot be written: controls, surrogates, ends of lines."""
 _TURNING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
@@ -144,16 +144,16 @@ class Page:
 
     def _lines(self, text: str, first: str, hang: str) -> list[str]:
         """The text, behind `first`, in lines; all but the first begin with `hang`."""
-        text = _UNIT.sub(_KEPT, cleaned(text))
+        text = _UNIT.sub(_NO_BREAK, cleaned(text))
         if not self.wraps:
-            return [(first + text).replace(_KEPT, " ").rstrip()]
+            return [(first + text).replace(_NO_BREAK, " ").rstrip()]
         lines = _wrapped(text, self.width - columns(hang), self.width - columns(first))
         return [(before + line).rstrip() for before, line in zip([first, *[hang] * len(lines)], lines, strict=False)]
 
 
-def kept(text: str) -> str:
+def unbroken(text: str) -> str:
     """A text, such as a command, in which no line is to break."""
-    return text.replace(" ", _KEPT)
+    return text.replace(" ", _NO_BREAK)
 
 
 def cleaned(text: str) -> str:
@@ -204,11 +204,11 @@ def _wrapped(text: str, width: int, first: int | None = None) -> list[str]:
             room = width
         else:
             lines[-1] += word
-    return [line.replace(_KEPT, " ") for line in lines]
+    return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
 def _cleaned(table: Table) -> Table:
-    return Table(table.head, tuple(tuple(_UNIT.sub(_KEPT, cleaned(cell)) for cell in row) for row in table.rows))
+    return Table(table.head, tuple(tuple(_UNIT.sub(_NO_BREAK, cleaned(cell)) for cell in row) for row in table.rows))
 
 
 def _is_figures(column: Sequence[str]) -> bool:

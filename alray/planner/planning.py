@@ -16,7 +16,7 @@ from alray.device import devices
 from alray.errors import NodesLost, PlanError
 from alray.nn.network import Network
 from alray.options import Options
-from alray.planner.cached_costs import keep_encoders, kept_costs, kept_encoders
+from alray.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
 from alray.planner.memory import machine_memory_bytes, require_memory, stage_memories, stage_memory_limits
 from alray.planner.micro_batches import with_micro_batches
 from alray.planner.stage_devices import FindsDevices, StageDevices
@@ -126,7 +126,7 @@ class Planner:
         surroundings = self.surroundings(one_process=one_process)
         if study is not None:
             measure = partial(self._measure, surroundings, wait_until_quiet)
-            return kept_costs(study / "costs", self.workload.spec, surroundings, measure)
+            return cached_costs(study / "costs", self.workload.spec, surroundings, measure)
         return self._measure(surroundings, wait_until_quiet)
 
     def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
@@ -352,8 +352,8 @@ def _evaluation_batches(data: Data) -> int:
 
 def _open_trial(spec: Spec, code: UserCode, study: Path) -> Workload:
     """The workload of a trial. The study keeps what is found of its encoders."""
-    workload = Workload.open(spec, code, known=partial(kept_encoders, study / "costs", spec))
-    keep_encoders(study / "costs", spec, workload.network.encoders)
+    workload = Workload.open(spec, code, known=partial(cached_encoders, study / "costs", spec))
+    cache_encoders(study / "costs", spec, workload.network.encoders)
     return workload
 
 

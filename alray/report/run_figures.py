@@ -60,7 +60,7 @@ def losses(run: RunFolder) -> Exhibit:
     """The losses of each component in training, by mini-batch: one figure for each loss. A point of a long run is the
     mean of neighbours. Source: records.jsonl."""
     found: dict[str, dict[int, list[Point]]] = {}
-    for record in run.kept:
+    for record in run.effective_records:
         if isinstance(record, StepRecord):
             for component, own in record.losses.items():
                 for name, value in own.items():
@@ -91,7 +91,7 @@ def accuracy(run: RunFolder) -> Exhibit:
     """Accuracy at every evaluation: of the whole network on each set, and of the route of each depth. A route of depth
     n uses the first n components only. The table has those of the last evaluation. Training accuracy is measured
     without augmentation. Of very many evaluations only some are drawn. Source: records.jsonl."""
-    evaluations = [record for record in run.kept if isinstance(record, EvaluationRecord)]
+    evaluations = [record for record in run.effective_records if isinstance(record, EvaluationRecord)]
     if not evaluations:
         return Exhibit("Accuracy", findings=("The run made no evaluation.",))
     last = evaluations[-1]
@@ -134,7 +134,7 @@ def schedule(run: RunFolder) -> Exhibit:
     mini-batch. The prediction is without evaluations and checkpoints: after one, it is ahead. A row that ends early has
     no more mini-batches, or was not traced any longer. timeline.json has all that was traced; Perfetto opens it."""
     title = "Schedule, predicted and measured"
-    lanes = [lane for lane in measured_last(run.kept, run.plan) if lane.replica == 0]
+    lanes = [lane for lane in measured_last(run.effective_records, run.plan) if lane.replica == 0]
     if lanes and (first := min(lanes[0].begins(), default=None)) is not None:
         begun = len(lanes[0].begins())
         most = _MOST_SLOTS * begun // max(1, 2 * sum(len(lane.bars) for lane in lanes))
@@ -163,7 +163,7 @@ def utilisation(run: RunFolder) -> Exhibit:
     evaluations and checkpoints are not part of the time. Right, into what that time is divided, over all mini-batches
     after warm-up and all replicas. Source: the records of the stages in records.jsonl."""
     title = "Utilisation of the stages"
-    timed = timed_records(run.kept, run.plan)
+    timed = timed_records(run.effective_records, run.plan)
     if not timed:
         return Exhibit(title, findings=("No mini-batch after warm-up was measured.",))
     stages = [f"stage {stage}" for stage in range(run.plan.stages)]
@@ -171,7 +171,7 @@ def utilisation(run: RunFolder) -> Exhibit:
     share = Scale("utilisation", "share of the time computing", ticks=(0, 0.25, 0.5, 0.75, 1), form=".0%")
     x = Scale("seconds", "seconds since the start of the run", form=PLAIN, from_zero=True)
     curves = Curves(x, share, colours_of(stages), tells={"series": "stage", "step": "mini-batches"}, size=14)
-    evaluated_s = sum(record.duration_s for record in run.kept if isinstance(record, EvaluationRecord))
+    evaluated_s = sum(record.duration_s for record in run.effective_records if isinstance(record, EvaluationRecord))
     told = [f"Evaluations took {evaluated_s:.3g} s in all."]
     if run.plan.in_turns:
         told.append("The stages take turns in one process: what one of them waits for is the work of the others.")
@@ -182,7 +182,7 @@ def utilisation(run: RunFolder) -> Exhibit:
 def one_step(run: RunFolder) -> Exhibit:
     """The time of one mini-batch in milliseconds. Measured: means after warm-up, over all replicas. Predicted: from the
     costs, by a simulation of the schedule. The rows called step are the means of the stages."""
-    rows = rows_of((row.label, row) for row in single_step(run.kept, run.plan).rows)
+    rows = rows_of((row.label, row) for row in single_step(run.effective_records, run.plan).rows)
     labels = [row[0] or before[0] for before, row in zip([rows[0], *rows], rows, strict=False)]
     table = Table(("stage", "source", *HEAD), tuple((label, *row[1:]) for label, row in zip(labels, rows, strict=True)))
     costs = run.plan.costs

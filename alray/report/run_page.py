@@ -57,7 +57,7 @@ class RunReport:
     def values(self) -> dict[str, Any]:
         """The values that the page shows next to the exhibits."""
         run = self.run
-        evaluations = [record for record in run.kept if isinstance(record, EvaluationRecord)]
+        evaluations = [record for record in run.effective_records if isinstance(record, EvaluationRecord)]
         environment = (
             None
             if run.environment is None

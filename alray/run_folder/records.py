@@ -610,12 +610,14 @@ def record_of(value: Any) -> Record:
 
 def effective(records: Iterator[Record]) -> list[Record]:
     """The records without the work that was lost in a failure and done again (see `EventRecord`)."""
-    kept: list[Record] = []
+    remaining: list[Record] = []
     for record in records:
         if isinstance(record, EventRecord) and record.event == "resumed":
-            kept = [old for old in kept if isinstance(old, EventRecord | PlanRecord) or old.step <= record.step]
-        kept.append(record)
-    return kept
+            remaining = [
+                old for old in remaining if isinstance(old, EventRecord | PlanRecord) or old.step <= record.step
+            ]
+        remaining.append(record)
+    return remaining
 
 
 def json_schema() -> dict[str, Any]:

@@ -210,7 +210,7 @@ def writing_to(run_dir: Location) -> Iterator[None]:
             raise
         _mark_without_records(run_dir)
     except OSError as error:
-        require_kept(run_dir)
+        require_not_deleted(run_dir)
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise DiskFault(
                 f"the run folder can no longer be written: {error.strerror}",
@@ -225,7 +225,7 @@ def _mark_without_records(run_dir: Location) -> None:
         mark(run_dir, _NEVER_BEGAN)
 
 
-def require_kept(run_dir: Location) -> None:
+def require_not_deleted(run_dir: Location) -> None:
     """Raise RunError if the run folder was deleted. On object storage nothing is asked: each question costs."""
     if isinstance(run_dir, Path) and not run_dir.is_dir():
         raise RunError(
@@ -363,9 +363,9 @@ def prune(run_dir: Location, keep: int, newest: dict[str, Any]) -> None:
     files = _files(run_dir)
     complete = sorted(step for step, names in files.items() if MANIFEST in names)
     best = standing_of(newest).best
-    kept = {*complete[-keep:], *([best.step] if best is not None else [])}
+    retained = {*complete[-keep:], *([best.step] if best is not None else [])}
     for step in files:
-        if step not in kept and step < newest["step"]:
+        if step not in retained and step < newest["step"]:
             folder = checkpoint_folder(run_dir, step)
             if MANIFEST in files[step]:
                 remove_file(folder / MANIFEST)

@@ -13,7 +13,7 @@ from alray.graph.graph import Graph
 from alray.options import Options
 from alray.prediction.plan import Plan
 from alray.run_folder.records import Record, Status, write_json
-from alray.run_folder.store import require_kept
+from alray.run_folder.store import require_not_deleted
 from alray.runner.policy import Verdict, judge
 from alray.runner.recorder import Recorder
 from alray.stage.assignment import Assignment, Start
@@ -146,7 +146,7 @@ class Driver:
                     statuses = graph.poll(POLL_S)
                 except StageError as error:
                     return Verdict("failed", None, error, again=True), step
-                require_kept(self.run_dir)
+                require_not_deleted(self.run_dir)
                 for status in statuses:
                     self.recorder.take(status.reports, replica=status.replica)
                 step = max(step, min(status.step for status in statuses))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from alray.errors import DataError, Problem, SpecError, printable
-from alray.planner.micro_batches import as_kept
+from alray.planner.micro_batches import as_saved
 from alray.prediction.plan import Plan
 from alray.prediction.recorded import with_whole_plans
 from alray.run_folder.data_identity import DataIdentity
@@ -78,7 +78,7 @@ class Resumed:
         if not allow_change:
             require_own_spec(run_dir)
         file = run_dir / "spec.yaml"
-        before = as_kept(load_spec(file).spec)
+        before = as_saved(load_spec(file).spec)
         after = _with_overrides(file, overrides, before)
         if not allow_change:
             _refuse_changes(before, after, run_dir)
@@ -268,9 +268,9 @@ def _with_overrides(file: Location, overrides: list[str], before: Spec) -> Spec:
     asked = {override.partition("=")[0].strip() for override in overrides}
     if not SCHEDULES[before.schedule].cuts_mini_batches or asked & {"pipeline", _MICRO_BATCHES}:
         return load(overrides).spec
-    kept = [] if _SCHEDULE in asked else [f"{_SCHEDULE}={before.schedule}"]
+    same_schedule = [] if _SCHEDULE in asked else [f"{_SCHEDULE}={before.schedule}"]
     try:
-        return load([*kept, f"{_MICRO_BATCHES}={before.micro_batches}", *overrides]).spec
+        return load([*same_schedule, f"{_MICRO_BATCHES}={before.micro_batches}", *overrides]).spec
     except SpecError as error:
         if any(problem.key != _MICRO_BATCHES for problem in error.problems):
             raise

@@ -61,8 +61,8 @@ def compose(
     if folder is not None:
         _relocate(below.value, Spec, file.parent, folder)
     value = _merged(below.value, own, Spec)
-    kept = {path: place for path, place in below.places if _is_in(value, path)}
-    places = parsed.places.over(kept)
+    inherited = {path: place for path, place in below.places if _is_in(value, path)}
+    places = parsed.places.over(inherited)
     notes = set_aside(value, frozenset(_paths(own)), places, of="the base")
     problems = {**{path: said for path, said in below.problems.items() if _is_in(value, path)}, **parsed.problems}
     return Composed(value, places, problems, (*below.notes, *notes), (file, *below.bases))

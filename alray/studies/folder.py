@@ -112,16 +112,16 @@ class StudyFolder:
         alike: dict[tuple[str, ...], list[Trial]] = {}
         for trial in loaded.trials:
             alike.setdefault((_text(trial.point.values), *trial.overrides), []).append(trial)
-        kept: list[Trial] = []
+        matched: list[Trial] = []
         for number, old in enumerate(begun.trials):
             if not (same := alike.get((was[old.point], *old.overrides))):
                 told = "".join(f"; {text}" for _, text in changes)
                 raise self._refused(f"trials that the study began with are no longer in it{told}")
-            kept.append(replace(same.pop(0), number=number))
+            matched.append(replace(same.pop(0), number=number))
         left = [trial for trials in alike.values() for trial in trials]
         left.sort(key=lambda trial: trial.number)
-        new = [replace(trial, number=len(kept) + place) for place, trial in enumerate(left)]
-        return replace(loaded, trials=(*kept, *new))
+        new = [replace(trial, number=len(matched) + place) for place, trial in enumerate(left)]
+        return replace(loaded, trials=(*matched, *new))
 
     def _refused(self, message: str) -> RequestError:
         return RequestError(
@@ -152,7 +152,7 @@ class StudyFolder:
 
     def record(self, number: int) -> TrialRecord | None:
         """The record of a trial; None if it has not ended."""
-        found = self._kept(number)
+        found = self._saved(number)
         return None if found is None or found.status == "lost" else found
 
     def has_ended(self, number: int) -> bool:
@@ -165,10 +165,10 @@ class StudyFolder:
 
     def lost(self) -> list[TrialRecord]:
         """The records of the trials that were lost, in order."""
-        found = (self._kept(trial.number) for trial in self.begun.trials)
+        found = (self._saved(trial.number) for trial in self.begun.trials)
         return [record for record in found if record is not None and record.status == "lost"]
 
-    def _kept(self, number: int) -> TrialRecord | None:
+    def _saved(self, number: int) -> TrialRecord | None:
         path = self.trial_dir(number) / _ENDED
         return read_trial(path) if path.is_file() else None
 

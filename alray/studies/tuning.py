@@ -38,7 +38,7 @@ from alray.runner.engines import stage_bundles
 from alray.spec.models import Spec
 from alray.spec.study.section import Asha
 from alray.spec.study.trials import Trial, with_values
-from alray.studies.going_on import Going, Mark
+from alray.studies.continuation import Continuation, Mark
 from alray.studies.own_classes import OwnClass
 from alray.studies.records import Segment, TrialRecord, TrialStatus
 from alray.studies.schedulers import METRIC, NUMBER, RECORD, OwnPerGroup, PerGroup, asha_per_point, number_of
@@ -257,7 +257,7 @@ def _report(evaluation: EvaluationRecord) -> None:
         tune.report(metrics)
 
 
-def _run_with_marks(order: Order, kept: Path) -> dict[str, Any]:
+def _run_with_marks(order: Order, marks_folder: Path) -> dict[str, Any]:
     """Run a trial that its scheduler may pause and change. Tune keeps its last `Mark` as a checkpoint, and gives the
     trial that of another one to go on from there."""
     os.environ["TUNE_FUNCTION_THREAD_TIMEOUT_S"] = str(_PAUSING_S)
@@ -266,8 +266,8 @@ def _run_with_marks(order: Order, kept: Path) -> dict[str, Any]:
     if checkpoint is not None:
         with checkpoint.as_directory() as folder:
             mark = Mark.model_validate_json(Path(folder, _MARK).read_bytes())
-    going = Going.of(order, mark, kept)
-    history = json.dumps([segment.model_dump(mode="json") for segment in going.history])
+    continuation = Continuation.of(order, mark, marks_folder)
+    history = json.dumps([segment.model_dump(mode="json") for segment in continuation.history])
     last: dict[str, Any] = {}
 
     def report(evaluation: EvaluationRecord) -> None:
@@ -275,11 +275,11 @@ def _run_with_marks(order: Order, kept: Path) -> dict[str, Any]:
             return
         last.update(metrics)
         with TemporaryDirectory() as folder:
-            Path(folder, _MARK).write_text(going.marked(evaluation.step).model_dump_json(), encoding="utf-8")
+            Path(folder, _MARK).write_text(continuation.marked(evaluation.step).model_dump_json(), encoding="utf-8")
             tune.report({**metrics, _HISTORY: history}, checkpoint=tune.Checkpoint.from_directory(folder))
 
-    record = run_trial(order, report, going)
-    best = _metrics(going.last_evaluation()) or last
+    record = run_trial(order, report, continuation)
+    best = _metrics(continuation.last_evaluation()) or last
     return {**best, _HISTORY: history, RECORD: record.model_dump_json()}
 
 

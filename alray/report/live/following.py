@@ -105,7 +105,7 @@ class Following:
             plan=self._plan,
             environment=self._environment,
             records=self._records,
-            kept=effective(iter(self._records)),
+            effective_records=effective(iter(self._records)),
             summary=summary,
         )
         return True

@@ -29,7 +29,7 @@ from alray.user_code import named_error
 _ENDING_S = 30.0  # how long the end of a run waits for its trackers
 _IDS = "trackers.json"
 _WITHOUT_IDS = "restore it, or delete it: the run is then tracked as a new one"
-_KEPT = "records.jsonl has everything"
+_COMPLETE = "records.jsonl has everything"
 
 
 @contextmanager
@@ -111,7 +111,7 @@ class _Watch:
             each.end(self.status)
         for each in self._following:
             if not each.wait(until_s - time.monotonic()):
-                self._note(f"tracker `{each.kind}` did not take everything within {_ENDING_S:.0f} s: {_KEPT}")
+                self._note(f"tracker `{each.kind}` did not take everything within {_ENDING_S:.0f} s: {_COMPLETE}")
         self._hear()
 
     def _give(self, points: Sequence[Point]) -> None:
@@ -126,7 +126,7 @@ class _Watch:
         for each in self._following:
             if each.fault is not None and each.kind not in self._told:
                 self._told.add(each.kind)
-                self._note(f"{each.fault}; it gets nothing more of this run; {_KEPT}")
+                self._note(f"{each.fault}; it gets nothing more of this run; {_COMPLETE}")
 
 
 @dataclass

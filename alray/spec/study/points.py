@@ -109,12 +109,12 @@ def points_of(study: Study) -> Iterator[Point]:
 
 def merged(*layers: Iterable[Setting]) -> tuple[Setting, ...]:
     """The settings in order. A later one replaces earlier ones of the same key and of keys below it."""
-    kept: list[Setting] = []
+    remaining: list[Setting] = []
     for setting in itertools.chain(*layers):
         depth = len(setting.path)
-        kept = [old for old in kept if old.path[:depth] != setting.path]
-        kept.append(setting)
-    return tuple(kept)
+        remaining = [old for old in remaining if old.path[:depth] != setting.path]
+        remaining.append(setting)
+    return tuple(remaining)
 
 
 def _values(axis: str, values: Any) -> Iterator[tuple[Any, tuple[Setting, ...]]]:

@@ -312,8 +312,8 @@ def _one_minus(key: str, record: TrialRecord) -> float | None:
 
 
 def _effective_rate(results: Results, record: TrialRecord) -> float | None:
-    rate, kept = results.setting(record, "optimizer.lr"), results.momentum(record)
-    return None if rate is None or kept is None else float(rate) / (1.0 - kept)
+    rate, momentum = results.setting(record, "optimizer.lr"), results.momentum(record)
+    return None if rate is None or momentum is None else float(rate) / (1.0 - momentum)
 
 
 def _best(

@@ -147,13 +147,13 @@ def _evaluations(results: Results, row: Row, most: int) -> Iterator[dict[str, An
 
 def _accuracies(results: Results, record: TrialRecord) -> dict[int, tuple[int, float, float | None]]:
     """Samples, accuracy and seconds of training of each evaluation of a trial, by its mini-batches."""
-    kept = results.kept(record)
+    records = results.records_of(record)
     found = {}
-    for one in reversed(kept):
+    for one in reversed(records):
         if isinstance(one, EvaluationRecord):
             accuracy = one.validation if one.validation is not None else one.test
             if accuracy is not None:
-                found[one.step] = one.samples, accuracy, training_s(kept, one)
+                found[one.step] = one.samples, accuracy, training_s(records, one)
     return found
 
 
@@ -161,8 +161,8 @@ def _losses(results: Results, row: Row, most: int) -> Iterator[dict[str, Any]]:
     """The losses of a point as at most so many means over neighbouring mini-batches and over its seeds."""
     of_seeds = []
     for record in row.best:
-        kept = (one for one in results.kept(record) if isinstance(one, StepRecord))
-        of_seeds.append({one.step: one for one in sorted(kept, key=lambda one: one.step)})
+        step_records = (one for one in results.records_of(record) if isinstance(one, StepRecord))
+        of_seeds.append({one.step: one for one in sorted(step_records, key=lambda one: one.step)})
     shared = _shared(of_seeds)
     every = -(-len(shared) // most) or 1
     for start in range(0, len(shared), every):
@@ -233,7 +233,7 @@ def _utilisation(results: Results, row: Row) -> Iterator[dict[str, Any]]:
     for record in row.best:
         if record.summary is None or record.summary.bubble is None:
             continue
-        for one in results.kept(record):
+        for one in results.records_of(record):
             if isinstance(one, StageRecord) and not one.warm_up:
                 shares.setdefault(one.stage, []).append((one.compute_s, one.covered_s))
     for stage, times in sorted(shares.items()):
