@@ -121,13 +121,13 @@ def changed_files(record: CodeRecord) -> list[str]:
     return [name for name, sha in record.files.items() if not _is(Path(record.root) / name, sha)]
 
 
-def refused(what: str, files: Iterable[str], place: str) -> RequestError:
-    """The error that names code that may not run. what: kind of code. place: the folder that brings it."""
+def refused(what: str, files: Iterable[str], folder: str) -> RequestError:
+    """The error that names code that may not run. what: kind of code. folder: the folder that brings it."""
     named = list(files)
     more = f" and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
     return RequestError(
         f"{what} does not run unless it is allowed: {', '.join(named[:_MOST_NAMED])}{more}",
-        file=place,
+        file=folder,
         key="--allow-code",
         hint="read these files; if they may run, pass --allow-code (in Python, allow_code=True)",
     )

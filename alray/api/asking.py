@@ -19,8 +19,8 @@ from alray.errors import AlrayError, RequestError
 from alray.spec.loading import Source
 from alray.spec.overrides import override_text
 from alray.spec.placed_errors import completed
-from alray.spec.places import COMMAND_LINE
 from alray.spec.section import nearest
+from alray.spec.source_locations import COMMAND_LINE
 
 Overrides: TypeAlias = Mapping[str, object] | Sequence[str] | None
 """Values that replace those of a spec: {"optimizer.lr": 3e-4}, or as the command line takes them."""
@@ -33,7 +33,7 @@ def override_texts(overrides: Overrides) -> list[str]:
     return list(overrides or ())
 
 
-def place_texts(data: Overrides) -> list[str]:
+def data_texts(data: Overrides) -> list[str]:
     """Where files of the data lie, as `--data` takes it."""
     if not isinstance(data, Mapping):
         return list(data or ())

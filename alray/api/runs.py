@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from alray.api.asking import Overrides, asked, override_texts, place_texts, require_one_of, watched
+from alray.api.asking import Overrides, asked, data_texts, override_texts, require_one_of, watched
 from alray.api.frames import frame_of
 from alray.api.notebook import framed
 from alray.errors import CheckpointError
@@ -177,7 +177,7 @@ class Run:
                 depth=depth,
                 allow_code=allow_code,
                 asked=Asked(best, step),
-                data=place_texts(data),
+                data=data_texts(data),
             )
 
     def predict(
@@ -203,7 +203,7 @@ class Run:
                 depth=depth,
                 allow_code=allow_code,
                 asked=Asked(best, step),
-                data=place_texts(data),
+                data=data_texts(data),
             )[0]
 
     def export(
@@ -236,7 +236,7 @@ class Run:
                 output=file,
                 allow_code=allow_code,
                 asked=Asked(best, step),
-                data=place_texts(data),
+                data=data_texts(data),
             )[0]
 
     def resume(

@@ -104,6 +104,6 @@ def reproduction_rows(found: Reproduction) -> list[tuple[str, str]]:
     if found.parted_losses is not None:
         rows.append(("losses part at", f"mini-batch {found.parted_losses:,}"))
     changed = [f"{name} was {old}, is {new}" for name, (old, new) in found.environment.items()]
-    rows += [("environment" if not place else "", line) for place, line in enumerate(changed or ["the same"])]
+    rows += [("environment" if not index else "", line) for index, line in enumerate(changed or ["the same"])]
     rows.append(("run folder", shown(found.run_dir)))
     return rows

@@ -158,7 +158,7 @@ def terminal(
     """The streams of one command. An error in the block is printed, and its exit code becomes that of the command.
 
     spec, overrides: the source of the request. A problem that names a key of the spec, but was found after the spec
-    had been read, is printed with the place where the key was written.
+    had been read, is printed with the location where the key was written.
     """
     streams = Terminal(as_json=as_json, as_events=as_events)
     with _alone(streams) if as_json else nullcontext():

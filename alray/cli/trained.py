@@ -31,7 +31,7 @@ Step = Annotated[
     ),
 ]
 
-DataPlaces = Annotated[
+DataLocations = Annotated[
     list[str] | None,
     typer.Option(
         "--data",
@@ -50,7 +50,7 @@ def evaluate(
     ] = _ALL,
     best: Best = False,
     step: Step = None,
-    data: DataPlaces = None,
+    data: DataLocations = None,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
@@ -116,7 +116,7 @@ def predict(
     depth: Depth = None,
     best: Best = False,
     step: Step = None,
-    data: DataPlaces = None,
+    data: DataLocations = None,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
@@ -166,7 +166,7 @@ def export(
     ] = None,
     best: Best = False,
     step: Step = None,
-    data: DataPlaces = None,
+    data: DataLocations = None,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:

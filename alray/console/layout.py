@@ -136,8 +136,8 @@ class Page:
             for line in range(height):
                 texts = []
                 for cell, width, right in zip(cells, widths, figures, strict=True):
-                    place = line - (height - len(cell)) if number == 0 else line  # headings stand on their column
-                    text = cell[place] if 0 <= place < len(cell) else ""
+                    cell_line = line - (height - len(cell)) if number == 0 else line  # headings stand on their column
+                    text = cell[cell_line] if 0 <= cell_line < len(cell) else ""
                     texts.append(_padded(text, width, right=right))
                 shown = (" " * gap).join(texts).rstrip()
                 yield self.styled(shown, BOLD) if number == 0 else shown

@@ -12,7 +12,7 @@ import torch
 from alray.data.batches import Batch
 from alray.device import devices
 from alray.errors import CheckpointError, RequestError, UserCodeError
-from alray.inference.data_places import OPTION, how_to_name, spec_of
+from alray.inference.data_locations import OPTION, how_to_name, spec_of
 from alray.inference.prediction import ClassPrediction, document, prediction_of
 from alray.inference.weights import LAST, Asked, find_weights
 from alray.nn.route import Route, route_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from alray.errors import RequestError
-from alray.inference.data_places import OPTION
+from alray.inference.data_locations import OPTION
 from alray.inference.export import ENDINGS, Exported, Format, export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork

@@ -27,9 +27,9 @@ def ring(n: int, m: float, wire: Wire) -> float:
 
 
 def halving_doubling(n: int, m: float, wire: Wire) -> float:
-    places = 1 << (n.bit_length() - 1)
-    fold = 2 * (wire.latency_s + m * wire.s_per_byte) if n > places else 0.0
-    return fold + 2 * math.log2(places) * wire.latency_s + 2 * m * wire.s_per_byte * (places - 1) / places
+    ranks = 1 << (n.bit_length() - 1)
+    fold = 2 * (wire.latency_s + m * wire.s_per_byte) if n > ranks else 0.0
+    return fold + 2 * math.log2(ranks) * wire.latency_s + 2 * m * wire.s_per_byte * (ranks - 1) / ranks
 
 
 def tree(n: int, m: float, wire: Wire) -> float:

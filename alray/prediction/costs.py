@@ -104,7 +104,7 @@ class Costs:
     @property
     def depths(self) -> tuple[int, ...]:
         """Depths of the routes of inference, shallowest first."""
-        return tuple(place + 1 for place, component in enumerate(self.components) if component.ends_route)
+        return tuple(index + 1 for index, component in enumerate(self.components) if component.ends_route)
 
     def route_parameters(self, depth: int) -> int | None:
         """Trainable parameters that the route of this depth uses: the effective ones; None if they were not counted.

@@ -55,8 +55,8 @@ def find_dependencies(program: Program, in_flight: int) -> Dependencies:
                 if not 0 <= other < virtual:
                     continue
                 peer = other % program.stages
-                sends = _places(codes, sort_of("S", down), number, program)
-                receives = _places(program.codes[peer], sort_of("R", down), other, program)
+                sends = _positions(codes, sort_of("S", down), number, program)
+                receives = _positions(program.codes[peer], sort_of("R", down), other, program)
                 _check_messages(program, stage, sends, peer, receives)
                 on[offsets[peer] + receives] = offsets[stage] + sends
                 sends, receives = _first_parts(codes, sends), _first_parts(program.codes[peer], receives)
@@ -64,13 +64,13 @@ def find_dependencies(program: Program, in_flight: int) -> Dependencies:
     return Dependencies(on, offsets)
 
 
-def _first_parts(codes: Codes, places: Positions) -> Positions:
-    """Those of the messages at `places` that begin a mini-batch on their edge."""
-    first: Positions = places[parts(codes[places]) == 0]
+def _first_parts(codes: Codes, positions: Positions) -> Positions:
+    """Those of the messages at `positions` that begin a mini-batch on their edge."""
+    first: Positions = positions[parts(codes[positions]) == 0]
     return first
 
 
-def _places(codes: Codes, sort: int, virtual_stage: int, program: Program) -> Positions:
+def _positions(codes: Codes, sort: int, virtual_stage: int, program: Program) -> Positions:
     """The indices in a stage's list of the actions of one sort of one of its virtual stages."""
     found = sorts(codes) == sort
     if program.virtual_stages > 1:
@@ -86,8 +86,8 @@ def _check_edges(program: Program, stage: int, virtual: int) -> None:
         if number % program.stages == stage:
             uses = np.isin(sorts(codes), [sort_of("R", down), sort_of("S", not down)])
             absent |= uses & (chunks(codes) == number // program.stages)
-    for place in np.flatnonzero(absent):
-        action = program.action(stage, int(place))
+    for index in np.flatnonzero(absent):
+        action = program.action(stage, int(index))
         raise PlanError(
             f"`{action}` uses the edge between stages {action.stage} and {action.peer}, but there are {virtual} stages",
             hint=_HINT,
@@ -133,7 +133,7 @@ def deadlock(program: Program, stuck: dict[int, int], in_flight: int) -> PlanErr
         action = program.action(stage, stuck[stage])
         if action.kind == "W":
             # All stages have the same barriers, so some stage that waits elsewhere has not reached this one.
-            stage = min(s for s, place in stuck.items() if program.action(s, place).kind != "W")
+            stage = min(s for s, index in stuck.items() if program.action(s, index).kind != "W")
             told.append(f"waits at the barrier of batch {action.batch} (`{action}`) for stage {stage}")
         elif action.kind == "R":
             stage = action.peer % program.stages

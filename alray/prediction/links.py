@@ -64,16 +64,18 @@ class LinkEvents:
 
     @classmethod
     def of(
-        cls, program: Program, places: NDArray[np.int64], seconds: Floats, packing: Floats, durations: Durations
+        cls, program: Program, positions: NDArray[np.int64], seconds: Floats, packing: Floats, durations: Durations
     ) -> LinkEvents:
-        """places: the number of each event's action, over all stages. seconds, packing: of each event."""
+        """positions: the number of each event's action, over all stages. seconds, packing: of each event."""
         over = is_on_link(seconds)
-        codes = np.concatenate(program.codes)[places]
-        lower = np.concatenate([_lower(own, stage, program.stages) for stage, own in enumerate(program.codes)])[places]
+        codes = np.concatenate(program.codes)[positions]
+        lower = np.concatenate([_lower(own, stage, program.stages) for stage, own in enumerate(program.codes)])[
+            positions
+        ]
         goes_down = sorts(codes) == sort_of("S", True)
         source, target = (lower + goes_down) % program.stages, (lower + ~goes_down) % program.stages
         ways = np.where(over, source * program.stages + target, _NONE)
-        before = np.full(len(places), _NONE)
+        before = np.full(len(positions), _NONE)
         for way in np.unique(ways[over]):
             sends = np.flatnonzero(ways == way)
             before[sends[1:]] = sends[:-1]

@@ -159,8 +159,8 @@ def _edges(setting: Setting, counts: tuple[int, ...]) -> tuple[EdgePlan, ...]:
     """The messages between neighbouring stages: outputs up, and in pipelines their gradients down."""
     moved: dict[tuple[int, int], int] = {}
     stages = setting.stages
-    for place, own in enumerate(stage_ranges(counts)[:-1]):
-        lower, upper = place % stages, (place + 1) % stages
+    for index, own in enumerate(stage_ranges(counts)[:-1]):
+        lower, upper = index % stages, (index + 1) % stages
         end = setting.costs.components[own.stop - 1]
         moved[lower, upper] = moved.get((lower, upper), 0) + end.output_bytes
         if SCHEDULES[setting.schedule].is_pipeline:

@@ -103,9 +103,9 @@ class Timeline:
             chosen = number >= first_batch
             if end_batch is not None:
                 chosen &= number < end_batch
-            for place in np.flatnonzero(chosen).tolist():
-                action = str(self.program.action(stage, place))
-                start, end = self.starts_s[stage][place], self.ends_s[stage][place]
+            for index in np.flatnonzero(chosen).tolist():
+                action = str(self.program.action(stage, index))
+                start, end = self.starts_s[stage][index], self.ends_s[stage][index]
                 drawn.append(TimedAction(stage, action, float(start), float(end)))
         return drawn
 

@@ -40,7 +40,7 @@ _LOW = "shown_low"
 """The lower end of an error bar as it is drawn: a logarithmic axis has no 0, so a bar that reaches it ends below all
 other values."""
 _BESIDE = "beside"
-"""The horizontal place of a point as it is drawn: series stand beside each other where their bars would overlap."""
+"""The horizontal position of a point as drawn: series stand next to each other where their bars would overlap."""
 _WIDTH = 560
 """Pixels of a horizontal axis."""
 _STEP = 5
@@ -86,7 +86,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Curves:
-    """Curves over an axis. tells: field -> title of what a point tells when the pointer is on it, beside its place."""
+    """Curves over an axis. tells: field -> title of a value that a point shows if pointed at, besides its position."""
 
     x: Scale
     y: Scale
@@ -114,7 +114,7 @@ class Curves:
         """The dashes of each series where there are more of them than colours."""
         if len(self.series) <= _NUM_COLOURS or not self.joined:
             return {}
-        return {each.label: _PATTERNS[place // _NUM_COLOURS % 4] for place, each in enumerate(self.series)}
+        return {each.label: _PATTERNS[index // _NUM_COLOURS % 4] for index, each in enumerate(self.series)}
 
     @property
     def _shapes(self) -> dict[str, str]:
@@ -134,7 +134,7 @@ class Curves:
         if spread:
             drawing["transform"] += [{"calculate": self._low(rows), "as": _LOW}]
         if beside and not self.x.names:
-            drawing["transform"] += [{"calculate": self._place(), "as": _BESIDE}]
+            drawing["transform"] += [{"calculate": self._position(), "as": _BESIDE}]
         return drawing
 
     def _low(self, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -146,12 +146,12 @@ class Curves:
         return f"isValid(datum.low) ? max(datum.low, {0.8 * least!r}) : null"
 
     def _stand_beside(self, rows: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether bars of several series share their place on an axis with few places."""
+        """Whether bars of several series share their position on an axis with few positions."""
         barred = {row["series"] for row in rows if "low" in row}
         return not self.bands and len(barred) > 1 and bool(self.x.names or len(set(self.x.ticks)) > 1)
 
-    def _place(self) -> str:
-        """The place of a measured value beside those of other series, as an expression: some pixels to the side, and
+    def _position(self) -> str:
+        """The position of a measured value next to those of other series, as an expression: some pixels aside, and
         together at most half of the way to the next value."""
         ends = [math.log(tick) if self.x.base else tick for tick in sorted(set(self.x.ticks))]
         step = min(_STEP / _WIDTH * (ends[-1] - ends[0]), min(map(sub, ends[1:], ends)) / 2 / len(self.series))
@@ -203,7 +203,7 @@ class Curves:
         if not self.marks:
             if len(self.series) > _NUM_COLOURS:
                 labels = [each.label for each in self.series]
-                shapes = [_SHAPES[place // _NUM_COLOURS % len(_SHAPES)] for place in range(len(labels))]
+                shapes = [_SHAPES[index // _NUM_COLOURS % len(_SHAPES)] for index in range(len(labels))]
                 placed["shape"] = {**placed["color"], "scale": {"domain": labels, "range": shapes}}
             mark = {"type": "point", "filled": True, "size": self.size, "opacity": 1}
             if self.size < 55:  # the pointer need not hit such a small point exactly
@@ -281,7 +281,7 @@ def heat_map(x: Scale, y: Scale, value: str, tells: Mapping[str, str], middle: f
 def colours_of(labels: Sequence[str]) -> tuple[Series, ...]:
     """A series for each label, in the colours of page.css. After sixteen series they are used again, with other dashes
     and shapes."""
-    return tuple(Series(label, f"--c{place % _NUM_COLOURS}") for place, label in enumerate(labels))
+    return tuple(Series(label, f"--c{index % _NUM_COLOURS}") for index, label in enumerate(labels))
 
 
 def error_bar(spread: Spread) -> dict[str, float]:

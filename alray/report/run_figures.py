@@ -42,8 +42,8 @@ def network(run: RunFolder) -> Exhibit:
     """The chain of components, and the stage and device that each of them is on. Point at a component to read its
     parameters, the shape of what it passes on, and the times that the plan counts with. Source: plan.json."""
     plan = run.plan
-    places = _devices(run)
-    lanes = [f"stage {stage.stage}|{places[stage.stage]}" for stage in plan.stage_plans]
+    devices = _devices(run)
+    lanes = [f"stage {stage.stage}|{devices[stage.stage]}" for stage in plan.stage_plans]
     rows = [
         row for stage, lane in zip(plan.stage_plans, lanes, strict=True) for row in _components(plan, stage.stage, lane)
     ]

@@ -90,13 +90,13 @@ def events(shown: Measured) -> Exhibit:
         told = f"{counted(len(checkpoints), 'checkpoint')} written, the last after {last.step:,} mini-batches "
         told += f"({size(last.bytes)} in {seconds(last.duration_s)})."
     rows = tuple(
-        (event.event, seconds(event.time_s), number(event.step), _place(event), event.message) for event in events
+        (event.event, seconds(event.time_s), number(event.step), _stage_text(event), event.message) for event in events
     )
     table = Table(("event", "time", "mini-batches", "where", "message"), rows)
     return Exhibit("Events and failures", findings=(told,), tables={"events": table} if rows else {})
 
 
-def _place(event: EventRecord) -> str:
+def _stage_text(event: EventRecord) -> str:
     replica = f", replica {event.replica}" if event.replica else ""
     return "" if event.stage is None else f"stage {event.stage}{replica}"
 

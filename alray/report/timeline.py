@@ -92,12 +92,12 @@ def write_timeline(run: RunFolder, path: Location) -> Location:
     attempts = measured_attempts(run.records)
     num_batches = min(NUM_PREDICTED, run.plan.total_steps or NUM_PREDICTED)
     last = 1 + len(attempts)
-    events = _process(1, "predicted", predicted_lanes(run.plan, num_batches), start_s=0.0, place=last)
+    events = _process(1, "predicted", predicted_lanes(run.plan, num_batches), start_s=0.0, position=last)
     began = {}
     for number, lanes in enumerate(attempts, start=1):
         name = "measured" if len(attempts) == 1 else f"measured, attempt {number}"
         began[name] = min(lane.bars[0].start_s for lane in lanes)
-        events += _process(1 + number, name, lanes, start_s=began[name], place=number)
+        events += _process(1 + number, name, lanes, start_s=began[name], position=number)
     trace = {
         "displayTimeUnit": "ms",
         "otherData": {"name": run.name, "schedule": run.plan.schedule, "began_s": began},
@@ -186,11 +186,11 @@ def _renumbered(lane: Lane, later: int) -> Lane:
     return replace(lane, bars=tuple(bars))
 
 
-def _process(pid: int, name: str, lanes: Sequence[Lane], *, start_s: float, place: int) -> list[dict[str, Any]]:
-    """The events of one process. place: its position among the processes, 1 at the top."""
+def _process(pid: int, name: str, lanes: Sequence[Lane], *, start_s: float, position: int) -> list[dict[str, Any]]:
+    """The events of one process. position: its index among the processes, 1 at the top."""
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}},
-        {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": place}},
+        {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": position}},
     ]
     several = any(lane.replica for lane in lanes)
     for tid, lane in enumerate(lanes):

@@ -92,14 +92,14 @@ class Resumed:
 
         Raises CheckpointError, SpecError and DataError as `open`.
         """
-        places = _file_keys(load_spec(require_run_dir(run_dir) / "spec.yaml").spec)
+        file_keys = _file_keys(load_spec(require_run_dir(run_dir) / "spec.yaml").spec)
         keys = [text.partition("=")[0].strip() for text in overrides]
-        other = [key for key in keys if not key.startswith(_LAYOUT) and key not in places]
+        other = [key for key in keys if not key.startswith(_LAYOUT) and key not in file_keys]
         if other:
             raise SpecError(
                 f"these keys would make it another run: {', '.join(f'`{key}`' for key in other)}",
                 file=str(run_dir),
-                hint=f"only {', '.join(f'`{key}`' for key in (*_LAYOUT, *places))} may change; or start a new run",
+                hint=f"only {', '.join(f'`{key}`' for key in (*_LAYOUT, *file_keys))} may change; or start a new run",
             )
         return cls.open(run_dir, overrides, allow_change=False)
 
@@ -180,15 +180,15 @@ class Resumed:
             why = "; ".join(changes.values())
             note(f"the weights will not be those of an unbroken run, for the data changed: {why}")
             return
-        places = _file_keys(self.spec)
+        file_keys = _file_keys(self.spec)
         changed = [
             key
             for key, *_ in _differences(self.before.model_dump(mode="json"), self.spec.model_dump(mode="json"))
-            if key in places or (key.startswith(("data.", "seed")) and not _free(key, self.spec))
+            if key in file_keys or (key.startswith(("data.", "seed")) and not _free(key, self.spec))
         ]
         hint = "leave it as it was, or start a new run"
-        if not changed or changed[0] in places:
-            hint = ", or ".join(["restore them", *(f"say where they lie now: {place}=PATH" for place in places[:1])])
+        if not changed or changed[0] in file_keys:
+            hint = ", or ".join(["restore them", *(f"say where they lie now: {key}=PATH" for key in file_keys[:1])])
         if "words" not in changes:
             hint += ", or pass --allow-change"
         data.require_same(before, "this run", key=next(iter(changed), "data"), hint=hint)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
-from alray.spec.places import Path
+from alray.spec.source_locations import Path
 
 Finding = tuple[Path, str, str]
 """Key, message, hint."""

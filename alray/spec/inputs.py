@@ -18,7 +18,7 @@ from alray.storage.location import Location
 def input_checks(root: Path, *, allow_elsewhere: bool) -> tuple[Check, ...]:
     """Return the checks that everything a spec names is there.
 
-    root: the folder of the spec, where the user's classes are. allow_elsewhere: whether they may be in other places.
+    root: the folder of the spec, where the user's classes are. allow_elsewhere: whether they may be elsewhere.
     """
 
     def classes_exist(spec: Spec) -> Iterator[Finding]:

@@ -14,15 +14,15 @@ from alray.schedules.table import SCHEDULES, schedules_for
 from alray.spec.grammar import spot
 from alray.spec.messages import meant_kind
 from alray.spec.method import DEFAULT, METHODS
-from alray.spec.places import Path, Places, key_text
 from alray.spec.run import LENGTHS
 from alray.spec.section import counted
+from alray.spec.source_locations import Path, SourceLocations, key_text
 
 Done = frozenset[Path]
 """The paths that the command line, or the spec on top, set."""
 
 
-def set_aside(document: dict[str, Any], done: Done, places: Places, of: str = "the file") -> list[str]:
+def set_aside(document: dict[str, Any], done: Done, locations: SourceLocations, of: str = "the file") -> list[str]:
     """Remove from `document` what cannot hold beside what was `done` on top; one note for each thing removed.
 
     of: what the values below come from.
@@ -30,7 +30,7 @@ def set_aside(document: dict[str, Any], done: Done, places: Places, of: str = "t
     notes = []
     for path, why in [*_lengths(document, done), *_stages(document, done), *_method(document, done)]:
         section = document.get(str(path[0]))
-        if isinstance(section, dict) and path[1] in section and path not in done and not places.is_override(path):
+        if isinstance(section, dict) and path[1] in section and path not in done and not locations.is_override(path):
             del section[path[1]]
             notes.append(f"{key_text(path)} of {of} is set aside: {why}")
     return notes

@@ -28,7 +28,7 @@ _FILES = ("spec.yaml", "environment.json", "plan.json", "records.jsonl", CODE_RE
 
 
 class Mark(BaseModel):
-    """A place of a trial, after an evaluation, from which it or another one can go on.
+    """A saved state of a trial after an evaluation, from which it or another one can continue.
 
     folder: the folder with its checkpoint. history: the settings that the trial has had by then.
     """
@@ -41,7 +41,7 @@ class Mark(BaseModel):
 
 @dataclass(frozen=True)
 class Continuation:
-    """How a trial begins, for None as `mark`, or goes on.
+    """How a trial begins, for None as `mark`, or continues.
 
     marks_folder: the folder for what marks refer to. history: the settings that the trial has had, with those of now.
     """

@@ -120,7 +120,7 @@ class StudyFolder:
             matched.append(replace(same.pop(0), number=number))
         left = [trial for trials in alike.values() for trial in trials]
         left.sort(key=lambda trial: trial.number)
-        new = [replace(trial, number=len(matched) + place) for place, trial in enumerate(left)]
+        new = [replace(trial, number=len(matched) + index) for index, trial in enumerate(left)]
         return replace(loaded, trials=(*matched, *new))
 
     def _refused(self, message: str) -> RequestError:

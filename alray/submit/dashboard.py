@@ -363,7 +363,7 @@ def url_of(address: str) -> str:
     return given.rstrip("/")
 
 
-def token_place() -> str | Path | None:
+def token_location() -> str | Path | None:
     """Where the token to send is: `RAY_AUTH_TOKEN`, or the file that Ray would read; None where none is sent."""
     mode = os.environ.get("RAY_AUTH_MODE", "").lower()
     if mode == "disabled":
@@ -378,11 +378,11 @@ def token_place() -> str | Path | None:
 
 def _token() -> str | None:
     """The token to send; None where there is none."""
-    place = token_place()
-    if not isinstance(place, Path):
-        return os.environ[place].strip() if place is not None else None
+    location = token_location()
+    if not isinstance(location, Path):
+        return os.environ[location].strip() if location is not None else None
     try:
-        return place.read_text(encoding="utf-8").strip() or None
+        return location.read_text(encoding="utf-8").strip() or None
     except OSError as error:
         given = os.environ.get("RAY_AUTH_TOKEN_PATH")
         if given is None:

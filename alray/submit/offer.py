@@ -26,7 +26,7 @@ from alray.errors import AlrayError, Problem, RequestError, RunError
 from alray.report.text import size
 from alray.storage.appended import on_a_disk
 from alray.storage.location import Location, location_of
-from alray.submit.places import on_this_node
+from alray.submit.locations import on_this_node
 
 _OFFERED_S = 3600.0
 _HEADER_BYTES = 1024

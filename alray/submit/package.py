@@ -99,7 +99,7 @@ def _named(loaded: LoadedSpec, folder: Path, *, allow_code: bool) -> Iterator[Pa
     find = ClassFinder(folder, allow_elsewhere=allow_code)
     faults += [(path, *fault) for path, reference, _ in marked(spec, OwnClass) if (fault := find(reference))]
     if faults:
-        raise SpecError.of(tuple(problem(loaded.places, *fault) for fault in faults))
+        raise SpecError.of(tuple(problem(loaded.locations, *fault) for fault in faults))
     yield from own_files(references, folder)
     for value in here.values():
         yield from _all_files(Path(os.path.normpath(value)))
