@@ -174,10 +174,10 @@ def _parted_losses(old: Iterable[Record], new: Iterable[Record]) -> int | None:
 
 def _environment(run_dir: Location) -> dict[str, Any]:
     """The parts of `environment.json` that may change a result, a name for each: machine, versions, engine."""
-    told = read_environment(run_dir) or {}
+    environment = read_environment(run_dir) or {}
     names = ("alray", "python", "torch", "platform", "device", "cores", "engine", "data_sha256")
-    packages = {name: version for name, version in told.get("packages", {}).items() if name not in names}
-    return {name: told[name] for name in names if name in told} | packages
+    packages = {name: version for name, version in environment.get("packages", {}).items() if name not in names}
+    return {name: environment[name] for name in names if name in environment} | packages
 
 
 def _differences(then: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -192,8 +192,8 @@ class UserCode:
     def _refuse_a_taken_name(self, reference: str, top: str) -> None:
         """Raise SpecError if loading `top` would replace a module that Python or a library uses."""
         loaded = sys.modules.get(top)
-        place = getattr(loaded, "__file__", None)
-        installed = place is not None and "site-packages" in Path(place).parts
+        file = getattr(loaded, "__file__", None)
+        installed = file is not None and "site-packages" in Path(file).parts
         if is_reserved(top) or installed:
             message, hint = name_is_taken(reference, top)
             raise SpecError(message, hint=hint)
@@ -252,18 +252,18 @@ def own_problem(fault: Exception, message: str, *, key: str, hint: str | None = 
 
     None where a user's code has no part in the traceback.
     """
-    told = traceback.TracebackException.from_exception(fault)
-    own = [place for place, frame in enumerate(told.stack) if _is_own(frame.filename)]
+    report = traceback.TracebackException.from_exception(fault)
+    own = [index for index, frame in enumerate(report.stack) if _is_own(frame.filename)]
     if not own:
         return None
-    last = told.stack[own[-1]]
-    told.stack = traceback.StackSummary.from_list(told.stack[own[0] :])
-    return Problem(message, hint, last.filename, last.lineno, key, traceback="".join(told.format()))
+    last = report.stack[own[-1]]
+    report.stack = traceback.StackSummary.from_list(report.stack[own[0] :])
+    return Problem(message, hint, last.filename, last.lineno, key, traceback="".join(report.format()))
 
 
-def _is_own(place: str) -> bool:
+def _is_own(file: str) -> bool:
     """Whether a file may be the user's: neither alray's, nor installed, nor part of Python."""
-    path = _source(place)
+    path = _source(file)
     return path is not None and not path.is_relative_to(_ALRAY) and not path.is_relative_to(_STANDARD_LIBRARY)
 
 
@@ -272,21 +272,21 @@ def _own_file(module: ModuleType) -> Path | None:
 
     None for modules of alray, installed modules, and modules without a file.
     """
-    place = getattr(module, "__file__", None)
-    if place is None or module.__name__ == "__main__" or module.__name__.partition(".")[0] == "alray":
+    file = getattr(module, "__file__", None)
+    if file is None or module.__name__ == "__main__" or module.__name__.partition(".")[0] == "alray":
         return None
-    return _source(place)
+    return _source(file)
 
 
 @cache
-def _source(place: str) -> Path | None:
-    """Return the Python file at `place`, or None if it is installed or not Python.
+def _source(file: str) -> Path | None:
+    """Return the Python file at `file`, or None if it is installed or not Python.
 
     The result is cached: each time a block is built, this is called for every module, thousands of them with torch.
     """
-    if not Path(place).is_absolute():  # some modules of torch have no file but name one
+    if not Path(file).is_absolute():  # some modules of torch have no file but name one
         return None
-    path = Path(place).resolve()
+    path = Path(file).resolve()
     return path if path.suffix == ".py" and "site-packages" not in path.parts else None
 
 
@@ -306,4 +306,4 @@ def _files_of(spec: ModuleSpec | None) -> list[Path]:
     if spec is None:
         return []
     origin = [spec.origin] if spec.origin is not None else list(spec.submodule_search_locations or [])
-    return [Path(place).resolve() for place in origin]
+    return [Path(path).resolve() for path in origin]

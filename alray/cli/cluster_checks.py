@@ -62,16 +62,16 @@ def access_to(known: Sequence[NodeFacts]) -> Iterator[CheckResult]:
     """
     for node in known:
         ports = "; ".join(f"{program} {', '.join(map(str, ports))}" for program, ports in node.open_ports.items())
-        told = f"Ray listens for other hosts: {ports}" if ports else "Ray listens for this host alone"
+        ports_text = f"Ray listens for other hosts: {ports}" if ports else "Ray listens for this host alone"
         if node.asks_for_token:
-            yield CheckResult(f"access to {node.host}", "ok", f"with the token alone; {told}")
+            yield CheckResult(f"access to {node.host}", "ok", f"with the token alone; {ports_text}")
         elif not ports:
-            yield CheckResult(f"access to {node.host}", "ok", f"without a token; {told}")
+            yield CheckResult(f"access to {node.host}", "ok", f"without a token; {ports_text}")
         else:
             yield CheckResult(
                 f"access to {node.host}",
                 "fault",
-                f"it asks for no token, so whoever reaches its ports can run commands there; {told}",
+                f"it asks for no token, so whoever reaches its ports can run commands there; {ports_text}",
                 "start Ray on every node with RAY_AUTH_MODE=token and one RAY_AUTH_TOKEN_PATH (docs/clusters.md)",
             )
 

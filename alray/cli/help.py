@@ -91,9 +91,9 @@ def _parts(
     yield page.sentence(" ".join(command.collect_usage_pieces(ctx)), first=usage, hang=" " * len(usage))
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         yield page.sentence(" ".join(paragraph.split("\n")), first="  ", hang="  ")
-    told = [(param, param.get_help_record(ctx)) for param in command.get_params(ctx)]
-    arguments = [(param.metavar or "", said[1]) for param, said in told if said and isinstance(param, TyperArgument)]
-    options = [said for param, said in told if said and not isinstance(param, TyperArgument)]
+    records = [(param, param.get_help_record(ctx)) for param in command.get_params(ctx)]
+    arguments = [(param.metavar or "", said[1]) for param, said in records if said and isinstance(param, TyperArgument)]
+    options = [said for param, said in records if said and not isinstance(param, TyperArgument)]
     for title, rows in {"Arguments": arguments, "Options": options, **commands}.items():
         if rows:
             yield f"{page.heading(f'{title}:')}\n{page.fields(rows, indent='  ')}"

@@ -22,7 +22,7 @@ from alray.submit.follow import Log, follow
 _SHOWN = 100
 """Characters of a line that an error shows."""
 STOP, DETACH = "stop", "detach"
-GOES_ON, STOPPING = "the job goes on", "the job is being stopped"
+CONTINUES, STOPPING = "the job goes on", "the job is being stopped"
 _RAYS_OWN = "Running entrypoint for job"
 """Ray's line in the log of every job. It may come after what the command printed."""
 
@@ -39,7 +39,7 @@ class JobView:
         self._before: list[str] = []
         self._begun = False
         self._there = __version__
-        self._told_differences = False
+        self._reported_differences = False
         self.answer: Any = None
         self.problems: tuple[Problem, ...] = ()
 
@@ -119,8 +119,8 @@ class JobView:
         except (KeyError, TypeError, ValueError):
             if self._there == __version__:
                 raise
-            if not self._told_differences:
-                self._told_differences = True
+            if not self._reported_differences:
+                self._reported_differences = True
                 self._display.note(f"some of what alray {self._there} reports cannot be shown by alray {__version__}")
             return None
 
@@ -134,7 +134,7 @@ def watch(
     """
     with closing(terminal_display(streams.err, Interrupts(), streams.began_s)) as display:
         view = JobView(streams, display)
-        log, left = Log(view.line), GOES_ON
+        log, left = Log(view.line), CONTINUES
         display.doing(f"waiting for the cluster to start {job_id}")
         while True:
             try:

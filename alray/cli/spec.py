@@ -133,8 +133,8 @@ def init(
         if _written(schema_file, schema_text()):
             streams.tell(f"{schema_file}: written; editors use it to check the spec")
         command = "study" if len(texts) > 1 else "run"
-        for beside in list(texts)[1:]:
-            streams.tell(f"{beside}: written; the study begins with it")
+        for base_file in list(texts)[1:]:
+            streams.tell(f"{base_file}: written; the study begins with it")
         if json:
             streams.answer({"file": str(target), "schema": str(schema_file)})
         else:

@@ -98,13 +98,13 @@ def _require_one(spec: Path | None, resume: str | None, *, also: bool) -> None:
 
 def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, folder: str | None, asks: bool) -> None:
     """Follow a job to its end, show its results, and set the exit code to that of its command."""
-    from alray.cli.job_view import GOES_ON, watch
+    from alray.cli.job_view import CONTINUES, watch
 
     seen = watch(streams, dashboard, job_id, folder=folder, asks=asks)
     if isinstance(seen, str):
         where = f"{job_id} --address {dashboard.url}"
         streams.tell(f"{seen}; follow it with  {unbroken(f'alray jobs logs --follow {where}')}")
-        if seen == GOES_ON:
+        if seen == CONTINUES:
             streams.tell(f"stop it with  {unbroken(f'alray jobs stop {where}')}")
         if streams.as_json:
             streams.answer({"job": described(dashboard.job(job_id)), "summary": None})

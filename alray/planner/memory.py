@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from alray.nn.network import Network
 
 
-_BESIDE_TENSORS_BYTES = 1_000_000_000
+_BESIDES_TENSORS_BYTES = 1_000_000_000
 """GPU memory of a process besides its tensors: CUDA's context with the kernels that it loads, two workspaces of
 cuBLAS (8 times 4096 KiB each, as CUBLAS_WORKSPACE_CONFIG=:4096:8 says, for the stage's thread and autograd's), those
 of cuDNN, and NCCL's buffers. NVIDIA gives no figure for a context. So this is an assumption until it is measured."""
@@ -43,27 +43,27 @@ def stage_memory_limits(
     resources = spec.resources
     if resources.memory_bytes is not None:
         return (resources.memory_bytes,) * stages
-    asked = [bundle.get("memory") for bundle in resources.bundles(stages)]
+    requested = [bundle.get("memory") for bundle in resources.bundles(stages)]
     if resources.resolved_device == "cpu":
         theirs = [machine_memory_bytes() // (stages * replicas)] * stages
     elif device.type == "cuda":
         theirs = _gpu_shares(spec, stages, replicas, one_process=one_process)
-    elif None in asked:
+    elif None in requested:
         return ()
     else:
         theirs = [0] * stages
-    return tuple(share if own is None else int(own) for own, share in zip(asked, theirs, strict=False))
+    return tuple(share if own is None else int(own) for own, share in zip(requested, theirs, strict=False))
 
 
 def _gpu_shares(spec: Spec, stages: int, replicas: int, *, one_process: bool) -> list[int]:
     """The GPUs of other nodes count as equal to the one here, and all as if this process had measured on them."""
     import torch
 
-    whole = torch.cuda.get_device_properties(0).total_memory - _BESIDE_TENSORS_BYTES
+    whole = torch.cuda.get_device_properties(0).total_memory - _BESIDES_TENSORS_BYTES
     if one_process:
         return [max(1, whole // (stages * replicas))] * stages
-    asked = [min(1.0, bundle.get("GPU", 1.0)) for bundle in spec.resources.bundles(stages)]
-    return [max(1, int(whole * share) - _BESIDE_TENSORS_BYTES) for share in asked]
+    requested = [min(1.0, bundle.get("GPU", 1.0)) for bundle in spec.resources.bundles(stages)]
+    return [max(1, int(whole * share) - _BESIDES_TENSORS_BYTES) for share in requested]
 
 
 def stage_memories(spec: Spec, stages: int, replicas: int, *, one_process: bool = False) -> tuple[StageMemory, ...]:
@@ -72,8 +72,8 @@ def stage_memories(spec: Spec, stages: int, replicas: int, *, one_process: bool 
     kinds = [resources.device_of(stage) for stage in range(stages)]
     # Ray gives them one GPU if they fit on it. NCCL connects stages with different GPUs.
     bundles = zip(resources.bundles(stages), kinds, strict=True)
-    asked = sum(bundle.get("GPU", 1.0) for bundle, kind in bundles if kind == "cuda") * replicas
-    on_gpu = IN_TURNS_ON_GPU if one_process else ON_SHARED_GPU if asked <= 1.0 else ON_OWN_GPU
+    requested = sum(bundle.get("GPU", 1.0) for bundle, kind in bundles if kind == "cuda") * replicas
+    on_gpu = IN_TURNS_ON_GPU if one_process else ON_SHARED_GPU if requested <= 1.0 else ON_OWN_GPU
     return tuple(on_gpu if kind == "cuda" else ON_CPU for kind in kinds)
 
 

@@ -34,18 +34,18 @@ class StageDevices:
     @property
     def lines(self) -> list[str]:
         """The lines about them for the user."""
-        told = []
+        lines = []
         if self.stage_speed:
             speeds = ", ".join(f"{speed:.2f}" for speed in self.stage_speed)
-            told.append(f"relative to this machine, the devices of the stages have speeds of {speeds}")
+            lines.append(f"relative to this machine, the devices of the stages have speeds of {speeds}")
         if self.nodes:
-            told.append(f"the stages are on {', '.join(self.nodes)}")
+            lines.append(f"the stages are on {', '.join(self.nodes)}")
         for stage, link in enumerate(self.links):
             if link is not None:
-                told.append(f"between stage {stage} and stage {(stage + 1) % len(self.links)}: {link}")
+                lines.append(f"between stage {stage} and stage {(stage + 1) % len(self.links)}: {link}")
         if self.replica_link is not None:
-            told.append(f"between the replicas of a stage: {self.replica_link}")
-        return told
+            lines.append(f"between the replicas of a stage: {self.replica_link}")
+        return lines
 
 
 def settled_speeds(speeds: list[float]) -> tuple[float, ...]:

@@ -127,24 +127,24 @@ def deadlock(program: Program, stuck: dict[int, int], in_flight: int) -> PlanErr
 
     stuck: for each such stage, the index in its list at which it waits.
     """
-    told: list[str] = []
+    chain: list[str] = []
     stage = min(stuck)
-    while stage in stuck and len(told) < len(stuck):
+    while stage in stuck and len(chain) < len(stuck):
         action = program.action(stage, stuck[stage])
         if action.kind == "W":
             # All stages have the same barriers, so some stage that waits elsewhere has not reached this one.
             stage = min(s for s, index in stuck.items() if program.action(s, index).kind != "W")
-            told.append(f"waits at the barrier of batch {action.batch} (`{action}`) for stage {stage}")
+            chain.append(f"waits at the barrier of batch {action.batch} (`{action}`) for stage {stage}")
         elif action.kind == "R":
             stage = action.peer % program.stages
-            told.append(f"waits for batch {action.batch} from stage {stage} (`{action}`)")
+            chain.append(f"waits for batch {action.batch} from stage {stage} (`{action}`)")
         else:
             stage = action.peer % program.stages
-            told.append(
+            chain.append(
                 f"waits to send batch {action.batch} to stage {stage} (`{action}`; "
                 f"mini-batches the edge holds: {in_flight})"
             )
-        if told.index(told[-1]) < len(told) - 1:  # the circle is closed
-            told.pop()
+        if chain.index(chain[-1]) < len(chain) - 1:  # the circle is closed
+            chain.pop()
             break
-    return PlanError(f"deadlock: stage {min(stuck)} {', which '.join(told)}", hint=_HINT)
+    return PlanError(f"deadlock: stage {min(stuck)} {', which '.join(chain)}", hint=_HINT)

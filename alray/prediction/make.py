@@ -9,7 +9,7 @@ from alray.prediction.costs import Costs, Link
 from alray.prediction.durations import evaluation_durations, stage_durations
 from alray.prediction.limits import limited_by
 from alray.prediction.memory import memory_of, stage_ranges
-from alray.prediction.partition import partition_as_asked
+from alray.prediction.partition import requested_partition
 from alray.prediction.plan import EdgePlan, Plan, StagePlan
 from alray.prediction.predict import StepPrediction, predict_evaluation, predict_step
 from alray.prediction.setting import Setting, StageMemory
@@ -95,7 +95,7 @@ def _plan_in(
     """The plan in a setting."""
     check_parts(setting)
     parameters = [component.parameters for component in setting.costs.components]
-    counts = partition_as_asked(partition, parameters, setting.num_parts, auto=lambda: best_cut(setting).cut)
+    counts = requested_partition(partition, parameters, setting.num_parts, auto=lambda: best_cut(setting).cut)
     prediction = predict_step(setting, counts)
     return Plan(
         method=method,

@@ -262,8 +262,8 @@ class Comparison:
         engines = list(dict.fromkeys(group.first.engine for group in self.groups))
         if len(engines) > 1:
             ran = [[group.label for group in self.groups if group.first.engine == engine] for engine in engines]
-            told = "; ".join(f"{engine}: {', '.join(of)}" for engine, of in zip(engines, ran, strict=True))
-            found.append(f"different engines, so accuracies can be compared, and times cannot ({told})")
+            engines_text = "; ".join(f"{engine}: {', '.join(of)}" for engine, of in zip(engines, ran, strict=True))
+            found.append(f"different engines, so accuracies can be compared, and times cannot ({engines_text})")
         found += [
             f"{listed}: the weights at the end are the same, so their curves of accuracy lie over each other"
             for listed in (" and ".join(labels) for labels in self._same_weights)

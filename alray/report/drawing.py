@@ -39,7 +39,7 @@ _PATTERNS = ("", "6 4", "2 3", "10 3 2 3")
 _LOW = "shown_low"
 """The lower end of an error bar as it is drawn: a logarithmic axis has no 0, so a bar that reaches it ends below all
 other values."""
-_BESIDE = "beside"
+_SHIFTED = "beside"
 """The horizontal position of a point as drawn: series stand next to each other where their bars would overlap."""
 _WIDTH = 560
 """Pixels of a horizontal axis."""
@@ -79,7 +79,7 @@ class Scale:
         return {**shown, "type": "quantitative", "scale": scale, "axis": axis}
 
     @property
-    def told(self) -> dict[str, Any]:
+    def tooltip(self) -> dict[str, Any]:
         """Its value as a line of the text that appears at the pointer."""
         return tell(self.field, self.title, "" if self.names else self.form)
 
@@ -124,17 +124,17 @@ class Curves:
     def _drawing(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The parameter `hidden` holds the labels of the series that are not drawn."""
         spread = any("low" in row for row in rows)
-        beside = self._stand_beside(rows)
+        side_by_side = self._stand_side_by_side(rows)
         spreads = (self._bands() if self.bands else self._error_bars()) if spread else []
         layers = [*spreads, *(self._lines() if self.joined else ()), *self._points()]
-        if beside:
+        if side_by_side:
             layers = [self._moved(layer) for layer in layers]
         layers[0]["params"] = [zoom()]
         drawing = {"data": {"name": DATA}, **hiding(), "layer": layers}
         if spread:
             drawing["transform"] += [{"calculate": self._low(rows), "as": _LOW}]
-        if beside and not self.x.names:
-            drawing["transform"] += [{"calculate": self._position(), "as": _BESIDE}]
+        if side_by_side and not self.x.names:
+            drawing["transform"] += [{"calculate": self._position(), "as": _SHIFTED}]
         return drawing
 
     def _low(self, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -145,7 +145,7 @@ class Curves:
         least = min(value for value in shown if value is not None and value > 0)
         return f"isValid(datum.low) ? max(datum.low, {0.8 * least!r}) : null"
 
-    def _stand_beside(self, rows: Sequence[Mapping[str, Any]]) -> bool:
+    def _stand_side_by_side(self, rows: Sequence[Mapping[str, Any]]) -> bool:
         """Whether bars of several series share their position on an axis with few positions."""
         barred = {row["series"] for row in rows if "low" in row}
         return not self.bands and len(barred) > 1 and bool(self.x.names or len(set(self.x.ticks)) > 1)
@@ -169,7 +169,7 @@ class Curves:
             encoding["xOffset"] = {"field": "series", "type": "nominal", "scale": domain}
         else:
             scale = {**encoding["x"]["scale"], "padding": 12 + _STEP * len(self.series) / 2}
-            encoding["x"] = {**encoding["x"], "field": _BESIDE, "scale": scale}
+            encoding["x"] = {**encoding["x"], "field": _SHIFTED, "scale": scale}
         return {**layer, "encoding": encoding}
 
     def _lines(self) -> list[dict[str, Any]]:
@@ -199,7 +199,7 @@ class Curves:
 
     def _points(self) -> list[dict[str, Any]]:
         measured = {"filter": f"datum.kind === '{MEASURED}'"}
-        placed = {**self._placed(), "tooltip": [self.x.told, self.y.told, *starmap(tell, self.tells.items())]}
+        placed = {**self._placed(), "tooltip": [self.x.tooltip, self.y.tooltip, *starmap(tell, self.tells.items())]}
         if not self.marks:
             if len(self.series) > _NUM_COLOURS:
                 labels = [each.label for each in self.series]
@@ -260,7 +260,7 @@ def heat_map(x: Scale, y: Scale, value: str, tells: Mapping[str, str], middle: f
 
     middle: values above it stand on a bright rectangle.
     """
-    placed = {"x": x.options(), "y": y.options(), "tooltip": [x.told, y.told, *starmap(tell, tells.items())]}
+    placed = {"x": x.options(), "y": y.options(), "tooltip": [x.tooltip, y.tooltip, *starmap(tell, tells.items())]}
     colour = {"field": value, "type": "quantitative", "scale": {"scheme": "viridis"}, "legend": None}
 
     def layer(condition: str, mark: dict[str, Any], **more: Any) -> dict[str, Any]:

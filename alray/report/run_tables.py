@@ -84,16 +84,16 @@ def events(shown: Measured) -> Exhibit:
     run = shown.run
     events = [record for record in run.records if isinstance(record, EventRecord)]
     checkpoints = [record for record in run.records if isinstance(record, CheckpointRecord)]
-    told = "No checkpoint was written."
+    finding = "No checkpoint was written."
     if checkpoints:
         last = checkpoints[-1]
-        told = f"{counted(len(checkpoints), 'checkpoint')} written, the last after {last.step:,} mini-batches "
-        told += f"({size(last.bytes)} in {seconds(last.duration_s)})."
+        finding = f"{counted(len(checkpoints), 'checkpoint')} written, the last after {last.step:,} mini-batches "
+        finding += f"({size(last.bytes)} in {seconds(last.duration_s)})."
     rows = tuple(
         (event.event, seconds(event.time_s), number(event.step), _stage_text(event), event.message) for event in events
     )
     table = Table(("event", "time", "mini-batches", "where", "message"), rows)
-    return Exhibit("Events and failures", findings=(told,), tables={"events": table} if rows else {})
+    return Exhibit("Events and failures", findings=(finding,), tables={"events": table} if rows else {})
 
 
 def _stage_text(event: EventRecord) -> str:

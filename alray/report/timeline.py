@@ -141,13 +141,13 @@ def _one_after_another(bars: Sequence[TimedAction]) -> list[TimedAction]:
     turns: list[list[TimedAction]] = []
     for bar in bars:
         before = turns[-1][-1] if turns else None
-        goes_on = (
+        continues = (
             before is not None
             and (before.stage, parse(before.action).batch) == (bar.stage, parse(bar.action).batch)
             and bar.start_s - before.end_s < 1e-9
             and parse(bar.action).kind != "W"
         )
-        if goes_on:
+        if continues:
             turns[-1].append(bar)
         else:
             turns.append([bar])

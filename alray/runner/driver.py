@@ -132,7 +132,7 @@ class Driver:
         """
         write_json(self.run_dir / "plan.json", self.plan.as_json())
         graph = self.new_graph(self.plan)
-        asked, lost_at = False, None
+        stop_requested, lost_at = False, None
         deadline_s = self.plan.deadline_s if graph.ends_what_hangs else math.inf
         step = start.step
         try:
@@ -157,8 +157,8 @@ class Driver:
                 verdict = judge(statuses, deadline_s=deadline_s, lost_since_s=lost_since_s)
                 if verdict.kind != "go_on" or self.interrupts.count > 1:
                     return verdict, step
-                if self.interrupts.count and not asked:
-                    asked = True
+                if self.interrupts.count and not stop_requested:
+                    stop_requested = True
                     self.observer.note("stopping after this mini-batch and its checkpoint; again to stop at once")
                     graph.request_stop()
         finally:

@@ -265,10 +265,10 @@ def _with_overrides(file: Location, overrides: list[str], before: Spec) -> Spec:
     `before` holds decided values; the file of an older run may hold null. Relative paths begin in the current folder.
     """
     load = partial(load_spec, file, directory=Path.cwd())
-    asked = {override.partition("=")[0].strip() for override in overrides}
-    if not SCHEDULES[before.schedule].cuts_mini_batches or asked & {"pipeline", _MICRO_BATCHES}:
+    requested = {override.partition("=")[0].strip() for override in overrides}
+    if not SCHEDULES[before.schedule].cuts_mini_batches or requested & {"pipeline", _MICRO_BATCHES}:
         return load(overrides).spec
-    same_schedule = [] if _SCHEDULE in asked else [f"{_SCHEDULE}={before.schedule}"]
+    same_schedule = [] if _SCHEDULE in requested else [f"{_SCHEDULE}={before.schedule}"]
     try:
         return load([*same_schedule, f"{_MICRO_BATCHES}={before.micro_batches}", *overrides]).spec
     except SpecError as error:

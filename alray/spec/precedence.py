@@ -42,10 +42,10 @@ def _value(document: dict[str, Any], section: str, key: str) -> Any:
 
 
 def _lengths(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
-    asked = [key for key in LENGTHS if ("run", key) in done and _value(document, "run", key) is not None]
+    given = [key for key in LENGTHS if ("run", key) in done and _value(document, "run", key) is not None]
     for key in LENGTHS:
-        if asked and key not in asked and _value(document, "run", key) is not None:
-            yield ("run", key), f"run.{asked[0]} says how long to train"
+        if given and key not in given and _value(document, "run", key) is not None:
+            yield ("run", key), f"run.{given[0]} says how long to train"
 
 
 def _stages(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:

@@ -37,10 +37,10 @@ def starter(name: str, file: Path) -> dict[Path, str]:
     base = _base(name)
     if base is None:
         return {file: text}
-    beside = file.with_name(f"{base.rpartition('/')[2]}{_SUFFIX}")
-    if beside == file:
-        beside = file.with_name(f"base_{file.name}")
-    return {file: _BASE.sub(lambda _: f"base: {beside.name}", text), beside: _adapted(base, beside)}
+    base_file = file.with_name(f"{base.rpartition('/')[2]}{_SUFFIX}")
+    if base_file == file:
+        base_file = file.with_name(f"base_{file.name}")
+    return {file: _BASE.sub(lambda _: f"base: {base_file.name}", text), base_file: _adapted(base, base_file)}
 
 
 def starter_named(name: str) -> str:

@@ -115,8 +115,8 @@ class StudyFolder:
         matched: list[Trial] = []
         for number, old in enumerate(begun.trials):
             if not (same := alike.get((was[old.point], *old.overrides))):
-                told = "".join(f"; {text}" for _, text in changes)
-                raise self._refused(f"trials that the study began with are no longer in it{told}")
+                reasons = "".join(f"; {text}" for _, text in changes)
+                raise self._refused(f"trials that the study began with are no longer in it{reasons}")
             matched.append(replace(same.pop(0), number=number))
         left = [trial for trials in alike.values() for trial in trials]
         left.sort(key=lambda trial: trial.number)

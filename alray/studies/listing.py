@@ -237,7 +237,7 @@ def _study(folder: Path) -> Listed:
     )
 
 
-def told(rows: Sequence[Listed]) -> list[str]:
+def notes_on(rows: Sequence[Listed]) -> list[str]:
     """How many there are, and why some are damaged: a line each."""
     lines = [f"{row.folder} is damaged: {row.reason}" for row in rows if row.state == "damaged"]
     runs = sum(row.kind == "run" for row in rows)

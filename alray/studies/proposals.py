@@ -70,10 +70,10 @@ def proposed(space: Mapping[str, Distribution], tried: Sequence[Tried], target: 
     budget = max(steps, default=0) if target else 0
     for values, records in tried:
         state, cost = _outcome(records, budget)
-        params = {key: _told(distribution, values[key]) for key, distribution in space.items()}
+        params = {key: _to_optuna(distribution, values[key]) for key, distribution in space.items()}
         study.add_trial(optuna.trial.create_trial(state=state, value=cost, params=params, distributions=distributions))
-    asked = study.ask(distributions).params
-    return {key: _asked(distribution, asked[key]) for key, distribution in space.items()}
+    params = study.ask(distributions).params
+    return {key: _from_optuna(distribution, params[key]) for key, distribution in space.items()}
 
 
 def cost_of(record: TrialRecord, budget: int) -> float:
@@ -117,7 +117,7 @@ def _of_optuna(distribution: Distribution) -> Any:
     return FloatDistribution(*distribution.uniform)
 
 
-def _asked(distribution: Distribution, param: Any) -> Any:
+def _from_optuna(distribution: Distribution, param: Any) -> Any:
     """The value of a key for what Optuna gives."""
     if distribution.choice is not None:
         return distribution.choice[param]
@@ -126,8 +126,8 @@ def _asked(distribution: Distribution, param: Any) -> Any:
     return param
 
 
-def _told(distribution: Distribution, value: Any) -> Any:
-    """Return the value of a key from Optuna's value for it."""
+def _to_optuna(distribution: Distribution, value: Any) -> Any:
+    """Return Optuna's value for the value of a key."""
     if distribution.choice is not None:
         return distribution.choice.index(value)
     if distribution.one_minus_loguniform is not None:

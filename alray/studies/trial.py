@@ -151,8 +151,8 @@ def run_trial(
 
 def _run(order: Order, evaluated: Callable[[EvaluationRecord], None], continuation: Continuation | None) -> TrialRecord:
     run_dir = order.folder.trial_dir(order.trial.number)
-    goes_on = continuation is not None and continuation.mark is not None
-    if continuation is not None and goes_on:
+    continues = continuation is not None and continuation.mark is not None
+    if continuation is not None and continues:
         continuation.take_over()
     else:
         order.folder.clear(order.trial.number)
@@ -161,7 +161,7 @@ def _run(order: Order, evaluated: Callable[[EvaluationRecord], None], continuati
         run_dir=run_dir,
         allow_code=order.allow_code,
         # A trial whose shapes were known has loaded no code, and so its run folder has no copy to go on with.
-        code=UserCode(order.base.parent, allow_elsewhere=order.allow_code) if goes_on else None,
+        code=UserCode(order.base.parent, allow_elsewhere=order.allow_code) if continues else None,
         pages=False,
         command=order.command,
         study=order.folder.path,
@@ -172,7 +172,7 @@ def _run(order: Order, evaluated: Callable[[EvaluationRecord], None], continuati
         listening = _Listening(evaluated, marks=True, heard=continuation.step)
         overrides = continuation.overrides
     try:
-        if continuation is not None and goes_on:
+        if continuation is not None and continues:
             finished = resume_run(
                 run_dir, continuation.changes, options, listening, listening, allow_change=continuation.is_changed
             )

@@ -34,10 +34,10 @@ class Board:
             self._pieces = pieces
             self._changed.notify_all()
 
-    def end(self, timeout_s: float, **told: str | None) -> None:
-        """Tell all pages that nothing more comes, and wait until they have heard it. told: for live.js."""
+    def end(self, timeout_s: float, **values: str | None) -> None:
+        """Tell all pages that nothing more comes, and wait until they have heard it. values: for live.js."""
         with self._changed:
-            self._end = json.dumps(told)
+            self._end = json.dumps(values)
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._readers, timeout_s)
 

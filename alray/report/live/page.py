@@ -28,7 +28,7 @@ class Live(NamedTuple):
     state: State
     step: int
     total: int | None
-    told: str
+    line: str
 
 
 def frame(run_dir: Location) -> str:
@@ -55,12 +55,12 @@ def pieces_of(following: Following) -> Pieces:
 def _live(following: Following) -> Live:
     run, progress = following.run, following.progress
     assert run is not None and progress is not None
-    told = progress_text(progress, pace=following.state == "running")
+    line = progress_text(progress, pace=following.state == "running")
     return Live(
         following.state,
         progress.step,
         progress.plan.total_steps,
-        f"{told}; {seconds(run.records[-1].time_s)} since the start",
+        f"{line}; {seconds(run.records[-1].time_s)} since the start",
     )
 
 

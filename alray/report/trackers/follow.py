@@ -93,7 +93,7 @@ class _Watch:
         self._following, self._board, self._ids, self._note = following, board, ids, note
         self._points = Points()
         self.status: Status = "failed"  # if no event tells how the run ended
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def take(self, record: Record) -> None:
         if isinstance(record, EventRecord) and record.event in ("finished", "interrupted", "failed"):
@@ -124,8 +124,8 @@ class _Watch:
         """Keep the ids that came, and tell of errors."""
         self._ids.keep({each.kind: each.id for each in self._following if each.id is not None})
         for each in self._following:
-            if each.fault is not None and each.kind not in self._told:
-                self._told.add(each.kind)
+            if each.fault is not None and each.kind not in self._reported:
+                self._reported.add(each.kind)
                 self._note(f"{each.fault}; it gets nothing more of this run; {_COMPLETE}")
 
 

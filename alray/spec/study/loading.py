@@ -175,7 +175,7 @@ class _Loader:
             self.specs.append(spec)
             for drawn in settings_at_the_ends(self._study.search, point) if self._study.search is not None else ():
                 self._spec(point, merged(point.settings, drawn))
-        self.problems = [self._told(found) for found in self._found.values()]
+        self.problems = [self._located(found) for found in self._found.values()]
         if not self.problems:
             self.problems = list(self._equal_points())
 
@@ -227,7 +227,7 @@ class _Loader:
         if point not in found.points:
             found.points.append(point)
 
-    def _told(self, found: _Found) -> Problem:
+    def _located(self, found: _Found) -> Problem:
         """The problem with its location in the study, and with a point unless the location says which have it."""
         said, setting = found.problem, found.setting
         source: Path | None = ("base",) if said.file == COMMAND_LINE and setting is None else None

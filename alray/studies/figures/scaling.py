@@ -37,11 +37,11 @@ def device_scaling(results: Results) -> Exhibit | None:
         ("efficiency", "Efficiency", Scale("efficiency", "efficiency"), _gains(found, "efficiency")),
     )
     figures = [_figure(found, name, f"{title}, {kind}", y, rows) for name, title, y, rows in drawn]
-    beside = list(_beside(found))
-    if beside:
+    ratios = list(_ratios(found))
+    if ratios:
         title = "Backpropagation's step time over that of local losses"
-        figures.append(_figure(found, "ratio", title, Scale("ratio", "ratio of step times"), beside))
-    return Exhibit(f"{kind[0].upper()}{kind[1:]}", tuple(figures), tuple(_told(found)))
+        figures.append(_figure(found, "ratio", title, Scale("ratio", "ratio of step times"), ratios))
+    return Exhibit(f"{kind[0].upper()}{kind[1:]}", tuple(figures), tuple(_conclusions(found)))
 
 
 def _figure(found: Scaling, name: str, title: str, y: Scale, rows: list[dict[str, Any]]) -> Figure:
@@ -78,8 +78,8 @@ def _gains(found: Scaling, name: Literal["speed_up", "efficiency"]) -> list[dict
     for label, points in found.series.items():
         for point in points:
             gain: Spread = getattr(point, name)
-            told = {"step_time_s": point.step_time_s.mean, "seeds": point.row.seeds, **error_bar(gain)}
-            rows.append(_row(label, MEASURED, point.devices, **{name: gain.mean}, **told))
+            fields = {"step_time_s": point.step_time_s.mean, "seeds": point.row.seeds, **error_bar(gain)}
+            rows.append(_row(label, MEASURED, point.devices, **{name: gain.mean}, **fields))
             if point.predicted is not None:
                 rows.append(_row(label, PREDICTED, point.devices, **{name: getattr(point.predicted, name)}))
     every = [point for points in found.series.values() for point in points]
@@ -98,7 +98,7 @@ def _devices(point: ScaledPoint) -> int:
     return point.devices
 
 
-def _beside(found: Scaling) -> Iterator[dict[str, Any]]:
+def _ratios(found: Scaling) -> Iterator[dict[str, Any]]:
     """The step time of each series of backpropagation over that of each series of local losses, and the published
     ratio."""
     by_method: dict[bool, dict[str, dict[int, ScaledPoint]]] = {True: {}, False: {}}
@@ -109,8 +109,8 @@ def _beside(found: Scaling) -> Iterator[dict[str, Any]]:
             for devices in sorted(ours.keys() & theirs.keys()):
                 mine, its = ours[devices].step_time_s, theirs[devices].step_time_s
                 measured = ratio(its, mine)
-                told = {"step_time_s": mine.mean, **error_bar(measured)}
-                yield _row(f"{other} / {local}", MEASURED, devices, ratio=measured.mean, **told)
+                fields = {"step_time_s": mine.mean, **error_bar(measured)}
+                yield _row(f"{other} / {local}", MEASURED, devices, ratio=measured.mean, **fields)
     if by_method[True] and by_method[False] and (published := _shown(found)):
         most = max(point.devices for points in found.series.values() for point in points)
         al, bp = sorted(published, key=lambda one: not one.local_losses)
@@ -131,7 +131,7 @@ def _is_backpropagation(points: Sequence[ScaledPoint]) -> bool:
     return summary is not None and summary.method == _BACKPROPAGATION
 
 
-def _told(found: Scaling) -> Iterator[str]:
+def _conclusions(found: Scaling) -> Iterator[str]:
     for label, points in found.series.items():
         if len(points) > 1:
             last = points[-1]

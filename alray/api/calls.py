@@ -55,7 +55,7 @@ def require_one_of(value: str, known: Sequence[str], *, key: str) -> None:
 
 
 @contextmanager
-def asked(source: Source | None = None, overrides: Sequence[str] = ()) -> Iterator[None]:
+def api_errors(source: Source | None = None, overrides: Sequence[str] = ()) -> Iterator[None]:
     """Inside, errors are told as commands tell them, with `overrides` in place of the command line."""
     try:
         with completed(source, overrides):

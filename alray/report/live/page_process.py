@@ -28,7 +28,7 @@ _ENDING_S = 30.0
 
 
 @contextmanager
-def page_beside(run_dir: Location, wanted: bool, note: Callable[[str], None]) -> Iterator[None]:
+def page_process(run_dir: Location, wanted: bool, note: Callable[[str], None]) -> Iterator[None]:
     """Serve a live page of the run that goes on in the block, if it is wanted. It ends once it shows the end.
 
     note: is called with its address, and with a line if it fails.
