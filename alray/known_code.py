@@ -109,11 +109,11 @@ def origin_of(run_dir: Location, copy: Path) -> Path:
 
 
 def require_no_run_folder(loaded: LoadedSpec) -> None:
-    """Raise RequestError, which names the files, if a spec is that of a run folder and names code beside it."""
+    """Raise RequestError, which names the files, if a spec is that of a run folder and names code next to it."""
     references = [reference for _, reference, _ in marked(loaded.spec, OwnClass)]
     if references and (loaded.folder / "environment.json").is_file() and (loaded.folder / "records.jsonl").is_file():
         files = (str(file.relative_to(loaded.folder)) for file in own_files(references, loaded.folder))
-        raise refused("code beside the spec of a run folder", sorted(files), str(loaded.folder))
+        raise refused("code next to the spec of a run folder", sorted(files), str(loaded.folder))
 
 
 def changed_files(record: CodeRecord) -> list[str]:

@@ -41,7 +41,7 @@ _copies: list[Path] = []
 
 
 class _FromText(SourceFileLoader):
-    """Loads modules from their text. Bytecode beside it, which may be of another text, is neither read nor written."""
+    """Loads modules from their text. Bytecode next to it, which may be of another text, is neither read nor written."""
 
     def path_stats(self, path: str) -> Any:
         """Python then takes no bytecode to be that of this file."""
@@ -73,7 +73,7 @@ class UserCode:
     """
 
     def __init__(self, root: Location, *, allow_elsewhere: bool = False, is_copy: bool = False) -> None:
-        """root: the directory of the spec, or the copy of the user's code in a run folder or beside weights.
+        """root: the directory of the spec, or the copy of the user's code in a run folder or next to weights.
 
         allow_elsewhere: whether modules may also come from other directories of `sys.path`. is_copy: whether the code
         may be another's: then only its text is loaded.
@@ -219,7 +219,7 @@ class UserCode:
 
 @contextmanager
 def named(what: str, doing: str, *, key: str) -> Iterator[None]:
-    """Inside, whatever a user's code raises becomes one UserCodeError. alray's own errors go on as they are.
+    """Inside, whatever a user's code raises becomes one UserCodeError. alray's own errors pass unchanged.
 
     what: whose code it is. doing: what it did. key: of the spec, where it is named.
     """

@@ -1,4 +1,4 @@
-"""`alray.compare`: several runs beside each other."""
+"""`alray.compare`: several runs next to each other."""
 
 from __future__ import annotations
 

@@ -122,13 +122,13 @@ class Run:
 
     @property
     def summary(self) -> Summary:
-        """The content of `summary.json`. Raises CheckpointError while the run continues, and if it was killed."""
+        """The content of `summary.json`. Raises CheckpointError while the run is running, and if it was killed."""
         found = read_summary(self.folder)
         if found is None:
             raise CheckpointError(
-                "the run has no summary: it is still going on, or it was killed",
+                "the run has no summary: it is still running, or it was killed",
                 file=str(self.folder),
-                hint="wait for its end, read `records()`, or go on with `resume()`",
+                hint="wait for its end, read `records()`, or continue with `resume()`",
             )
         return found
 
@@ -298,5 +298,5 @@ def _end_of(finished: Finished) -> BaseException:
         return finished.error
     return KeyboardInterrupt(
         f"the run was stopped after {counted(summary.steps, 'mini-batch')}; "
-        f'alray.load_run("{summary.run_dir}").resume() goes on'
+        f'alray.load_run("{summary.run_dir}").resume() continues'
     )

@@ -131,5 +131,5 @@ def _ended(go: Callable[[Watcher], StudyReport], progress: bool) -> Study:
     report = go(Watcher(tell, lambda ended: tell(progress_line(ended))))
     folder = report.summary.study_dir
     if report.summary.status == "interrupted":
-        raise KeyboardInterrupt(f'the study was stopped; alray.load_study("{folder}").resume() goes on')
+        raise KeyboardInterrupt(f'the study was stopped; alray.load_study("{folder}").resume() continues')
     return load_study(folder)

@@ -68,7 +68,7 @@ def fitting_text(found: Fitting, *, spec: str, page: Page) -> str:
         page.sentence(measured.get(found.costs.source, "times estimated by counting; --probe measures them")),
     ]
     said = [*found.refused]
-    said.append("left: of each stage's device, beside its tensors; libraries need some of it, and so does the data")
+    said.append("left: of each stage's device, besides its tensors; libraries need some of it, and so does the data")
     if found.best is None:
         said.append("nothing fits: use larger or more devices, or smaller components or mini-batches")
     else:

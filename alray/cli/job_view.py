@@ -22,7 +22,7 @@ from alray.submit.follow import Log, follow
 _SHOWN = 100
 """Characters of a line that an error shows."""
 STOP, DETACH = "stop", "detach"
-CONTINUES, STOPPING = "the job goes on", "the job is being stopped"
+CONTINUES, STOPPING = "the job continues", "the job is being stopped"
 _RAYS_OWN = "Running entrypoint for job"
 """Ray's line in the log of every job. It may come after what the command printed."""
 
@@ -152,10 +152,10 @@ def watch(
 
 
 def _wish(streams: Terminal) -> str:
-    """Ask whether to stop the job or to leave it running. Without a terminal, and after another Ctrl-C, it goes on."""
+    """Ask whether to stop the job or leave it running. Without a terminal, and after another Ctrl-C, it continues."""
     if not (sys.stdin.isatty() and streams.err.isatty()):
         return DETACH
-    streams.err.write("\n[d]etach and let the job go on, or [s]top it? [d] ")
+    streams.err.write("\n[d]etach and let the job continue, or [s]top it? [d] ")
     streams.err.flush()
     try:
         return STOP if sys.stdin.readline().strip().lower() in ("s", "stop") else DETACH

@@ -52,7 +52,7 @@ def validate(
         paths = [Path(word) for word in specs if word not in overrides]
         if not paths:
             raise RequestError(
-                "no spec is named", key="SPEC", hint="name a file beside the values that replace its own"
+                "no spec is named", key="SPEC", hint="name a file next to the values that replace its own"
             )
         for path in paths:
             try:

@@ -57,7 +57,7 @@ def study(
             raise RequestError("give either SPEC or --resume DIR", key="SPEC", hint="name one of them")
         if resume is not None and (output is not None or dry_run):
             raise RequestError(
-                "a study goes on in its folder",
+                "a study continues in its folder",
                 key="--resume",
                 hint="give the folder, and at most what makes the study grow, such as search.trials=40",
             )

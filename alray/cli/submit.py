@@ -85,12 +85,12 @@ def submit(
 
 
 def _require_one(spec: Path | None, resume: str | None, *, also: bool) -> None:
-    """Raise RequestError if there is nothing to run, or something to send `also` with a run that goes on."""
+    """Raise RequestError if there is nothing to run, or something to send `also` with a run that continues."""
     if spec is None and resume is None:
         raise RequestError("give either SPEC or --resume RUN", key="SPEC", hint="name one of them")
     if resume is not None and also:
         raise RequestError(
-            "a run goes on in its folder, with what was sent before",
+            "a run continues in its folder, with what was sent before",
             key="--resume",
             hint="leave out --output and --include",
         )
@@ -118,14 +118,14 @@ def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, folder: str | N
         raise RunError(
             f"the job `{job.id}` failed: {_reason(job)}",
             hint=f"`alray jobs logs {job.id}` has what it printed; if it had begun to train, `alray submit --resume "
-            f"{job.id}` goes on from its last checkpoint",
+            f"{job.id}` continues from its last checkpoint",
         )
     if streams.as_json:
         streams.answer({"job": described(job), "summary": view.answer})
     if view.answer is not None:
         streams.tell(f"fetch its folder with  {unbroken(f'alray jobs fetch {job_id} --address {dashboard.url}')}")
     if code and view.answer is not None:
-        streams.tell(f"go on with  {unbroken(f'alray submit --resume {job_id} --address {dashboard.url}')}")
+        streams.tell(f"continue with  {unbroken(f'alray submit --resume {job_id} --address {dashboard.url}')}")
     if code:
         raise typer.Exit(code)
 

@@ -72,7 +72,7 @@ Events = Annotated[
 class Terminal:
     """The two output streams of one command, as they were when it began.
 
-    While a run goes on in this process, `sys.stdout` and `sys.stderr` lead to its logs. The output of the command
+    While a run is running in this process, `sys.stdout` and `sys.stderr` lead to its logs. The output of the command
     itself must not land there.
     """
 

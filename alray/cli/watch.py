@@ -20,7 +20,7 @@ def watch(
     ] = 0,
     json: Json = False,
 ) -> None:
-    """Show a run on a live page while it goes on.
+    """Show a run on a live page while it is running.
 
     The page has the figures of the report. Only this machine can open it, and it changes nothing. The command ends with
     the run; Ctrl-C ends it before, and leaves the run alone.
@@ -41,7 +41,7 @@ def watch(
                 try:
                     show(following, door, Board())
                 except KeyboardInterrupt as interrupt:
-                    streams.tell("the run goes on")
+                    streams.tell("the run continues")
                     raise typer.Exit(INTERRUPTED) from interrupt
         report = following.path / PAGE
         written = following.state != "killed" and report.is_file()

@@ -1,11 +1,11 @@
 """How commands lay out what they print. All of them use these rules:
 
 - A heading, in bold on a terminal, says what follows.
-- Names with values are aligned. What does not fit of a value goes on below its beginning.
+- Names with values are aligned. What does not fit of a value continues below its beginning.
 - Tables have two spaces between columns, figures to the right, texts to the left. A heading may take several lines. A
   table that is still too wide is cut between columns, and each part begins with the first column.
 - Sentences, such as notes and errors, follow after the tables.
-- The last lines say where the results are, or which command goes on.
+- The last lines say where the results are, or which command continues.
 
 Lines break at spaces only. Paths, hashes, keys and commands stay whole: a line that is too long is better than a path
 that cannot be copied.

@@ -76,7 +76,7 @@ class TrainedNetwork:
         self._stage.evaluation_mode(True)
 
     def _load(self, run_dir: Location, manifest: dict[str, Any], requested: RequestedWeights) -> None:
-        """Load the weights, which are found again if a run that goes on has deleted them meanwhile."""
+        """Load the weights, which are found again if a run in progress has deleted them meanwhile."""
         start = start_from(run_dir, manifest)
         assert start.folder is not None
         try:

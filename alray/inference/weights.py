@@ -47,7 +47,7 @@ def find_weights(run_dir: Location, requested: RequestedWeights) -> tuple[dict[s
     complete = {manifest["step"]: manifest for manifest in manifests(run_dir)}
     if not complete:
         raise CheckpointError(
-            "this run has no complete checkpoint", file=str(run_dir), hint="go on with it: `alray resume`"
+            "this run has no complete checkpoint", file=str(run_dir), hint="continue it: `alray resume`"
         )
     if requested.best and requested.step is not None:
         raise RequestError("`--best` and `--step` name two checkpoints", key="--step", hint="leave out one of them")

@@ -37,7 +37,7 @@ def stage_memory_limits(
 
     It is `resources.memory_bytes` if the spec gives it; else the `memory` that the stage asks Ray for; else its part of
     its device. Of this machine, each stage has an equal part; of a GPU, the part that it asks Ray for, or in one
-    process an equal part, without what processes take of it beside tensors. device: that of this process. If it is no
+    process an equal part, without what processes take of it besides tensors. device: that of this process. If it is no
     GPU, the memory of the stages' GPUs is not known.
     """
     resources = spec.resources
@@ -89,5 +89,5 @@ def require_memory(network: Network, memory_bytes: int) -> None:
                 f"its weights take {weights_bytes / 1e9:,.1f} GB and their gradients as much again, "
                 f"and this machine has {memory_bytes / 1e9:,.1f} GB",
                 key=f"model.components[{index}]",
-                hint="make the component smaller, or the layers beside it (`method`)",
+                hint="make the component smaller, or the layers next to it (`method`)",
             )

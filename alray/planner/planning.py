@@ -184,7 +184,7 @@ class Planner:
                 f"they take {list(plan.shares)} samples of each mini-batch from here on"
             )
             if isinstance(self.workload.spec.replicas.synchronise, AverageEvery):
-                note("they go on from the mean of the weights and the optimizers of replica 0")
+                note("they continue from the mean of the weights and the optimizers of replica 0")
         if stages != before.stages:
             note(f"there is room for {stages} of {before.stages} stages: partition {list(plan.partition)} from here on")
         return plan

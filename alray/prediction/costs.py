@@ -38,7 +38,7 @@ class ComponentCosts:
     backward_fixed_bytes: int = 0  # of backward_peak_bytes: what does not depend on the number of samples
     adding_peak_bytes: int = 0  # in a B that adds to gradients, without these gradients
     adding_fixed_bytes: int = 0
-    update_peak_bytes: int = 0  # in U, beside gradients
+    update_peak_bytes: int = 0  # in U, besides gradients
     # Of forward_s and backward_s, what each micro-batch takes independently of its size; below 0 where small
     # micro-batches are faster.
     forward_fixed_s: float = 0.0

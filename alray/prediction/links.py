@@ -1,6 +1,6 @@
 """Messages between nodes in a simulation: each takes its link for a while, and holds back the next one.
 
-A link carries the messages from one stage to another, one after another, while both stages go on. The system takes some
+A link carries the messages from one stage to another, one after another, while both compute on. The system takes some
 bytes from a sender before they are on their way, so a send waits only if more than that is left of those before it.
 """
 
@@ -90,7 +90,7 @@ class LinkEvents:
         )
 
     def after(self, receives: NDArray[np.bool_], packing: Floats) -> Floats:
-        """How much later each of these receives may start than its send, beside the time on the link.
+        """How much later each of these receives may start than its send, besides the time on the link.
 
         The lag of a receive counts from the start of its send and holds the packing; a message leaves the link later.
         """

@@ -52,7 +52,7 @@ class RunPeaks:
     backward: Values  # during a backward that begins without gradients, those it makes included
     adding: Values  # during one that adds to gradients, those not included
     local_backward: Values  # during the backwards of local losses, the gradients of all components included
-    update: Values  # beside the gradients
+    update: Values  # besides the gradients
     output: Values  # what the last component passed on
 
     def at(self, own: range) -> RunPeaks:

@@ -158,7 +158,7 @@ class Plan:
     def pipeline_peers(self, stage: int) -> list[int]:
         """The stages that exchange outputs and gradients with `stage`, in a pipeline of backpropagation."""
         peers = {stage - 1, stage + 1}
-        if self.virtual_stages > 1:  # the last stage's outputs go on to the first one
+        if self.virtual_stages > 1:  # the last stage's outputs continue to the first one
             peers = {peer % self.stages for peer in peers}
         return sorted(peer for peer in peers if 0 <= peer < self.stages and peer != stage)
 

@@ -163,10 +163,10 @@ def _events(program: Program, work: _Work, on_links: Floats | None, durations: D
 
 
 def _order(first: list[int], on: list[int]) -> tuple[list[int], dict[int, int]]:
-    """An order in which every event comes after those it waits for, and for each stage that cannot go on the event at
+    """An order in which every event comes after those it waits for, and for each stage that cannot proceed the event at
     which it waits.
 
-    Each stage goes on until it needs an event that has not come yet. The stage that comes to this event wakes it.
+    Each stage continues until it needs an event that has not come yet. The stage that comes to this event wakes it.
     """
     stages = len(first) - 1
     order: list[int] = []

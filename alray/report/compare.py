@@ -38,12 +38,12 @@ class ComparedRun:
 
     @property
     def status(self) -> str:
-        """The status of the summary; `unfinished` if there is none: the run is still going on, or it was killed."""
+        """The status of the summary; `unfinished` if there is none: the run is still running, or it was killed."""
         return self.folder.summary.status if self.folder.summary else "unfinished"
 
     @property
     def weights_sha256(self) -> str | None:
-        """The hash of the final weights; None while the run goes on, and if it failed."""
+        """The hash of the final weights; None while the run is running, and if it failed."""
         return self.folder.summary.weights_sha256 if self.folder.summary else None
 
     @property

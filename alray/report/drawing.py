@@ -44,7 +44,7 @@ _SHIFTED = "beside"
 _WIDTH = 560
 """Pixels of a horizontal axis."""
 _STEP = 5
-"""Pixels between two series that stand beside each other."""
+"""Pixels between two series that stand next to each other."""
 _NUM_COLOURS = 16
 _SHAPES = ("circle", "square", "diamond", "cross", "triangle-down", "triangle-right")
 
@@ -162,7 +162,7 @@ class Curves:
         return f"datum.kind === '{MEASURED}' ? {moved} : {at}"
 
     def _moved(self, layer: dict[str, Any]) -> dict[str, Any]:
-        """A layer whose marks stand beside those of other series."""
+        """A layer whose marks stand next to those of other series."""
         encoding = dict(layer["encoding"])
         if self.x.names:
             domain = {"domain": [each.label for each in self.series]}

@@ -20,7 +20,7 @@ class RunFolder:
     """The contents of one run folder.
 
     `records` holds every record as it was written. `effective_records` leaves out the work that a failure or
-    a resume discarded. `summary` is None while the run continues, and if it was killed before it could write one.
+    a resume discarded. `summary` is None while the run is running, and if it was killed before it could write one.
     """
 
     path: Location
@@ -66,7 +66,7 @@ def read_spec_text(run_dir: Location) -> str:
 
 
 def longest_silence_s(plan: Plan) -> float:
-    """A run that goes on writes records more often."""
+    """A run in progress writes records more often."""
     return max(60.0, plan.deadline_s)
 
 

@@ -39,7 +39,7 @@ class Lane:
         Within them, the stage waits where there is no bar. Outside, nothing is known.
         """
         found: list[tuple[float, float]] = []
-        start, latest = None, None  # of the stretch that goes on: its start, and the last mini-batch in it
+        start, latest = None, None  # of the stretch that continues: its start, and the last mini-batch in it
         waiting = None  # when the waits that lead to the next mini-batch began
         end = 0.0
         for bar in self.bars:

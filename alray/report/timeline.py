@@ -134,7 +134,7 @@ def _lanes(records: Iterable[Record]) -> list[Lane]:
 
 
 def _one_after_another(bars: Sequence[TimedAction]) -> list[TimedAction]:
-    """The bars of stages that take turns: each goes on with its mini-batch until it has to wait.
+    """The bars of stages that take turns: each continues with its mini-batch until it has to wait.
 
     bars: as simulated with a processor for each stage, stage by stage.
     """

@@ -255,7 +255,7 @@ class CheckpointRecord(_Record):
     bytes: int
     """Size of its files."""
     duration_s: Seconds
-    """How long the slowest stage took to write its files, while training went on."""
+    """How long the slowest stage took to write its files, while training continued."""
 
 
 class EventRecord(_Record):
@@ -662,7 +662,7 @@ def read_environment(run_dir: Location) -> dict[str, Any] | None:
 
 
 def read_summary(run_dir: Location) -> Summary | None:
-    """The summary of a run; None while it goes on, and if it was killed. Raises CheckpointError if it is damaged."""
+    """The summary of a run; None while it is running, and if it was killed. Raises CheckpointError if it is damaged."""
     file = run_dir / "summary.json"
     hint = "restore it, or delete it: the end of the run writes another"
     return read_json(file, Summary, hint) if file.is_file() else None

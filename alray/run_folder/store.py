@@ -155,7 +155,7 @@ def _names(run_dir: Path) -> set[str]:
 
 
 def never_began(run_dir: Location) -> bool:
-    """Whether the last run in this folder ended before its first record, so that there is nothing to go on with."""
+    """Whether the last run in this folder ended before its first record, so that there is nothing to continue."""
     return is_marked(run_dir, _NEVER_BEGAN) and not _has_records(run_dir)
 
 
@@ -177,7 +177,7 @@ def _making(run_dir: Path) -> Iterator[None]:
 
 
 def run_name(run_dir: Location, study: Path | None) -> str:
-    """The name of a run wherever it is shown beside others: that of its folder. study: the folder of the study, if the
+    """The name of a run wherever it is shown next to others: that of its folder. study: the folder of the study, if the
     run is a trial of one."""
     return run_dir.name if study is None else f"{study.name}-{run_dir.name}"
 
@@ -186,7 +186,7 @@ def _not_empty(run_dir: Location) -> RequestError:
     return RequestError(
         "the run folder is not empty",
         file=str(run_dir),
-        hint="choose another folder, by --output, or go on with `alray resume`",
+        hint="choose another folder, by --output, or continue with `alray resume`",
     )
 
 
@@ -215,7 +215,7 @@ def writing_to(run_dir: Location) -> Iterator[None]:
             raise DiskFault(
                 f"the run folder can no longer be written: {error.strerror}",
                 file=str(run_dir),
-                hint="make it writable; then `alray resume` goes on from the last checkpoint",
+                hint="make it writable; then `alray resume` continues from the last checkpoint",
             ) from error
         raise
 
@@ -229,7 +229,9 @@ def require_not_deleted(run_dir: Location) -> None:
     """Raise RunError if the run folder was deleted. On object storage nothing is asked: each question costs."""
     if isinstance(run_dir, Path) and not run_dir.is_dir():
         raise RunError(
-            "the run folder was deleted while the run went on", file=str(run_dir), hint="begin again with `alray run`"
+            "the run folder was deleted during the run",
+            file=str(run_dir),
+            hint="begin again with `alray run`",
         )
 
 
@@ -245,7 +247,7 @@ def is_marked(run_dir: Location, token: str) -> bool:
 
 
 def require_own(run_dir: Location, token: str) -> None:
-    """Raise RunError if another process has marked the run folder since: it goes on with this run.
+    """Raise RunError if another process has marked the run folder since: it continues this run.
 
     On a disk the lock keeps others out. Object storage has none, nor have some file systems.
     """
@@ -255,9 +257,9 @@ def require_own(run_dir: Location, token: str) -> None:
         return
     if found != token:
         raise RunError(
-            "another process has begun to go on with this run, from its last checkpoint; this one ends",
+            "another process has begun to continue this run, from its last checkpoint; this one ends",
             file=str(run_dir),
-            hint="let the other one go on, or stop it and `alray resume` the run",
+            hint="let the other one continue, or stop it and `alray resume` the run",
         )
 
 
@@ -323,7 +325,7 @@ def manifests(run_dir: Location) -> list[dict[str, Any]]:
 
 
 def _files(run_dir: Location) -> dict[int, set[str]]:
-    """The files of each checkpoint, complete or not, by step. Anything else beside them is the user's own."""
+    """The files of each checkpoint, complete or not, by step. Any other file next to them is the user's own."""
     found: dict[int, set[str]] = {}
     for file in (run_dir / "checkpoints").glob("step-*/*"):  # on object storage this is one request
         digits = file.parent.name.removeprefix("step-")
@@ -381,7 +383,7 @@ def require_run_dir(run_dir: Location) -> Location:
         if _ended_at_once(run_dir):
             first = "" if isinstance(run_dir, Path) else "delete this folder and "
             raise CheckpointError(
-                "the run in this folder ended before it had written its spec, so there is nothing to go on with",
+                "the run in this folder ended before it had written its spec, so there is nothing to continue",
                 file=str(run_dir),
                 hint=f"{first}begin it again: `alray run SPEC --output` with this folder",
             )

@@ -27,7 +27,7 @@ POLL_S = 0.4
 
 
 class Observer(Protocol):
-    """Shows a run to the user while it goes on."""
+    """Shows a run to the user while it is running."""
 
     def statuses(self, statuses: Sequence[StageStatus]) -> None:
         """Called with the answers of every poll."""
@@ -88,7 +88,7 @@ class Driver:
     def run(self, start: Start) -> Outcome:
         """Run from `start` to the end.
 
-        After a failure it goes on from the last checkpoint, at most `max_failures` times without a newer checkpoint.
+        After a failure it continues from the last checkpoint, at most `max_failures` times without a newer checkpoint.
         """
         failures, failed_at = 0, -1
         while True:
@@ -117,13 +117,13 @@ class Driver:
                 self.recorder.event("interrupted", "stopped on request, after a failure", step=checkpoint)
                 return Outcome("interrupted", checkpoint)
             start = self.recorder.last
-            self.observer.note(f"{error}; going on from mini-batch {start.step}")
+            self.observer.note(f"{error}; continuing from mini-batch {start.step}")
             try:
                 self.plan = self.replan(self.plan)
             except AlrayError as nowhere:
                 self.recorder.event("failed", str(nowhere), step=step)
                 return Outcome("failed", checkpoint, nowhere, lost=True)
-            self.recorder.event("resumed", f"going on from mini-batch {start.step}", step=start.step)
+            self.recorder.event("resumed", f"continuing from mini-batch {start.step}", step=start.step)
 
     def _attempt(self, start: Start) -> tuple[Verdict, int]:
         """Run one graph from its start to its end; return the verdict and the last step.

@@ -97,10 +97,10 @@ class Recorder:
         after the same mini-batch."""
 
     def began(self, plan: Plan, start: Start, *, again: bool) -> None:
-        """Record that the run starts with this plan, or goes on `again` from a checkpoint."""
+        """Record that the run starts with this plan, or continues `again` from a checkpoint."""
         self.last = start
         if again:
-            self.event("resumed", f"going on from mini-batch {start.step}", step=start.step)
+            self.event("resumed", f"continuing from mini-batch {start.step}", step=start.step)
         else:
             self.event("started", f"{plan.method}, {plan.schedule}, partition {list(plan.partition)}", step=start.step)
 
@@ -162,7 +162,7 @@ class Recorder:
     def _take_part(self, report: CheckpointPart) -> None:
         """Complete a checkpoint once every stage of every replica has written its part.
 
-        Raises RunError if the replicas do not hold the same parameters, or if another process goes on with this run.
+        Raises RunError if the replicas do not hold the same parameters, or if another process continues this run.
         """
         assert self._plan is not None
         checkpoint = (report.step, report.final)
@@ -197,7 +197,7 @@ class Recorder:
                 duration_s=max(part.duration_s for part in parts),
             )
         )
-        # Not before it is asked once more: who goes on with this run from now on finds the checkpoint written here.
+        # Not before it is asked once more: who continues this run from now on finds the checkpoint written here.
         require_own(self.run_dir, self._token)
         prune(self.run_dir, self._keep, manifest)
 

@@ -55,7 +55,7 @@ _SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
 
 @dataclass(frozen=True)
 class Resumed:
-    """A run folder to go on with: its spec `before`, and its spec with the overrides of the resume."""
+    """A run to continue: its spec `before`, and its spec with the overrides of the resume."""
 
     run_dir: Location
     before: Spec
@@ -114,7 +114,7 @@ class Resumed:
 
     @property
     def start(self) -> Start:
-        """Where the run goes on."""
+        """Where the run continues."""
         return start_from(self.run_dir, self.manifest) if self.manifest is not None else Start()
 
     @cached_property
@@ -206,7 +206,7 @@ class Resumed:
         ]
         if isinstance(self.spec.replicas.synchronise, AverageEvery) and plan.replicas != self.before.replicas.count:
             notes.append(
-                "all replicas go on from the mean of the weights and the optimizers of replica 0, because the run was "
+                "all replicas continue from the mean of the weights and the optimizers of replica 0: the run was "
                 f"on {counted(self.before.replicas.count, 'replica')}"
             )
         recorded = self.manifest["environment"]
@@ -222,7 +222,7 @@ class Resumed:
         if not self.spec.method.local_losses and layout != new_layout and not on_cpu:
             notes.append(
                 "the weights will equal those of an unbroken run up to rounding; tests hold the same bits on a CPU "
-                f"only: backpropagation ran on {layout}, and goes on with {new_layout}"
+                f"only: backpropagation ran on {layout}, and continues with {new_layout}"
             )
         return notes
 

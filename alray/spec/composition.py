@@ -48,7 +48,7 @@ def compose(
     """Put a spec on top of its base. Sections are merged key by key, and lists are replaced.
 
     A section of another kind (`method`, `data`, `optimizer`, ...) replaces that of the base. What of the base cannot
-    hold beside the spec is set aside, as for overrides. Relative paths of the base begin in its own folder.
+    hold together with the spec is set aside, as for overrides. Relative paths of the base begin in its own folder.
 
     folder: of the spec. read: reads a file. above: the specs that have this one as their base. Raises SpecError if
     there is no such file, or if it is a study or leads back to itself.

@@ -138,7 +138,7 @@ def name_is_taken(reference: str, top: str) -> Fault:
     """Return message and hint for a module that would replace one that Python or a library uses."""
     return (
         f"`{reference}`: `{top}` is also a module of Python or of an installed package",
-        "give the file beside the spec another name",
+        "give the file next to the spec another name",
     )
 
 
@@ -146,5 +146,5 @@ def no_module(reference: str, top: str, root: Path) -> Fault:
     """Return message and hint for a module that is not in the folder of the spec."""
     return (
         f"`{reference}`: there is no module `{top}` in {root}",
-        "put it beside the spec, or allow code from other places with --allow-code",
+        "put it next to the spec, or allow code from other places with --allow-code",
     )

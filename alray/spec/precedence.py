@@ -23,7 +23,7 @@ Done = frozenset[Path]
 
 
 def set_aside(document: dict[str, Any], done: Done, locations: SourceLocations, of: str = "the file") -> list[str]:
-    """Remove from `document` what cannot hold beside what was `done` on top; one note for each thing removed.
+    """Remove from `document` what cannot hold together with what was `done` on top; one note for each thing removed.
 
     of: what the values below come from.
     """

@@ -1,4 +1,4 @@
-"""`run.trackers`: programs outside that show a run while it goes on."""
+"""`run.trackers`: programs outside that show a run while it is running."""
 
 from __future__ import annotations
 

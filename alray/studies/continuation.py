@@ -1,7 +1,7 @@
-"""How a trial goes on that its scheduler paused, from its own checkpoint or from that of another trial.
+"""How a trial continues that its scheduler paused, from its own checkpoint or from that of another trial.
 
-At each evaluation, what a trial needs to go on is kept beside the run folders until the study ends: the trial itself
-may have deleted the checkpoint when another one goes on from it.
+At each evaluation, what a trial needs to continue is saved next to the run folders until the study ends: the trial
+itself may have deleted the checkpoint when another one continues from it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Continuation:
 
     @property
     def is_changed(self) -> bool:
-        """Whether it goes on otherwise than the trial of the mark would have."""
+        """Whether it continues otherwise than the trial of the mark would have."""
         return self.mark is not None and len(self.history) > len(self.mark.history)
 
     @property
@@ -93,7 +93,7 @@ class Continuation:
         return self.order.folder.trial_dir(self.order.trial.number)
 
     def marked(self, step: int) -> Mark:
-        """Keep what it takes to go on after `step` mini-batches, whose checkpoint there is."""
+        """Keep what it takes to continue after `step` mini-batches, whose checkpoint there is."""
         folder = self.marks_folder / f"{self.order.trial.number:04d}-{step}-{uuid4().hex[:8]}"
         _copy(self._run_dir, folder, step)
         return Mark(trial=self.order.trial.number, step=step, folder=str(folder), history=self.history)

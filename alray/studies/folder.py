@@ -45,7 +45,7 @@ class StudyFolder:
             raise RequestError(
                 "the study folder is not empty",
                 file=str(study_dir),
-                hint="choose another folder, by --output, or go on with `alray study --resume`",
+                hint="choose another folder, by --output, or continue with `alray study --resume`",
             )
         try:
             disk.make_folders(study_dir / "trials")

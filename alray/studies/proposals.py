@@ -2,7 +2,7 @@
 
 A proposal is a function of (seed, point, index), of the trials of the point that have ended, and of the settings that
 are being tried. Nothing of Optuna's is kept: its study is made anew from alray's records for every proposal. So a study
-that was killed goes on as if it had not been.
+that was killed continues as if it had not been.
 """
 
 from __future__ import annotations

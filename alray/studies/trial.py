@@ -138,7 +138,7 @@ def run_trial(
     """Run a trial to its end and keep its record.
 
     evaluated: is called with every evaluation. If it raises SystemExit the trial stops there, without a record.
-    continuation: how a trial begins or goes on that its scheduler may pause and change.
+    continuation: how a trial begins or continues that its scheduler may pause and change.
     Raises one of OF_THE_MACHINE, without a record, if the trial did not come to its end and may do so if it runs again.
     """
     with system_faults():
@@ -160,7 +160,7 @@ def _run(order: Order, evaluated: Callable[[EvaluationRecord], None], continuati
         inline=order.one_process,
         run_dir=run_dir,
         allow_code=order.allow_code,
-        # A trial whose shapes were known has loaded no code, and so its run folder has no copy to go on with.
+        # A trial whose shapes were known has loaded no code, and so its run folder has no copy to continue with.
         code=UserCode(order.base.parent, allow_elsewhere=order.allow_code) if continues else None,
         pages=False,
         command=order.command,

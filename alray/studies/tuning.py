@@ -185,7 +185,7 @@ def _fault_of(trial: Any) -> BaseException:
 
 
 def _reason(fault: BaseException) -> str:
-    """One line for the user. Ray's own text on a process that died goes on with guesses."""
+    """One line for the user. Ray's own text on a process that died continues with guesses."""
     if isinstance(fault, RayActorError):
         return f"the process of the trial ended: {str(fault).strip().splitlines()[-1].partition('. ')[0].rstrip('.')}"
     return str(fault) if isinstance(fault, OF_THE_MACHINE) else f"{type(fault).__name__}: {fault}"
@@ -252,14 +252,14 @@ def _metrics(evaluation: EvaluationRecord | None) -> dict[str, Any]:
 
 
 def _report(evaluation: EvaluationRecord) -> None:
-    """Let the trial scheduler decide whether this trial goes on; if not, Tune raises SystemExit."""
+    """Let the trial scheduler decide whether this trial continues; if not, Tune raises SystemExit."""
     if metrics := _metrics(evaluation):
         tune.report(metrics)
 
 
 def _run_with_marks(order: Order, marks_folder: Path) -> dict[str, Any]:
     """Run a trial that its scheduler may pause and change. Tune keeps its last `Mark` as a checkpoint, and gives the
-    trial that of another one to go on from there."""
+    trial that of another one to continue from there."""
     os.environ["TUNE_FUNCTION_THREAD_TIMEOUT_S"] = str(_PAUSING_S)
     checkpoint = tune.get_checkpoint()
     mark = None
@@ -314,7 +314,7 @@ def _scheduler(
 ) -> PerGroup | None:
     """The scheduler that decides which trials continue; None: all do. Arguments as in `run_trials` and `OwnPerGroup`.
 
-    Trials of different seeds have different validation sets: none of them goes on from another.
+    Trials of different seeds have different validation sets: none of them continues from another.
     """
     if own is not None:
         return OwnPerGroup(

@@ -259,7 +259,7 @@ class Dashboard:
         return ConnectionLost(
             f"the dashboard at {self.url} no longer answers",
             key="--address",
-            hint="the job may go on: look at it with `alray jobs status` when the cluster can be reached again",
+            hint="the job may continue: look at it with `alray jobs status` when the cluster can be reached again",
         )
 
     def _ask(self, method: str, path: str, *, timeout_s: float) -> Any:

@@ -64,7 +64,7 @@ class Package:
 def package(spec_file: Path, overrides: Sequence[str], include: Sequence[Path], *, allow_code: bool) -> Package:
     """Find everything that a spec or a study needs from here. Nothing is opened or run.
 
-    include: more files and folders. allow_code: classes that are not beside the spec are on the cluster.
+    include: more files and folders. allow_code: classes that are not next to the spec are on the cluster.
     Raises SpecError if the spec is wrong or something it names is missing, and RequestError if the whole is too large.
     """
     file = spec_file.resolve()

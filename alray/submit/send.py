@@ -1,4 +1,4 @@
-"""Sends a run to a cluster: a new one with its package, or one to go on with."""
+"""Sends a run to a cluster: a new one with its package, or one to continue with."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def send(
 
 
 def send_resume(dashboard: Dashboard, run: str, overrides: Sequence[str], *, allow_code: bool) -> Sent:
-    """Submit a job that goes on with a run or a study. run: the id of its last job, or its folder.
+    """Submit a job that continues a run or a study. run: the id of its last job, or its folder.
 
     Raises RequestError if a job still writes to that folder, or if the job is none of alray's.
     """

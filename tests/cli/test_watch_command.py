@@ -65,7 +65,7 @@ def test_ctrl_c_leaves_the_run_alone(
 
     monkeypatch.setattr(watching, "_follow", interrupted)
     said = alray("watch", going_on)
-    assert (said.code, said.err) == (130, "the run goes on\n")
+    assert (said.code, said.err) == (130, "the run continues\n")
 
 
 def test_wrong_requests(alray: Callable[..., Any], going_on: Path, tmp_path: Path) -> None:
@@ -109,6 +109,6 @@ def test_the_page_beside_a_run_that_is_killed_says_so_at_once(ended: Path, tmp_p
     lines = answer.read().decode().splitlines()
     end = json.loads(lines[lines.index("event: end") + 1].removeprefix("data: "))
     assert end["said"] == (
-        "Its command ended without a summary: the run was killed. `alray resume` goes on from its last checkpoint."
+        "Its command ended without a summary: the run was killed. `alray resume` continues from its last checkpoint."
     )
     assert notes == notes[:1]

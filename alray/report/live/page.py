@@ -1,4 +1,4 @@
-"""The page of a run that continues: the figures and tables of its report, in pieces that can be sent again."""
+"""The page of a run in progress: the figures and tables of its report, in pieces that can be sent again."""
 
 from __future__ import annotations
 

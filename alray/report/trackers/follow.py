@@ -42,7 +42,7 @@ def watched(
     study: Path | None,
     note: Callable[[str], None],
 ) -> Iterator[Callable[[Record], None]]:
-    """An observer of a run's records that shows the run while it continues. It is complete when the block ends.
+    """An observer of a run's records that shows the run while it is running. It is complete when the block ends.
 
     pages: whether `tensorboard/` is written, on a disk. study: the folder of the study, if the run is a trial of one.
     note: is called with a line about each tracker that failed; the records have everything.
@@ -131,7 +131,7 @@ class _Watch:
 
 @dataclass
 class _Ids:
-    """The ids under which a resume goes on, by kind of tracker, and their file."""
+    """The ids under which a resume continues, by kind of tracker, and their file."""
 
     file: Location
     known: dict[str, str]

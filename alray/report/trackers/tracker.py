@@ -44,14 +44,14 @@ class Tracker(ABC):
 
     It is made before anything runs, with the further keys of its entry in `run.trackers`. Its methods are called in a
     thread of its own, one after another, so that they may wait for a server. After an error no more of them is called,
-    and the run goes on.
+    and the run continues.
     """
 
     faults: tuple[type[Exception], ...] = (FAULTS_OF_USER_CODE,)
     """The errors that its methods may raise."""
 
     def start(self, run: TrackedRun) -> str | None:
-        """Begin, or go on where `run.id` is given. Returns the id to go on with; None: it needs none.
+        """Begin, or continue where `run.id` is given. Returns the id to continue with; None: it needs none.
 
         It is called with the first points, after ten mini-batches.
         """

@@ -168,7 +168,7 @@ def of_tune(reference: str) -> bool:
 
 
 def classes_exist(study: Study, *, allow_elsewhere: bool) -> Iterator[Finding]:
-    """The user's searcher and trial scheduler are defined in modules beside the base."""
+    """The user's searcher and trial scheduler are defined in modules next to the base."""
     for path, reference, _ in marked(study, OwnClass):
         find = ClassFinder(study.base.parent, allow_elsewhere=allow_elsewhere or of_tune(reference))
         fault = find(reference)

@@ -129,7 +129,7 @@ class Asha(Section):
     grace_samples: PositiveInt
     """Samples that every trial sees before it may be stopped."""
     reduction_factor: Annotated[float, Field(gt=1)] = 4.0
-    """One in this many trials goes on at each comparison; the next is after this many times the samples. Default: 4."""
+    """One in this many trials continues at each comparison; the next is after so many times the samples. Default: 4."""
 
 
 class OwnScheduler(OwnCode):
@@ -181,6 +181,6 @@ class Study(Section):
     early_exit: EarlyExit | None = None
     """Accuracy and time of predictions that end at a lower depth. null: they are not measured."""
     trial_scheduler: TrialScheduler = Fifo()
-    """Which trials go on."""
+    """Which trials continue."""
     max_concurrent: PositiveInt | None = None
     """Largest number of trials at once. 1 for timings. null: as many as the machine has room for."""

@@ -1,4 +1,4 @@
-"""Figures of scaling studies: step time, speed-up, efficiency, and local losses beside backpropagation."""
+"""Figures of scaling studies: step time, speed-up, efficiency, and local losses next to backpropagation."""
 
 from __future__ import annotations
 
