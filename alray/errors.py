@@ -46,10 +46,10 @@ class Problem:
                 object.__setattr__(self, name, printable(text))
 
     def __str__(self) -> str:
-        place = self.file or ""
+        location = self.file or ""
         if self.line is not None:
-            place = f"{place}:{self.line}" if place else f"line {self.line}"
-        parts = [part for part in (place, self.key) if part]
+            location = f"{location}:{self.line}" if location else f"line {self.line}"
+        parts = [part for part in (location, self.key) if part]
         text = ": ".join([*parts, self.message])
         return f"{text}; {self.hint}" if self.hint else text
 
@@ -109,7 +109,7 @@ class AlrayError(Exception):
         self.args = ("\n".join(str(problem) for problem in self.problems),)
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows instead of a traceback: the problems, with the traceback of a user's code below each."""
+        """The lines that IPython shows instead of a traceback: each problem, then the traceback of a user's code."""
         problems = [f"{type(self).__name__}: {problem.explained()}" for problem in self.problems]
         return [*problems, *getattr(self, "__notes__", ())]
 

@@ -109,11 +109,11 @@ def origin_of(run_dir: Location, copy: Path) -> Path:
 
 
 def require_no_run_folder(loaded: LoadedSpec) -> None:
-    """Raise RequestError, which names the files, if a spec is that of a run folder and names code beside it."""
+    """Raise RequestError, which names the files, if a spec is that of a run folder and names code next to it."""
     references = [reference for _, reference, _ in marked(loaded.spec, OwnClass)]
     if references and (loaded.folder / "environment.json").is_file() and (loaded.folder / "records.jsonl").is_file():
         files = (str(file.relative_to(loaded.folder)) for file in own_files(references, loaded.folder))
-        raise refused("code beside the spec of a run folder", sorted(files), str(loaded.folder))
+        raise refused("code next to the spec of a run folder", sorted(files), str(loaded.folder))
 
 
 def changed_files(record: CodeRecord) -> list[str]:
@@ -121,13 +121,13 @@ def changed_files(record: CodeRecord) -> list[str]:
     return [name for name, sha in record.files.items() if not _is(Path(record.root) / name, sha)]
 
 
-def refused(what: str, files: Iterable[str], place: str) -> RequestError:
-    """The error that names code that may not run. what: kind of code. place: the folder that brings it."""
+def refused(what: str, files: Iterable[str], folder: str) -> RequestError:
+    """The error that names code that may not run. what: kind of code. folder: the folder that brings it."""
     named = list(files)
     more = f" and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
     return RequestError(
         f"{what} does not run unless it is allowed: {', '.join(named[:_MOST_NAMED])}{more}",
-        file=place,
+        file=folder,
         key="--allow-code",
         hint="read these files; if they may run, pass --allow-code (in Python, allow_code=True)",
     )

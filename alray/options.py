@@ -24,11 +24,11 @@ class Options:
     profile: tuple[range, ...] = ()  # mini-batches to trace with torch.profiler, counted from 1
     pages: bool = True  # end with the HTML page, timeline and TensorBoard files; `alray report` makes them later
     deep: bool = False  # first open the header of every picture file
-    code: UserCode | None = None  # loads the user's classes; None: from beside the spec, or as a resume finds them
+    code: UserCode | None = None  # loads the user's classes; None: from the spec's folder, or as a resume finds them
     data: DataIdentity | None = None  # what told the data of the run that is done again from others
     stop_after: int | None = None  # stop after so many mini-batches, as if the user had asked for it then
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))  # what the user typed
-    watch: bool = False  # serve a live page of the run beside it
+    watch: bool = False  # serve a live page of the run next to it
     study: Path | None = None  # a trial of this study: stages run in the placement group it has, costs are kept here
 
     def __post_init__(self) -> None:

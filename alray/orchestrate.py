@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from alray.options import Finished, Options
 from alray.planner.opening import open_planner
-from alray.report.live.beside import page_beside
+from alray.report.live.page_process import page_process
 from alray.report.trackers.follow import watched
 from alray.report.trackers.make import make_trackers
 from alray.run_folder.records import write_json
@@ -55,7 +55,7 @@ def run_spec(
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
         trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
-        with held(run_dir, observer.note), writing_to(run_dir), page_beside(run_dir, options.watch, observer.note):
+        with held(run_dir, observer.note), writing_to(run_dir), page_process(run_dir, options.watch, observer.note):
             references = [reference for _, reference, _ in marked(planner.workload.spec, OwnClass)]
             planner.workload.code.copy_used(references, run_dir, observer.note)
             return _run(planner, trackers, run_dir, None, made, options, observer, interrupts)
@@ -85,7 +85,7 @@ def resume_run(
             if summary := resumed.finished(planner.workload, observer.note):
                 return Finished(summary, None)
             trackers = make_trackers(resumed.spec, code)
-            with writing_to(resumed.run_dir), page_beside(resumed.run_dir, options.watch, observer.note):
+            with writing_to(resumed.run_dir), page_process(resumed.run_dir, options.watch, observer.note):
                 return _run(planner, trackers, resumed.run_dir, resumed, made, options, observer, interrupts)
 
 

@@ -62,7 +62,7 @@ class Reproduction:
 
 
 class _Recorded(NamedTuple):
-    """What a run came to: mini-batches and hash of its last weights, whether it finished, and ran in one process."""
+    """The outcome of a run: mini-batches and hash of its last weights, whether it finished, and ran in one process."""
 
     steps: int
     sha256: str
@@ -100,7 +100,7 @@ def reproduce_run(
     now = finished.summary
     if now.status == "failed" or now.steps < before.steps or now.weights_sha256 is None:
         return finished, None
-    old, new = (_kept(folder, before.steps) for folder in (again.run_dir, location_of(now.run_dir)))
+    old, new = (_effective_records(folder, before.steps) for folder in (again.run_dir, location_of(now.run_dir)))
     pairs = list(_evaluations(old, new))
     return finished, Reproduction(
         recorded=str(again.run_dir),
@@ -132,7 +132,7 @@ def _recorded(again: Resumed) -> _Recorded:
     return _Recorded(summary.steps, summary.weights_sha256, summary.status == "finished", inline)
 
 
-def _kept(run_dir: Location, steps: int) -> list[Record]:
+def _effective_records(run_dir: Location, steps: int) -> list[Record]:
     """The records of the first mini-batches, without lost work."""
     return [record for record in effective(read(run_dir / "records.jsonl")) if record.step <= steps]
 
@@ -173,15 +173,15 @@ def _parted_losses(old: Iterable[Record], new: Iterable[Record]) -> int | None:
 
 
 def _environment(run_dir: Location) -> dict[str, Any]:
-    """What of `environment.json` may change a result, a name for each: machine, versions, engine."""
-    told = read_environment(run_dir) or {}
+    """The parts of `environment.json` that may change a result, a name for each: machine, versions, engine."""
+    environment = read_environment(run_dir) or {}
     names = ("alray", "python", "torch", "platform", "device", "cores", "engine", "data_sha256")
-    packages = {name: version for name, version in told.get("packages", {}).items() if name not in names}
-    return {name: told[name] for name in names if name in told} | packages
+    packages = {name: version for name, version in environment.get("packages", {}).items() if name not in names}
+    return {name: environment[name] for name in names if name in environment} | packages
 
 
 def _differences(then: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """What is not the same. An older version did not record `data_sha256`: that tells nothing."""
+    """The differences. An older version did not record `data_sha256`: that is no difference."""
     return {
         name: (then.get(name), now.get(name))
         for name in {**then, **now}

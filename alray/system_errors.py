@@ -41,7 +41,7 @@ def from_system(fault: BaseException) -> AlrayError | None:
     return kind(
         f"{fault.strerror or fault}",
         file=_file(fault),
-        hint="restore the folder and the right to write to it; a run goes on with `alray resume`",
+        hint="restore the folder and the right to write to it; a run continues with `alray resume`",
     )
 
 
@@ -68,7 +68,7 @@ def ran_out(fault: BaseException) -> SystemFault | None:
     if _TWICE in text and resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
         return _no_memory()
     if number in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFault("the disk is full", file=_file(fault), hint="make room; a run goes on with `alray resume`")
+        return DiskFault("the disk is full", file=_file(fault), hint="make room; a run continues with `alray resume`")
     return None
 
 

@@ -26,7 +26,7 @@ from alray.storage.location import Location, local_folder_for, sync_below
 from alray.system_errors import ran_out
 
 FAULTS_OF_USER_CODE = Exception
-"""What a user's code may raise: any error, because it may have classes of its own for them."""
+"""The errors that a user's code may raise: any, because it may have classes of its own for them."""
 
 _ALRAY = Path(__file__).resolve().parent
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
@@ -41,7 +41,7 @@ _copies: list[Path] = []
 
 
 class _FromText(SourceFileLoader):
-    """Loads modules from their text. Bytecode beside it, which may be of another text, is neither read nor written."""
+    """Loads modules from their text. Bytecode next to it, which may be of another text, is neither read nor written."""
 
     def path_stats(self, path: str) -> Any:
         """Python then takes no bytecode to be that of this file."""
@@ -73,7 +73,7 @@ class UserCode:
     """
 
     def __init__(self, root: Location, *, allow_elsewhere: bool = False, is_copy: bool = False) -> None:
-        """root: the directory of the spec, or the copy of the user's code in a run folder or beside weights.
+        """root: the directory of the spec, or the copy of the user's code in a run folder or next to weights.
 
         allow_elsewhere: whether modules may also come from other directories of `sys.path`. is_copy: whether the code
         may be another's: then only its text is loaded.
@@ -81,8 +81,8 @@ class UserCode:
         self.root = local_copy(root).resolve()
         self.allow_elsewhere = allow_elsewhere
         self._is_copy = is_copy
-        self._kept = root  # where every machine of the run sees the code
-        self._copy: Path | None = None  # of `_kept`, on this machine
+        self._shared = root  # where every machine of the run sees the code
+        self._copy: Path | None = None  # of `_shared`, on this machine
         self._refusal: RequestError | None = None  # raised if anything is loaded
         self._loaded_before = self._loaded()
 
@@ -104,7 +104,7 @@ class UserCode:
                 raise
             code = cls(here, allow_elsewhere=allow, is_copy=True)
             code._refusal = None if allow else refusal
-        code._kept, code._copy = copy, here
+        code._shared, code._copy = copy, here
         return code
 
     def __getstate__(self) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class UserCode:
         other runs in this process have loaded stays out. Processes on other machines that this object is sent to from
         now on load from there what they miss. note: as for `CodeRecord.remember`.
         """
-        self._kept = run_dir / CODE
+        self._shared = run_dir / CODE
         references = list(references)
         own = {path for file in own_files(references, self.root) if (path := _source(str(file.resolve()))) is not None}
         for reference in references:
@@ -163,12 +163,12 @@ class UserCode:
             own |= {path for path in loaded if path.is_file()}
         if not (own := {path for path in own if path.is_relative_to(self.root)}):
             return
-        with local_folder_for(self._kept) as folder:
+        with local_folder_for(self._shared) as folder:
             for path in own:
                 copy = folder / path.relative_to(self.root)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, copy)
-        sync_below(self._kept)
+        sync_below(self._shared)
         record = CodeRecord.of(self.root, own)
         write_record(run_dir, record)
         record.remember(note)
@@ -181,7 +181,7 @@ class UserCode:
     def _turn_to_the_copy(self, top: str) -> None:
         """Load from the copy in the run folder from now on, if that has a module that `root` lacks on this machine."""
         if self._copy is None:
-            self._copy = local_copy(self._kept).resolve()
+            self._copy = local_copy(self._shared).resolve()
         _only_text(self._copy)
         if PathFinder.find_spec(top, [str(self._copy)]) is not None:
             self.root = self._copy
@@ -192,8 +192,8 @@ class UserCode:
     def _refuse_a_taken_name(self, reference: str, top: str) -> None:
         """Raise SpecError if loading `top` would replace a module that Python or a library uses."""
         loaded = sys.modules.get(top)
-        place = getattr(loaded, "__file__", None)
-        installed = place is not None and "site-packages" in Path(place).parts
+        file = getattr(loaded, "__file__", None)
+        installed = file is not None and "site-packages" in Path(file).parts
         if is_reserved(top) or installed:
             message, hint = name_is_taken(reference, top)
             raise SpecError(message, hint=hint)
@@ -210,7 +210,7 @@ class UserCode:
             owned = {module.__name__.partition(".")[0] for module in list(sys.modules.values()) if _in_a_root(module)}
         for name in owned | {top}:
             here, loaded = self._find(name), sys.modules.get(name)
-            if here is not None and loaded is not None and _places(here) != _places(loaded.__spec__):
+            if here is not None and loaded is not None and _files_of(here) != _files_of(loaded.__spec__):
                 for part in [part for part in sys.modules if part == name or part.startswith(f"{name}.")]:
                     del sys.modules[part]
         if sys.path[:1] != [str(self.root)]:
@@ -219,7 +219,7 @@ class UserCode:
 
 @contextmanager
 def named(what: str, doing: str, *, key: str) -> Iterator[None]:
-    """Inside, whatever a user's code raises becomes one UserCodeError. alray's own errors go on as they are.
+    """Inside, whatever a user's code raises becomes one UserCodeError. alray's own errors pass unchanged.
 
     what: whose code it is. doing: what it did. key: of the spec, where it is named.
     """
@@ -252,18 +252,18 @@ def own_problem(fault: Exception, message: str, *, key: str, hint: str | None = 
 
     None where a user's code has no part in the traceback.
     """
-    told = traceback.TracebackException.from_exception(fault)
-    own = [place for place, frame in enumerate(told.stack) if _is_own(frame.filename)]
+    report = traceback.TracebackException.from_exception(fault)
+    own = [index for index, frame in enumerate(report.stack) if _is_own(frame.filename)]
     if not own:
         return None
-    last = told.stack[own[-1]]
-    told.stack = traceback.StackSummary.from_list(told.stack[own[0] :])
-    return Problem(message, hint, last.filename, last.lineno, key, traceback="".join(told.format()))
+    last = report.stack[own[-1]]
+    report.stack = traceback.StackSummary.from_list(report.stack[own[0] :])
+    return Problem(message, hint, last.filename, last.lineno, key, traceback="".join(report.format()))
 
 
-def _is_own(place: str) -> bool:
+def _is_own(file: str) -> bool:
     """Whether a file may be the user's: neither alray's, nor installed, nor part of Python."""
-    path = _source(place)
+    path = _source(file)
     return path is not None and not path.is_relative_to(_ALRAY) and not path.is_relative_to(_STANDARD_LIBRARY)
 
 
@@ -272,21 +272,21 @@ def _own_file(module: ModuleType) -> Path | None:
 
     None for modules of alray, installed modules, and modules without a file.
     """
-    place = getattr(module, "__file__", None)
-    if place is None or module.__name__ == "__main__" or module.__name__.partition(".")[0] == "alray":
+    file = getattr(module, "__file__", None)
+    if file is None or module.__name__ == "__main__" or module.__name__.partition(".")[0] == "alray":
         return None
-    return _source(place)
+    return _source(file)
 
 
 @cache
-def _source(place: str) -> Path | None:
-    """Return the Python file at `place`, or None if it is installed or not Python.
+def _source(file: str) -> Path | None:
+    """Return the Python file at `file`, or None if it is installed or not Python.
 
     The result is cached: each time a block is built, this is called for every module, thousands of them with torch.
     """
-    if not Path(place).is_absolute():  # some modules of torch have no file but name one
+    if not Path(file).is_absolute():  # some modules of torch have no file but name one
         return None
-    path = Path(place).resolve()
+    path = Path(file).resolve()
     return path if path.suffix == ".py" and "site-packages" not in path.parts else None
 
 
@@ -301,9 +301,9 @@ def _in_a_root(module: ModuleType) -> bool:
     return path is not None and not _folders(path).isdisjoint(_roots)
 
 
-def _places(spec: ModuleSpec | None) -> list[Path]:
+def _files_of(spec: ModuleSpec | None) -> list[Path]:
     """Return where a module's code lies: its file, or the directories of a namespace package."""
     if spec is None:
         return []
     origin = [spec.origin] if spec.origin is not None else list(spec.submodule_search_locations or [])
-    return [Path(place).resolve() for place in origin]
+    return [Path(path).resolve() for path in origin]

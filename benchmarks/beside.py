@@ -37,7 +37,7 @@ def main() -> None:
             if code := execute(["run", str(SPEC), *overrides, "--output", str(run_dir)]):
                 raise SystemExit(code)
             run = read_run(run_dir)
-            lanes = measured_last(run.kept, run.plan)
+            lanes = measured_last(run.effective_records, run.plan)
             begins = lanes[0].begins()
             shown_s = next((view.end_s - view.start_s for view in views.values()), begins[SHOWN] - begins[0])
             views[name] = View(lanes, begins[0], begins[0] + shown_s)

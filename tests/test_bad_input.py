@@ -428,5 +428,5 @@ def test_what_is_no_run_folder(alray: Callable[..., Said], ended: Path, folder: 
     assert alray("evaluate", "bare") == (
         2,
         "",
-        f"{folder / 'bare'}: this run has no complete checkpoint; go on with it: `alray resume`\n",
+        f"{folder / 'bare'}: this run has no complete checkpoint; continue it: `alray resume`\n",
     )

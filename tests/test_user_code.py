@@ -62,7 +62,7 @@ def test_what_is_not_there(tmp_path):
     code = UserCode(write(tmp_path, mine_b="word = 1"))
     assert complaint(code, "python:nothing_b.Block") == (
         f"`python:nothing_b.Block`: there is no module `nothing_b` in {tmp_path}; "
-        "put it beside the spec, or allow code from other places with --allow-code"
+        "put it next to the spec, or allow code from other places with --allow-code"
     )
     assert complaint(code, "python:mine_b.Block") == (
         "`python:mine_b.Block`: module `mine_b` has no `Block`; name a class or function of that module"
@@ -131,7 +131,7 @@ def test_a_name_that_python_or_a_library_needs_is_refused(tmp_path, name):
     code = UserCode(write(tmp_path, **{name: "Block = 1"}))
     assert complaint(code, f"python:{name}.Block") == (
         f"`python:{name}.Block`: `{name}` is also a module of Python or of an installed package; "
-        "give the file beside the spec another name"
+        "give the file next to the spec another name"
     )
     assert sys.modules[name] is before and json.loads("1") == 1
 

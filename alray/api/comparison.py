@@ -1,11 +1,11 @@
-"""`alray.compare`: several runs beside each other."""
+"""`alray.compare`: several runs next to each other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from alray.api.asking import asked
+from alray.api.calls import api_errors
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
 from alray.api.runs import Run
@@ -24,7 +24,7 @@ def compare(runs: Run | str | Location | Iterable[Run | str | Location]) -> Comp
     runs: runs, their folders, or their URLs; or a single one. Raises `alray.errors.CheckpointError` if one is not a
     run.
     """
-    with asked():
+    with api_errors():
         several = [runs] if isinstance(runs, Run | str | Location) else runs
         folders = [each.folder if isinstance(each, Run) else location_of(each) for each in several]
         return Comparison(values.compare_runs(folders))

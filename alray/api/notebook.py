@@ -1,4 +1,4 @@
-"""Runs in a notebook: one output that is drawn again while a run goes on, and pages inside a cell."""
+"""Runs in a notebook: one output that is drawn again while a run is running, and pages inside a cell."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from alray.api.asking import Overrides, asked, override_texts, watched
+from alray.api.calls import Overrides, api_errors, override_texts, watched
 from alray.prediction.plan import Plan
 from alray.spec.loading import Source
 
@@ -30,7 +30,7 @@ def plan(
     from alray.orchestrate import plan_spec
 
     given = override_texts(overrides)
-    with asked(spec, given), watched(progress) as (display, _):
+    with api_errors(spec, given), watched(progress) as (display, _):
         _, planned = plan_spec(spec, given, probe=probe, options=Options(allow_code=allow_code), observer=display)
         return planned
 
@@ -51,6 +51,6 @@ def fit(
     from alray.planner.fitting import fit_spec, parse_devices
 
     given = override_texts(overrides)
-    with asked(spec, given), watched(progress) as (display, _):
+    with api_errors(spec, given), watched(progress) as (display, _):
         sizes = parse_devices(devices) if isinstance(devices, str) else devices
         return fit_spec(spec, given, sizes, probe=probe, allow_code=allow_code, teller=display)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from alray.api.asking import Overrides, asked, override_texts, place_texts, require_one_of, watched
+from alray.api.calls import Overrides, api_errors, data_texts, override_texts, require_one_of, watched
 from alray.api.frames import frame_of
 from alray.api.notebook import framed
 from alray.errors import CheckpointError
@@ -69,7 +69,7 @@ def run(
         options = Options(inline=inline, address=address, run_dir=folder, allow_code=allow_code, profile=steps)
         return run_spec(spec, given, options, display, interrupts)
 
-    with asked(spec, given):
+    with api_errors(spec, given):
         return _ended(go, progress)
 
 
@@ -97,7 +97,7 @@ def reproduce(
     in this process, without Ray; None: as recorded. The others, and what is raised, as for `alray.run`.
     """
     folder, given = run.folder if isinstance(run, Run) else location_of(run), override_texts(overrides)
-    with asked(folder / "spec.yaml", given):
+    with api_errors(folder / "spec.yaml", given):
         from alray.reproduction import reproduce_run
 
         options = Options(
@@ -122,13 +122,13 @@ class Run:
 
     @property
     def summary(self) -> Summary:
-        """What `summary.json` holds. Raises CheckpointError while the run goes on, and if it was killed."""
+        """The content of `summary.json`. Raises CheckpointError while the run is running, and if it was killed."""
         found = read_summary(self.folder)
         if found is None:
             raise CheckpointError(
-                "the run has no summary: it is still going on, or it was killed",
+                "the run has no summary: it is still running, or it was killed",
                 file=str(self.folder),
-                hint="wait for its end, read `records()`, or go on with `resume()`",
+                hint="wait for its end, read `records()`, or continue with `resume()`",
             )
         return found
 
@@ -150,8 +150,8 @@ class Run:
         """
         if kind is not None:
             require_one_of(kind, _RECORD_KINDS, key="kind")
-        kept = effective(read(self.folder / "records.jsonl"))
-        return frame_of([record for record in kept if kind is None or record.kind == kind])
+        records = effective(read(self.folder / "records.jsonl"))
+        return frame_of([record for record in records if kind is None or record.kind == kind])
 
     def evaluate(
         self,
@@ -169,15 +169,15 @@ class Run:
         allow_code: also run the code of a folder that came from elsewhere.
         """
         from alray.inference.requests import evaluate_run
-        from alray.inference.weights import Asked
+        from alray.inference.weights import RequestedWeights
 
-        with asked(self.folder / "spec.yaml"):
+        with api_errors(self.folder / "spec.yaml"):
             return evaluate_run(
                 self.folder,
                 depth=depth,
                 allow_code=allow_code,
-                asked=Asked(best, step),
-                data=place_texts(data),
+                requested=RequestedWeights(best, step),
+                data=data_texts(data),
             )
 
     def predict(
@@ -193,17 +193,17 @@ class Run:
         """Classify pictures (files), or texts (files, or the texts themselves): one of them, or several. depth, best,
         step, data: as for `evaluate`; without a depth, the deepest route."""
         from alray.inference.requests import predict_run
-        from alray.inference.weights import Asked
+        from alray.inference.weights import RequestedWeights
 
         texts = [str(each) for each in ([inputs] if isinstance(inputs, str | Path) else inputs)]
-        with asked(self.folder / "spec.yaml"):
+        with api_errors(self.folder / "spec.yaml"):
             return predict_run(
                 self.folder,
                 texts,
                 depth=depth,
                 allow_code=allow_code,
-                asked=Asked(best, step),
-                data=place_texts(data),
+                requested=RequestedWeights(best, step),
+                data=data_texts(data),
             )[0]
 
     def export(
@@ -224,10 +224,10 @@ class Run:
         """
         from alray.inference.export import FORMATS
         from alray.inference.requests import export_run
-        from alray.inference.weights import Asked
+        from alray.inference.weights import RequestedWeights
 
         require_one_of(format, FORMATS, key="format")
-        with asked(self.folder / "spec.yaml"):
+        with api_errors(self.folder / "spec.yaml"):
             file = location_of(output) if output is not None else None
             return export_run(
                 self.folder,
@@ -235,8 +235,8 @@ class Run:
                 depth=depth,
                 output=file,
                 allow_code=allow_code,
-                asked=Asked(best, step),
-                data=place_texts(data),
+                requested=RequestedWeights(best, step),
+                data=data_texts(data),
             )[0]
 
     def resume(
@@ -263,7 +263,7 @@ class Run:
             options = Options(inline=inline, address=address, allow_code=allow_code, profile=steps)
             return resume_run(self.folder, given, options, display, interrupts, allow_change=allow_change)
 
-        with asked(self.folder / "spec.yaml", given):
+        with api_errors(self.folder / "spec.yaml", given):
             return _ended(go, progress)
 
     def __repr__(self) -> str:
@@ -291,12 +291,12 @@ def _ended(go: Callable[[Display, Interrupts], Finished], progress: bool) -> Run
 
 
 def _end_of(finished: Finished) -> BaseException:
-    """What to raise for a run that failed or was stopped. It names the run folder."""
+    """Return the error to raise for a run that failed or was stopped. It names the run folder."""
     summary = finished.summary
     if finished.error is not None:
         finished.error.add_note(f'the run folder is {summary.run_dir}; alray.load_run("{summary.run_dir}") opens it')
         return finished.error
     return KeyboardInterrupt(
         f"the run was stopped after {counted(summary.steps, 'mini-batch')}; "
-        f'alray.load_run("{summary.run_dir}").resume() goes on'
+        f'alray.load_run("{summary.run_dir}").resume() continues'
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alray.api.asking import Overrides, asked, override_texts, teller
+from alray.api.calls import Overrides, api_errors, override_texts, teller
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
 from alray.api.runs import Run
@@ -41,7 +41,7 @@ def study(
     """
     given = override_texts(overrides)
     options = _options(address, output, allow_code)
-    with asked(spec, given):
+    with api_errors(spec, given):
         from alray.studies.study import run_study
 
         return _ended(lambda watcher: run_study(spec, given, options, watcher), progress)
@@ -98,7 +98,7 @@ class Study:
         """
         given = override_texts(overrides)
         options = _options(address, None, allow_code)
-        with asked(self.folder / STUDY, given):
+        with api_errors(self.folder / STUDY, given):
             from alray.studies.study import resume_study
 
             return _ended(lambda watcher: resume_study(self.folder, given, options, watcher), progress)
@@ -131,5 +131,5 @@ def _ended(go: Callable[[Watcher], StudyReport], progress: bool) -> Study:
     report = go(Watcher(tell, lambda ended: tell(progress_line(ended))))
     folder = report.summary.study_dir
     if report.summary.status == "interrupted":
-        raise KeyboardInterrupt(f'the study was stopped; alray.load_study("{folder}").resume() goes on')
+        raise KeyboardInterrupt(f'the study was stopped; alray.load_study("{folder}").resume() continues')
     return load_study(folder)

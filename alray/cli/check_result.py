@@ -1,4 +1,4 @@
-"""What a check of `alray doctor` found."""
+"""The result of one check of `alray doctor`."""
 
 from __future__ import annotations
 

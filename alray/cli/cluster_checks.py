@@ -62,22 +62,22 @@ def access_to(known: Sequence[NodeFacts]) -> Iterator[CheckResult]:
     """
     for node in known:
         ports = "; ".join(f"{program} {', '.join(map(str, ports))}" for program, ports in node.open_ports.items())
-        told = f"Ray listens for other hosts: {ports}" if ports else "Ray listens for this host alone"
+        ports_text = f"Ray listens for other hosts: {ports}" if ports else "Ray listens for this host alone"
         if node.asks_for_token:
-            yield CheckResult(f"access to {node.host}", "ok", f"with the token alone; {told}")
+            yield CheckResult(f"access to {node.host}", "ok", f"with the token alone; {ports_text}")
         elif not ports:
-            yield CheckResult(f"access to {node.host}", "ok", f"without a token; {told}")
+            yield CheckResult(f"access to {node.host}", "ok", f"without a token; {ports_text}")
         else:
             yield CheckResult(
                 f"access to {node.host}",
                 "fault",
-                f"it asks for no token, so whoever reaches its ports can run commands there; {told}",
+                f"it asks for no token, so whoever reaches its ports can run commands there; {ports_text}",
                 "start Ray on every node with RAY_AUTH_MODE=token and one RAY_AUTH_TOKEN_PATH (docs/clusters.md)",
             )
 
 
 def of_node(node: NodeFacts, known: Sequence[NodeFacts]) -> Iterator[CheckResult]:
-    """What there is to say of a node: each problem, or what it has.
+    """Yield the results for a node: each problem, or what it has.
 
     known: all nodes that answered. Each version is compared with that of the first one that has it.
     """
@@ -90,7 +90,7 @@ def of_node(node: NodeFacts, known: Sequence[NodeFacts]) -> Iterator[CheckResult
 
 
 def _versions_of(node: NodeFacts, known: Sequence[NodeFacts]) -> Iterator[CheckResult]:
-    """What is installed otherwise than on the other nodes, or does not fit the node's GPUs."""
+    """Yield the versions that differ from those of the other nodes, or do not fit the node's GPUs."""
     other = []
     for library, version in node.versions.items():
         first = next(each for each in known if library in each.versions)

@@ -43,7 +43,7 @@ def doctor(
         for finding in chain(findings(), cluster_findings(address) if network or address else ()):
             found.append(finding)
             if not json:
-                streams.put(_told(finding, streams.page))
+                streams.put(_text_of(finding, streams.page))
         ok = all(finding.state != "fault" for finding in found)
         if json:
             streams.answer({"ok": ok, "checks": [finding.as_json() for finding in found]})
@@ -53,8 +53,8 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _told(finding: CheckResult, page: Page) -> str:
-    """What a check found, and below it what to do about it."""
+def _text_of(finding: CheckResult, page: Page) -> str:
+    """Return the text of a check's result, with its hint below it."""
     margin = " " * (_WIDTH + 2)
     text = page.sentence(
         f"{finding.name}: {finding.message}", first=f"{finding.state:{_WIDTH}}  ", hang=margin

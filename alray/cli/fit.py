@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from alray.cli.terminal import AllowCode, Json, Overrides, SpecFile, terminal
-from alray.console.layout import Page, kept
+from alray.console.layout import Page, unbroken
 from alray.report.table import Table
 from alray.report.text import counted, seconds, share, size
 
@@ -68,12 +68,12 @@ def fitting_text(found: Fitting, *, spec: str, page: Page) -> str:
         page.sentence(measured.get(found.costs.source, "times estimated by counting; --probe measures them")),
     ]
     said = [*found.refused]
-    said.append("left: of each stage's device, beside its tensors; libraries need some of it, and so does the data")
+    said.append("left: of each stage's device, besides its tensors; libraries need some of it, and so does the data")
     if found.best is None:
         said.append("nothing fits: use larger or more devices, or smaller components or mini-batches")
     else:
         command = shlex.join(["alray", "run", spec, *found.overrides(found.best)])
-        said.append(f"run it with  {kept(command)}")
+        said.append(f"run it with  {unbroken(command)}")
     return "\n\n".join(["\n".join(head), page.table(_table(found)), "\n".join(map(page.sentence, said))])
 
 
@@ -83,7 +83,7 @@ def _table(found: Fitting) -> Table:
     parts = ("micro batches",) if in_parts else ()
     rows = tuple(
         (
-            kept(f"{'fits' if row.fits else 'no':4}  {row.schedule}"),
+            unbroken(f"{'fits' if row.fits else 'no':4}  {row.schedule}"),
             str(row.stages),
             *((str(row.micro_batches),) if in_parts else ()),
             ", ".join(map(str, row.partition)),
@@ -93,7 +93,7 @@ def _table(found: Fitting) -> Table:
         )
         for row in found.rows
     )
-    return Table((kept(f"{'':4}  schedule"), "stages", *parts, "cut", "step", "bubble", f"left, {unit}"), rows)
+    return Table((unbroken(f"{'':4}  schedule"), "stages", *parts, "cut", "step", "bubble", f"left, {unit}"), rows)
 
 
 def _digits(value: float) -> str:

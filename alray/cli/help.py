@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from alray.console.layout import Page, kept
+from alray.console.layout import Page, unbroken
 
 _WIDEST = 80
 _WHOLE = 1000
@@ -67,7 +67,9 @@ class Group(TyperGroup):
         if ctx.parent is not None:
             return help_text(self, ctx, {"Commands": list(said.items())})
         groups = {
-            title: [row for name, example in group.items() for row in ((name, said[name]), ("", kept(f"$ {example}")))]
+            title: [
+                row for name, example in group.items() for row in ((name, said[name]), ("", unbroken(f"$ {example}")))
+            ]
             for title, group in GROUPS.items()
         }
         return help_text(self, ctx, groups)
@@ -89,15 +91,15 @@ def _parts(
     yield page.sentence(" ".join(command.collect_usage_pieces(ctx)), first=usage, hang=" " * len(usage))
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         yield page.sentence(" ".join(paragraph.split("\n")), first="  ", hang="  ")
-    told = [(param, param.get_help_record(ctx)) for param in command.get_params(ctx)]
-    arguments = [(param.metavar or "", said[1]) for param, said in told if said and isinstance(param, TyperArgument)]
-    options = [said for param, said in told if said and not isinstance(param, TyperArgument)]
+    records = [(param, param.get_help_record(ctx)) for param in command.get_params(ctx)]
+    arguments = [(param.metavar or "", said[1]) for param, said in records if said and isinstance(param, TyperArgument)]
+    options = [said for param, said in records if said and not isinstance(param, TyperArgument)]
     for title, rows in {"Arguments": arguments, "Options": options, **commands}.items():
         if rows:
             yield f"{page.heading(f'{title}:')}\n{page.fields(rows, indent='  ')}"
     for group in GROUPS.values():
         if ctx.info_name in group:
-            example = page.sentence(kept(f"$ {group[ctx.info_name]}"), first="  ", hang="  ")
+            example = page.sentence(unbroken(f"$ {group[ctx.info_name]}"), first="  ", hang="  ")
             yield f"{page.heading('Example:')}\n{example}"
     if command.epilog:
         yield page.sentence(command.epilog, first="  ", hang="  ")

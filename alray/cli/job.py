@@ -1,4 +1,4 @@
-"""What `alray submit` runs on the cluster, as `python -m alray.cli.job` and one of
+"""The program that `alray submit` runs on the cluster, as `python -m alray.cli.job` and one of
 
     run|study PACKAGE RESULT SPEC [key=value ...]
     resume RESULT [key=value ...]
@@ -23,7 +23,7 @@ from alray.cli.terminal import Terminal
 from alray.console.closed_output import lasting
 from alray.errors import Problem, RequestError
 from alray.studies.folder import STUDY
-from alray.submit.places import on_this_node
+from alray.submit.locations import on_this_node
 
 
 def main(arguments: list[str]) -> int:
@@ -40,8 +40,8 @@ def main(arguments: list[str]) -> int:
         result = on_this_node(result)
         words = ["study", "--resume"] if (Path(result) / STUDY).is_file() else ["resume"]
         return _execute([*words, result, *given])
-    place, result, spec, *given = rest
-    package = on_this_node(place)
+    package_dir, result, spec, *given = rest
+    package = on_this_node(package_dir)
     try:
         shutil.copytree(".", package)
     except OSError as error:

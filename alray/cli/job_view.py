@@ -22,7 +22,7 @@ from alray.submit.follow import Log, follow
 _SHOWN = 100
 """Characters of a line that an error shows."""
 STOP, DETACH = "stop", "detach"
-GOES_ON, STOPPING = "the job goes on", "the job is being stopped"
+CONTINUES, STOPPING = "the job continues", "the job is being stopped"
 _RAYS_OWN = "Running entrypoint for job"
 """Ray's line in the log of every job. It may come after what the command printed."""
 
@@ -39,7 +39,7 @@ class JobView:
         self._before: list[str] = []
         self._begun = False
         self._there = __version__
-        self._told_differences = False
+        self._reported_differences = False
         self.answer: Any = None
         self.problems: tuple[Problem, ...] = ()
 
@@ -64,7 +64,7 @@ class JobView:
         self._display.statuses([])
 
     def unshown(self, job: Job) -> list[str]:
-        """What is known of a job of which alray has said nothing: the lines of its log, else Ray's message."""
+        """The lines to show of a job that has written no events: the lines of its log, else Ray's message."""
         if self._begun:
             return []
         said = [line for line in self._before if line.strip() and _RAYS_OWN not in line]
@@ -113,14 +113,14 @@ class JobView:
             self.problems = tuple(Problem.from_json({"text": "", **error}) for error in content["errors"])
 
     def _known(self, read: Callable[[Any], _Read], value: Any) -> _Read | None:
-        """What this alray reads in a value; None if another version wrote it in another form."""
+        """Return a value as this alray reads it; None if another version wrote it in another form."""
         try:
             return read(value)
         except (KeyError, TypeError, ValueError):
             if self._there == __version__:
                 raise
-            if not self._told_differences:
-                self._told_differences = True
+            if not self._reported_differences:
+                self._reported_differences = True
                 self._display.note(f"some of what alray {self._there} reports cannot be shown by alray {__version__}")
             return None
 
@@ -134,7 +134,7 @@ def watch(
     """
     with closing(terminal_display(streams.err, Interrupts(), streams.began_s)) as display:
         view = JobView(streams, display)
-        log, left = Log(view.line), GOES_ON
+        log, left = Log(view.line), CONTINUES
         display.doing(f"waiting for the cluster to start {job_id}")
         while True:
             try:
@@ -152,10 +152,10 @@ def watch(
 
 
 def _wish(streams: Terminal) -> str:
-    """Ask whether to stop the job or to leave it running. Without a terminal, and after another Ctrl-C, it goes on."""
+    """Ask whether to stop the job or leave it running. Without a terminal, and after another Ctrl-C, it continues."""
     if not (sys.stdin.isatty() and streams.err.isatty()):
         return DETACH
-    streams.err.write("\n[d]etach and let the job go on, or [s]top it? [d] ")
+    streams.err.write("\n[d]etach and let the job continue, or [s]top it? [d] ")
     streams.err.flush()
     try:
         return STOP if sys.stdin.readline().strip().lower() in ("s", "stop") else DETACH

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from alray.cli.terminal import Json, shown, terminal
-from alray.console.layout import kept
+from alray.console.layout import unbroken
 from alray.storage.location import location_of
 
 
@@ -35,7 +35,7 @@ def list_runs(
     """
     with terminal(as_json=json) as streams:
         from alray.report.table import Table
-        from alray.studies.listing import chosen, listed, ordered, table_of, told
+        from alray.studies.listing import chosen, listed, notes_on, ordered, table_of
 
         words = given or []
         folders = [location_of(word) for word in words if "=" not in word]
@@ -46,7 +46,7 @@ def list_runs(
             return
         if rows:
             table = table_of(rows)
-            named = ((kept(shown(folder)), *cells, kept(begun)) for folder, *cells, begun in table.rows)
+            named = ((unbroken(shown(folder)), *cells, unbroken(begun)) for folder, *cells, begun in table.rows)
             streams.put(streams.page.table(Table(table.head, tuple(named))))
-        for line in told(rows):
+        for line in notes_on(rows):
             streams.say(line)

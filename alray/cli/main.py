@@ -82,8 +82,8 @@ for _of_jobs in (status, logs, stop, fetch):
 app.add_typer(_jobs)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"alray {__version__}")
         raise typer.Exit
 

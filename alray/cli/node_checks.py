@@ -13,7 +13,7 @@ import psutil
 from alray.cli.check_result import CheckResult
 from alray.graph.own_ray import rays_folder
 from alray.report.text import share, size
-from alray.submit.dashboard import token_place
+from alray.submit.dashboard import token_location
 
 _RAYS_PORTS = {6379: "head", 8265: "dashboard"}
 _RAYS_HEAD = "gcs_server"
@@ -82,24 +82,24 @@ def rays_disk() -> CheckResult:
 
 def authentication() -> CheckResult:
     """Whether the token of a cluster is where Ray and `alray submit` look for it, and hidden from other users."""
-    place = token_place()
-    if place is None:
+    location = token_location()
+    if location is None:
         return CheckResult(
             "authentication",
             "ok",
             "no token is sent; a cluster that others reach needs one: "
             "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH, on every node",
         )
-    if isinstance(place, Path) and (problem := _problem_of_token(place)) is not None:
+    if isinstance(location, Path) and (problem := _problem_of_token(location)) is not None:
         return problem
     if os.environ.get("RAY_AUTH_MODE", "").lower() != "token":
         return CheckResult(
             "authentication",
             "warning",
-            f"`alray submit` sends the token in {place}, and Ray itself sends none to a cluster",
+            f"`alray submit` sends the token in {location}, and Ray itself sends none to a cluster",
             "set RAY_AUTH_MODE=token for `alray run --address` and `ray start --address`",
         )
-    return CheckResult("authentication", "ok", f"the token is in {place}")
+    return CheckResult("authentication", "ok", f"the token is in {location}")
 
 
 def _problem_of_token(file: Path) -> CheckResult | None:

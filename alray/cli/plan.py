@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from alray.cli.terminal import AllowCode, Json, Overrides, SpecFile, Terminal, shown, terminal, writing
-from alray.console.layout import kept
+from alray.console.layout import unbroken
 from alray.errors import RequestError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def plan(
             return
         streams.put(plan_text(planned, view, name=workload.spec.name, page=streams.page))
         if svg is not None:
-            streams.fields([("drawn in", kept(shown(svg)))])
+            streams.fields([("drawn in", unbroken(shown(svg)))])
 
 
 def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from alray.console.layout import Page, kept
+from alray.console.layout import Page, unbroken
 from alray.prediction.compare import Alternative
 from alray.prediction.plan import Plan, StagePlan
 from alray.report.definitions import definition
@@ -74,10 +74,10 @@ def _alternatives(rows: Sequence[Alternative], own: Alternative) -> Table:
     in_parts = any(row.micro_batches > 1 for row in rows)
     parts = ("micro batches",) if in_parts else ()
     return Table(
-        (kept("  schedule"), "stages", "partition", *parts, "step", "bubble", "bound", "memory"),
+        (unbroken("  schedule"), "stages", "partition", *parts, "step", "bubble", "bound", "memory"),
         tuple(
             (
-                kept(f"{'*' if row == own else '':1} {row.schedule}"),
+                unbroken(f"{'*' if row == own else '':1} {row.schedule}"),
                 str(row.stages),
                 ", ".join(map(str, row.partition)),
                 *((str(row.micro_batches),) if in_parts else ()),
@@ -160,7 +160,7 @@ def _chart(view: View, page: Page) -> str:
     width = max(_NARROWEST, min(page.width, _WIDEST) - _MARGIN - 1)
     *rows, legend = chart_text(view, width=width).rstrip("\n").split("\n")
     margin = " " * (len(legend) - len(legend.lstrip(" ")))
-    meanings = "   ".join(map(kept, legend.strip().split("   ")))
+    meanings = "   ".join(map(unbroken, legend.strip().split("   ")))
     return "\n".join([*(_coloured(row, page) for row in rows), page.sentence(meanings, first=margin, hang=margin)])
 
 

@@ -1,4 +1,4 @@
-"""How errors are shown: the place and the cause, the line as it was written with a mark below it, and the hint.
+"""How errors are shown: the location and the cause, the line as it was written with a mark below it, and the hint.
 
     error: x.yaml:6:22: model.components[1].chanels: unknown key
       |
@@ -42,11 +42,11 @@ def problems_text(problems: Sequence[Problem], page: Page) -> str:
 
 def problem_text(problem: Problem, page: Page) -> str:
     """The block of one problem, with the traceback of a user's code below it."""
-    place = problem.file or ""
+    location = problem.file or ""
     if problem.line is not None:
         column = "" if problem.column is None else f":{problem.column}"
-        place = f"{place}:{problem.line}{column}" if place else f"line {problem.line}{column}"
-    cause = ": ".join(part for part in ("error", place, problem.key, problem.message) if part)
+        location = f"{location}:{problem.line}{column}" if location else f"line {problem.line}{column}"
+    cause = ": ".join(part for part in ("error", location, problem.key, problem.message) if part)
     parts = [page.sentence(cause, hang="       ")]
     text = problem.text if problem.text is not None else _line_of(problem)
     gutter = " " * len(str(problem.line or ""))

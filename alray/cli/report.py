@@ -9,7 +9,7 @@ import typer
 
 from alray.cli.study import print_study
 from alray.cli.terminal import Json, shown, terminal, writing
-from alray.console.layout import kept
+from alray.console.layout import unbroken
 from alray.errors import RequestError
 from alray.storage.location import location_of, require_no_links
 
@@ -52,12 +52,12 @@ def report(
 
         path = make_report(location, files=True)
         run = read_run(location)
-        step = single_step(run.kept, run.plan)
+        step = single_step(run.effective_records, run.plan)
         if json:
             streams.answer({"report": str(path), "single_step": step.as_json()})
         else:
             streams.put(single_step_text(step, streams.page))
-            streams.fields([("report", kept(shown(path)))])
+            streams.fields([("report", unbroken(shown(path)))])
 
 
 def compare(
@@ -99,4 +99,4 @@ def compare(
             streams.answer({**comparison.as_json(), "page": str(page)})
             return
         streams.put(comparison_text(comparison, streams.page) + "\n")
-        streams.fields([("page", kept(shown(page)))])
+        streams.fields([("page", unbroken(shown(page)))])

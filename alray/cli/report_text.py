@@ -1,4 +1,4 @@
-"""What `alray report` and `alray compare` print in the terminal."""
+"""The output of `alray report` and `alray compare` in the terminal."""
 
 from __future__ import annotations
 

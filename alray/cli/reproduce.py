@@ -17,7 +17,7 @@ from alray.cli.terminal import (
     shown,
     terminal,
 )
-from alray.console.layout import kept
+from alray.console.layout import unbroken
 from alray.storage.location import location_of
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def reproduce(
             raise typer.Exit(0 if found.same else 1)
         if finished.error is not None:
             raise finished.error
-        streams.tell(f"interrupted; continue with  {kept(f'alray resume {shown(finished.summary.run_dir)}')}")
+        streams.tell(f"interrupted; continue with  {unbroken(f'alray resume {shown(finished.summary.run_dir)}')}")
         raise typer.Exit(INTERRUPTED)
 
 
@@ -80,7 +80,7 @@ def _show(found: Reproduction, streams: Terminal) -> None:
 
 
 def reproduction_rows(found: Reproduction) -> list[tuple[str, str]]:
-    """What is the same and what is not, as names with values."""
+    """The equal and the different values of the two runs, as names with values."""
     from alray.report.text import accuracy, counted
 
     then, now = found.weights_sha256
@@ -104,6 +104,6 @@ def reproduction_rows(found: Reproduction) -> list[tuple[str, str]]:
     if found.parted_losses is not None:
         rows.append(("losses part at", f"mini-batch {found.parted_losses:,}"))
     changed = [f"{name} was {old}, is {new}" for name, (old, new) in found.environment.items()]
-    rows += [("environment" if not place else "", line) for place, line in enumerate(changed or ["the same"])]
+    rows += [("environment" if not index else "", line) for index, line in enumerate(changed or ["the same"])]
     rows.append(("run folder", shown(found.run_dir)))
     return rows

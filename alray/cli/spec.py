@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from alray.cli.terminal import AllowCode, Json, Terminal, shown, terminal, writing
-from alray.console.layout import kept
+from alray.console.layout import unbroken
 from alray.errors import AlrayError, Problem, RequestError
 from alray.report.text import counted
 from alray.spec.placed_errors import placed
@@ -52,7 +52,7 @@ def validate(
         paths = [Path(word) for word in specs if word not in overrides]
         if not paths:
             raise RequestError(
-                "no spec is named", key="SPEC", hint="name a file beside the values that replace its own"
+                "no spec is named", key="SPEC", hint="name a file next to the values that replace its own"
             )
         for path in paths:
             try:
@@ -133,12 +133,12 @@ def init(
         if _written(schema_file, schema_text()):
             streams.tell(f"{schema_file}: written; editors use it to check the spec")
         command = "study" if len(texts) > 1 else "run"
-        for beside in list(texts)[1:]:
-            streams.tell(f"{beside}: written; the study begins with it")
+        for base_file in list(texts)[1:]:
+            streams.tell(f"{base_file}: written; the study begins with it")
         if json:
             streams.answer({"file": str(target), "schema": str(schema_file)})
         else:
-            streams.say(f"{target}: written; `{kept(f'alray {command} {shlex.quote(str(target))}')}` runs it")
+            streams.say(f"{target}: written; `{unbroken(f'alray {command} {shlex.quote(str(target))}')}` runs it")
 
 
 def _starters(incomplete: str) -> list[str]:
@@ -233,7 +233,7 @@ def _plan(path: Path, overrides: list[str], streams: Terminal, allow_code: bool,
 
 
 def _described(said: dict[str, Any]) -> str:
-    """What a spec or a study is, in words."""
+    """Describe a spec or a study in words."""
     if "study" in said:
         return f"a study of {counted(said['points'], 'point')} and {counted(said['trials'], 'trial')}"
     samples = f", {said['samples']:,} training samples" if "samples" in said else ""

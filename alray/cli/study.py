@@ -12,7 +12,7 @@ import typer
 
 from alray.cli.run import Address
 from alray.cli.terminal import INTERRUPTED, AllowCode, Events, Json, Overrides, Terminal, shown, terminal
-from alray.console.layout import Page, kept
+from alray.console.layout import Page, unbroken
 from alray.errors import AlrayError, RequestError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def study(
             raise RequestError("give either SPEC or --resume DIR", key="SPEC", hint="name one of them")
         if resume is not None and (output is not None or dry_run):
             raise RequestError(
-                "a study goes on in its folder",
+                "a study continues in its folder",
                 key="--resume",
                 hint="give the folder, and at most what makes the study grow, such as search.trials=40",
             )
@@ -80,7 +80,7 @@ def study(
             report = run_study(spec, given, options, watcher)
         _show(report, streams)
         if report.summary.status == "interrupted":
-            streams.tell(f"continue with  {kept(f'alray study --resume {shown(report.summary.study_dir)}')}")
+            streams.tell(f"continue with  {unbroken(f'alray study --resume {shown(report.summary.study_dir)}')}")
             raise typer.Exit(INTERRUPTED)
         _require_results(report.summary, streams)
 
@@ -93,7 +93,7 @@ def _require_results(summary: StudySummary, streams: Terminal) -> None:
     if failed:
         streams.tell(f"{failed} of {of} failed; the report says why, and each trial.json")
     if summary.lost:
-        resume = kept(f"alray study --resume {shown(summary.study_dir)}")
+        resume = unbroken(f"alray study --resume {shown(summary.study_dir)}")
         streams.tell(f"{summary.lost} of {of} were lost and are no results; run them again with  {resume}")
     if failed or summary.lost:
         raise typer.Exit(1)
@@ -124,7 +124,7 @@ def study_text(report: StudyReport, page: Page) -> str:
     counts = f"{counted(summary.points, 'point')}, {counted(summary.trials, 'trial')}"
     table = f"{page.heading(f'{summary.study}: {counts}, {summary.status}')}\n{page.table(report.table)}"
     found = [*summary.findings, *(f"warning: {warning}" for warning in summary.warnings)]
-    results = [("study folder", kept(shown(summary.study_dir))), ("report", kept(shown(str(summary.report))))]
+    results = [("study folder", unbroken(shown(summary.study_dir))), ("report", unbroken(shown(str(summary.report))))]
     parts = [table, "\n".join(map(page.sentence, found)), page.fields(results)]
     return "\n\n".join(part for part in parts if part)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from alray.cli.terminal import INTERRUPTED, AllowCode, Json, Overrides, Terminal, terminal
-from alray.console.layout import kept
+from alray.console.layout import unbroken
 from alray.errors import AlrayError, RequestError, RunError
 
 if TYPE_CHECKING:
@@ -79,18 +79,18 @@ def submit(
         if not wait:
             if json:
                 streams.answer({"job": sent.id, "address": dashboard.url, "result": sent.result})
-            streams.tell(f"follow it with  {kept(f'alray jobs logs {sent.id} --follow --address {dashboard.url}')}")
+            streams.tell(f"follow it with  {unbroken(f'alray jobs logs {sent.id} --follow --address {dashboard.url}')}")
             return
         end(streams, dashboard, sent.id, folder=sent.result, asks=True)
 
 
 def _require_one(spec: Path | None, resume: str | None, *, also: bool) -> None:
-    """Raise RequestError if there is nothing to run, or something to send `also` with a run that goes on."""
+    """Raise RequestError if there is nothing to run, or something to send `also` with a run that continues."""
     if spec is None and resume is None:
         raise RequestError("give either SPEC or --resume RUN", key="SPEC", hint="name one of them")
     if resume is not None and also:
         raise RequestError(
-            "a run goes on in its folder, with what was sent before",
+            "a run continues in its folder, with what was sent before",
             key="--resume",
             hint="leave out --output and --include",
         )
@@ -98,14 +98,14 @@ def _require_one(spec: Path | None, resume: str | None, *, also: bool) -> None:
 
 def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, folder: str | None, asks: bool) -> None:
     """Follow a job to its end, show its results, and set the exit code to that of its command."""
-    from alray.cli.job_view import GOES_ON, watch
+    from alray.cli.job_view import CONTINUES, watch
 
     seen = watch(streams, dashboard, job_id, folder=folder, asks=asks)
     if isinstance(seen, str):
         where = f"{job_id} --address {dashboard.url}"
-        streams.tell(f"{seen}; follow it with  {kept(f'alray jobs logs --follow {where}')}")
-        if seen == GOES_ON:
-            streams.tell(f"stop it with  {kept(f'alray jobs stop {where}')}")
+        streams.tell(f"{seen}; follow it with  {unbroken(f'alray jobs logs --follow {where}')}")
+        if seen == CONTINUES:
+            streams.tell(f"stop it with  {unbroken(f'alray jobs stop {where}')}")
         if streams.as_json:
             streams.answer({"job": described(dashboard.job(job_id)), "summary": None})
         raise typer.Exit(INTERRUPTED)
@@ -118,14 +118,14 @@ def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, folder: str | N
         raise RunError(
             f"the job `{job.id}` failed: {_reason(job)}",
             hint=f"`alray jobs logs {job.id}` has what it printed; if it had begun to train, `alray submit --resume "
-            f"{job.id}` goes on from its last checkpoint",
+            f"{job.id}` continues from its last checkpoint",
         )
     if streams.as_json:
         streams.answer({"job": described(job), "summary": view.answer})
     if view.answer is not None:
-        streams.tell(f"fetch its folder with  {kept(f'alray jobs fetch {job_id} --address {dashboard.url}')}")
+        streams.tell(f"fetch its folder with  {unbroken(f'alray jobs fetch {job_id} --address {dashboard.url}')}")
     if code and view.answer is not None:
-        streams.tell(f"go on with  {kept(f'alray submit --resume {job_id} --address {dashboard.url}')}")
+        streams.tell(f"continue with  {unbroken(f'alray submit --resume {job_id} --address {dashboard.url}')}")
     if code:
         raise typer.Exit(code)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alray.cli.terminal import shown
-from alray.console.layout import kept
+from alray.console.layout import unbroken
 from alray.report.definitions import NO_BUBBLE
 from alray.report.text import accuracy, counted, seconds, share, whole
 from alray.run_folder.records import Best, Summary
@@ -31,7 +31,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     if summary.report is not None:
         rows.append(("report", shown(summary.report)))
     if summary.status != "finished":
-        rows.append(("continue with", kept(f"alray resume {shown(summary.run_dir)}")))
+        rows.append(("continue with", unbroken(f"alray resume {shown(summary.run_dir)}")))
     return rows
 
 
@@ -42,8 +42,8 @@ def _length(summary: Summary) -> str:
 
 
 def _best(best: Best) -> str:
-    kept = "use it with --best" if best.checkpoint is not None else "its weights were not kept"
-    return f"validation {accuracy(best.validation)} after mini-batch {best.step:,}; {kept}"
+    use = "use it with --best" if best.checkpoint is not None else "its weights were not kept"
+    return f"validation {accuracy(best.validation)} after mini-batch {best.step:,}; {use}"
 
 
 def _by_depth(summary: Summary) -> list[tuple[str, str]]:
@@ -52,4 +52,4 @@ def _by_depth(summary: Summary) -> list[tuple[str, str]]:
     values = [(entry.depth, getattr(entry, name)) for entry in summary.accuracy_per_depth]
     if len(values) < 2 or any(value is None for _, value in values):
         return []
-    return [("by depth", f"{name} " + ", ".join(kept(f"{depth}: {accuracy(value)}") for depth, value in values))]
+    return [("by depth", f"{name} " + ", ".join(unbroken(f"{depth}: {accuracy(value)}") for depth, value in values))]

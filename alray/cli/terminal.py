@@ -1,4 +1,4 @@
-"""What every command shares: common arguments and options, its two output streams, its errors and exit codes."""
+"""The common part of all commands: arguments and options, the two output streams, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ Events = Annotated[
 class Terminal:
     """The two output streams of one command, as they were when it began.
 
-    While a run goes on in this process, `sys.stdout` and `sys.stderr` lead to its logs. The output of the command
+    While a run is running in this process, `sys.stdout` and `sys.stderr` lead to its logs. The output of the command
     itself must not land there.
     """
 
@@ -158,7 +158,7 @@ def terminal(
     """The streams of one command. An error in the block is printed, and its exit code becomes that of the command.
 
     spec, overrides: the source of the request. A problem that names a key of the spec, but was found after the spec
-    had been read, is printed with the place where the key was written.
+    had been read, is printed with the location where the key was written.
     """
     streams = Terminal(as_json=as_json, as_events=as_events)
     with _alone(streams) if as_json else nullcontext():
@@ -207,16 +207,16 @@ def _alone(streams: Terminal) -> Iterator[None]:
     """
     before = sys.stdout
     before.flush()
-    with os.fdopen(os.dup(_OUT), "w", encoding="utf-8", errors="backslashreplace") as kept:
+    with os.fdopen(os.dup(_OUT), "w", encoding="utf-8", errors="backslashreplace") as saved_out:
         if _writes_to(before, _OUT):
-            streams.out = lasting(kept)
+            streams.out = lasting(saved_out)
         os.dup2(_ERR, _OUT)
         try:
             with redirect_stdout(sys.stderr):
                 yield
         finally:
             before.flush()
-            os.dup2(kept.fileno(), _OUT)
+            os.dup2(saved_out.fileno(), _OUT)
 
 
 def _writes_to(stream: TextIO, descriptor: int) -> bool:

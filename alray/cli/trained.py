@@ -31,7 +31,7 @@ Step = Annotated[
     ),
 ]
 
-DataPlaces = Annotated[
+DataLocations = Annotated[
     list[str] | None,
     typer.Option(
         "--data",
@@ -50,7 +50,7 @@ def evaluate(
     ] = _ALL,
     best: Best = False,
     step: Step = None,
-    data: DataPlaces = None,
+    data: DataLocations = None,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
@@ -62,12 +62,14 @@ def evaluate(
     with terminal(as_json=json, spec=folder / "spec.yaml") as streams:
         wanted = _depth(depth)
         from alray.inference.requests import evaluate_run
-        from alray.inference.weights import Asked
+        from alray.inference.weights import RequestedWeights
         from alray.report.table import Table
         from alray.report.text import accuracy, seconds
         from alray.run_folder.records import DepthAccuracy
 
-        found = evaluate_run(folder, depth=wanted, allow_code=allow_code, asked=Asked(best, step), data=data or ())
+        found = evaluate_run(
+            folder, depth=wanted, allow_code=allow_code, requested=RequestedWeights(best, step), data=data or ()
+        )
         weights = found.weights
         if json:
             per_depth = [entry.model_dump(mode="json") for entry in found.accuracies]
@@ -116,7 +118,7 @@ def predict(
     depth: Depth = None,
     best: Best = False,
     step: Step = None,
-    data: DataPlaces = None,
+    data: DataLocations = None,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
@@ -128,10 +130,10 @@ def predict(
     exported = isinstance(source, Path) and os.path.isfile(source)  # noqa: PTH113  # False for a name that is too long
     with terminal(as_json=json, spec=None if exported else source / "spec.yaml") as streams:
         from alray.inference.requests import predict_run
-        from alray.inference.weights import Asked
+        from alray.inference.weights import RequestedWeights
 
         predictions, weights = predict_run(
-            source, inputs, depth=depth, allow_code=allow_code, asked=Asked(best, step), data=data or ()
+            source, inputs, depth=depth, allow_code=allow_code, requested=RequestedWeights(best, step), data=data or ()
         )
         if json:
             streams.answer(
@@ -166,7 +168,7 @@ def export(
     ] = None,
     best: Best = False,
     step: Step = None,
-    data: DataPlaces = None,
+    data: DataLocations = None,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
@@ -179,7 +181,7 @@ def export(
     with terminal(as_json=json, spec=folder / "spec.yaml") as streams:
         from alray.inference.export import FORMATS
         from alray.inference.requests import export_run
-        from alray.inference.weights import Asked
+        from alray.inference.weights import RequestedWeights
         from alray.report.text import size
 
         if format not in FORMATS:
@@ -192,7 +194,7 @@ def export(
             depth=depth,
             output=None if output is None else location_of(output),
             allow_code=allow_code,
-            asked=Asked(best, step),
+            requested=RequestedWeights(best, step),
             data=data or (),
         )
         if json:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from alray.cli.terminal import INTERRUPTED, Json, RunDir, shown, terminal
-from alray.console.layout import kept
+from alray.console.layout import unbroken
 from alray.storage.location import location_of
 
 
@@ -20,7 +20,7 @@ def watch(
     ] = 0,
     json: Json = False,
 ) -> None:
-    """Show a run on a live page while it goes on.
+    """Show a run on a live page while it is running.
 
     The page has the figures of the report. Only this machine can open it, and it changes nothing. The command ends with
     the run; Ctrl-C ends it before, and leaves the run alone.
@@ -41,7 +41,7 @@ def watch(
                 try:
                     show(following, door, Board())
                 except KeyboardInterrupt as interrupt:
-                    streams.tell("the run goes on")
+                    streams.tell("the run continues")
                     raise typer.Exit(INTERRUPTED) from interrupt
         report = following.path / PAGE
         written = following.state != "killed" and report.is_file()
@@ -50,6 +50,6 @@ def watch(
             streams.answer({"run_dir": str(following.path), "state": following.state, "report": path})
         streams.say(ending(following))
         if written:
-            streams.fields([("report", kept(shown(report)))])
+            streams.fields([("report", unbroken(shown(report)))])
         if following.state in ("failed", "killed"):
             raise typer.Exit(1)

@@ -1,1 +1,1 @@
-"""How a run is shown to a person while it goes on, and how that person interrupts it."""
+"""How a run is shown to a person while it is running, and how that person interrupts it."""

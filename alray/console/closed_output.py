@@ -1,6 +1,6 @@
 """Output that nobody reads any more: the pipe of `alray run ... | head`, or a terminal that was closed.
 
-It ends the output and nothing else: a run goes on to its end or its checkpoint, and its exit code says how it ended.
+It ends the output and nothing else: a run continues to its end or its checkpoint, and its exit code says how it ended.
 """
 
 from __future__ import annotations

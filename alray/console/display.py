@@ -85,7 +85,7 @@ class Display(ABC):
         """Called several times a second."""
 
     def _after(self, what: str) -> str:
-        """What is done, and when: `3.2 s: opening the data`."""
+        """Return the current activity with its time: `3.2 s: opening the data`."""
         return f"{time.monotonic() - self._began_s:.1f} s: {what}"
 
     def _shows(self, event: str) -> bool:

@@ -1,11 +1,11 @@
 """How commands lay out what they print. All of them use these rules:
 
 - A heading, in bold on a terminal, says what follows.
-- Names with values are aligned. What does not fit of a value goes on below its beginning.
+- Names with values are aligned. What does not fit of a value continues below its beginning.
 - Tables have two spaces between columns, figures to the right, texts to the left. A heading may take several lines. A
   table that is still too wide is cut between columns, and each part begins with the first column.
 - Sentences, such as notes and errors, follow after the tables.
-- The last lines say where the results are, or which command goes on.
+- The last lines say where the results are, or which command continues.
 
 Lines break at spaces only. Paths, hashes, keys and commands stay whole: a line that is too long is better than a path
 that cannot be copied.
@@ -39,9 +39,9 @@ _LONG_NAME = 30
 """The value of a name that is longer begins on the next line."""
 _SHORT_NAME = 24
 """Names of rows up to this length are repeated where a table is cut; longer ones are numbered."""
-_KEPT = "\x1f"
+_NO_BREAK = "\x1f"
 """Stands for a space at which no line may break."""
-_SPACES = {_KEPT: _KEPT, "\n": " ", "\t": "    "}
+_SPACES = {_NO_BREAK: _NO_BREAK, "\n": " ", "\t": "    "}
 _ACTING = ("Cc", "Cs", "Zl", "Zp")
 """Unicode's categories of what acts on a terminal or cannot be written: controls, surrogates, ends of lines."""
 _TURNING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
@@ -52,7 +52,7 @@ _MARKED = {"error:": RED, "warning:": YELLOW, "note:": BLUE}
 
 @dataclass(frozen=True)
 class Page:
-    """What a stream shows. width: columns of its tables. wraps: whether sentences wrap at that width too."""
+    """The properties of an output stream. width: columns of its tables. wraps: whether sentences wrap there too."""
 
     width: int
     wraps: bool = True
@@ -136,24 +136,24 @@ class Page:
             for line in range(height):
                 texts = []
                 for cell, width, right in zip(cells, widths, figures, strict=True):
-                    place = line - (height - len(cell)) if number == 0 else line  # headings stand on their column
-                    text = cell[place] if 0 <= place < len(cell) else ""
+                    cell_line = line - (height - len(cell)) if number == 0 else line  # headings stand on their column
+                    text = cell[cell_line] if 0 <= cell_line < len(cell) else ""
                     texts.append(_padded(text, width, right=right))
                 shown = (" " * gap).join(texts).rstrip()
                 yield self.styled(shown, BOLD) if number == 0 else shown
 
     def _lines(self, text: str, first: str, hang: str) -> list[str]:
         """The text, behind `first`, in lines; all but the first begin with `hang`."""
-        text = _UNIT.sub(_KEPT, cleaned(text))
+        text = _UNIT.sub(_NO_BREAK, cleaned(text))
         if not self.wraps:
-            return [(first + text).replace(_KEPT, " ").rstrip()]
+            return [(first + text).replace(_NO_BREAK, " ").rstrip()]
         lines = _wrapped(text, self.width - columns(hang), self.width - columns(first))
         return [(before + line).rstrip() for before, line in zip([first, *[hang] * len(lines)], lines, strict=False)]
 
 
-def kept(text: str) -> str:
+def unbroken(text: str) -> str:
     """A text, such as a command, in which no line is to break."""
-    return text.replace(" ", _KEPT)
+    return text.replace(" ", _NO_BREAK)
 
 
 def cleaned(text: str) -> str:
@@ -204,11 +204,11 @@ def _wrapped(text: str, width: int, first: int | None = None) -> list[str]:
             room = width
         else:
             lines[-1] += word
-    return [line.replace(_KEPT, " ") for line in lines]
+    return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
 def _cleaned(table: Table) -> Table:
-    return Table(table.head, tuple(tuple(_UNIT.sub(_KEPT, cleaned(cell)) for cell in row) for row in table.rows))
+    return Table(table.head, tuple(tuple(_UNIT.sub(_NO_BREAK, cleaned(cell)) for cell in row) for row in table.rows))
 
 
 def _is_figures(column: Sequence[str]) -> bool:

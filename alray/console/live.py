@@ -1,4 +1,4 @@
-"""Progress on a terminal: a few lines that are redrawn while the run goes on."""
+"""Progress on a terminal: a few lines that are redrawn while the run is running."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BAR_WIDTH = 60
 class LiveDisplay(Display):
     """Notes stay. The lines below them are redrawn and disappear at the end of the run.
 
-    Until the first mini-batch a thread redraws them, so that the time goes on; after it, every poll does.
+    Until the first mini-batch a thread redraws them, so that the clock moves; after it, every poll does.
     """
 
     def __init__(self, stream: TextIO, interrupts: Interrupts, began_s: float | None = None) -> None:

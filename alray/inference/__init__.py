@@ -1,1 +1,1 @@
-"""What one does with a trained network: evaluate, predict, export."""
+"""The uses of a trained network: evaluate, predict, export."""

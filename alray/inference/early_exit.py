@@ -18,7 +18,7 @@ from alray.run_folder.records import Exit
 
 @dataclass(frozen=True)
 class Answers:
-    """What every route says of the samples of a split, shallowest first.
+    """The predictions of every route for the samples of a split, shallowest first.
 
     confidence: [routes, samples], the softmax of the class scores at the predicted class. right: [routes, samples],
     whether that is the label.

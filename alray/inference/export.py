@@ -106,7 +106,7 @@ def _write_onnx(route: Route, header: RouteHeader, file: Path) -> None:
         _require(library)
     free = _dynamic_sizes(route, header)
     # ONNX takes the names of dimensions from here; those of the graph are numbers.
-    named = {name: {place: size.__name__ for place, size in sizes.items()} for name, sizes in free.items()}
+    named = {name: {axis: size.__name__ for axis, size in sizes.items()} for name, sizes in free.items()}
     traced = _traced(route, header)
     with _explained(), _without_warnings():
         program = torch.onnx.export(

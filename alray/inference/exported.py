@@ -34,7 +34,7 @@ class ExportedRoute:
         folder = file.resolve().parent
         references = [reference for _, reference, _ in marked(self.header.whole_spec(), OwnClass)]
         if references and not allow_code:
-            raise refused("code beside weights", sorted(map(str, own_files(references, folder))), str(file))
+            raise refused("code next to weights", sorted(map(str, own_files(references, folder))), str(file))
         self.route = self.header.build(UserCode(folder, allow_elsewhere=allow_code, is_copy=True))
         try:
             self.route.load_state_dict(weights)

@@ -12,9 +12,9 @@ import torch
 from alray.data.batches import Batch
 from alray.device import devices
 from alray.errors import CheckpointError, RequestError, UserCodeError
-from alray.inference.data_places import OPTION, how_to_name, spec_of
+from alray.inference.data_locations import OPTION, how_to_name, spec_of
 from alray.inference.prediction import ClassPrediction, document, prediction_of
-from alray.inference.weights import LAST, Asked, find_weights
+from alray.inference.weights import LAST, RequestedWeights, find_weights
 from alray.nn.route import Route, route_of
 from alray.run_folder.data_identity import OF_WEIGHTS
 from alray.run_folder.records import DepthAccuracy
@@ -39,7 +39,7 @@ class TrainedNetwork:
         run_dir: Location,
         *,
         allow_code: bool,
-        asked: Asked = LAST,
+        requested: RequestedWeights = LAST,
         data: Sequence[str] = (),
         compiled: bool = True,
     ) -> None:
@@ -50,7 +50,7 @@ class TrainedNetwork:
         none as asked, and DataError if the data are not there or the network was not trained on such data.
         """
         run_dir = require_run_dir(run_dir)
-        manifest, self.weights = find_weights(run_dir, asked)
+        manifest, self.weights = find_weights(run_dir, requested)
         spec = spec_of(run_dir, data)
         if not compiled:
             spec = spec.model_copy(update={"run": spec.run.model_copy(update={"compile": False})})
@@ -70,23 +70,23 @@ class TrainedNetwork:
         self.components = [
             self.workload.network.component(index, self.device) for index in range(len(self.workload.network))
         ]
-        self._load(run_dir, manifest, asked)
+        self._load(run_dir, manifest, requested)
         self.step = self.weights.step
         self._stage: Stage = stage_of(self.components)
         self._stage.evaluation_mode(True)
 
-    def _load(self, run_dir: Location, manifest: dict[str, Any], asked: Asked) -> None:
-        """Load the weights, which are found again if a run that goes on has deleted them meanwhile."""
+    def _load(self, run_dir: Location, manifest: dict[str, Any], requested: RequestedWeights) -> None:
+        """Load the weights, which are found again if a run in progress has deleted them meanwhile."""
         start = start_from(run_dir, manifest)
         assert start.folder is not None
         try:
             for component in self.components:
                 load_component(component, start.folder, dict(start.hashes), optimizer=False)
         except CheckpointError:
-            newer, self.weights = find_weights(run_dir, asked)
+            newer, self.weights = find_weights(run_dir, requested)
             if newer["step"] == manifest["step"]:
                 raise
-            self._load(run_dir, newer, asked)
+            self._load(run_dir, newer, requested)
 
     @property
     def depths(self) -> tuple[int, ...]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from alray.errors import RequestError
-from alray.inference.data_places import OPTION
+from alray.inference.data_locations import OPTION
 from alray.inference.export import ENDINGS, Exported, Format, export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
 from alray.inference.prediction import ClassPrediction
 from alray.inference.route_costs import RouteCost, measure_routes
-from alray.inference.weights import LAST, Asked, Weights
+from alray.inference.weights import LAST, RequestedWeights, Weights
 from alray.run_folder.records import DepthAccuracy
 from alray.storage.location import Location, require_no_links
 
@@ -32,7 +32,7 @@ def evaluate_run(
     *,
     depth: int | None,
     allow_code: bool,
-    asked: Asked = LAST,
+    requested: RequestedWeights = LAST,
     data: Sequence[str] = (),
     splits: tuple[str, ...] = ("validation", "test"),
 ) -> Evaluated:
@@ -40,7 +40,7 @@ def evaluate_run(
 
     data: as for `TrainedNetwork`; so in the other requests.
     """
-    network = TrainedNetwork(run_dir, allow_code=allow_code, asked=asked, data=data)
+    network = TrainedNetwork(run_dir, allow_code=allow_code, requested=requested, data=data)
     depths = network.depths if depth is None else (network.require_depth(depth),)
     accuracies = [accuracy for accuracy in network.evaluate(splits) if accuracy.depth in depths]
     return Evaluated(network.weights, accuracies, measure_routes(network, depths))
@@ -52,7 +52,7 @@ def predict_run(
     *,
     depth: int | None,
     allow_code: bool,
-    asked: Asked = LAST,
+    requested: RequestedWeights = LAST,
     data: Sequence[str] = (),
 ) -> tuple[list[ClassPrediction], Weights]:
     """Classify each input (see `TrainedNetwork.predict`) by the route of this depth (None: the deepest).
@@ -67,7 +67,7 @@ def predict_run(
                 key=OPTION,
                 hint="leave it out",
             )
-        if asked != LAST:
+        if requested != LAST:
             raise RequestError(
                 "this file holds the weights it was exported with",
                 file=str(run),
@@ -75,7 +75,7 @@ def predict_run(
             )
         route = ExportedRoute(run, allow_code=allow_code)
         return route.predict(inputs, depth), Weights(route.header.step, "exported")
-    network = TrainedNetwork(run, allow_code=allow_code, asked=asked, data=data, compiled=False)
+    network = TrainedNetwork(run, allow_code=allow_code, requested=requested, data=data, compiled=False)
     return network.predict(inputs, depth), network.weights
 
 
@@ -86,14 +86,14 @@ def export_run(
     depth: int | None,
     output: Location | None,
     allow_code: bool,
-    asked: Asked = LAST,
+    requested: RequestedWeights = LAST,
     data: Sequence[str] = (),
 ) -> tuple[Exported, Weights]:
     """Write the inference route of this depth (None: the deepest) to a file.
 
     output: the file; None: `export/route-<depth>` in the run folder, with the format's ending.
     """
-    network = TrainedNetwork(run_dir, allow_code=allow_code, asked=asked, data=data, compiled=False)
+    network = TrainedNetwork(run_dir, allow_code=allow_code, requested=requested, data=data, compiled=False)
     depth = network.require_depth(depth)
     if output is None:
         require_no_links(run_dir)

@@ -11,14 +11,14 @@ from alray.storage.location import Location
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedWeights:
     """The weights that a request names. Without any it is the last checkpoint."""
 
     best: bool = False
     step: int | None = None
 
 
-LAST = Asked()
+LAST = RequestedWeights()
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Weights:
         return f"weights after {batches} ({found[self.which]})"
 
 
-def find_weights(run_dir: Location, asked: Asked) -> tuple[dict[str, Any], Weights]:
+def find_weights(run_dir: Location, requested: RequestedWeights) -> tuple[dict[str, Any], Weights]:
     """The manifest of the checkpoint that holds the weights.
 
     Raises CheckpointError if the run has no complete checkpoint, and RequestError if it has none as asked.
@@ -47,20 +47,20 @@ def find_weights(run_dir: Location, asked: Asked) -> tuple[dict[str, Any], Weigh
     complete = {manifest["step"]: manifest for manifest in manifests(run_dir)}
     if not complete:
         raise CheckpointError(
-            "this run has no complete checkpoint", file=str(run_dir), hint="go on with it: `alray resume`"
+            "this run has no complete checkpoint", file=str(run_dir), hint="continue it: `alray resume`"
         )
-    if asked.best and asked.step is not None:
+    if requested.best and requested.step is not None:
         raise RequestError("`--best` and `--step` name two checkpoints", key="--step", hint="leave out one of them")
-    if asked.best:
+    if requested.best:
         return _best(complete)
-    step = max(complete) if asked.step is None else asked.step
+    step = max(complete) if requested.step is None else requested.step
     if step not in complete:
         raise RequestError(
             f"there is no checkpoint after {step:,} mini-batches; {_listed(complete)}",
             key="--step",
             hint="choose one of these; `run.checkpoint.keep` says how many a run keeps",
         )
-    return complete[step], Weights(step, "last" if asked.step is None else "step")
+    return complete[step], Weights(step, "last" if requested.step is None else "step")
 
 
 def _best(complete: dict[int, dict[str, Any]]) -> tuple[dict[str, Any], Weights]:

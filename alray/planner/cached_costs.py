@@ -1,4 +1,4 @@
-"""What was found of components, kept in a folder: runs of equal components measure and inspect them once."""
+"""A cache of the costs and shapes of components in a folder: runs of equal components measure and inspect them once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from alray.storage.json_file import read_json
 MEASURED_AGAIN = "delete this file: it is measured again"
 
 
-def kept_costs(folder: Path, spec: Spec, surroundings: Surroundings, measure: Callable[[], Costs]) -> Costs:
+def cached_costs(folder: Path, spec: Spec, surroundings: Surroundings, measure: Callable[[], Costs]) -> Costs:
     """The costs of a spec's components: those that `folder` keeps, else measured now and kept there."""
     file = folder / f"{_key(spec, surroundings)}.json"
     if file.is_file():
@@ -32,8 +32,8 @@ def kept_costs(folder: Path, spec: Spec, surroundings: Surroundings, measure: Ca
     return costs
 
 
-def kept_encoders(folder: Path, spec: Spec, sample: Shape) -> tuple[EncoderFacts, ...]:
-    """What `folder` keeps of a spec's encoders on such samples; () if nothing.
+def cached_encoders(folder: Path, spec: Spec, sample: Shape) -> tuple[EncoderFacts, ...]:
+    """The facts about a spec's encoders on such samples that `folder` holds; () if none.
 
     To find it out, torch loads its compiler, which takes a second.
     """
@@ -44,7 +44,7 @@ def kept_encoders(folder: Path, spec: Spec, sample: Shape) -> tuple[EncoderFacts
     return (EncoderFacts.from_json(first, sample.words), *(EncoderFacts.from_json(each, None) for each in others))
 
 
-def keep_encoders(folder: Path, spec: Spec, encoders: Sequence[EncoderFacts]) -> None:
+def cache_encoders(folder: Path, spec: Spec, encoders: Sequence[EncoderFacts]) -> None:
     """Keep in `folder` what was found of a spec's encoders, unless it is there."""
     file = _encoders_file(folder, spec, encoders[0].input)
     if not file.is_file():

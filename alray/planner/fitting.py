@@ -36,7 +36,7 @@ _FREE = {  # what is searched, and its value while the data is opened and costs 
 
 @dataclass(frozen=True)
 class Fitting:
-    """What fits on some devices.
+    """The schedules and numbers of stages that fit on given devices.
 
     rows: the best number of micro-batches for each schedule on each number of stages, what fits first, by step time.
     refused: why a schedule on a number of stages cannot run at all. given: the overrides that were searched with.

@@ -42,7 +42,7 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
     return spec.model_copy(update={"pipeline": spec.pipeline.model_copy(update={"micro_batches": number})})
 
 
-def as_kept(spec: Spec) -> Spec:
+def as_saved(spec: Spec) -> Spec:
     """The spec as the run folder keeps it: with schedule and micro-batches decided if the schedule cuts mini-batches.
 
     Both defaults depend on the number of stages. A run that is resumed on other stages must keep what it began with.

@@ -16,7 +16,7 @@ from alray.device import devices
 from alray.errors import NodesLost, PlanError
 from alray.nn.network import Network
 from alray.options import Options
-from alray.planner.cached_costs import keep_encoders, kept_costs, kept_encoders
+from alray.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
 from alray.planner.memory import machine_memory_bytes, require_memory, stage_memories, stage_memory_limits
 from alray.planner.micro_batches import with_micro_batches
 from alray.planner.stage_devices import FindsDevices, StageDevices
@@ -126,7 +126,7 @@ class Planner:
         surroundings = self.surroundings(one_process=one_process)
         if study is not None:
             measure = partial(self._measure, surroundings, wait_until_quiet)
-            return kept_costs(study / "costs", self.workload.spec, surroundings, measure)
+            return cached_costs(study / "costs", self.workload.spec, surroundings, measure)
         return self._measure(surroundings, wait_until_quiet)
 
     def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
@@ -184,13 +184,13 @@ class Planner:
                 f"they take {list(plan.shares)} samples of each mini-batch from here on"
             )
             if isinstance(self.workload.spec.replicas.synchronise, AverageEvery):
-                note("they go on from the mean of the weights and the optimizers of replica 0")
+                note("they continue from the mean of the weights and the optimizers of replica 0")
         if stages != before.stages:
             note(f"there is room for {stages} of {before.stages} stages: partition {list(plan.partition)} from here on")
         return plan
 
     def surroundings(self, *, one_process: bool) -> Surroundings:
-        """What else runs on this machine while a component computes, so that the probe can imitate it."""
+        """The load of this machine while a component computes, so that the probe can imitate it."""
         spec, threads = self.workload.spec, self.workload.spec.resources.threads
         several = not one_process and spec.pipeline.stages > 1
         cores = self._cores(one_process)
@@ -308,7 +308,7 @@ def _first_time_s(spec: Spec) -> float:
 
 
 def _plan_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]:
-    """What the user should know before the plan of a spec."""
+    """Yield the notes that the user should read before the plan of a spec."""
     processors, threads = len(os.sched_getaffinity(0)), spec.resources.threads
     spare = processors - threads * (1 if one_process else spec.pipeline.stages * spec.replicas.count)
     if spec.resources.resolved_device == "cpu" and costs.other_processors > max(0, spare) + _BUSY:
@@ -352,8 +352,8 @@ def _evaluation_batches(data: Dataset) -> int:
 
 def _open_trial(spec: Spec, code: UserCode, study: Path) -> Workload:
     """The workload of a trial. The study keeps what is found of its encoders."""
-    workload = Workload.open(spec, code, known=partial(kept_encoders, study / "costs", spec))
-    keep_encoders(study / "costs", spec, workload.network.encoders)
+    workload = Workload.open(spec, code, known=partial(cached_encoders, study / "costs", spec))
+    cache_encoders(study / "costs", spec, workload.network.encoders)
     return workload
 
 

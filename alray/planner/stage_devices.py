@@ -33,19 +33,19 @@ class StageDevices:
 
     @property
     def lines(self) -> list[str]:
-        """What the user is told of them."""
-        told = []
+        """The lines about them for the user."""
+        lines = []
         if self.stage_speed:
             speeds = ", ".join(f"{speed:.2f}" for speed in self.stage_speed)
-            told.append(f"relative to this machine, the devices of the stages have speeds of {speeds}")
+            lines.append(f"relative to this machine, the devices of the stages have speeds of {speeds}")
         if self.nodes:
-            told.append(f"the stages are on {', '.join(self.nodes)}")
+            lines.append(f"the stages are on {', '.join(self.nodes)}")
         for stage, link in enumerate(self.links):
             if link is not None:
-                told.append(f"between stage {stage} and stage {(stage + 1) % len(self.links)}: {link}")
+                lines.append(f"between stage {stage} and stage {(stage + 1) % len(self.links)}: {link}")
         if self.replica_link is not None:
-            told.append(f"between the replicas of a stage: {self.replica_link}")
-        return told
+            lines.append(f"between the replicas of a stage: {self.replica_link}")
+        return lines
 
 
 def settled_speeds(speeds: list[float]) -> tuple[float, ...]:
@@ -55,7 +55,7 @@ def settled_speeds(speeds: list[float]) -> tuple[float, ...]:
 
 
 class FindsDevices(Protocol):
-    """What the planner asks an engine."""
+    """The part of an engine that the planner uses."""
 
     def find_devices(
         self, plan: Plan, costs: Costs, trial: Callable[[], SpeedTrial], note: Callable[[str], None]

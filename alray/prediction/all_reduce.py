@@ -27,13 +27,9 @@ def ring(n: int, m: float, link: LinkCost) -> float:
 
 
 def halving_doubling(n: int, m: float, link: LinkCost) -> float:
-    participants = 1 << (n.bit_length() - 1)
-    fold = 2 * (link.latency_s + m * link.s_per_byte) if n > participants else 0.0
-    return (
-        fold
-        + 2 * math.log2(participants) * link.latency_s
-        + 2 * m * link.s_per_byte * (participants - 1) / participants
-    )
+    ranks = 1 << (n.bit_length() - 1)
+    fold = 2 * (link.latency_s + m * link.s_per_byte) if n > ranks else 0.0
+    return fold + 2 * math.log2(ranks) * link.latency_s + 2 * m * link.s_per_byte * (ranks - 1) / ranks
 
 
 def tree(n: int, m: float, link: LinkCost) -> float:

@@ -68,7 +68,7 @@ def _with_fastest_slowest_stage(setting: Setting) -> tuple[Cut, float]:
 
 
 def _stage_costs(setting: Setting) -> list[Matrix]:
-    """What each run of components takes as a stage, with half of each message at its ends; one matrix per speed."""
+    """The time of each run of components as a stage, with half of each message at its ends; one matrix per speed."""
     costs = setting.costs
     computing = interval_sums([component.train_s for component in costs.components])
     # The sender spends half of a message's time, the receiver the other half.

@@ -1,4 +1,4 @@
-"""What components cost. The costs come from a probe, from counting, or from the spec."""
+"""The costs of components. They come from a probe, from counting, or from the spec."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ComponentCosts:
     backward_fixed_bytes: int = 0  # of backward_peak_bytes: what does not depend on the number of samples
     adding_peak_bytes: int = 0  # in a B that adds to gradients, without these gradients
     adding_fixed_bytes: int = 0
-    update_peak_bytes: int = 0  # in U, beside gradients
+    update_peak_bytes: int = 0  # in U, besides gradients
     # Of forward_s and backward_s, what each micro-batch takes independently of its size; below 0 where small
     # micro-batches are faster.
     forward_fixed_s: float = 0.0
@@ -104,7 +104,7 @@ class Costs:
     @property
     def depths(self) -> tuple[int, ...]:
         """Depths of the routes of inference, shallowest first."""
-        return tuple(place + 1 for place, component in enumerate(self.components) if component.ends_route)
+        return tuple(index + 1 for index, component in enumerate(self.components) if component.ends_route)
 
     def route_parameters(self, depth: int) -> int | None:
         """Trainable parameters that the route of this depth uses: the effective ones; None if they were not counted.

@@ -1,4 +1,4 @@
-"""What each action of a program waits for on another stage, and why a program cannot end."""
+"""The actions of other stages that each action of a program waits for, and why a program cannot end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HINT = "each receive needs its send, in the same order, and no two stages may w
 
 @dataclass(frozen=True, eq=False)
 class Dependencies:
-    """What each action waits for.
+    """The action, or barrier, that each action waits for.
 
     Actions are numbered consecutively over all stages; those of stage s begin at `offsets[s]`. on[i] is the number of
     the action whose end action i waits for, NOTHING, or a barrier.
@@ -55,8 +55,8 @@ def find_dependencies(program: Program, in_flight: int) -> Dependencies:
                 if not 0 <= other < virtual:
                     continue
                 peer = other % program.stages
-                sends = _places(codes, sort_of("S", down), number, program)
-                receives = _places(program.codes[peer], sort_of("R", down), other, program)
+                sends = _positions(codes, sort_of("S", down), number, program)
+                receives = _positions(program.codes[peer], sort_of("R", down), other, program)
                 _check_messages(program, stage, sends, peer, receives)
                 on[offsets[peer] + receives] = offsets[stage] + sends
                 sends, receives = _first_parts(codes, sends), _first_parts(program.codes[peer], receives)
@@ -64,13 +64,13 @@ def find_dependencies(program: Program, in_flight: int) -> Dependencies:
     return Dependencies(on, offsets)
 
 
-def _first_parts(codes: Codes, places: Positions) -> Positions:
-    """Those of the messages at `places` that begin a mini-batch on their edge."""
-    first: Positions = places[parts(codes[places]) == 0]
+def _first_parts(codes: Codes, positions: Positions) -> Positions:
+    """Those of the messages at `positions` that begin a mini-batch on their edge."""
+    first: Positions = positions[parts(codes[positions]) == 0]
     return first
 
 
-def _places(codes: Codes, sort: int, virtual_stage: int, program: Program) -> Positions:
+def _positions(codes: Codes, sort: int, virtual_stage: int, program: Program) -> Positions:
     """The indices in a stage's list of the actions of one sort of one of its virtual stages."""
     found = sorts(codes) == sort
     if program.virtual_stages > 1:
@@ -86,8 +86,8 @@ def _check_edges(program: Program, stage: int, virtual: int) -> None:
         if number % program.stages == stage:
             uses = np.isin(sorts(codes), [sort_of("R", down), sort_of("S", not down)])
             absent |= uses & (chunks(codes) == number // program.stages)
-    for place in np.flatnonzero(absent):
-        action = program.action(stage, int(place))
+    for index in np.flatnonzero(absent):
+        action = program.action(stage, int(index))
         raise PlanError(
             f"`{action}` uses the edge between stages {action.stage} and {action.peer}, but there are {virtual} stages",
             hint=_HINT,
@@ -127,24 +127,24 @@ def deadlock(program: Program, stuck: dict[int, int], in_flight: int) -> PlanErr
 
     stuck: for each such stage, the index in its list at which it waits.
     """
-    told: list[str] = []
+    chain: list[str] = []
     stage = min(stuck)
-    while stage in stuck and len(told) < len(stuck):
+    while stage in stuck and len(chain) < len(stuck):
         action = program.action(stage, stuck[stage])
         if action.kind == "W":
             # All stages have the same barriers, so some stage that waits elsewhere has not reached this one.
-            stage = min(s for s, place in stuck.items() if program.action(s, place).kind != "W")
-            told.append(f"waits at the barrier of batch {action.batch} (`{action}`) for stage {stage}")
+            stage = min(s for s, index in stuck.items() if program.action(s, index).kind != "W")
+            chain.append(f"waits at the barrier of batch {action.batch} (`{action}`) for stage {stage}")
         elif action.kind == "R":
             stage = action.peer % program.stages
-            told.append(f"waits for batch {action.batch} from stage {stage} (`{action}`)")
+            chain.append(f"waits for batch {action.batch} from stage {stage} (`{action}`)")
         else:
             stage = action.peer % program.stages
-            told.append(
+            chain.append(
                 f"waits to send batch {action.batch} to stage {stage} (`{action}`; "
                 f"mini-batches the edge holds: {in_flight})"
             )
-        if told.index(told[-1]) < len(told) - 1:  # the circle is closed
-            told.pop()
+        if chain.index(chain[-1]) < len(chain) - 1:  # the circle is closed
+            chain.pop()
             break
-    return PlanError(f"deadlock: stage {min(stuck)} {', which '.join(told)}", hint=_HINT)
+    return PlanError(f"deadlock: stage {min(stuck)} {', which '.join(chain)}", hint=_HINT)

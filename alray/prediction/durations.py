@@ -37,7 +37,7 @@ def stage_durations(costs: Costs, partition: Sequence[int], stage_speed: Sequenc
         backward_s=total(lambda component: component.backward_s - component.label_s),
         update_s=total(lambda component: component.update_s),
         infer_s=total(lambda component: component.infer_s),
-        route_s=[sum(route[own.start : own.stop]) / speeds[place % len(speeds)] for place, own in enumerate(ranges)],
+        route_s=[sum(route[own.start : own.stop]) / speeds[index % len(speeds)] for index, own in enumerate(ranges)],
         up_s=up,
         down_s=[0.0 for _ in up],
         latency_s=costs.edge_latency_s,
@@ -139,7 +139,7 @@ def _over_links(
     if not any(links):
         return durations
     free = Link(0.0, 0.0, 0.0)
-    own = [links[place % len(links)] or free for place in range(len(up))]
+    own = [links[index % len(links)] or free for index in range(len(up))]
     return replace(
         durations,
         up_link_s=[link.up_s_per_byte * nbytes for link, nbytes in zip(own, up, strict=True)],
@@ -161,6 +161,6 @@ def _totals(
     """The seconds of all components of each (virtual) stage, on its device."""
     speeds = tuple(stage_speed) or (1.0,)
     return [
-        sum(seconds(costs.components[i]) for i in own) / speeds[place % len(speeds)]
-        for place, own in enumerate(stage_ranges(partition))
+        sum(seconds(costs.components[i]) for i in own) / speeds[index % len(speeds)]
+        for index, own in enumerate(stage_ranges(partition))
     ]

@@ -1,4 +1,4 @@
-"""What limits the step: one sentence for the reader of a plan."""
+"""One sentence for the reader of a plan that says what limits the step."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def _busiest_link(setting: Setting, durations: Durations) -> tuple[float, int, i
     ]
     busy: dict[tuple[int, int], float] = {}
     for seconds, first, last in [
-        *((each, place, place + 1) for place, each in enumerate(up)),
-        *((setting.micro_batches * each, place + 1, place) for place, each in enumerate(durations.down_link_s)),
+        *((each, index, index + 1) for index, each in enumerate(up)),
+        *((setting.micro_batches * each, index + 1, index) for index, each in enumerate(durations.down_link_s)),
     ]:
         way = first % setting.stages, last % setting.stages
         busy[way] = busy.get(way, 0.0) + seconds

@@ -1,6 +1,6 @@
 """Messages between nodes in a simulation: each takes its link for a while, and holds back the next one.
 
-A link carries the messages from one stage to another, one after another, while both stages go on. The system takes some
+A link carries the messages from one stage to another, one after another, while both compute on. The system takes some
 bytes from a sender before they are on their way, so a send waits only if more than that is left of those before it.
 """
 
@@ -48,7 +48,7 @@ def _table(durations: Durations, program: Program) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class LinkEvents:
-    """What links mean for each event of a simulation.
+    """The effect of links on each event of a simulation.
 
     over: whether it is a send over a link. For these, seconds: for how long it takes the link; packing: seconds before
     that; before: the last send over the same link, or -1; buffer_s: how long the sends before may still take the link.
@@ -64,16 +64,18 @@ class LinkEvents:
 
     @classmethod
     def of(
-        cls, program: Program, places: NDArray[np.int64], seconds: Floats, packing: Floats, durations: Durations
+        cls, program: Program, positions: NDArray[np.int64], seconds: Floats, packing: Floats, durations: Durations
     ) -> LinkEvents:
-        """places: the number of each event's action, over all stages. seconds, packing: of each event."""
+        """positions: the number of each event's action, over all stages. seconds, packing: of each event."""
         over = is_on_link(seconds)
-        codes = np.concatenate(program.codes)[places]
-        lower = np.concatenate([_lower(own, stage, program.stages) for stage, own in enumerate(program.codes)])[places]
+        codes = np.concatenate(program.codes)[positions]
+        lower = np.concatenate([_lower(own, stage, program.stages) for stage, own in enumerate(program.codes)])[
+            positions
+        ]
         goes_down = sorts(codes) == sort_of("S", True)
         source, target = (lower + goes_down) % program.stages, (lower + ~goes_down) % program.stages
         ways = np.where(over, source * program.stages + target, _NONE)
-        before = np.full(len(places), _NONE)
+        before = np.full(len(positions), _NONE)
         for way in np.unique(ways[over]):
             sends = np.flatnonzero(ways == way)
             before[sends[1:]] = sends[:-1]
@@ -88,7 +90,7 @@ class LinkEvents:
         )
 
     def after(self, receives: NDArray[np.bool_], packing: Floats) -> Floats:
-        """How much later each of these receives may start than its send, beside the time on the link.
+        """How much later each of these receives may start than its send, besides the time on the link.
 
         The lag of a receive counts from the start of its send and holds the packing; a message leaves the link later.
         """

@@ -9,7 +9,7 @@ from alray.prediction.costs import Costs, Link
 from alray.prediction.durations import evaluation_durations, stage_durations
 from alray.prediction.limits import limited_by
 from alray.prediction.memory import memory_of, stage_ranges
-from alray.prediction.partition import partition_as_asked
+from alray.prediction.partition import requested_partition
 from alray.prediction.plan import EdgePlan, Plan, StagePlan
 from alray.prediction.predict import StepPrediction, predict_evaluation, predict_step
 from alray.prediction.setting import Setting, StageMemory
@@ -95,7 +95,7 @@ def _plan_in(
     """The plan in a setting."""
     check_parts(setting)
     parameters = [component.parameters for component in setting.costs.components]
-    counts = partition_as_asked(partition, parameters, setting.num_parts, auto=lambda: best_cut(setting).cut)
+    counts = requested_partition(partition, parameters, setting.num_parts, auto=lambda: best_cut(setting).cut)
     prediction = predict_step(setting, counts)
     return Plan(
         method=method,
@@ -156,11 +156,11 @@ def _stage_plan(setting: Setting, counts: tuple[int, ...], stage: int) -> StageP
 
 
 def _edges(setting: Setting, counts: tuple[int, ...]) -> tuple[EdgePlan, ...]:
-    """What goes from stage to stage: outputs up, and in pipelines their gradients down."""
+    """The messages between neighbouring stages: outputs up, and in pipelines their gradients down."""
     moved: dict[tuple[int, int], int] = {}
     stages = setting.stages
-    for place, own in enumerate(stage_ranges(counts)[:-1]):
-        lower, upper = place % stages, (place + 1) % stages
+    for index, own in enumerate(stage_ranges(counts)[:-1]):
+        lower, upper = index % stages, (index + 1) % stages
         end = setting.costs.components[own.stop - 1]
         moved[lower, upper] = moved.get((lower, upper), 0) + end.output_bytes
         if SCHEDULES[setting.schedule].is_pipeline:

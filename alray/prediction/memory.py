@@ -77,14 +77,14 @@ def _moments(setting: Setting, stage: int) -> tuple[Moment, ...]:
 def _channel_bytes(setting: Setting, stage: int, runs: Sequence[range]) -> int:
     components = setting.costs.components
     total = 0.0
-    for place, own in enumerate(runs):
-        below, above = _edge_copies(setting, stage, place)
+    for index, own in enumerate(runs):
+        below, above = _edge_copies(setting, stage, index)
         total += below * components[own.start - 1].output_bytes if own.start > 0 else 0.0
         total += above * components[own.stop - 1].output_bytes if own.stop < len(components) else 0.0
     return ceil(total)
 
 
-def _edge_copies(setting: Setting, stage: int, place: int = 0) -> tuple[float, float]:
+def _edge_copies(setting: Setting, stage: int, index: int = 0) -> tuple[float, float]:
     """How many copies of a whole mini-batch's message are held on the edges below and above a virtual stage.
 
     Local losses: a ring holds `in_flight` messages that wait, and one that is being worked on or sent; of both,
@@ -99,7 +99,7 @@ def _edge_copies(setting: Setting, stage: int, place: int = 0) -> tuple[float, f
         return ring if memory.waiting else 1.0, ring if memory.sent else 0.0
     parts = setting.micro_batches
     counts = held_micro_batches(setting.schedule, stage, setting.stages, parts, setting.virtual_stages)
-    return (int(counts[:, place].max()) + 1) / parts, 0.0
+    return (int(counts[:, index].max()) + 1) / parts, 0.0
 
 
 @lru_cache(maxsize=256)
@@ -113,8 +113,8 @@ def held_micro_batches(
     """
     order = SCHEDULES[schedule].computations(stage, stages, micro_batches, virtual_stages)
     change = np.zeros((len(order), virtual_stages), dtype=np.int64)
-    for place, (kind, own, _) in enumerate(order):
-        change[place, own // stages] = {"F": 1, "I": 0}.get(kind, -1)
+    for index, (kind, own, _) in enumerate(order):
+        change[index, own // stages] = {"F": 1, "I": 0}.get(kind, -1)
     held: NDArray[np.int64] = np.cumsum(change, axis=0)
     held.flags.writeable = False  # the cache returns the same array again
     return held

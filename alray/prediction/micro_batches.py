@@ -9,7 +9,7 @@ from functools import partial
 from alray.errors import PlanError
 from alray.prediction.best import fullest_stage, nearest_to_fitting
 from alray.prediction.memory import memory_of
-from alray.prediction.partition import partition_as_asked
+from alray.prediction.partition import requested_partition
 from alray.prediction.setting import Setting
 
 
@@ -23,7 +23,7 @@ def fewest_micro_batches(setting: Setting, partition: str | Sequence[int], candi
     parameters = [component.parameters for component in setting.costs.components]
     for number in candidates:
         tried = replace(setting, micro_batches=number)
-        cut = partition_as_asked(partition, parameters, setting.num_parts, auto=partial(nearest_to_fitting, tried))
+        cut = requested_partition(partition, parameters, setting.num_parts, auto=partial(nearest_to_fitting, tried))
         over, stage = fullest_stage(tried, cut)
         if over <= 1.0:
             return number

@@ -39,7 +39,7 @@ def partition_auto(costs: Sequence[float], stages: int) -> Cut:
     return partition_intervals(interval_sums(costs), stages)
 
 
-def partition_as_asked(
+def requested_partition(
     partition: str | Sequence[int], parameters: Sequence[int], stages: int, *, auto: Callable[[], Cut]
 ) -> Cut:
     """The partition that the spec asks for.

@@ -46,13 +46,13 @@ class Moment:
 class RunPeaks:
     """Bytes that runs of components hold for one micro-batch, besides their weights and optimizer state."""
 
-    kept: Values  # between forward and backward
+    activations: Values  # between forward and backward
     gradients: Values
     forward: Values  # the most during a forward
     backward: Values  # during a backward that begins without gradients, those it makes included
     adding: Values  # during one that adds to gradients, those not included
     local_backward: Values  # during the backwards of local losses, the gradients of all components included
-    update: Values  # beside the gradients
+    update: Values  # besides the gradients
     output: Values  # what the last component passed on
 
     def at(self, own: range) -> RunPeaks:
@@ -72,16 +72,16 @@ class Priced:
 def price(moment: Moment, runs: Sequence[RunPeaks]) -> Priced:
     """The most that a stage holds in `moment`; runs: the components of each of its virtual stages."""
     own = runs[moment.own]
-    zero = np.zeros_like(own.kept)
+    zero = np.zeros_like(own.activations)
     gradients = sum((run.gradients for run, has in zip(runs, moment.gradients, strict=True) if has), start=zero)
     if moment.doing in ("update", "local_update"):
         passed_on = own.output if moment.doing == "local_update" else zero
         return Priced(gradients + own.update + passed_on, gradients, passed_on)
-    activations = sum((count * run.kept for run, count in zip(runs, moment.held, strict=True)), start=zero)
+    activations = sum((count * run.activations for run, count in zip(runs, moment.held, strict=True)), start=zero)
     if moment.doing == "forward":
-        return Priced(gradients + activations + own.forward, gradients, activations + own.kept)
+        return Priced(gradients + activations + own.forward, gradients, activations + own.activations)
     during = {"backward": own.backward, "adding": own.adding, "local_backward": own.local_backward - own.gradients}
-    return Priced(gradients + activations - own.kept + during[moment.doing], gradients, activations)
+    return Priced(gradients + activations - own.activations + during[moment.doing], gradients, activations)
 
 
 def local_moments() -> tuple[Moment, ...]:
@@ -147,12 +147,12 @@ def run_peaks(costs: Costs, micro_batches: int) -> RunPeaks:
         values: Values = stays + (whole - stays) / micro_batches
         return values
 
-    kept, gradients, output = part("activation_bytes"), each("gradient_bytes"), part("output_bytes")
+    activations, gradients, output = part("activation_bytes"), each("gradient_bytes"), part("output_bytes")
     # Given costs have no peaks: then there are no temporary tensors.
-    forward = np.maximum(part("forward_peak_bytes"), kept)
-    backward = np.maximum(part("backward_peak_bytes", "backward_fixed_bytes"), kept)
-    adding = np.maximum(part("adding_peak_bytes", "adding_fixed_bytes"), kept)
-    left, made = _before(kept), _before(gradients)
+    forward = np.maximum(part("forward_peak_bytes"), activations)
+    backward = np.maximum(part("backward_peak_bytes", "backward_fixed_bytes"), activations)
+    adding = np.maximum(part("adding_peak_bytes", "adding_fixed_bytes"), activations)
+    left, made = _before(activations), _before(gradients)
     first, last = left[:, None], made[None, :]  # of the components before i, and before j
     held: Values = left[None, :] - left[:, None]
     all_gradients: Values = made[None, :] - made[:, None]
@@ -164,7 +164,7 @@ def run_peaks(costs: Costs, micro_batches: int) -> RunPeaks:
     begins = np.concatenate([mine, [-np.inf]])[:, None]
     local = np.maximum(begins, _largest(over_output, beyond_first=True)) + left[None, :]
     return RunPeaks(
-        kept=held,
+        activations=held,
         gradients=all_gradients,
         forward=_largest(left[:-1] + forward) - first,
         backward=_largest(left[:-1] + backward - made[1:]) - first + last,

@@ -33,7 +33,7 @@ class Memory:
 
     @property
     def training_bytes(self) -> int:
-        """What training itself allocates: everything except the buffers of edges and the copy for checkpoints."""
+        """The memory of training itself: all but the buffers of edges and the copy for checkpoints."""
         return self.total_bytes - self.channel_bytes - self.snapshot_bytes
 
     @property
@@ -86,7 +86,7 @@ class EdgePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will run where, and the prediction: all that a graph needs besides the spec."""
+    """The work of each stage and the prediction: all that a graph needs besides the spec."""
 
     method: str
     schedule: str
@@ -148,7 +148,7 @@ class Plan:
         return sorted(index for run in runs for index in run) == list(range(count))
 
     def actions(self, stage: int) -> tuple[Action, ...]:
-        """What `stage` does for mini-batch 0; every mini-batch has the same list.
+        """The actions of `stage` for mini-batch 0; every mini-batch has the same list.
 
         On one stage virtual stages are run as one, so there is one F and one B for all components.
         """
@@ -158,7 +158,7 @@ class Plan:
     def pipeline_peers(self, stage: int) -> list[int]:
         """The stages that exchange outputs and gradients with `stage`, in a pipeline of backpropagation."""
         peers = {stage - 1, stage + 1}
-        if self.virtual_stages > 1:  # the last stage's outputs go on to the first one
+        if self.virtual_stages > 1:  # the last stage's outputs continue to the first one
             peers = {peer % self.stages for peer in peers}
         return sorted(peer for peer in peers if 0 <= peer < self.stages and peer != stage)
 

@@ -44,7 +44,7 @@ def chunks(codes: Codes) -> Codes:
 
 
 def looked_up(table: NDArray[np.float64], codes: Codes, stage: int, stages: int) -> NDArray[np.float64]:
-    """What a table of the shape [virtual stages, 2 * NUM_SORTS, ...] has for each action of a stage.
+    """Return the entry for each action of a stage from a table of shape [virtual stages, 2 * NUM_SORTS, ...].
 
     The second half of the sorts is for the parts of messages with labels.
     """
@@ -120,9 +120,9 @@ class Program:
         """The largest number of virtual stages on one stage."""
         return 1 + max((int(chunks(codes).max()) for codes in self.codes if len(codes)), default=0)
 
-    def action(self, stage: int, place: int) -> Action:
-        """The action at index `place` in the list of `stage`."""
-        code = int(self.codes[stage][place])
+    def action(self, stage: int, index: int) -> Action:
+        """The action at index `index` in the list of `stage`."""
+        code = int(self.codes[stage][index])
         batch, rest = divmod(code, _BATCH)
         part, rest = divmod(rest, _PART)
         chunk, sort = divmod(rest, 1 << _KIND_BITS)
@@ -130,7 +130,7 @@ class Program:
 
     def actions(self, stage: int) -> tuple[Action, ...]:
         """The whole list of `stage`."""
-        return tuple(self.action(stage, place) for place in range(len(self.codes[stage])))
+        return tuple(self.action(stage, index) for index in range(len(self.codes[stage])))
 
 
 def _code(action: Action, stages: int) -> int:

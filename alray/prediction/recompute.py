@@ -1,4 +1,4 @@
-"""What activation checkpointing changes in the costs of components: less is kept, and a backward pass takes longer."""
+"""The effect of activation checkpointing on the costs of components: less memory, and a longer backward pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from alray.prediction.costs import Costs
 def recomputing(costs: Costs, wanted: bool, stages: int) -> Costs:
     """The costs of components that keep their input only, and run forward once more before each backward.
 
-    During its backward, a component holds its input beside all that a backward without recomputing holds. wanted:
+    During its backward, a component holds its input besides all that a backward without recomputing holds. wanted:
     `pipeline.activation_checkpointing`. Unless it is wanted, and on one stage, the costs stay as they are.
     """
     if not wanted or stages == 1:

@@ -78,8 +78,8 @@ def step_of(setting: Setting, cut: Cut) -> float:
 
 def every_cut(size: int, parts: int) -> Iterator[Cut]:
     """All cuts of `size` components into `parts` runs, none of them empty, in dictionary order."""
-    for places in combinations(range(1, size), parts - 1):
-        yield _cut_at((0, *places, size))
+    for boundaries in combinations(range(1, size), parts - 1):
+        yield _cut_at((0, *boundaries, size))
 
 
 def _moves(cut: Cut, together: int) -> Iterator[Cut]:
@@ -87,9 +87,9 @@ def _moves(cut: Cut, together: int) -> Iterator[Cut]:
     ends = (0, *(int(end) for end in np.cumsum(cut)))
     for first in range(1, len(cut) + 1 - together):
         after = first + together
-        for places in combinations(range(ends[first - 1] + 1, ends[after]), together):
-            if places != ends[first:after]:
-                yield _cut_at((*ends[:first], *places, *ends[after:]))
+        for boundaries in combinations(range(ends[first - 1] + 1, ends[after]), together):
+            if boundaries != ends[first:after]:
+                yield _cut_at((*ends[:first], *boundaries, *ends[after:]))
 
 
 def _cut_at(ends: Sequence[int]) -> Cut:
@@ -127,12 +127,12 @@ class _Steps:
         steps = self.of(cuts)
         ties: list[Cut] = []
         shortest = np.inf
-        for place in np.argsort(steps, kind="stable"):
-            if steps[place] > shortest * (1.0 + SAME):
+        for index in np.argsort(steps, kind="stable"):
+            if steps[index] > shortest * (1.0 + SAME):
                 break
-            if fits(self._setting, cuts[place]):
-                ties.append(cuts[place])
-                shortest = min(shortest, float(steps[place]))
+            if fits(self._setting, cuts[index]):
+                ties.append(cuts[index])
+                shortest = min(shortest, float(steps[index]))
         return (min(ties, key=self._rank), shortest) if ties else None
 
     def _rank(self, cut: Cut) -> tuple[float, float, Cut]:

@@ -13,7 +13,7 @@ from alray.schedules.table import schedule_named
 
 @dataclass(frozen=True)
 class StageMemory:
-    """What of a stage lies in the memory of its device. On a CPU that is everything."""
+    """The parts of a stage that lie in the memory of its device. On a CPU that is everything."""
 
     snapshot: bool = True  # the copy that a checkpoint is written from
     waiting: bool = True  # messages from below that wait; the one that is worked on always does
@@ -31,7 +31,7 @@ IN_TURNS_ON_GPU = StageMemory(snapshot=False, batches=2)
 
 @dataclass(frozen=True)
 class Setting:
-    """What a partition is chosen for and its step predicted with.
+    """The inputs for choosing a partition and predicting its step.
 
     Raises PlanError where there is no such schedule, where it cannot run with these numbers, where micro-batches do not
     divide the mini-batch, and where the number of speeds, memories or memory limits is not that of the stages.
@@ -73,7 +73,7 @@ class Setting:
         return self.stages * self.virtual_stages
 
     def memory(self, stage: int) -> StageMemory:
-        """What of this stage lies in the memory of its device."""
+        """The parts of `stage` that lie in the memory of its device."""
         return self.memories[stage] if self.memories else ON_CPU
 
     @property

@@ -111,7 +111,7 @@ class _Events:
     NOTHING or a barrier.
     """
 
-    places: NDArray[np.int64]  # the number of the event's action, counted over all stages
+    positions: NDArray[np.int64]  # the number of the event's action, counted over all stages
     offsets: NDArray[np.int64]  # the number of each stage's first action
     first: list[int]
     order: list[int]  # each event comes after those it waits for
@@ -133,40 +133,40 @@ def _events(program: Program, work: _Work, on_links: Floats | None, durations: D
     if on_links is not None:
         is_event |= np.isin(sorts(np.concatenate(program.codes)), [sort_of("S"), sort_of("S", True)])
     is_event[offsets[:-1][np.diff(offsets) > 0]] = True
-    places = np.flatnonzero(is_event)
-    first = np.searchsorted(places, offsets)
+    positions = np.flatnonzero(is_event)
+    first = np.searchsorted(positions, offsets)
     all_before = np.concatenate(work.before)
-    gap = np.diff(all_before[places], axis=0, prepend=0.0 * all_before[:1])
+    gap = np.diff(all_before[positions], axis=0, prepend=0.0 * all_before[:1])
     gap[first[:-1][np.diff(first) > 0]] = 0.0
-    waited = on[places]
+    waited = on[positions]
     remote = waited >= 0
     # An awaited action that waits for nothing itself is no event: count from the event before it.
-    source = np.searchsorted(places, waited[remote], side="right") - 1
+    source = np.searchsorted(positions, waited[remote], side="right") - 1
     event_on = waited.copy()
     event_on[remote] = source
     lag = np.zeros_like(gap)
     spent = np.concatenate(work.spent)
-    lag[remote] = all_before[waited[remote]] - all_before[places[source]] + spent[waited[remote]]
-    receives = np.isin(sorts(np.concatenate(program.codes)[places]), [sort_of("R"), sort_of("R", True)])
+    lag[remote] = all_before[waited[remote]] - all_before[positions[source]] + spent[waited[remote]]
+    receives = np.isin(sorts(np.concatenate(program.codes)[positions]), [sort_of("R"), sort_of("R", True)])
     lag[receives] += durations.latency_s
     links = None
     if on_links is not None:
-        links = LinkEvents.of(program, places, on_links[places], spent[places], durations)
+        links = LinkEvents.of(program, positions, on_links[positions], spent[positions], durations)
         by_link = receives & is_on_link(on_links)[waited]
         lag[by_link] += links.after(by_link, spent[waited[by_link]])
     order, stuck = _order(first.tolist(), event_on.tolist())
     if stuck:
         raise deadlock(
-            program, {stage: int(places[event] - offsets[stage]) for stage, event in stuck.items()}, in_flight
+            program, {stage: int(positions[event] - offsets[stage]) for stage, event in stuck.items()}, in_flight
         )
-    return _Events(places, offsets, first.tolist(), order, gap, event_on.tolist(), lag, durations.latency_s, links)
+    return _Events(positions, offsets, first.tolist(), order, gap, event_on.tolist(), lag, durations.latency_s, links)
 
 
 def _order(first: list[int], on: list[int]) -> tuple[list[int], dict[int, int]]:
-    """An order in which every event comes after those it waits for, and for each stage that cannot go on the event at
+    """An order in which every event comes after those it waits for, and for each stage that cannot proceed the event at
     which it waits.
 
-    Each stage goes on until it needs an event that has not come yet. The stage that comes to this event wakes it.
+    Each stage continues until it needs an event that has not come yet. The stage that comes to this event wakes it.
     """
     stages = len(first) - 1
     order: list[int] = []
@@ -248,9 +248,9 @@ def _starts(
 ) -> Floats:
     """When these actions of a stage start; None: all of them."""
     first, end = events.first[stage], events.first[stage + 1]
-    places = events.places[first:end] - events.offsets[stage]
+    positions = events.positions[first:end] - events.offsets[stage]
     own = work.before[stage]
     actions = np.arange(len(own)) if actions is None else actions
-    event = np.searchsorted(places, actions, side="right") - 1
-    starts: Floats = times[first:end][event] + (own[actions] - own[places][event])
+    event = np.searchsorted(positions, actions, side="right") - 1
+    starts: Floats = times[first:end][event] + (own[actions] - own[positions][event])
     return starts

@@ -85,9 +85,9 @@ class Timeline:
         times = np.concatenate([*begins, *finishes])
         order = np.argsort(times)
         computing = np.cumsum(np.repeat([1, -1], len(times) // 2)[order])[:-1]
-        beside = np.minimum(np.maximum(computing - 1, 0), others) / others
+        overlap = np.minimum(np.maximum(computing - 1, 0), others) / others
         times = times[order]
-        until = np.concatenate([[0.0], np.cumsum(beside * np.diff(times))])  # integral of `beside` up to each time
+        until = np.concatenate([[0.0], np.cumsum(overlap * np.diff(times))])  # integral of `overlap` up to each time
         shares = []
         for began, finished in zip(begins, finishes, strict=True):
             crowded = np.sum(np.interp(finished, times, until) - np.interp(began, times, until))
@@ -103,9 +103,9 @@ class Timeline:
             chosen = number >= first_batch
             if end_batch is not None:
                 chosen &= number < end_batch
-            for place in np.flatnonzero(chosen).tolist():
-                action = str(self.program.action(stage, place))
-                start, end = self.starts_s[stage][place], self.ends_s[stage][place]
+            for index in np.flatnonzero(chosen).tolist():
+                action = str(self.program.action(stage, index))
+                start, end = self.starts_s[stage][index], self.ends_s[stage][index]
                 drawn.append(TimedAction(stage, action, float(start), float(end)))
         return drawn
 

@@ -81,18 +81,18 @@ def split_attempts(records: Sequence[Record]) -> list[Attempt]:
     return found
 
 
-def timed_records(kept: Sequence[Record], plan: Plan) -> list[StageRecord]:
+def timed_records(effective_records: Sequence[Record], plan: Plan) -> list[StageRecord]:
     """The stage records that figures of time are computed from: after warm-up, from attempts that ran with `plan`.
 
-    kept: the records of a run without lost work, see `alray.run_folder.records.effective`.
+    effective_records: the records of a run without lost work, see `alray.run_folder.records.effective`.
     """
-    return [record for attempt in split_attempts(kept) if attempt.ran(plan) for record in attempt.timed]
+    return [record for attempt in split_attempts(effective_records) if attempt.ran(plan) for record in attempt.timed]
 
 
-def timed_plan(kept: Sequence[Record], plan: Plan) -> Plan:
+def timed_plan(effective_records: Sequence[Record], plan: Plan) -> Plan:
     """The plan under which figures of time were measured last: `plan`, with which the run last ran, or an earlier one
     where that was not measured, as after a resume of a few mini-batches on other stages."""
-    attempts = split_attempts(kept)
+    attempts = split_attempts(effective_records)
     if any(attempt.timed for attempt in attempts if attempt.ran(plan)):
         return plan
     measured = [attempt.plan for attempt in attempts if attempt.timed and attempt.plan is not None]

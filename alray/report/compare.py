@@ -38,12 +38,12 @@ class ComparedRun:
 
     @property
     def status(self) -> str:
-        """The status of the summary; `unfinished` if there is none: the run is still going on, or it was killed."""
+        """The status of the summary; `unfinished` if there is none: the run is still running, or it was killed."""
         return self.folder.summary.status if self.folder.summary else "unfinished"
 
     @property
     def weights_sha256(self) -> str | None:
-        """The hash of the final weights; None while the run goes on, and if it failed."""
+        """The hash of the final weights; None while the run is running, and if it failed."""
         return self.folder.summary.weights_sha256 if self.folder.summary else None
 
     @property
@@ -59,7 +59,7 @@ class ComparedRun:
 
     @cached_property
     def evaluations(self) -> list[EvaluationRecord]:
-        return [record for record in self.folder.kept if isinstance(record, EvaluationRecord)]
+        return [record for record in self.folder.effective_records if isinstance(record, EvaluationRecord)]
 
     @property
     def chosen(self) -> EvaluationRecord | None:
@@ -86,7 +86,7 @@ class ComparedRun:
         """When the first mini-batch of each attempt was done, and how many seconds passed since the last record of
         work."""
         found, before_s = [], 0.0
-        for attempt in split_attempts(self.folder.kept):
+        for attempt in split_attempts(self.folder.effective_records):
             worked = [each.time_s for each in attempt.records if isinstance(each, _WORK)]
             found.append((min(worked), min(worked) - before_s))
             before_s = max(worked)
@@ -97,7 +97,7 @@ class ComparedRun:
         """Wall time in seconds, evaluations and checkpoints included."""
         if self.folder.summary:
             return self.folder.summary.duration_s
-        return max((record.time_s for record in self.folder.kept), default=0.0)
+        return max((record.time_s for record in self.folder.effective_records), default=0.0)
 
     @property
     def parameters(self) -> int:
@@ -205,7 +205,7 @@ class Group:
     @property
     def single_step(self) -> SingleStep:
         """The single step of the first run. A mean over runs would describe no real mini-batch."""
-        return single_step(self.first.folder.kept, self.first.folder.plan)
+        return single_step(self.first.folder.effective_records, self.first.folder.plan)
 
     @property
     def has_bag_of_embeddings(self) -> bool:
@@ -262,8 +262,8 @@ class Comparison:
         engines = list(dict.fromkeys(group.first.engine for group in self.groups))
         if len(engines) > 1:
             ran = [[group.label for group in self.groups if group.first.engine == engine] for engine in engines]
-            told = "; ".join(f"{engine}: {', '.join(of)}" for engine, of in zip(engines, ran, strict=True))
-            found.append(f"different engines, so accuracies can be compared, and times cannot ({told})")
+            engines_text = "; ".join(f"{engine}: {', '.join(of)}" for engine, of in zip(engines, ran, strict=True))
+            found.append(f"different engines, so accuracies can be compared, and times cannot ({engines_text})")
         found += [
             f"{listed}: the weights at the end are the same, so their curves of accuracy lie over each other"
             for listed in (" and ".join(labels) for labels in self._same_weights)

@@ -27,10 +27,10 @@ from alray.report.figure import Exhibit, Figure, Show, exhibits_of
 from alray.report.html import render_page
 from alray.run_folder.records import EvaluationRecord
 
-Place = Callable[[ComparedRun, EvaluationRecord], float]
+AxisPosition = Callable[[ComparedRun, EvaluationRecord], float]
 Row = dict[str, Any]
 
-AXES: dict[str, tuple[str, Place]] = {
+AXES: dict[str, tuple[str, AxisPosition]] = {
     "steps": ("mini-batches completed", lambda run, record: float(record.step)),
     "samples": ("samples seen", lambda run, record: float(record.samples)),
     "seconds": ("seconds of training, without start-up, with evaluations", ComparedRun.training_s),
@@ -112,7 +112,7 @@ EXHIBITS: tuple[Show[Comparison], ...] = (accuracies, training, depths, costs, s
 
 @dataclass(frozen=True)
 class ComparisonReport:
-    """What is shown of a comparison: figures, tables and the page that has them."""
+    """The report of a comparison: figures, tables and the page that has them."""
 
     comparison: Comparison
 
@@ -171,11 +171,11 @@ def _curves(name: str, title: str, curves: Curves, rows: list[Row]) -> Figure:
 
 
 def _means(group: Group, label: str, axis: str, value: Callable[[EvaluationRecord], float | None]) -> Iterator[Row]:
-    place = AXES[axis][1]
+    position = AXES[axis][1]
     for records in _same_steps(group.counted):
         values = _known([value(record) for record in records])
         if len(values) == len(records):
-            at = fmean(place(run, record) for run, record in zip(group.counted, records, strict=True))
+            at = fmean(position(run, record) for run, record in zip(group.counted, records, strict=True))
             yield {"series": label, "kind": MEASURED, axis: at, **_mean(values, len(records))}
 
 

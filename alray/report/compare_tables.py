@@ -12,7 +12,7 @@ from alray.report.text import NOT_MEASURED, accuracy, counted, number, seconds, 
 
 
 def accuracy_table(comparison: Comparison) -> Table:
-    """What each group ran, how it ended, and its accuracy at the chosen evaluations."""
+    """The spec of each group, how it ended, and its accuracy at the chosen evaluations."""
     head = ("run", "method", "schedule", "engine", "seeds", "status", "chosen after", "validation", "test")
     return Table(
         head,

@@ -1,4 +1,4 @@
-"""What the figures of a report mean: the docstrings of the records' fields, as pages and the terminal show them."""
+"""The definitions of a report's figures: the docstrings of the records' fields, as pages and the terminal show them."""
 
 from __future__ import annotations
 

@@ -39,12 +39,12 @@ _PATTERNS = ("", "6 4", "2 3", "10 3 2 3")
 _LOW = "shown_low"
 """The lower end of an error bar as it is drawn: a logarithmic axis has no 0, so a bar that reaches it ends below all
 other values."""
-_BESIDE = "beside"
-"""The horizontal place of a point as it is drawn: series stand beside each other where their bars would overlap."""
+_SHIFTED = "beside"
+"""The horizontal position of a point as drawn: series stand next to each other where their bars would overlap."""
 _WIDTH = 560
 """Pixels of a horizontal axis."""
 _STEP = 5
-"""Pixels between two series that stand beside each other."""
+"""Pixels between two series that stand next to each other."""
 _NUM_COLOURS = 16
 _SHAPES = ("circle", "square", "diamond", "cross", "triangle-down", "triangle-right")
 
@@ -79,14 +79,14 @@ class Scale:
         return {**shown, "type": "quantitative", "scale": scale, "axis": axis}
 
     @property
-    def told(self) -> dict[str, Any]:
+    def tooltip(self) -> dict[str, Any]:
         """Its value as a line of the text that appears at the pointer."""
         return tell(self.field, self.title, "" if self.names else self.form)
 
 
 @dataclass(frozen=True)
 class Curves:
-    """Curves over an axis. tells: field -> title of what a point tells when the pointer is on it, beside its place."""
+    """Curves over an axis. tells: field -> title of a value that a point shows if pointed at, besides its position."""
 
     x: Scale
     y: Scale
@@ -114,7 +114,7 @@ class Curves:
         """The dashes of each series where there are more of them than colours."""
         if len(self.series) <= _NUM_COLOURS or not self.joined:
             return {}
-        return {each.label: _PATTERNS[place // _NUM_COLOURS % 4] for place, each in enumerate(self.series)}
+        return {each.label: _PATTERNS[index // _NUM_COLOURS % 4] for index, each in enumerate(self.series)}
 
     @property
     def _shapes(self) -> dict[str, str]:
@@ -124,17 +124,17 @@ class Curves:
     def _drawing(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The parameter `hidden` holds the labels of the series that are not drawn."""
         spread = any("low" in row for row in rows)
-        beside = self._stand_beside(rows)
+        side_by_side = self._stand_side_by_side(rows)
         spreads = (self._bands() if self.bands else self._error_bars()) if spread else []
         layers = [*spreads, *(self._lines() if self.joined else ()), *self._points()]
-        if beside:
+        if side_by_side:
             layers = [self._moved(layer) for layer in layers]
         layers[0]["params"] = [zoom()]
         drawing = {"data": {"name": DATA}, **hiding(), "layer": layers}
         if spread:
             drawing["transform"] += [{"calculate": self._low(rows), "as": _LOW}]
-        if beside and not self.x.names:
-            drawing["transform"] += [{"calculate": self._place(), "as": _BESIDE}]
+        if side_by_side and not self.x.names:
+            drawing["transform"] += [{"calculate": self._position(), "as": _SHIFTED}]
         return drawing
 
     def _low(self, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -145,13 +145,13 @@ class Curves:
         least = min(value for value in shown if value is not None and value > 0)
         return f"isValid(datum.low) ? max(datum.low, {0.8 * least!r}) : null"
 
-    def _stand_beside(self, rows: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether bars of several series share their place on an axis with few places."""
+    def _stand_side_by_side(self, rows: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether bars of several series share their position on an axis with few positions."""
         barred = {row["series"] for row in rows if "low" in row}
         return not self.bands and len(barred) > 1 and bool(self.x.names or len(set(self.x.ticks)) > 1)
 
-    def _place(self) -> str:
-        """The place of a measured value beside those of other series, as an expression: some pixels to the side, and
+    def _position(self) -> str:
+        """The position of a measured value next to those of other series, as an expression: some pixels aside, and
         together at most half of the way to the next value."""
         ends = [math.log(tick) if self.x.base else tick for tick in sorted(set(self.x.ticks))]
         step = min(_STEP / _WIDTH * (ends[-1] - ends[0]), min(map(sub, ends[1:], ends)) / 2 / len(self.series))
@@ -162,14 +162,14 @@ class Curves:
         return f"datum.kind === '{MEASURED}' ? {moved} : {at}"
 
     def _moved(self, layer: dict[str, Any]) -> dict[str, Any]:
-        """A layer whose marks stand beside those of other series."""
+        """A layer whose marks stand next to those of other series."""
         encoding = dict(layer["encoding"])
         if self.x.names:
             domain = {"domain": [each.label for each in self.series]}
             encoding["xOffset"] = {"field": "series", "type": "nominal", "scale": domain}
         else:
             scale = {**encoding["x"]["scale"], "padding": 12 + _STEP * len(self.series) / 2}
-            encoding["x"] = {**encoding["x"], "field": _BESIDE, "scale": scale}
+            encoding["x"] = {**encoding["x"], "field": _SHIFTED, "scale": scale}
         return {**layer, "encoding": encoding}
 
     def _lines(self) -> list[dict[str, Any]]:
@@ -199,11 +199,11 @@ class Curves:
 
     def _points(self) -> list[dict[str, Any]]:
         measured = {"filter": f"datum.kind === '{MEASURED}'"}
-        placed = {**self._placed(), "tooltip": [self.x.told, self.y.told, *starmap(tell, self.tells.items())]}
+        placed = {**self._placed(), "tooltip": [self.x.tooltip, self.y.tooltip, *starmap(tell, self.tells.items())]}
         if not self.marks:
             if len(self.series) > _NUM_COLOURS:
                 labels = [each.label for each in self.series]
-                shapes = [_SHAPES[place // _NUM_COLOURS % len(_SHAPES)] for place in range(len(labels))]
+                shapes = [_SHAPES[index // _NUM_COLOURS % len(_SHAPES)] for index in range(len(labels))]
                 placed["shape"] = {**placed["color"], "scale": {"domain": labels, "range": shapes}}
             mark = {"type": "point", "filled": True, "size": self.size, "opacity": 1}
             if self.size < 55:  # the pointer need not hit such a small point exactly
@@ -233,7 +233,7 @@ def colour_of(series: Sequence[Series]) -> dict[str, Any]:
 
 
 def hiding() -> dict[str, Any]:
-    """What a drawing has so that a page can hide its series: the parameter `hidden` holds the labels of these."""
+    """The parts of a drawing that let a page hide its series: the parameter `hidden` holds the labels of these."""
     return {
         "params": [{"name": "hidden", "value": []}],
         "transform": [{"filter": "indexof(hidden, datum.series) < 0"}],
@@ -260,7 +260,7 @@ def heat_map(x: Scale, y: Scale, value: str, tells: Mapping[str, str], middle: f
 
     middle: values above it stand on a bright rectangle.
     """
-    placed = {"x": x.options(), "y": y.options(), "tooltip": [x.told, y.told, *starmap(tell, tells.items())]}
+    placed = {"x": x.options(), "y": y.options(), "tooltip": [x.tooltip, y.tooltip, *starmap(tell, tells.items())]}
     colour = {"field": value, "type": "quantitative", "scale": {"scheme": "viridis"}, "legend": None}
 
     def layer(condition: str, mark: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -281,7 +281,7 @@ def heat_map(x: Scale, y: Scale, value: str, tells: Mapping[str, str], middle: f
 def colours_of(labels: Sequence[str]) -> tuple[Series, ...]:
     """A series for each label, in the colours of page.css. After sixteen series they are used again, with other dashes
     and shapes."""
-    return tuple(Series(label, f"--c{place % _NUM_COLOURS}") for place, label in enumerate(labels))
+    return tuple(Series(label, f"--c{index % _NUM_COLOURS}") for index, label in enumerate(labels))
 
 
 def error_bar(spread: Spread) -> dict[str, float]:

@@ -49,7 +49,7 @@ THEME: dict[str, Any] = {
     "title": {"color": "--ink", "fontSize": 13, "anchor": "start", "fontWeight": "bold"},
     "text": {"color": "--ink"},
 }
-"""What is common to all drawings, as Vega-Lite's `config`."""
+"""The settings that all drawings share, as Vega-Lite's `config`."""
 _PADDING = {"left": 24, "right": 24, "top": 5, "bottom": 5}
 """Pixels around a file."""
 
@@ -110,7 +110,7 @@ class Figure:
         config = {**coloured(THEME, light_colours()), "font": _FILE_FONT}
         svg: str = vl_convert.vegalite_to_svg({**self.spec, **drawn}, config=config, allowed_base_urls=[])
         # Vega counts the clips of all drawings of a process. Equal figures have equal files.
-        names = {name: f"clip{place}" for place, name in enumerate(dict.fromkeys(re.findall(r'id="(clip\d+)"', svg)))}
+        names = {name: f"clip{index}" for index, name in enumerate(dict.fromkeys(re.findall(r'id="(clip\d+)"', svg)))}
         svg = re.sub(r"\bclip\d+\b(?=[\")])", lambda found: names.get(found[0], found[0]), svg)
         svg = with_text_lengths(svg)
         return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(self.description, quote=True)}" ', 1)

@@ -19,8 +19,8 @@ from alray.storage.location import Location
 class RunFolder:
     """The contents of one run folder.
 
-    `records` holds every record as it was written. `kept` leaves out the work that a failure or a resume discarded.
-    `summary` is None while the run is still going on, and if it was killed before it could write a summary.
+    `records` holds every record as it was written. `effective_records` leaves out the work that a failure or
+    a resume discarded. `summary` is None while the run is running, and if it was killed before it could write one.
     """
 
     path: Location
@@ -28,7 +28,7 @@ class RunFolder:
     plan: Plan
     environment: dict[str, Any] | None
     records: list[Record]
-    kept: list[Record]
+    effective_records: list[Record]
     summary: Summary | None
 
     @property
@@ -51,7 +51,7 @@ def read_run(run_dir: Location) -> RunFolder:
         plan=read_plan(run_dir),
         environment=read_environment(run_dir),
         records=records,
-        kept=effective(iter(records)),
+        effective_records=effective(iter(records)),
         summary=read_summary(run_dir),
     )
 
@@ -66,7 +66,7 @@ def read_spec_text(run_dir: Location) -> str:
 
 
 def longest_silence_s(plan: Plan) -> float:
-    """A run that goes on writes records more often."""
+    """A run in progress writes records more often."""
     return max(60.0, plan.deadline_s)
 
 

@@ -34,7 +34,7 @@ def render_live(**values: Any) -> str:
 
 
 def render_part(template: str, exhibits: Sequence[Exhibit], **values: Any) -> str:
-    """What a template makes of exhibits and values that a page has already."""
+    """Return the HTML of a template with exhibits and values that a page has already."""
     return _environment().get_template(template).render(exhibits=exhibits, **values)
 
 

@@ -22,7 +22,7 @@ _TRAINING = ("F", "L", "B", "I", "G", "U")  # kinds of actions that train
 
 @dataclass(frozen=True)
 class Lane:
-    """What one stage of one replica did, in order of start times. All lanes of a list share one clock, in seconds.
+    """The actions of one stage of one replica, by start time. All lanes of a list share one clock, in seconds.
 
     `TimedAction.action` is the printed form of an action (`2F0`), or another name that a stage measures under:
     `data 0`, `send_wait`, `receive_wait`, `all_reduce 0`.
@@ -39,7 +39,7 @@ class Lane:
         Within them, the stage waits where there is no bar. Outside, nothing is known.
         """
         found: list[tuple[float, float]] = []
-        start, latest = None, None  # of the stretch that goes on: its start, and the last mini-batch in it
+        start, latest = None, None  # of the stretch that continues: its start, and the last mini-batch in it
         waiting = None  # when the waits that lead to the next mini-batch began
         end = 0.0
         for bar in self.bars:
@@ -69,7 +69,7 @@ class Lane:
 
 
 class View(NamedTuple):
-    """What a chart shows: the same window of time of every lane."""
+    """The part that a chart shows: the same window of time of every lane."""
 
     lanes: Sequence[Lane]
     start_s: float

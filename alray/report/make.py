@@ -55,7 +55,7 @@ def make_report(run_dir: Location, *, files: bool = False) -> Location:
         require_no_links(run_dir)
     run = read_run(run_dir)
     write_timeline(run, run_dir / "timeline.json")
-    write_tensorboard(run.kept, run_dir / "tensorboard")
+    write_tensorboard(run.effective_records, run_dir / "tensorboard")
     page = run_dir / PAGE
     report = RunReport(run)
     replace_file(page, report.page())

@@ -42,8 +42,8 @@ def network(run: RunFolder) -> Exhibit:
     """The chain of components, and the stage and device that each of them is on. Point at a component to read its
     parameters, the shape of what it passes on, and the times that the plan counts with. Source: plan.json."""
     plan = run.plan
-    places = _devices(run)
-    lanes = [f"stage {stage.stage}|{places[stage.stage]}" for stage in plan.stage_plans]
+    devices = _devices(run)
+    lanes = [f"stage {stage.stage}|{devices[stage.stage]}" for stage in plan.stage_plans]
     rows = [
         row for stage, lane in zip(plan.stage_plans, lanes, strict=True) for row in _components(plan, stage.stage, lane)
     ]
@@ -60,14 +60,14 @@ def losses(run: RunFolder) -> Exhibit:
     """The losses of each component in training, by mini-batch: one figure for each loss. A point of a long run is the
     mean of neighbours. Source: records.jsonl."""
     found: dict[str, dict[int, list[Point]]] = {}
-    for record in run.kept:
+    for record in run.effective_records:
         if isinstance(record, StepRecord):
             for component, own in record.losses.items():
                 for name, value in own.items():
                     found.setdefault(name, {}).setdefault(component, []).append((record.step, value))
     if not found:
         return Exhibit("Losses", findings=("No mini-batch was recorded.",))
-    told: list[str] = []
+    findings: list[str] = []
     figures = []
     for name, of in sorted(found.items()):
         limit = max(50, _MOST_POINTS // len(of))
@@ -79,19 +79,19 @@ def losses(run: RunFolder) -> Exhibit:
         lengths = [len(points) for points in of.values()]
         title = f"{name.replace('_', ' ')} loss"
         if run_length(max(lengths), limit) > 1:
-            told.append(f"{title}: each point is the mean of {run_length(max(lengths), limit):,} neighbours")
+            findings.append(f"{title}: each point is the mean of {run_length(max(lengths), limit):,} neighbours")
         if left_out := sum(not isfinite(value) for points in of.values() for _, value in points):
-            told.append(f"{title}: {left_out:,} values that are not finite left out")
+            findings.append(f"{title}: {left_out:,} values that are not finite left out")
         if rows:
             figures.append(_loss_figure(name, title, rows))
-    return Exhibit("Losses", tuple(figures), tuple(told))
+    return Exhibit("Losses", tuple(figures), tuple(findings))
 
 
 def accuracy(run: RunFolder) -> Exhibit:
     """Accuracy at every evaluation: of the whole network on each set, and of the route of each depth. A route of depth
     n uses the first n components only. The table has those of the last evaluation. Training accuracy is measured
     without augmentation. Of very many evaluations only some are drawn. Source: records.jsonl."""
-    evaluations = [record for record in run.kept if isinstance(record, EvaluationRecord)]
+    evaluations = [record for record in run.effective_records if isinstance(record, EvaluationRecord)]
     if not evaluations:
         return Exhibit("Accuracy", findings=("The run made no evaluation.",))
     last = evaluations[-1]
@@ -129,33 +129,33 @@ def accuracy(run: RunFolder) -> Exhibit:
 
 
 def schedule(run: RunFolder) -> Exhibit:
-    """What each stage did at which time, above as the plan predicts it and below as the clocks of the stages measured
-    it: the same mini-batches, counted from 0, on one axis. Point at a slot to read its action, components and
+    """The actions of each stage over time, above as the plan predicts them, below as the stages' clocks measured them:
+    the same mini-batches, counted from 0, on one axis. Point at a slot to read its action, components and
     mini-batch. The prediction is without evaluations and checkpoints: after one, it is ahead. A row that ends early has
     no more mini-batches, or was not traced any longer. timeline.json has all that was traced; Perfetto opens it."""
     title = "Schedule, predicted and measured"
-    lanes = [lane for lane in measured_last(run.kept, run.plan) if lane.replica == 0]
+    lanes = [lane for lane in measured_last(run.effective_records, run.plan) if lane.replica == 0]
     if lanes and (first := min(lanes[0].begins(), default=None)) is not None:
         begun = len(lanes[0].begins())
         most = _MOST_SLOTS * begun // max(1, 2 * sum(len(lane.bars) for lane in lanes))
         view, batches = steady(lanes, first + WARM_UP_STEPS, max(_FIRST_SHOWN, most))
         views = {"predicted": predicted_steady(run.plan, batches), "measured": view}
-        told = [_window(view, batches)]
+        findings = [_window(view, batches)]
     else:
         batches = range(min(_FIRST_SHOWN, run.plan.total_steps or _FIRST_SHOWN))
         views = {"predicted": whole(predicted_lanes(run.plan, len(batches)))}
-        told = [
+        findings = [
             f"Mini-batches 0 to {batches.stop - 1:,} from the start of the run.",
             "None was traced: only the plan is drawn.",
         ]
     if run.plan.in_turns:
-        told.append("The stages take turns in one process: a stage waits while another one computes.")
+        findings.append("The stages take turns in one process: a stage waits while another one computes.")
     if run.plan.replicas > 1:
-        told.append("Replica 0 is drawn.")
+        findings.append("Replica 0 is drawn.")
     if views["predicted"].end_s <= views["predicted"].start_s:
         return Exhibit(title, findings=("By the costs of the plan no action takes any time.",))
     shown_s = _first_shown_s(list(views.values())[-1], batches)
-    return Exhibit(title, (schedule_figure(views, run.plan, shown_s),), tuple(told))
+    return Exhibit(title, (schedule_figure(views, run.plan, shown_s),), tuple(findings))
 
 
 def utilisation(run: RunFolder) -> Exhibit:
@@ -163,7 +163,7 @@ def utilisation(run: RunFolder) -> Exhibit:
     evaluations and checkpoints are not part of the time. Right, into what that time is divided, over all mini-batches
     after warm-up and all replicas. Source: the records of the stages in records.jsonl."""
     title = "Utilisation of the stages"
-    timed = timed_records(run.kept, run.plan)
+    timed = timed_records(run.effective_records, run.plan)
     if not timed:
         return Exhibit(title, findings=("No mini-batch after warm-up was measured.",))
     stages = [f"stage {stage}" for stage in range(run.plan.stages)]
@@ -171,25 +171,27 @@ def utilisation(run: RunFolder) -> Exhibit:
     share = Scale("utilisation", "share of the time computing", ticks=(0, 0.25, 0.5, 0.75, 1), form=".0%")
     x = Scale("seconds", "seconds since the start of the run", form=PLAIN, from_zero=True)
     curves = Curves(x, share, colours_of(stages), tells={"series": "stage", "step": "mini-batches"}, size=14)
-    evaluated_s = sum(record.duration_s for record in run.kept if isinstance(record, EvaluationRecord))
-    told = [f"Evaluations took {evaluated_s:.3g} s in all."]
+    evaluated_s = sum(record.duration_s for record in run.effective_records if isinstance(record, EvaluationRecord))
+    findings = [f"Evaluations took {evaluated_s:.3g} s in all."]
     if run.plan.in_turns:
-        told.append("The stages take turns in one process: what one of them waits for is the work of the others.")
+        findings.append("The stages take turns in one process: what one of them waits for is the work of the others.")
     over_time = curves.figure("utilisation", "Utilisation over time", "Utilisation of each stage over time.", rows)
-    return Exhibit(title, (over_time, _parts_figure(timed, stages)), tuple(told))
+    return Exhibit(title, (over_time, _parts_figure(timed, stages)), tuple(findings))
 
 
 def one_step(run: RunFolder) -> Exhibit:
     """The time of one mini-batch in milliseconds. Measured: means after warm-up, over all replicas. Predicted: from the
     costs, by a simulation of the schedule. The rows called step are the means of the stages."""
-    rows = rows_of((row.label, row) for row in single_step(run.kept, run.plan).rows)
+    rows = rows_of((row.label, row) for row in single_step(run.effective_records, run.plan).rows)
     labels = [row[0] or before[0] for before, row in zip([rows[0], *rows], rows, strict=False)]
     table = Table(("stage", "source", *HEAD), tuple((label, *row[1:]) for label, row in zip(labels, rows, strict=True)))
     costs = run.plan.costs
     sources = {"probe": "measured by a probe", "estimated": "estimated by counting", "given": "given by the spec"}
-    told = f"A mini-batch of {costs.batch_size} samples on {costs.device}, {counted(costs.threads, 'thread')} a stage; "
-    told += f"costs {sources[costs.source]}."
-    return Exhibit("The single step", findings=(told,), tables={"single_step": table}, meanings=COLUMNS)
+    finding = (
+        f"A mini-batch of {costs.batch_size} samples on {costs.device}, {counted(costs.threads, 'thread')} a stage; "
+    )
+    finding += f"costs {sources[costs.source]}."
+    return Exhibit("The single step", findings=(finding,), tables={"single_step": table}, meanings=COLUMNS)
 
 
 FIGURES: tuple[Show[RunFolder], ...] = (network, losses, accuracy, schedule, utilisation, one_step)
@@ -228,9 +230,9 @@ def _boxes(lanes: Sequence[str], series: Sequence[Series]) -> dict[str, Any]:
     x = {"field": "begin", "type": "quantitative", "scale": scale, "axis": None}
     axis = {"labelExpr": "split(datum.label, '|')", "domain": False, "ticks": False, "title": None, "labelLimit": 130}
     y = {"field": "lane", "type": "nominal", "sort": list(lanes), "axis": axis, "scale": {"paddingInner": 0.25}}
-    told = {"name": "block", "series": "on", "device": "device", "output": "passes on", "parameters": "parameters"}
+    titles = {"name": "block", "series": "on", "device": "device", "output": "passes on", "parameters": "parameters"}
     costs = [tell(f"{part}_ms", f"{part}, ms", ",.3~g") for part in ("forward", "backward", "update")]
-    tooltip = [tell("component", "component"), *(tell(name, title) for name, title in told.items()), *costs]
+    tooltip = [tell("component", "component"), *(tell(name, title) for name, title in titles.items()), *costs]
     wide = "scale('x', datum.end) - scale('x', datum.begin) > 6.6 * length(datum.label)"
     text = {"condition": {"test": wide, "field": "label"}, "field": "component"}
     box = {"type": "rect", "clip": True, "cornerRadius": 4, "fillOpacity": 0.2, "strokeWidth": 1.4}

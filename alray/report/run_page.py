@@ -33,7 +33,7 @@ _OF_TILES = of_summary(
 
 @dataclass(frozen=True)
 class RunReport:
-    """What is shown of a run: figures, tables and the page that has them."""
+    """The report of a run: figures, tables and the page that has them."""
 
     run: RunFolder
 
@@ -55,9 +55,9 @@ class RunReport:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What is shown beside the exhibits."""
+        """The values that the page shows next to the exhibits."""
         run = self.run
-        evaluations = [record for record in run.kept if isinstance(record, EvaluationRecord)]
+        evaluations = [record for record in run.effective_records if isinstance(record, EvaluationRecord)]
         environment = (
             None
             if run.environment is None
@@ -76,7 +76,7 @@ class RunReport:
 
 
 def _facts(run: RunFolder, figures: Figures) -> list[str]:
-    """What ran, in a few phrases."""
+    """Describe the run in a few phrases."""
     replicas = f" by {figures.replicas} replicas" if figures.replicas > 1 else ""
     facts = [
         f"{figures.method.replace('_', ' ')}, schedule {figures.schedule}",
@@ -122,7 +122,7 @@ def _duration_s(run: RunFolder) -> float | None:
 
 
 def _reproduce(run: RunFolder) -> list[tuple[str, str]]:
-    """What it takes to run this again, and what shows that it was: name and value."""
+    """The values needed to run this again, and those that show that it was the same: name and value."""
     found: list[tuple[str, str]] = []
     environment = run.environment or {}
     if command := environment.get("command"):

@@ -33,7 +33,7 @@ class Measured(NamedTuple):
 
 
 def the_plan(shown: Measured) -> Exhibit:
-    """What runs on each stage, the memory that its tensors need by the plan, and what its process took."""
+    """The components of each stage, the memory that its tensors need by the plan, and that which its process took."""
     run, figures = shown
     plan = run.plan
     rows = [
@@ -80,23 +80,23 @@ def attempts(shown: Measured) -> Exhibit | None:
 
 
 def events(shown: Measured) -> Exhibit:
-    """What happened to the run. Source: records.jsonl."""
+    """The events of the run. Source: records.jsonl."""
     run = shown.run
     events = [record for record in run.records if isinstance(record, EventRecord)]
     checkpoints = [record for record in run.records if isinstance(record, CheckpointRecord)]
-    told = "No checkpoint was written."
+    finding = "No checkpoint was written."
     if checkpoints:
         last = checkpoints[-1]
-        told = f"{counted(len(checkpoints), 'checkpoint')} written, the last after {last.step:,} mini-batches "
-        told += f"({size(last.bytes)} in {seconds(last.duration_s)})."
+        finding = f"{counted(len(checkpoints), 'checkpoint')} written, the last after {last.step:,} mini-batches "
+        finding += f"({size(last.bytes)} in {seconds(last.duration_s)})."
     rows = tuple(
-        (event.event, seconds(event.time_s), number(event.step), _place(event), event.message) for event in events
+        (event.event, seconds(event.time_s), number(event.step), _stage_text(event), event.message) for event in events
     )
     table = Table(("event", "time", "mini-batches", "where", "message"), rows)
-    return Exhibit("Events and failures", findings=(told,), tables={"events": table} if rows else {})
+    return Exhibit("Events and failures", findings=(finding,), tables={"events": table} if rows else {})
 
 
-def _place(event: EventRecord) -> str:
+def _stage_text(event: EventRecord) -> str:
     replica = f", replica {event.replica}" if event.replica else ""
     return "" if event.stage is None else f"stage {event.stage}{replica}"
 

@@ -75,7 +75,7 @@ def letter(bar: TimedAction) -> str:
 
 
 def label(bar: TimedAction) -> str:
-    """What stands in a bar: its letter and mini-batch, and the micro-batch unless that is 0."""
+    """The text in a bar: its letter and mini-batch, and the micro-batch unless that is 0."""
     sign, action = letter(bar), action_of(bar)
     batch = batch_of(bar) if action is None else action.batch
     if sign == ">" or batch is None:

@@ -42,7 +42,7 @@ _SAID = (
     "datum.action + ', ' + datum.series + (datum.components ? ' of ' + datum.components : '') + "
     "(isValid(datum.mini_batch) ? ', mini-batch ' + datum.mini_batch : '') + ', ' + datum.duration_ms + ' ms'"
 )
-"""What a screen reader says of a slot."""
+"""The text of a slot for screen readers."""
 
 
 def schedule_figure(views: Mapping[str, View], plan: Plan, shown_s: float | None = None) -> Figure:
@@ -84,7 +84,7 @@ def _rows(view: View, lanes: list[str], plan: Plan, kind: str) -> Iterator[dict[
                 "kind": kind,
                 "lane": name,
                 **_times(*view.clipped(bar)),
-                **_told(bar, plan),
+                **_described(bar, plan),
             }
 
 
@@ -93,19 +93,19 @@ def _times(start_s: float, end_s: float) -> dict[str, float]:
     return {"start_ms": start_ms, "end_ms": end_ms, "duration_ms": round(end_ms - start_ms, 4)}
 
 
-def _told(bar: TimedAction, plan: Plan) -> dict[str, Any]:
-    """What a slot is: its action, the components that it is about, its mini-batch."""
+def _described(bar: TimedAction, plan: Plan) -> dict[str, Any]:
+    """Describe a slot: its action, the components that it is about, its mini-batch."""
     action, sign = action_of(bar), letter(bar)
-    told = {"action": bar.action, "label": "" if sign == ">" else label(bar), "mini_batch": batch_of(bar)}
+    described = {"action": bar.action, "label": "" if sign == ">" else label(bar), "mini_batch": batch_of(bar)}
     if action is None:
-        return told
-    told["mini_batch"] = action.batch
+        return described
+    described["mini_batch"] = action.batch
     if sign == ">":
-        return {**told, "peer": action.peer % plan.stages if action.kind in "SR" else None}
+        return {**described, "peer": action.peer % plan.stages if action.kind in "SR" else None}
     runs = plan.stage_plans[action.stage % plan.stages].runs
     own = runs[min(action.stage // plan.stages, len(runs) - 1)] if plan.stages > 1 else range(sum(map(len, runs)))
     names = [f"{index} {plan.costs.components[index].name}" for index in own]
-    return {**told, "components": ", ".join(names), "micro_batch": action.part if plan.micro_batches > 1 else None}
+    return {**described, "components": ", ".join(names), "micro_batch": action.part if plan.micro_batches > 1 else None}
 
 
 def _drawing(

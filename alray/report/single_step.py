@@ -111,13 +111,13 @@ class SingleStep:
         }
 
 
-def single_step(kept: Sequence[Record], plan: Plan) -> SingleStep:
+def single_step(effective_records: Sequence[Record], plan: Plan) -> SingleStep:
     """The table of a run.
 
-    kept: its records without lost work. plan: the plan with which it last ran. Measured values are means over the
-    mini-batches after warm-up and over all replicas, from the attempts that ran with this plan.
+    effective_records: its records without lost work. plan: the plan with which it last ran. Measured values
+    are means over the mini-batches after warm-up and over all replicas, from the attempts that ran with this plan.
     """
-    timed = timed_records(kept, plan)
+    timed = timed_records(effective_records, plan)
     predicted = predicted_parts(plan)
     measured = [_measured([record for record in timed if record.stage == stage]) for stage in range(plan.stages)]
     known = [parts for parts in measured if parts is not None]

@@ -142,13 +142,13 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
     Times and the bubble, measured and predicted, are those of `timed_plan`. `accuracy` is that of the final weights; it
     is None if they were not evaluated, for example after an interruption between two evaluations.
     """
-    kept = effective(iter(records))
-    steps, epochs, samples = _progress(kept)
-    measured = timed_plan(kept, plan)
-    timed = timed_records(kept, measured)
+    effective_records = effective(iter(records))
+    steps, epochs, samples = _progress(effective_records)
+    measured = timed_plan(effective_records, plan)
+    timed = timed_records(effective_records, measured)
     step_time_s = _step_time_s(timed, last_stage=measured.stages - 1)
     batch_size = samples / steps if steps else 0.0  # the mean: the last mini-batch of an epoch may be smaller
-    evaluations = [record for record in kept if isinstance(record, EvaluationRecord)]
+    evaluations = [record for record in effective_records if isinstance(record, EvaluationRecord)]
     final = evaluations[-1] if evaluations and evaluations[-1].step == steps else None
     return Figures(
         method=plan.method,
@@ -169,20 +169,20 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
         accuracy_per_depth=list(final.per_depth) if final else [],
         peak_memory_bytes=_peaks(split_attempts(records), plan),
         predicted_memory_bytes=[stage.memory.total_bytes for stage in plan.stage_plans],
-        bytes_sent=_bytes_sent(kept),
-        shares=_shares(kept, plan),
-        all_reduce_bytes=sum(record.all_reduce_bytes for record in _last_of_stages(kept)),
+        bytes_sent=_bytes_sent(effective_records),
+        shares=_shares(effective_records, plan),
+        all_reduce_bytes=sum(record.all_reduce_bytes for record in _last_of_stages(effective_records)),
         failures=_failures(records),
-        attempts=[_attempt(each, batch_size) for each in split_attempts(kept) if each.plan is not None],
+        attempts=[_attempt(each, batch_size) for each in split_attempts(effective_records) if each.plan is not None],
     )
 
 
-def _progress(kept: Sequence[Record]) -> tuple[int, float, int]:
+def _progress(effective_records: Sequence[Record]) -> tuple[int, float, int]:
     """Mini-batches, epochs and samples completed, from the record with the latest step.
 
     Events do not count, because an event may name a step whose work was lost.
     """
-    work = [record for record in kept if not isinstance(record, EventRecord | PlanRecord)]
+    work = [record for record in effective_records if not isinstance(record, EventRecord | PlanRecord)]
     if not work:
         return 0, 0.0, 0
     furthest = max(work, key=lambda record: record.step)
@@ -190,7 +190,7 @@ def _progress(kept: Sequence[Record]) -> tuple[int, float, int]:
 
 
 def _attempt(attempt: Attempt, batch_size: float) -> AttemptSummary:
-    """What one attempt measured. batch_size: mean samples of a mini-batch."""
+    """The measurements of one attempt. batch_size: mean samples of a mini-batch."""
     assert attempt.plan is not None
     plan = Plan.from_json(attempt.plan)
     step_time_s = _step_time_s(attempt.timed, last_stage=plan.stages - 1)

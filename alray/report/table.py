@@ -54,7 +54,7 @@ class Table:
     @property
     def long_columns(self) -> list[int]:
         """The columns with a text that is so long that it has to be broken, counted from 0."""
-        return [place for place, texts in enumerate(zip(*self.rows, strict=True)) if max(map(len, texts)) > _LONG]
+        return [index for index, texts in enumerate(zip(*self.rows, strict=True)) if max(map(len, texts)) > _LONG]
 
     @property
     def csv(self) -> str:
@@ -113,14 +113,14 @@ class Numbers:
 
     def only(self, names: Sequence[str]) -> Numbers:
         """The columns of these names, in this order. Raises RequestError if there is no such column."""
-        places = {column.name: place for place, column in enumerate(self.columns)}
+        indices = {column.name: index for index, column in enumerate(self.columns)}
         for name in names:
-            if name not in places:
-                hint = f"choose from {', '.join(places)}"
+            if name not in indices:
+                hint = f"choose from {', '.join(indices)}"
                 raise RequestError(f"there is no column `{name}`", key="--columns", hint=hint)
-        chosen = [places[name] for name in names]
-        columns = tuple(self.columns[place] for place in chosen)
-        return Numbers(columns, tuple(tuple(row[place] for place in chosen) for row in self.rows))
+        chosen = [indices[name] for name in names]
+        columns = tuple(self.columns[index] for index in chosen)
+        return Numbers(columns, tuple(tuple(row[index] for index in chosen) for row in self.rows))
 
     @property
     def texts(self) -> Table:
@@ -163,7 +163,7 @@ class Numbers:
 
     @property
     def _by_column(self) -> list[tuple[Column, tuple[Value, ...]]]:
-        return [(column, tuple(row[place] for row in self.rows)) for place, column in enumerate(self.columns)]
+        return [(column, tuple(row[index] for row in self.rows)) for index, column in enumerate(self.columns)]
 
 
 def _text(column: Column, value: Value) -> str:

@@ -1,4 +1,4 @@
-"""What each stage did at which time, as the plan predicts it and as the stages' clocks measured it.
+"""The actions of each stage over time, as the plan predicts them and as the stages' clocks measured them.
 
 `write_timeline` writes both into `timeline.json`, which Perfetto and Chrome open.
 """
@@ -92,12 +92,12 @@ def write_timeline(run: RunFolder, path: Location) -> Location:
     attempts = measured_attempts(run.records)
     num_batches = min(NUM_PREDICTED, run.plan.total_steps or NUM_PREDICTED)
     last = 1 + len(attempts)
-    events = _process(1, "predicted", predicted_lanes(run.plan, num_batches), start_s=0.0, place=last)
+    events = _process(1, "predicted", predicted_lanes(run.plan, num_batches), start_s=0.0, position=last)
     began = {}
     for number, lanes in enumerate(attempts, start=1):
         name = "measured" if len(attempts) == 1 else f"measured, attempt {number}"
         began[name] = min(lane.bars[0].start_s for lane in lanes)
-        events += _process(1 + number, name, lanes, start_s=began[name], place=number)
+        events += _process(1 + number, name, lanes, start_s=began[name], position=number)
     trace = {
         "displayTimeUnit": "ms",
         "otherData": {"name": run.name, "schedule": run.plan.schedule, "began_s": began},
@@ -134,20 +134,20 @@ def _lanes(records: Iterable[Record]) -> list[Lane]:
 
 
 def _one_after_another(bars: Sequence[TimedAction]) -> list[TimedAction]:
-    """The bars of stages that take turns: each goes on with its mini-batch until it has to wait.
+    """The bars of stages that take turns: each continues with its mini-batch until it has to wait.
 
     bars: as simulated with a processor for each stage, stage by stage.
     """
     turns: list[list[TimedAction]] = []
     for bar in bars:
         before = turns[-1][-1] if turns else None
-        goes_on = (
+        continues = (
             before is not None
             and (before.stage, parse(before.action).batch) == (bar.stage, parse(bar.action).batch)
             and bar.start_s - before.end_s < 1e-9
             and parse(bar.action).kind != "W"
         )
-        if goes_on:
+        if continues:
             turns[-1].append(bar)
         else:
             turns.append([bar])
@@ -186,11 +186,11 @@ def _renumbered(lane: Lane, later: int) -> Lane:
     return replace(lane, bars=tuple(bars))
 
 
-def _process(pid: int, name: str, lanes: Sequence[Lane], *, start_s: float, place: int) -> list[dict[str, Any]]:
-    """The events of one process. place: its position among the processes, 1 at the top."""
+def _process(pid: int, name: str, lanes: Sequence[Lane], *, start_s: float, position: int) -> list[dict[str, Any]]:
+    """The events of one process. position: its index among the processes, 1 at the top."""
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}},
-        {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": place}},
+        {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": position}},
     ]
     several = any(lane.replica for lane in lanes)
     for tid, lane in enumerate(lanes):

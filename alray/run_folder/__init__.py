@@ -1,1 +1,1 @@
-"""What a run folder holds: its records, its checkpoints' manifests, and what tells its data from others."""
+"""The content of a run folder: its records, the manifests of its checkpoints, and the identity of its data."""

@@ -1,4 +1,4 @@
-"""What tells the data of a run from other data."""
+"""The identity of the data of a run, which shows whether other data are the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OF_WEIGHTS = ("shape", "classes", "words")
 
 
 class DataIdentity(BaseModel):
-    """What a run trains on, in short. Every checkpoint keeps it, so that no run goes on with other data unnoticed.
+    """A short description of a run's data. Every checkpoint holds it, so no run continues with other data unnoticed.
 
     The test set does not count: no weight depends on it. train, validation: numbers of samples. shape: of one sample as
     the model gets it. classes, words: SHA-256 of the names of the classes, and of the words of the vocabulary (None: no
@@ -32,7 +32,7 @@ class DataIdentity(BaseModel):
     contents: str | None
 
     def changes(self, before: DataIdentity | None) -> dict[str, str]:
-        """What differs between these data and those `before`: in words, by field. None: a checkpoint of an older
+        """The differences between these data and those `before`: in words, by field. None: a checkpoint of an older
         version does not know its data."""
         if before is None:
             return {}

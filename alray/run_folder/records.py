@@ -35,7 +35,7 @@ Status = Literal["finished", "interrupted", "failed"]
 """How a run ended."""
 
 EngineName = Literal["ray", "ray_train", "inline"]
-"""What executed the plan: alray's Ray actors, the workers of Ray Train with torch's DDP, or a single process."""
+"""The executor of the plan: alray's Ray actors, the workers of Ray Train with torch's DDP, or a single process."""
 
 Seconds = Annotated[float, PlainSerializer(lambda seconds: round(seconds, 7))]
 """A duration or a point in time, written to a tenth of a microsecond."""
@@ -255,7 +255,7 @@ class CheckpointRecord(_Record):
     bytes: int
     """Size of its files."""
     duration_s: Seconds
-    """How long the slowest stage took to write its files, while training went on."""
+    """How long the slowest stage took to write its files, while training continued."""
 
 
 class EventRecord(_Record):
@@ -280,7 +280,7 @@ class PlanRecord(_Record):
     kind: Literal["plan"] = "plan"
     plan: dict[str, Any]
     engine: EngineName | None = None
-    """What executed it."""
+    """The engine that executed it."""
 
 
 Record = StepRecord | StageRecord | EvaluationRecord | CheckpointRecord | EventRecord | PlanRecord
@@ -322,8 +322,8 @@ class Accuracy(_Documented):
 
 
 class Standing(BaseModel):
-    """What the evaluations of a run have come to so far. Every checkpoint holds it, so that a resumed run goes on from
-    it."""
+    """The state of a run's evaluations so far, such as the best one. Every checkpoint holds it, so that a resumed run
+    continues from it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -356,7 +356,7 @@ class Failure(_Documented):
 
 
 class AttemptSummary(_Documented):
-    """What one attempt measured, from a start or resume to its end or failure; keys as in `Summary`."""
+    """The measurements of one attempt, from a start or resume to its end or failure; keys as in `Summary`."""
 
     began_after: int
     """Mini-batches completed before it."""
@@ -610,12 +610,14 @@ def record_of(value: Any) -> Record:
 
 def effective(records: Iterator[Record]) -> list[Record]:
     """The records without the work that was lost in a failure and done again (see `EventRecord`)."""
-    kept: list[Record] = []
+    remaining: list[Record] = []
     for record in records:
         if isinstance(record, EventRecord) and record.event == "resumed":
-            kept = [old for old in kept if isinstance(old, EventRecord | PlanRecord) or old.step <= record.step]
-        kept.append(record)
-    return kept
+            remaining = [
+                old for old in remaining if isinstance(old, EventRecord | PlanRecord) or old.step <= record.step
+            ]
+        remaining.append(record)
+    return remaining
 
 
 def json_schema() -> dict[str, Any]:
@@ -654,13 +656,13 @@ class Environment(BaseModel):
 
 
 def read_environment(run_dir: Location) -> dict[str, Any] | None:
-    """What `environment.json` holds; None if there is none. Raises CheckpointError if it is damaged."""
+    """The content of `environment.json`; None if there is none. Raises CheckpointError if it is damaged."""
     file = run_dir / "environment.json"
     return read_json(file, Environment).model_dump(exclude_unset=True) if file.is_file() else None
 
 
 def read_summary(run_dir: Location) -> Summary | None:
-    """The summary of a run; None while it goes on, and if it was killed. Raises CheckpointError if it is damaged."""
+    """The summary of a run; None while it is running, and if it was killed. Raises CheckpointError if it is damaged."""
     file = run_dir / "summary.json"
     hint = "restore it, or delete it: the end of the run writes another"
     return read_json(file, Summary, hint) if file.is_file() else None

@@ -32,7 +32,7 @@ _BEFORE_RECORDS = (
     *(_MARK, LOCK, "spec.yaml", "environment.json", "plan.json", "records.jsonl"),
     *("code", "code.json", "logs", "tensorboard"),
 )
-"""What a run writes before its first record."""
+"""The files that a run writes before its first record."""
 
 
 class _File(BaseModel):
@@ -155,7 +155,7 @@ def _names(run_dir: Path) -> set[str]:
 
 
 def never_began(run_dir: Location) -> bool:
-    """Whether the last run in this folder ended before its first record, so that there is nothing to go on with."""
+    """Whether the last run in this folder ended before its first record, so that there is nothing to continue."""
     return is_marked(run_dir, _NEVER_BEGAN) and not _has_records(run_dir)
 
 
@@ -177,7 +177,7 @@ def _making(run_dir: Path) -> Iterator[None]:
 
 
 def run_name(run_dir: Location, study: Path | None) -> str:
-    """The name of a run wherever it is shown beside others: that of its folder. study: the folder of the study, if the
+    """The name of a run wherever it is shown next to others: that of its folder. study: the folder of the study, if the
     run is a trial of one."""
     return run_dir.name if study is None else f"{study.name}-{run_dir.name}"
 
@@ -186,7 +186,7 @@ def _not_empty(run_dir: Location) -> RequestError:
     return RequestError(
         "the run folder is not empty",
         file=str(run_dir),
-        hint="choose another folder, by --output, or go on with `alray resume`",
+        hint="choose another folder, by --output, or continue with `alray resume`",
     )
 
 
@@ -210,12 +210,12 @@ def writing_to(run_dir: Location) -> Iterator[None]:
             raise
         _mark_without_records(run_dir)
     except OSError as error:
-        require_kept(run_dir)
+        require_not_deleted(run_dir)
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise DiskFault(
                 f"the run folder can no longer be written: {error.strerror}",
                 file=str(run_dir),
-                hint="make it writable; then `alray resume` goes on from the last checkpoint",
+                hint="make it writable; then `alray resume` continues from the last checkpoint",
             ) from error
         raise
 
@@ -225,11 +225,13 @@ def _mark_without_records(run_dir: Location) -> None:
         mark(run_dir, _NEVER_BEGAN)
 
 
-def require_kept(run_dir: Location) -> None:
+def require_not_deleted(run_dir: Location) -> None:
     """Raise RunError if the run folder was deleted. On object storage nothing is asked: each question costs."""
     if isinstance(run_dir, Path) and not run_dir.is_dir():
         raise RunError(
-            "the run folder was deleted while the run went on", file=str(run_dir), hint="begin again with `alray run`"
+            "the run folder was deleted during the run",
+            file=str(run_dir),
+            hint="begin again with `alray run`",
         )
 
 
@@ -245,7 +247,7 @@ def is_marked(run_dir: Location, token: str) -> bool:
 
 
 def require_own(run_dir: Location, token: str) -> None:
-    """Raise RunError if another process has marked the run folder since: it goes on with this run.
+    """Raise RunError if another process has marked the run folder since: it continues this run.
 
     On a disk the lock keeps others out. Object storage has none, nor have some file systems.
     """
@@ -255,9 +257,9 @@ def require_own(run_dir: Location, token: str) -> None:
         return
     if found != token:
         raise RunError(
-            "another process has begun to go on with this run, from its last checkpoint; this one ends",
+            "another process has begun to continue this run, from its last checkpoint; this one ends",
             file=str(run_dir),
-            hint="let the other one go on, or stop it and `alray resume` the run",
+            hint="let the other one continue, or stop it and `alray resume` the run",
         )
 
 
@@ -323,7 +325,7 @@ def manifests(run_dir: Location) -> list[dict[str, Any]]:
 
 
 def _files(run_dir: Location) -> dict[int, set[str]]:
-    """The files of each checkpoint, complete or not, by step. Anything else beside them is the user's own."""
+    """The files of each checkpoint, complete or not, by step. Any other file next to them is the user's own."""
     found: dict[int, set[str]] = {}
     for file in (run_dir / "checkpoints").glob("step-*/*"):  # on object storage this is one request
         digits = file.parent.name.removeprefix("step-")
@@ -333,12 +335,12 @@ def _files(run_dir: Location) -> dict[int, set[str]]:
 
 
 def standing_of(manifest: dict[str, Any]) -> Standing:
-    """What the evaluations of the run had come to at this checkpoint."""
+    """The state of the run's evaluations at this checkpoint."""
     return Standing.model_validate(manifest.get("evaluations", {}))
 
 
 def data_of(manifest: dict[str, Any]) -> DataIdentity | None:
-    """What the run had trained on until this checkpoint; None in one of an older version."""
+    """The data that the run had trained on until this checkpoint; None in one of an older version."""
     return None if manifest.get("data") is None else DataIdentity.model_validate(manifest["data"])
 
 
@@ -363,9 +365,9 @@ def prune(run_dir: Location, keep: int, newest: dict[str, Any]) -> None:
     files = _files(run_dir)
     complete = sorted(step for step, names in files.items() if MANIFEST in names)
     best = standing_of(newest).best
-    kept = {*complete[-keep:], *([best.step] if best is not None else [])}
+    retained = {*complete[-keep:], *([best.step] if best is not None else [])}
     for step in files:
-        if step not in kept and step < newest["step"]:
+        if step not in retained and step < newest["step"]:
             folder = checkpoint_folder(run_dir, step)
             if MANIFEST in files[step]:
                 remove_file(folder / MANIFEST)
@@ -381,7 +383,7 @@ def require_run_dir(run_dir: Location) -> Location:
         if _ended_at_once(run_dir):
             first = "" if isinstance(run_dir, Path) else "delete this folder and "
             raise CheckpointError(
-                "the run in this folder ended before it had written its spec, so there is nothing to go on with",
+                "the run in this folder ended before it had written its spec, so there is nothing to continue",
                 file=str(run_dir),
                 hint=f"{first}begin it again: `alray run SPEC --output` with this folder",
             )

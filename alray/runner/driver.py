@@ -13,7 +13,7 @@ from alray.graph.graph import Graph
 from alray.options import Options
 from alray.prediction.plan import Plan
 from alray.run_folder.records import Record, Status, write_json
-from alray.run_folder.store import require_kept
+from alray.run_folder.store import require_not_deleted
 from alray.runner.policy import Verdict, judge
 from alray.runner.recorder import Recorder
 from alray.stage.assignment import Assignment, Start
@@ -27,7 +27,7 @@ POLL_S = 0.4
 
 
 class Observer(Protocol):
-    """Shows a run to the user while it goes on."""
+    """Shows a run to the user while it is running."""
 
     def statuses(self, statuses: Sequence[StageStatus]) -> None:
         """Called with the answers of every poll."""
@@ -88,7 +88,7 @@ class Driver:
     def run(self, start: Start) -> Outcome:
         """Run from `start` to the end.
 
-        After a failure it goes on from the last checkpoint, at most `max_failures` times without a newer checkpoint.
+        After a failure it continues from the last checkpoint, at most `max_failures` times without a newer checkpoint.
         """
         failures, failed_at = 0, -1
         while True:
@@ -117,13 +117,13 @@ class Driver:
                 self.recorder.event("interrupted", "stopped on request, after a failure", step=checkpoint)
                 return Outcome("interrupted", checkpoint)
             start = self.recorder.last
-            self.observer.note(f"{error}; going on from mini-batch {start.step}")
+            self.observer.note(f"{error}; continuing from mini-batch {start.step}")
             try:
                 self.plan = self.replan(self.plan)
             except AlrayError as nowhere:
                 self.recorder.event("failed", str(nowhere), step=step)
                 return Outcome("failed", checkpoint, nowhere, lost=True)
-            self.recorder.event("resumed", f"going on from mini-batch {start.step}", step=start.step)
+            self.recorder.event("resumed", f"continuing from mini-batch {start.step}", step=start.step)
 
     def _attempt(self, start: Start) -> tuple[Verdict, int]:
         """Run one graph from its start to its end; return the verdict and the last step.
@@ -132,7 +132,7 @@ class Driver:
         """
         write_json(self.run_dir / "plan.json", self.plan.as_json())
         graph = self.new_graph(self.plan)
-        asked, lost_at = False, None
+        stop_requested, lost_at = False, None
         deadline_s = self.plan.deadline_s if graph.ends_what_hangs else math.inf
         step = start.step
         try:
@@ -146,7 +146,7 @@ class Driver:
                     statuses = graph.poll(POLL_S)
                 except StageError as error:
                     return Verdict("failed", None, error, again=True), step
-                require_kept(self.run_dir)
+                require_not_deleted(self.run_dir)
                 for status in statuses:
                     self.recorder.take(status.reports, replica=status.replica)
                 step = max(step, min(status.step for status in statuses))
@@ -157,8 +157,8 @@ class Driver:
                 verdict = judge(statuses, deadline_s=deadline_s, lost_since_s=lost_since_s)
                 if verdict.kind != "go_on" or self.interrupts.count > 1:
                     return verdict, step
-                if self.interrupts.count and not asked:
-                    asked = True
+                if self.interrupts.count and not stop_requested:
+                    stop_requested = True
                     self.observer.note("stopping after this mini-batch and its checkpoint; again to stop at once")
                     graph.request_stop()
         finally:

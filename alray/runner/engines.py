@@ -192,7 +192,7 @@ class RayEngine(ClusterEngine):
         self._given = study is not None
         if self._given:
             self._connected.set_result(None)
-        self._kept: Placement | None = None
+        self._reserved: Placement | None = None
         self._begun: StageProcesses | None = None
 
     def _begin_on_cluster(self) -> None:
@@ -204,12 +204,12 @@ class RayEngine(ClusterEngine):
         begun, self._begun = self._begun, None
         if begun is not None:
             begun.end()
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            kept.release()
+        reserved, self._reserved = self._reserved, None
+        if reserved is not None:
+            reserved.release()
 
     def _forget_cluster(self) -> None:
-        self._begun = self._kept = None
+        self._begun = self._reserved = None
 
     def wait_until_ready(self) -> None:
         super().wait_until_ready()
@@ -225,8 +225,8 @@ class RayEngine(ClusterEngine):
         if self._devices_are_like_here():
             return
         stages = self._spec.pipeline.stages
-        self._kept = self._placement(stage_bundles(self._spec, stages, self._spec.replicas.count), stages)
-        self._kept.require_run_dir(run_dir, self.run_token, stages)
+        self._reserved = self._placement(stage_bundles(self._spec, stages, self._spec.replicas.count), stages)
+        self._reserved.require_run_dir(run_dir, self.run_token, stages)
 
     def graph(self, plan: Plan) -> Graph:
         from alray.graph.processes import IDLE_PROCESSES
@@ -261,11 +261,11 @@ class RayEngine(ClusterEngine):
 
         if self._given:
             return Placement.given(bundles)
-        kept, self._kept = self._kept, None
-        if kept is not None and kept.bundles == tuple(bundles) and kept.is_whole:
-            return kept
-        if kept is not None:
-            kept.release()
+        reserved, self._reserved = self._reserved, None
+        if reserved is not None and reserved.bundles == tuple(bundles) and reserved.is_whole:
+            return reserved
+        if reserved is not None:
+            reserved.release()
         return Placement.of(bundles, stages, self._spec.resources.labels, self._note)
 
     def _devices_are_like_here(self) -> bool:
@@ -289,7 +289,7 @@ class RayEngine(ClusterEngine):
 
         spec, resources = self._spec, self._spec.resources
         try:
-            self._kept = placement = self._placement(stage_bundles(spec, plan.stages, plan.replicas), plan.stages)
+            self._reserved = placement = self._placement(stage_bundles(spec, plan.stages, plan.replicas), plan.stages)
         except StageError:
             return None  # nodes were lost: the graph asks for the same room, reports the loss and is made again
         cores = None if resources.resolved_device == "cuda" else placement.cores
@@ -352,7 +352,7 @@ class TrainEngine(ClusterEngine):
 
 
 def stage_bundles(spec: Spec, stages: int, replicas: int) -> list[Bundle]:
-    """What each stage asks of Ray, replica by replica."""
+    """The resources that each stage requests from Ray, replica by replica."""
     return spec.resources.bundles(stages) * replicas
 
 

@@ -21,7 +21,7 @@ _HINT = "if that is healthy, raise run.deadline_s"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the driver does next. again: whether going on from the last checkpoint can help."""
+    """The driver's next step. again: whether continuing from the last checkpoint can help."""
 
     kind: Literal["go_on", "finished", "failed"]
     stage: int | None = None
@@ -40,7 +40,7 @@ def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: f
     lost_since_s: how long ago a stage first reported a lost neighbour (0: none has).
 
     A stage that died is at fault. A stage that only lost a neighbour is not: the driver first waits for Ray to report a
-    death. A stage that lost a process of its own (a loader worker) may go on with another one. Any other error that a
+    death. A stage that lost a process of its own (a loader worker) may continue with a new one. Any other error that a
     stage's code raised ends the run: the same bits would raise it again.
     """
     for status in statuses:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from alray.errors import SpecError, printable
-from alray.planner.micro_batches import as_kept
+from alray.planner.micro_batches import as_saved
 from alray.run_folder.records import read_environment, replace_file, write_json
 from alray.spec.loading import dump_spec, read_document
 from alray.spec.models import Spec
@@ -35,7 +35,7 @@ def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, 
     """
     given, earlier = _given(run_dir, workload.spec), read_environment(run_dir) or {}
     typed = [printable(_WITH_PASSWORD.sub("://", word)) for word in command]
-    file, text = run_dir / "spec.yaml", dump_spec(as_kept(workload.spec))
+    file, text = run_dir / "spec.yaml", dump_spec(as_saved(workload.spec))
     before = [_sha256(file.read_bytes())] if file.is_file() else []
     origin = {
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -69,25 +69,25 @@ def _sha256(content: bytes) -> str:
 
 
 def _given(run_dir: Location, spec: Spec) -> dict[str, Any] | None:
-    """What the user wrote of a spec, overrides included; of a resumed run, what was written for its first start and
+    """The values that the user wrote in a spec, overrides included; of a resumed run, those of its first start and
     what the resume changed. None where a run of an older version is resumed, which did not keep it."""
     origin = read_environment(run_dir)
     if origin is None:
         return spec.model_dump(mode="json", exclude_unset=True)
     before = origin.get("given")
-    kept = read_document(run_dir / "spec.yaml").value
-    return None if before is None else _written(spec.model_dump(mode="json"), kept, before)
+    saved = read_document(run_dir / "spec.yaml").value
+    return None if before is None else _written(spec.model_dump(mode="json"), saved, before)
 
 
-def _written(now: dict[str, Any], kept: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """The keys of `now` that `before` has too, and those whose values differ from `kept`."""
+def _written(now: dict[str, Any], saved: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """The keys of `now` that `before` has too, and those whose values differ from `saved`."""
     found = {}
     for key, value in now.items():
-        if isinstance(value, dict) and isinstance(kept.get(key), dict):
+        if isinstance(value, dict) and isinstance(saved.get(key), dict):
             own = before.get(key)
-            if inner := _written(value, kept[key], own if isinstance(own, dict) else {}):
+            if inner := _written(value, saved[key], own if isinstance(own, dict) else {}):
                 found[key] = inner
-        elif key in before or value != kept.get(key):
+        elif key in before or value != saved.get(key):
             found[key] = value
     return found
 

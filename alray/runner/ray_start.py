@@ -1,4 +1,4 @@
-"""What Ray needs to start on this machine. Where it is missing, Ray crashes, hangs or leaves processes behind."""
+"""Checks that Ray can start on this machine. Where it cannot, it crashes, hangs or leaves processes behind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from alray.planner.memory import machine_memory_bytes
 _DESCRIPTORS = 128
 """File descriptors of one process. With 40 Ray's first process ends while it starts; 80 were enough for two stages."""
 _ADDRESS_SPACE = 8e9
-"""Bytes that a process maps beside Ray's object store: the libraries of torch and Ray, and the stacks of threads."""
+"""Bytes that a process maps besides Ray's object store: the libraries of torch and Ray, and the stacks of threads."""
 RAYS_SHARE = 0.3
 """Share of the memory that Ray's object store takes by default. Every process maps all of it."""
 

@@ -97,10 +97,10 @@ class Recorder:
         after the same mini-batch."""
 
     def began(self, plan: Plan, start: Start, *, again: bool) -> None:
-        """Record that the run starts with this plan, or goes on `again` from a checkpoint."""
+        """Record that the run starts with this plan, or continues `again` from a checkpoint."""
         self.last = start
         if again:
-            self.event("resumed", f"going on from mini-batch {start.step}", step=start.step)
+            self.event("resumed", f"continuing from mini-batch {start.step}", step=start.step)
         else:
             self.event("started", f"{plan.method}, {plan.schedule}, partition {list(plan.partition)}", step=start.step)
 
@@ -109,7 +109,7 @@ class Recorder:
         self._plan = plan
         self._losses.clear()
         self._parts.clear()
-        self.write(PlanRecord(**self._place(step), plan=plan.as_json(), engine=self._environment.get("engine")))
+        self.write(PlanRecord(**self._position(step), plan=plan.as_json(), engine=self._environment.get("engine")))
 
     def event(
         self,
@@ -120,7 +120,7 @@ class Recorder:
         stage: int | None = None,
     ) -> None:
         date = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self.write(EventRecord(**self._place(step), event=event, message=message, stage=stage, date=date))
+        self.write(EventRecord(**self._position(step), event=event, message=message, stage=stage, date=date))
 
     def write(self, record: Record) -> None:
         self._writer.write(record)
@@ -156,13 +156,13 @@ class Recorder:
                 total = losses.setdefault(index, dict.fromkeys(named, 0.0))
                 for name, value in named.items():
                     total[name] += weight * value
-        place = {**self._place(report.step), "time_s": max(each.time_s for _, each in heard)}
-        self.write(StepRecord(**place, losses=dict(sorted(losses.items())), lr=report.lr))
+        position = {**self._position(report.step), "time_s": max(each.time_s for _, each in heard)}
+        self.write(StepRecord(**position, losses=dict(sorted(losses.items())), lr=report.lr))
 
     def _take_part(self, report: CheckpointPart) -> None:
         """Complete a checkpoint once every stage of every replica has written its part.
 
-        Raises RunError if the replicas do not hold the same parameters, or if another process goes on with this run.
+        Raises RunError if the replicas do not hold the same parameters, or if another process continues this run.
         """
         assert self._plan is not None
         checkpoint = (report.step, report.final)
@@ -173,14 +173,14 @@ class Recorder:
         del self._parts[checkpoint]
         _require_same_parameters(parts, report.step)
         files = [file for part in parts for file in part.files]
-        place = self._place(report.step)
+        position = self._position(report.step)
         require_own(self.run_dir, self._token)
         self._writer.sync()  # no record is missing from before a checkpoint
         manifest = write_manifest(
             self.run_dir,
             step=report.step,
-            epoch=place["epoch"],
-            samples=place["samples"],
+            epoch=position["epoch"],
+            samples=position["samples"],
             partition=self._plan.partition,
             files=files,
             environment=self._environment,
@@ -191,17 +191,17 @@ class Recorder:
         self.last = start_from(self.run_dir, manifest)
         self.write(
             CheckpointRecord(
-                **place,
+                **position,
                 path=f"checkpoints/{step_folder(report.step)}",
                 bytes=sum(entry.bytes for entry in files),
                 duration_s=max(part.duration_s for part in parts),
             )
         )
-        # Not before it is asked once more: who goes on with this run from now on finds the checkpoint written here.
+        # Not before it is asked once more: who continues this run from now on finds the checkpoint written here.
         require_own(self.run_dir, self._token)
         prune(self.run_dir, self._keep, manifest)
 
-    def _place(self, step: int) -> dict[str, Any]:
+    def _position(self, step: int) -> dict[str, Any]:
         return {
             "time_s": time.time() - self._started_wall_s,
             "step": step,

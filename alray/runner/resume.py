@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from alray.errors import DataError, Problem, SpecError, printable
-from alray.planner.micro_batches import as_kept
+from alray.planner.micro_batches import as_saved
 from alray.prediction.plan import Plan
 from alray.prediction.recorded import with_whole_plans
 from alray.run_folder.data_identity import DataIdentity
@@ -47,7 +47,7 @@ _FREE = (
 """Keys that a resume may change, besides where the files of the data lie (`keys_of_files`). Of `pipeline`,
 `_changes_of_pipeline` finds what changes the mathematics."""
 _LAYOUT = ("pipeline.", "resources.", "data.workers")
-"""What may differ where a run is done again from its beginning, besides where the files of the data lie. Of these keys
+"""Keys that may differ where a run is done again from its beginning, besides the paths of the data. Of these keys
 too, `_FREE` has what may not change."""
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
 _SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
@@ -55,7 +55,7 @@ _SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
 
 @dataclass(frozen=True)
 class Resumed:
-    """A run folder to go on with: its spec `before`, and its spec with the overrides of the resume."""
+    """A run to continue: its spec `before`, and its spec with the overrides of the resume."""
 
     run_dir: Location
     before: Spec
@@ -78,7 +78,7 @@ class Resumed:
         if not allow_change:
             require_own_spec(run_dir)
         file = run_dir / "spec.yaml"
-        before = as_kept(load_spec(file).spec)
+        before = as_saved(load_spec(file).spec)
         after = _with_overrides(file, overrides, before)
         if not allow_change:
             _refuse_changes(before, after, run_dir)
@@ -92,14 +92,14 @@ class Resumed:
 
         Raises CheckpointError, SpecError and DataError as `open`.
         """
-        places = _file_keys(load_spec(require_run_dir(run_dir) / "spec.yaml").spec)
+        file_keys = _file_keys(load_spec(require_run_dir(run_dir) / "spec.yaml").spec)
         keys = [text.partition("=")[0].strip() for text in overrides]
-        other = [key for key in keys if not key.startswith(_LAYOUT) and key not in places]
+        other = [key for key in keys if not key.startswith(_LAYOUT) and key not in file_keys]
         if other:
             raise SpecError(
                 f"these keys would make it another run: {', '.join(f'`{key}`' for key in other)}",
                 file=str(run_dir),
-                hint=f"only {', '.join(f'`{key}`' for key in (*_LAYOUT, *places))} may change; or start a new run",
+                hint=f"only {', '.join(f'`{key}`' for key in (*_LAYOUT, *file_keys))} may change; or start a new run",
             )
         return cls.open(run_dir, overrides, allow_change=False)
 
@@ -114,7 +114,7 @@ class Resumed:
 
     @property
     def start(self) -> Start:
-        """Where the run goes on."""
+        """Where the run continues."""
         return start_from(self.run_dir, self.manifest) if self.manifest is not None else Start()
 
     @cached_property
@@ -180,15 +180,15 @@ class Resumed:
             why = "; ".join(changes.values())
             note(f"the weights will not be those of an unbroken run, for the data changed: {why}")
             return
-        places = _file_keys(self.spec)
+        file_keys = _file_keys(self.spec)
         changed = [
             key
             for key, *_ in _differences(self.before.model_dump(mode="json"), self.spec.model_dump(mode="json"))
-            if key in places or (key.startswith(("data.", "seed")) and not _free(key, self.spec))
+            if key in file_keys or (key.startswith(("data.", "seed")) and not _free(key, self.spec))
         ]
         hint = "leave it as it was, or start a new run"
-        if not changed or changed[0] in places:
-            hint = ", or ".join(["restore them", *(f"say where they lie now: {place}=PATH" for place in places[:1])])
+        if not changed or changed[0] in file_keys:
+            hint = ", or ".join(["restore them", *(f"say where they lie now: {key}=PATH" for key in file_keys[:1])])
         if "words" not in changes:
             hint += ", or pass --allow-change"
         data.require_same(before, "this run", key=next(iter(changed), "data"), hint=hint)
@@ -206,7 +206,7 @@ class Resumed:
         ]
         if isinstance(self.spec.replicas.synchronise, AverageEvery) and plan.replicas != self.before.replicas.count:
             notes.append(
-                "all replicas go on from the mean of the weights and the optimizers of replica 0, because the run was "
+                "all replicas continue from the mean of the weights and the optimizers of replica 0: the run was "
                 f"on {counted(self.before.replicas.count, 'replica')}"
             )
         recorded = self.manifest["environment"]
@@ -222,7 +222,7 @@ class Resumed:
         if not self.spec.method.local_losses and layout != new_layout and not on_cpu:
             notes.append(
                 "the weights will equal those of an unbroken run up to rounding; tests hold the same bits on a CPU "
-                f"only: backpropagation ran on {layout}, and goes on with {new_layout}"
+                f"only: backpropagation ran on {layout}, and continues with {new_layout}"
             )
         return notes
 
@@ -265,12 +265,12 @@ def _with_overrides(file: Location, overrides: list[str], before: Spec) -> Spec:
     `before` holds decided values; the file of an older run may hold null. Relative paths begin in the current folder.
     """
     load = partial(load_spec, file, directory=Path.cwd())
-    asked = {override.partition("=")[0].strip() for override in overrides}
-    if not SCHEDULES[before.schedule].cuts_mini_batches or asked & {"pipeline", _MICRO_BATCHES}:
+    requested = {override.partition("=")[0].strip() for override in overrides}
+    if not SCHEDULES[before.schedule].cuts_mini_batches or requested & {"pipeline", _MICRO_BATCHES}:
         return load(overrides).spec
-    kept = [] if _SCHEDULE in asked else [f"{_SCHEDULE}={before.schedule}"]
+    same_schedule = [] if _SCHEDULE in requested else [f"{_SCHEDULE}={before.schedule}"]
     try:
-        return load([*kept, f"{_MICRO_BATCHES}={before.micro_batches}", *overrides]).spec
+        return load([*same_schedule, f"{_MICRO_BATCHES}={before.micro_batches}", *overrides]).spec
     except SpecError as error:
         if any(problem.key != _MICRO_BATCHES for problem in error.problems):
             raise
@@ -301,7 +301,7 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
 
 
 def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
-    """What of `pipeline` changes the mathematics: how mini-batches are cut, and how wide text is padded.
+    """The changes of `pipeline` that change the mathematics: how mini-batches are cut, and how wide text is padded.
 
     Partition, stages, virtual stages and the order of work do not: random numbers are drawn from seed, component, step
     and micro-batch, and every component takes the micro-batches in order and adds up their gradients in that order.

@@ -34,7 +34,7 @@ KINDS: dict[ActionKind, str] = {
     "R": "receive",
     "E": "inference up: the encoders in evaluation mode",
     "D": "inference down: the label decoders of every depth",
-    "W": "wait: a barrier that all stages reach before any goes on",
+    "W": "wait: a barrier that all stages reach before any continues",
     "I": "first half of a split backward: the gradient of the input, which the stage below waits for",
     "G": "second half of a split backward: the gradients of the weights, which no stage waits for",
 }

@@ -1,4 +1,4 @@
-"""What the actions of a program take: the values that bounds and simulations are computed from."""
+"""The durations of a program's actions, from which bounds and simulations are computed."""
 
 from __future__ import annotations
 

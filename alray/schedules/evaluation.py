@@ -6,7 +6,7 @@ from alray.schedules.actions import Action
 
 
 def evaluation_actions(stage: int, stages: int, batches: int) -> tuple[Action, ...]:
-    """What `stage` of `stages` does to run inference over evaluation batches 0 to `batches` - 1.
+    """The actions of `stage` of `stages` for inference over evaluation batches 0 to `batches` - 1.
 
     E goes up through the encoders; D comes down through the label decoders and ends at stage 0. A stage starts with
     min(batches, stages - stage) of E, then takes turns between D and E. Each stage is one batch further ahead than the

@@ -1,4 +1,4 @@
-"""What the schedules of local losses share: one list of actions, with a few left out at the ends of the pipeline."""
+"""The common part of the schedules of local losses: one list of actions, with a few left out at the pipeline's ends."""
 
 from __future__ import annotations
 

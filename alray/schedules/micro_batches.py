@@ -14,7 +14,7 @@ MOST_VIRTUAL_STAGES = 256
 """A program holds the number of a virtual stage in 8 bits."""
 
 Fault = tuple[str, str]
-"""What is wrong, and how to correct it."""
+"""A message that says what is wrong, and the hint that says how to correct it."""
 Demand = Callable[[int, int], Fault | None]
 """Of stages and micro-batches: why a schedule cannot run so many micro-batches; None where it can."""
 

@@ -1,4 +1,4 @@
-"""overlapped: each stage goes on to L and B as soon as its forward ends; one barrier per mini-batch.
+"""overlapped: each stage continues to L and B as soon as its forward ends; one barrier per mini-batch.
 
 Two mini-batches on three stages with F = L = B = U = 1 s and messages that take no time:
 

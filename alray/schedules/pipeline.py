@@ -1,4 +1,4 @@
-"""What the pipelines of backpropagation share.
+"""The common part of the pipelines of backpropagation.
 
 Forwards go up, gradients come down, and all micro-batches of a mini-batch end in one update.
 
@@ -103,4 +103,4 @@ def way_bound(*, split_backward: bool = False) -> Bound:
 
 
 IDLE = "with {micro_batches} the stages idle for {idle} of the step, and {slowest}"
-"""What limits the step of a pipeline with micro-batches."""
+"""The sentence that says what limits the step of a pipeline with micro-batches."""

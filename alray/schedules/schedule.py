@@ -1,4 +1,4 @@
-"""What a schedule is: a value that answers every question about it.
+"""The type of a schedule: a value that answers every question about it.
 
 To add a schedule, write a file that makes one `Schedule`, and add it to the table in `alray.schedules.table`. The spec,
 the plan, the stages and the reports ask that value; none of them knows a schedule by its name.
@@ -64,7 +64,7 @@ class Schedule:
     torch_class: str | None = None
     """Name of the class in torch.distributed.pipelining.schedules that runs it, for pipelines of backpropagation."""
     demand: Demand | None = None
-    """What it demands of the number of micro-batches. None: it does not cut mini-batches."""
+    """Its check of the number of micro-batches. None: it does not cut mini-batches."""
     fewest_virtual_stages: int | None = None
     """Fewest virtual stages on each stage, and their number by default. None: it has no virtual stages."""
 

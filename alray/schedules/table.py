@@ -65,6 +65,6 @@ def schedules_for(*, local_losses: bool) -> tuple[Schedule, ...]:
 
 
 def default_schedule(*, local_losses: bool, stages: int) -> Schedule:
-    """What `pipeline.schedule: auto` means."""
+    """The schedule that `pipeline.schedule: auto` chooses."""
     where = "one stage" if stages == 1 else "several stages"
     return next(each for each in schedules_for(local_losses=local_losses) if where in each.default_on)

@@ -24,19 +24,19 @@ from alray.spec.finding import Check, Finding, is_pipeline
 from alray.spec.messages import problem
 from alray.spec.models import Spec
 from alray.spec.optimizer import Sgd
-from alray.spec.places import Places
 from alray.spec.replica_checks import REPLICA_CHECKS
 from alray.spec.run import LENGTHS
 from alray.spec.section import Unknown, counted, listed
+from alray.spec.source_locations import SourceLocations
 
 
-def check_spec(spec: Spec, places: Places, checks: Iterable[Check]) -> list[Problem]:
+def check_spec(spec: Spec, locations: SourceLocations, checks: Iterable[Check]) -> list[Problem]:
     """The problems that checks find. A check ends where it asks for a value that is wrong in the file."""
     problems = []
     for check in checks:
         with suppress(Unknown):
             for finding in check(spec):
-                problems.append(problem(places, *finding))
+                problems.append(problem(locations, *finding))
     return problems
 
 

@@ -1,4 +1,4 @@
-"""What an override may go on to: the keys of a spec or a study that begin as it does."""
+"""Completions of an override: the keys of a spec or a study that begin with what was typed."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ from alray.spec.choice import Choice
 from alray.spec.grammar import bare, choice_of, inside, key_types, section_of, selected, spelled_out
 from alray.spec.messages import problem
 from alray.spec.models import Spec
-from alray.spec.places import Path, Places
 from alray.spec.precedence import set_aside
 from alray.spec.section import Input, describe, located, path_from
+from alray.spec.source_locations import Path, SourceLocations
 from alray.spec.yaml_text import Parsed
 
 BASE = "base"
@@ -32,14 +32,14 @@ class Composed:
     set aside."""
 
     value: dict[str, Any]
-    places: Places
+    locations: SourceLocations
     problems: dict[Path, Problem]
     notes: tuple[str, ...] = ()
     bases: tuple[FilePath, ...] = ()
 
     def copy(self) -> Composed:
         """The same, to be changed by overrides."""
-        return replace(self, value=deepcopy(self.value), places=self.places.over({}))
+        return replace(self, value=deepcopy(self.value), locations=self.locations.over({}))
 
 
 def compose(
@@ -48,29 +48,29 @@ def compose(
     """Put a spec on top of its base. Sections are merged key by key, and lists are replaced.
 
     A section of another kind (`method`, `data`, `optimizer`, ...) replaces that of the base. What of the base cannot
-    hold beside the spec is set aside, as for overrides. Relative paths of the base begin in its own folder.
+    hold together with the spec is set aside, as for overrides. Relative paths of the base begin in its own folder.
 
     folder: of the spec. read: reads a file. above: the specs that have this one as their base. Raises SpecError if
     there is no such file, or if it is a study or leads back to itself.
     """
     own = spelled_out(parsed.value)
     if BASE not in own:
-        return Composed(own, parsed.places, parsed.problems)
-    file = _file_of(own.pop(BASE), folder, parsed.places, above)
+        return Composed(own, parsed.locations, parsed.problems)
+    file = _file_of(own.pop(BASE), folder, parsed.locations, above)
     below = compose(read(file), file.parent, read, (*above, file))
     if folder is not None:
         _relocate(below.value, Spec, file.parent, folder)
     value = _merged(below.value, own, Spec)
-    kept = {path: place for path, place in below.places if _is_in(value, path)}
-    places = parsed.places.over(kept)
-    notes = set_aside(value, frozenset(_paths(own)), places, of="the base")
+    inherited = {path: location for path, location in below.locations if _is_in(value, path)}
+    locations = parsed.locations.over(inherited)
+    notes = set_aside(value, frozenset(_paths(own)), locations, of="the base")
     problems = {**{path: said for path, said in below.problems.items() if _is_in(value, path)}, **parsed.problems}
-    return Composed(value, places, problems, (*below.notes, *notes), (file, *below.bases))
+    return Composed(value, locations, problems, (*below.notes, *notes), (file, *below.bases))
 
 
-def _file_of(given: Any, folder: FilePath | None, places: Places, above: Sequence[FilePath]) -> FilePath:
+def _file_of(given: Any, folder: FilePath | None, locations: SourceLocations, above: Sequence[FilePath]) -> FilePath:
     def refuse(message: str, hint: str) -> SpecError:
-        return SpecError.of((problem(places, (BASE,), message, hint),))
+        return SpecError.of((problem(locations, (BASE,), message, hint),))
 
     if not isinstance(given, str):
         raise refuse(f"expected the path of a spec, got {describe(given)}", "write, for example, base: other.yaml")

@@ -204,7 +204,7 @@ ClassNames = Annotated[
 class TextCsv(TextSection):
     """Documents in CSV files: a column of classes, and one or more columns of text.
 
-    Classes are numbers from 0 or 1 without gaps, or names. A file `classes.txt` beside the training file may give the
+    Classes are numbers from 0 or 1 without gaps, or names. A file `classes.txt` next to the training file may give the
     names of the classes, one on each line. AG News and DBpedia are read without further keys.
     """
 

@@ -10,8 +10,8 @@ from alray.spec.data import DataSection, Torchvision
 from alray.spec.grammar import key_types
 from alray.spec.inputs import data_set_exists, inputs_exist
 from alray.spec.models import Spec
-from alray.spec.places import key_text
 from alray.spec.section import Section
+from alray.spec.source_locations import key_text
 
 
 def keys_of_files(data: DataSection) -> list[str]:

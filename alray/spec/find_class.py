@@ -21,7 +21,7 @@ class ClassFinder:
     """Looks for classes and functions of the user."""
 
     def __init__(self, root: Path, *, allow_elsewhere: bool) -> None:
-        """root: the folder of the spec. allow_elsewhere: whether modules may be in other places of `sys.path`."""
+        """root: the folder of the spec. allow_elsewhere: whether modules may be elsewhere on `sys.path`."""
         self._root = root.resolve()
         self._allow_elsewhere = allow_elsewhere
 
@@ -116,10 +116,10 @@ class _Names(ast.NodeVisitor):
 
 def module_file(root: Path, module: str) -> Path | None:
     """The file of a module below `root`; its folder if it is a package without `__init__.py`; None if there is none."""
-    place = root.joinpath(*module.split("."))
+    stem = root.joinpath(*module.split("."))
     suffixes = [*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES]
-    files = [place / "__init__.py", *(place.with_name(place.name + suffix) for suffix in suffixes)]
-    return next((file for file in files if file.is_file()), place if place.is_dir() else None)
+    files = [stem / "__init__.py", *(stem.with_name(stem.name + suffix) for suffix in suffixes)]
+    return next((file for file in files if file.is_file()), stem if stem.is_dir() else None)
 
 
 def imported_from(node: ast.ImportFrom, package: str) -> str:
@@ -138,7 +138,7 @@ def name_is_taken(reference: str, top: str) -> Fault:
     """Return message and hint for a module that would replace one that Python or a library uses."""
     return (
         f"`{reference}`: `{top}` is also a module of Python or of an installed package",
-        "give the file beside the spec another name",
+        "give the file next to the spec another name",
     )
 
 
@@ -146,5 +146,5 @@ def no_module(reference: str, top: str, root: Path) -> Fault:
     """Return message and hint for a module that is not in the folder of the spec."""
     return (
         f"`{reference}`: there is no module `{top}` in {root}",
-        "put it beside the spec, or allow code from other places with --allow-code",
+        "put it next to the spec, or allow code from other places with --allow-code",
     )

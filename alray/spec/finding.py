@@ -1,4 +1,4 @@
-"""What a check across keys is, and what several checks ask of a spec."""
+"""The type of a check across keys, and questions about a spec that several checks share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
-from alray.spec.places import Path
+from alray.spec.source_locations import Path
 
 Finding = tuple[Path, str, str]
 """Key, message, hint."""

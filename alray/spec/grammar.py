@@ -13,19 +13,19 @@ from pydantic.fields import FieldInfo
 
 from alray.spec.choice import OPEN_TAG, ByShape, Choice
 from alray.spec.models import Spec
-from alray.spec.places import Path
 from alray.spec.section import Section
+from alray.spec.source_locations import Path
 
 Mark = TypeVar("Mark")
 
 
 @dataclass(frozen=True)
 class Spot:
-    """One place in the grammar.
+    """One position in the grammar.
 
     path: keys and indices from the root to here, as a user would write them. section: the model whose keys are allowed
     here, if it is known. choice: how the model is selected, if there are several. members: these models by tag.
-    field: the field of the section around it, if this place is not an entry of a list.
+    field: the field of the section around it, if this position is not an entry of a list.
     """
 
     path: Path
@@ -57,7 +57,7 @@ class Spot:
 
 
 def spot(location: tuple[str | int, ...], root: type[Section] = Spec) -> Spot:
-    """Return the place of a pydantic error's location, which may contain the tags of unions.
+    """Return the position of a pydantic error's location, which may contain the tags of unions.
 
     root: the model of the whole document.
     """
@@ -85,7 +85,7 @@ def spot(location: tuple[str | int, ...], root: type[Section] = Spec) -> Spot:
 
 
 def spot_of(document: Any, path: Path, root: type[Section] = Spec) -> Spot:
-    """Return the place of `path` in an unchecked document. Its `kind`, `source` and `block` select the models.
+    """Return the position of `path` in an unchecked document. Its `kind`, `source` and `block` select the models.
 
     root: the model of the whole document.
     """
@@ -143,9 +143,9 @@ def marked(section: Section, mark: type[Mark], path: Path = ()) -> Iterator[tupl
         marks = [item for item in bare(annotation)[1] if isinstance(item, mark)]
         if value is not None and marks:
             yield (*path, key), value, marks[0]
-        for place, inner in enumerate(value) if isinstance(value, tuple) else [(None, value)]:
+        for index, inner in enumerate(value) if isinstance(value, tuple) else [(None, value)]:
             if isinstance(inner, Section):
-                yield from marked(inner, mark, (*path, key) if place is None else (*path, key, place))
+                yield from marked(inner, mark, (*path, key) if index is None else (*path, key, index))
 
 
 def selected(annotation: Any, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a spec names outside itself: files, folders and classes of the user. They are looked for, not opened or run."""
+"""Checks that the user's files, folders and classes that a spec names exist. Nothing is opened or run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from alray.storage.location import Location
 def input_checks(root: Path, *, allow_elsewhere: bool) -> tuple[Check, ...]:
     """Return the checks that everything a spec names is there.
 
-    root: the folder of the spec, where the user's classes are. allow_elsewhere: whether they may be in other places.
+    root: the folder of the spec, where the user's classes are. allow_elsewhere: whether they may be elsewhere.
     """
 
     def classes_exist(spec: Spec) -> Iterator[Finding]:

@@ -15,8 +15,8 @@ from alray.spec.messages import in_order, problem, problems_of
 from alray.spec.models import Spec
 from alray.spec.overrides import apply_overrides
 from alray.spec.partial import parse_spec
-from alray.spec.places import Places
 from alray.spec.section import Section, describe
+from alray.spec.source_locations import SourceLocations
 from alray.spec.yaml_text import Parsed, parse_yaml, write_yaml
 from alray.storage.location import Location, location_of, names_a_scheme
 
@@ -36,7 +36,7 @@ class LoadedSpec:
     file: Location | None
     """None: the spec was given as values."""
     given: dict[str, Any]
-    places: Places
+    locations: SourceLocations
     notes: list[str]
     bases: tuple[Path, ...] = ()
     """The files that it names as `base`, the nearest first."""
@@ -71,16 +71,16 @@ def load_composed(
     directory: Path | None = None,
 ) -> LoadedSpec:
     """`load_spec` of a spec whose file was read before. The overrides change `composed`: it is used once."""
-    document, places = composed.value, composed.places
-    applied = apply_overrides(document, overrides, places)
+    document, locations = composed.value, composed.locations
+    applied = apply_overrides(document, overrides, locations)
     spec, errors = parse_spec(document, directory or directory_of(file), composed.problems)
-    found = check_spec(spec, places, (*CHECKS, *also))
-    problems = in_order([*composed.problems.values(), *problems_of(errors, places), *found, *applied.problems])
+    found = check_spec(spec, locations, (*CHECKS, *also))
+    problems = in_order([*composed.problems.values(), *problems_of(errors, locations), *found, *applied.problems])
     if problems:
         error = SpecError.of(tuple(problems))
         assert isinstance(error, SpecError)
         raise error
-    return LoadedSpec(spec, file, document, places, [*composed.notes, *applied.notes], composed.bases)
+    return LoadedSpec(spec, file, document, locations, [*composed.notes, *applied.notes], composed.bases)
 
 
 def read_spec(source: Source) -> Composed:
@@ -92,10 +92,10 @@ def read_spec(source: Source) -> Composed:
 
 def _read_no_study(source: Source) -> Parsed:
     parsed = read_document(source)
-    places = parsed.places
+    locations = parsed.locations
     if "study" in parsed.value:
         said = "this is a study, not the spec of one run"
-        raise SpecError.of((problem(places, ("study",), said, "run it with `alray study`", at_key=True),))
+        raise SpecError.of((problem(locations, ("study",), said, "run it with `alray study`", at_key=True),))
     return parsed
 
 
@@ -155,9 +155,9 @@ def read_document(source: Source) -> Parsed:
     if isinstance(source, Section):
         source = source.model_dump(mode="json")
     if isinstance(source, Mapping):
-        return Parsed(_plain(source), Places(None), {})
+        return Parsed(_plain(source), SourceLocations(None), {})
     parsed = parse_yaml(_text(location_of(source)), str(source))
-    document, file = parsed.value, parsed.places.file
+    document, file = parsed.value, parsed.locations.file
     hint = "write an example spec with `alray init`"
     if document is None:
         raise SpecError("the file is empty", hint=hint, file=file)

@@ -1,4 +1,4 @@
-"""Turns pydantic's errors into messages in plain English, with a place and a hint."""
+"""Turns pydantic's errors into messages in plain English, with a location and a hint."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from alray.errors import Problem
 from alray.spec.grammar import Spot, spot
 from alray.spec.models import Spec
 from alray.spec.own_code import FORM
-from alray.spec.places import COMMAND_LINE, Path, Places, key_text
 from alray.spec.section import PLAIN, Section, describe
+from alray.spec.source_locations import COMMAND_LINE, Path, SourceLocations, key_text
 from alray.spec.usual_names import key_elsewhere, key_here, value_meant
 from alray.spec.value_messages import Words, value_message
 
@@ -20,14 +20,18 @@ WRONG_KIND = ("union_tag_invalid", "union_tag_not_found")
 """pydantic's types of errors for a section whose `kind`, `source` or `block` does not exist or is missing."""
 
 
-def problem(places: Places, path: Path, message: str, hint: str | None = None, *, at_key: bool = False) -> Problem:
-    """Return a problem with the value at `path`, with the place of that value. at_key: with the key itself."""
-    return places.of(path).problem(message, hint, key_text(path) or None, at_key=at_key)
+def problem(
+    locations: SourceLocations, path: Path, message: str, hint: str | None = None, *, at_key: bool = False
+) -> Problem:
+    """Return a problem with the value at `path`, with the location of that value. at_key: with the key itself."""
+    return locations.of(path).problem(message, hint, key_text(path) or None, at_key=at_key)
 
 
-def problems_of(errors: Iterable[ErrorDetails], places: Places, root: type[Section] = Spec) -> list[Problem]:
+def problems_of(
+    errors: Iterable[ErrorDetails], locations: SourceLocations, root: type[Section] = Spec
+) -> list[Problem]:
     """Return the problems for the errors of a validation. root: the model of the whole document."""
-    return [_problem(error, places, root) for error in errors]
+    return [_problem(error, locations, root) for error in errors]
 
 
 def in_order(problems: Iterable[Problem]) -> list[Problem]:
@@ -46,7 +50,7 @@ def meant_kind(word: Any, here: Spot) -> str | None:
     return short.get(word.lower()) or value_meant(word, here.known)
 
 
-def unknown_key(path: Path, known: list[str], places: Places, root: type[Section] = Spec) -> Words:
+def unknown_key(path: Path, known: list[str], locations: SourceLocations, root: type[Section] = Spec) -> Words:
     """Return message and hint for a key that is not one of the `known` keys of its section.
 
     If only another section has it, the command line gets the whole override to write.
@@ -55,9 +59,9 @@ def unknown_key(path: Path, known: list[str], places: Places, root: type[Section
     meant = key_here(word, known)
     if meant is None:
         meant = key_elsewhere(word, root, path[:-1])
-        place = places.of(path)
-        if meant is not None and place.file == COMMAND_LINE and place.text is not None:
-            value, field = place.text.partition("=")[2], spot(tuple(meant.split(".")), root).field
+        location = locations.of(path)
+        if meant is not None and location.file == COMMAND_LINE and location.text is not None:
+            value, field = location.text.partition("=")[2], spot(tuple(meant.split(".")), root).field
             words = get_args(field.annotation) if field is not None else ()
             meant += f"={value_meant(value, [word for word in words if isinstance(word, str)]) or value}"
     if meant is not None:
@@ -75,13 +79,13 @@ def unknown_word(noun: str, word: str, here: Spot) -> Words:
     return f"unknown {noun} `{word}`", hint
 
 
-def _problem(error: ErrorDetails, places: Places, root: type[Section]) -> Problem:
+def _problem(error: ErrorDetails, locations: SourceLocations, root: type[Section]) -> Problem:
     location = tuple(error["loc"])
     here = spot(location, root)
     path = here.path
     kind = error["type"]
     if kind == "extra_forbidden":
-        words = unknown_key(path, spot(location[:-1], root).keys, places, root)
+        words = unknown_key(path, spot(location[:-1], root).keys, locations, root)
     elif kind in WRONG_KIND:
         path, words = _wrong_kind(error, here)
     elif kind == "missing" and isinstance(path[-1], int):
@@ -94,7 +98,7 @@ def _problem(error: ErrorDetails, places: Places, root: type[Section]) -> Proble
         words = str(context["message"]), str(context["hint"])
     else:
         words = value_message(error, here)
-    return problem(places, path, *words, at_key=kind == "extra_forbidden")
+    return problem(locations, path, *words, at_key=kind == "extra_forbidden")
 
 
 def _wrong_kind(error: ErrorDetails, here: Spot) -> tuple[Path, Words]:

@@ -16,7 +16,7 @@ Activation = Literal["tanh", "sigmoid", "none"]
 
 
 class MethodSection(Section):
-    """What every method's section says."""
+    """The keys that every method's section has."""
 
     implementation: ClassVar[str] = ""
     """The class in alray.nn.methods that carries it out, as `module:Class`. It is called with `fields`."""
@@ -30,7 +30,7 @@ class MethodSection(Section):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What the method is made with, by name: every key but `kind`."""
+        """The arguments of the method's constructor, by name: every key but `kind`."""
         return {key: getattr(self, key) for key in type(self).model_fields if key != "kind"}
 
 
@@ -104,7 +104,7 @@ class Backpropagation(MethodSection):
     kind: Literal["backpropagation"]
     """`backpropagation`."""
     head: HeadOrAuto = "auto"
-    """What follows the last encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
+    """The layers after the last encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
     label_smoothing: LabelSmoothing = 0.0
     """Share of the target spread evenly over all classes."""
 
@@ -133,7 +133,7 @@ class SupervisedContrastive(MethodSection):
     """Width of both layers of the projection heads, whose output the losses compare. Images are averaged to at most
     4 x 4 first."""
     temperature: PositiveFloat = 0.1
-    """What similarities, in -1..1, are divided by."""
+    """The divisor of the similarities, which lie in -1..1."""
     debiased: Annotated[
         Annotated[Literal[False], Tag("off")] | Annotated[float, Field(gt=0, lt=1), Tag("prior")],
         Discriminator(ByShape(bool, "off", "prior")),
@@ -145,7 +145,7 @@ class SupervisedContrastive(MethodSection):
     """Whether the losses compare the samples of all replicas: they exchange their projections in every mini-batch, and
     n replicas have the loss of the whole mini-batch. false: each compares the samples of its own share."""
     head: HeadOrAuto = "auto"
-    """What follows the last encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
+    """The layers after the last encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
     label_smoothing: LabelSmoothing = 0.0
     """Share of the target that the last component's loss spreads evenly over all classes."""
 

@@ -14,9 +14,9 @@ from alray.errors import Problem, SpecError, printable
 from alray.spec.grammar import spelled_out, spot_of
 from alray.spec.messages import meant_kind, unknown_key
 from alray.spec.models import Spec
-from alray.spec.places import COMMAND_LINE, Path, Places, key_text, override_place
 from alray.spec.precedence import set_aside
 from alray.spec.section import Section, describe
+from alray.spec.source_locations import COMMAND_LINE, Path, SourceLocations, key_text, override_location
 from alray.spec.yaml_text import read_yaml
 
 
@@ -33,12 +33,12 @@ class Applied:
 
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What was removed from the file, one sentence for each."""
+    """The values that were removed from the file, one sentence for each."""
 
     def refuse(self, text: str, message: str, hint: str | None, path: Path = (), *, at_key: bool = True) -> None:
         """Record that the override `text` cannot be applied. at_key: whether that is due to its key."""
-        place = override_place(text)
-        self.problems.append(place.problem(message, hint, key_text(path) or None, at_key=at_key))
+        location = override_location(text)
+        self.problems.append(location.problem(message, hint, key_text(path) or None, at_key=at_key))
 
 
 def override_text(key: str, value: Any) -> str:
@@ -52,12 +52,12 @@ def override_text(key: str, value: Any) -> str:
 def apply_overrides(
     document: dict[str, Any],
     texts: Sequence[str],
-    places: Places,
+    locations: SourceLocations,
     *,
     root: type[Section] = Spec,
     flat: Sequence[Path] = (),
 ) -> Applied:
-    """Apply overrides to `document` in order and in place, and record them in `places`.
+    """Apply overrides to `document` in order and in place, and record them in `locations`.
 
     Overrides that cannot be applied become problems; the others are still applied. A text for a section that has kinds
     (`method=backpropagation`) selects that kind with its defaults. If an override changes a `kind`, `source` or
@@ -77,9 +77,9 @@ def apply_overrides(
             applied.refuse(text, "this override is given twice", "keep one of them", override.path)
         elif undone:
             applied.refuse(text, f"this would undo the override {key_text(undone[0])}", "give it first", override.path)
-        elif _apply(document, override, places, root, applied):
+        elif _apply(document, override, locations, root, applied):
             done.append(override.path)
-    applied.notes += set_aside(document, frozenset(done), places)
+    applied.notes += set_aside(document, frozenset(done), locations)
     return applied
 
 
@@ -122,21 +122,21 @@ def _child(value: Any, part: str | int) -> Any:
 
 
 def _apply(
-    document: dict[str, Any], override: _Override, places: Places, root: type[Section], applied: Applied
+    document: dict[str, Any], override: _Override, locations: SourceLocations, root: type[Section], applied: Applied
 ) -> bool:
-    holder = _holder(document, override, places, root, applied)
+    holder = _holder(document, override, locations, root, applied)
     if holder is None:
         return False
-    applied.notes += _drop_lacking(document, holder, override, places, root)
+    applied.notes += _drop_lacking(document, holder, override, locations, root)
     holder[override.path[-1]] = override.value
     if isinstance(override.value, str | list | dict):  # others are no names of kinds; a study has thousands of them
         spelled_out(document, root)
-    places.override(override.path, override.text)
+    locations.override(override.path, override.text)
     return True
 
 
 def _holder(
-    document: dict[str, Any], override: _Override, places: Places, root: type[Section], applied: Applied
+    document: dict[str, Any], override: _Override, locations: SourceLocations, root: type[Section], applied: Applied
 ) -> Any:
     """Return the section or list that contains the last key of its path, or record a problem and return None.
 
@@ -163,16 +163,16 @@ def _holder(
         if isinstance(holder, dict) and holder.get(str(part)) is None:
             here = spot_of(document, around, root)
             if here.section is not None and not here.takes(str(part)):
-                applied.refuse(text, *unknown_key((*around, part), here.keys, places, root), (*around, part))
+                applied.refuse(text, *unknown_key((*around, part), here.keys, locations, root), (*around, part))
                 return None
             holder[str(part)] = {}
-            places.override((*around, part), text)
+            locations.override((*around, part), text)
         holder = _child(holder, part)
     return None
 
 
 def _drop_lacking(
-    document: dict[str, Any], holder: Any, override: _Override, places: Places, root: type[Section]
+    document: dict[str, Any], holder: Any, override: _Override, locations: SourceLocations, root: type[Section]
 ) -> list[str]:
     """If the override selects another kind, remove the keys that this kind does not have. Returns notes.
 
@@ -186,7 +186,7 @@ def _drop_lacking(
     chosen = here.members.get(meant_kind(override.value, here) or "")
     if chosen is None or chosen.model_config.get("extra") == "allow":
         return []
-    dropped = [old for old in holder if old not in chosen.model_fields and not places.is_override((*around, old))]
+    dropped = [old for old in holder if old not in chosen.model_fields and not locations.is_override((*around, old))]
     for old in dropped:
         del holder[old]
     if not dropped:

@@ -17,8 +17,8 @@ from pydantic_core import ErrorDetails
 from alray.spec.grammar import Spot, has_any_length, item_of, key_types, section_of, selected, spot
 from alray.spec.messages import WRONG_KIND, meant_kind
 from alray.spec.models import Spec
-from alray.spec.places import Path
 from alray.spec.section import Section, Unknown, nearest
+from alray.spec.source_locations import Path
 
 Root = TypeVar("Root", bound=Section)
 
@@ -26,7 +26,7 @@ MOST_ERRORS = 100
 """No more errors of one document are told."""
 
 Context = dict[str, Any]
-"""What validators are given: the folder of the spec."""
+"""The context that validators get: the folder of the spec."""
 
 
 def parse_spec(

@@ -26,7 +26,7 @@ else:
 
 
 class Cost(Section):
-    """What one component costs for one mini-batch, given instead of measured."""
+    """The costs of one component for one mini-batch, given instead of measured."""
 
     forward_s: PositiveFloat
     """Seconds of the forward pass."""
@@ -78,7 +78,7 @@ class Pipeline(Section):
     """Runs of components on each stage that do not follow each other, in the schedules interleaved_1f1b and
     zero_bubble: stage s of S holds virtual stages s, s + S, and so on. null: 2 for interleaved_1f1b, otherwise 1."""
     stages: PositiveInt = Field(default_factory=_stages, json_schema_extra={"default": 1})
-    """Number of device stages. Left out beside a `partition` that is a list: the length of that list, over the
+    """Number of device stages. Left out with a `partition` that is a list: the length of that list, over the
     virtual stages of each stage."""
     in_flight: Annotated[int, Field(ge=1, le=1024)] = 4
     """Mini-batches that may wait on an edge between two stages. Pipelines of backpropagation ignore it: they have room

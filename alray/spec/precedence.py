@@ -1,4 +1,4 @@
-"""What gives way when the command line, or a spec on top of a base, asks for what the file's other values rule out.
+"""Set aside values of the file that rule out what the command line, or a spec on top of a base, sets.
 
 `run.steps=100` on a file with `run.epochs`, `method=backpropagation` on a file with `pipeline.stages: 2`: the
 wish is plain, so the file's value is set aside, and a note says so. What the command line or the spec on top asks for
@@ -14,23 +14,23 @@ from alray.schedules.table import SCHEDULES, schedules_for
 from alray.spec.grammar import spot
 from alray.spec.messages import meant_kind
 from alray.spec.method import DEFAULT, METHODS
-from alray.spec.places import Path, Places, key_text
 from alray.spec.run import LENGTHS
 from alray.spec.section import counted
+from alray.spec.source_locations import Path, SourceLocations, key_text
 
 Done = frozenset[Path]
 """The paths that the command line, or the spec on top, set."""
 
 
-def set_aside(document: dict[str, Any], done: Done, places: Places, of: str = "the file") -> list[str]:
-    """Remove from `document` what cannot hold beside what was `done` on top; one note for each thing removed.
+def set_aside(document: dict[str, Any], done: Done, locations: SourceLocations, of: str = "the file") -> list[str]:
+    """Remove from `document` what cannot hold together with what was `done` on top; one note for each thing removed.
 
     of: what the values below come from.
     """
     notes = []
     for path, why in [*_lengths(document, done), *_stages(document, done), *_method(document, done)]:
         section = document.get(str(path[0]))
-        if isinstance(section, dict) and path[1] in section and path not in done and not places.is_override(path):
+        if isinstance(section, dict) and path[1] in section and path not in done and not locations.is_override(path):
             del section[path[1]]
             notes.append(f"{key_text(path)} of {of} is set aside: {why}")
     return notes
@@ -42,10 +42,10 @@ def _value(document: dict[str, Any], section: str, key: str) -> Any:
 
 
 def _lengths(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
-    asked = [key for key in LENGTHS if ("run", key) in done and _value(document, "run", key) is not None]
+    given = [key for key in LENGTHS if ("run", key) in done and _value(document, "run", key) is not None]
     for key in LENGTHS:
-        if asked and key not in asked and _value(document, "run", key) is not None:
-            yield ("run", key), f"run.{asked[0]} says how long to train"
+        if given and key not in given and _value(document, "run", key) is not None:
+            yield ("run", key), f"run.{given[0]} says how long to train"
 
 
 def _stages(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:

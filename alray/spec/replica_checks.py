@@ -120,7 +120,7 @@ def averaged_models_are_not_compressed(spec: Spec) -> Iterator[Finding]:
 
 
 def ray_train_is_a_plain_baseline(spec: Spec) -> Iterator[Finding]:
-    """What Ray Train's TorchTrainer with DDP can do: backpropagation on one device a replica."""
+    """Check that Ray Train's TorchTrainer with DDP can run the spec: backpropagation, one device per replica."""
     replicas = spec.replicas
     if replicas.engine != "ray_train":
         return

@@ -21,7 +21,7 @@ class Checkpoint(Section):
     every: SpecDuration = Duration(1, "epochs")
     """Interval between two checkpoints. Default: 1 epoch."""
     keep: PositiveInt = 3
-    """Number of newest checkpoints that are kept, beside the one with the best validation accuracy. Older ones are
+    """Number of newest checkpoints that are kept, besides the one with the best validation accuracy. Older ones are
     deleted. Default: 3."""
 
 
@@ -70,7 +70,7 @@ class RunSection(Section):
     max_failures: NonNegativeInt = 3
     """Number of failures, without a newer checkpoint between them, after which the run gives up. Default: 3."""
     deadline_s: PositiveFloat | None = None
-    """Seconds that a stage may be silent, or busy with one action, before it is taken for lost and the run goes on from
+    """Seconds that a stage may be silent, or busy with one action, before it counts as lost and the run continues from
     the last checkpoint. Starting, the first mini-batch and the first evaluation may take eight times as long. null:
     from the plan, at least 15 s. A run with `--inline` has no deadline. Default: null."""
     stop_at: StopAt | None = None
@@ -81,7 +81,7 @@ class RunSection(Section):
     """Numeric type of weights and activations. `bf16` is mixed precision: matrix products and convolutions compute in
     bfloat16; recurrent layers, weights, losses and what components pass on stay float32. Default: float32."""
     trackers: Trackers = ()
-    """Programs outside that show the run while it goes on: `mlflow`, `wandb`, or classes of your own, such as
+    """Programs outside that show the run while it is running: `mlflow`, `wandb`, or classes of your own, such as
     `[mlflow, "python:my_tracker.Mine"]`. TensorBoard's files are always written. Default: none."""
     compile: bool = False
     """Whether torch.compile compiles each component, when it is first used. It needs a C++ compiler, and gives other

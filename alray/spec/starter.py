@@ -11,7 +11,7 @@ from pathlib import Path
 from alray.errors import SpecError
 
 SCHEMA_FILE = "alray.schema.json"
-"""The name of the schema file beside the starter specs; their second comment tells editors to use it."""
+"""The name of the schema file next to the starter specs; their second comment tells editors to use it."""
 _SUFFIX = ".yaml"
 _NAME = re.compile(r"^(name|study): \S+", re.MULTILINE)
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
@@ -29,7 +29,7 @@ def starter_names() -> list[str]:
 
 
 def starter(name: str, file: Path) -> dict[Path, str]:
-    """The files to write for a starter spec, with their texts: the spec, and the base of a study beside it.
+    """The files to write for a starter spec, with their texts: the spec, and the base of a study next to it.
 
     file: where the spec will be written; its first line then shows the command that runs this file.
     """
@@ -37,10 +37,10 @@ def starter(name: str, file: Path) -> dict[Path, str]:
     base = _base(name)
     if base is None:
         return {file: text}
-    beside = file.with_name(f"{base.rpartition('/')[2]}{_SUFFIX}")
-    if beside == file:
-        beside = file.with_name(f"base_{file.name}")
-    return {file: _BASE.sub(lambda _: f"base: {beside.name}", text), beside: _adapted(base, beside)}
+    base_file = file.with_name(f"{base.rpartition('/')[2]}{_SUFFIX}")
+    if base_file == file:
+        base_file = file.with_name(f"base_{file.name}")
+    return {file: _BASE.sub(lambda _: f"base: {base_file.name}", text), base_file: _adapted(base, base_file)}
 
 
 def starter_named(name: str) -> str:
@@ -68,7 +68,7 @@ def _base(name: str) -> str | None:
 
 
 def _adapted(name: str, file: Path) -> str:
-    """The text for a file: its own name in the command and as that of the run, and the schema beside it."""
+    """The text for a file: its own name in the command and as that of the run, and the schema next to it."""
     text = _text(name).replace(f"specs/{name}{_SUFFIX}", shlex.quote(str(file)))
     if _PLAIN.fullmatch(file.stem):
         text = _NAME.sub(rf"\g<1>: {file.stem}", text, count=1)

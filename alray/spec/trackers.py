@@ -1,4 +1,4 @@
-"""`run.trackers`: programs outside that show a run while it goes on."""
+"""`run.trackers`: programs outside that show a run while it is running."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from alray.spec.section import Section, refusal
 
 
 class TrackerSection(Section):
-    """What every tracker's section says."""
+    """The keys that every tracker's section has."""
 
     implementation: ClassVar[str] = ""
     """The class that carries it out, as `module:Class`. It is called with `fields`."""
@@ -24,7 +24,7 @@ class TrackerSection(Section):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What the tracker is made with, by name: every key but `kind`."""
+        """The arguments of the tracker's constructor, by name: every key but `kind`."""
         return {key: getattr(self, key) for key in type(self).model_fields if key != "kind"}
 
 

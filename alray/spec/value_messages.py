@@ -15,7 +15,7 @@ from alray.spec.usual_names import value_meant
 Words = tuple[str, str]
 """The message and the hint of a problem."""
 _Translate = Callable[[dict[str, Any], Any, Spot], Words]
-"""From the context of pydantic's error, the wrong value and its place to words."""
+"""From the context of pydantic's error, the wrong value and its location to words."""
 
 
 def value_message(error: ErrorDetails, here: Spot) -> Words:

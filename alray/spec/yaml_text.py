@@ -15,7 +15,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from alray.errors import Problem, SpecError, printable
-from alray.spec.places import Path, Place, Places, Span, key_text
+from alray.spec.source_locations import Path, SourceLocation, SourceLocations, Span, key_text
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = _TAG + "merge"
@@ -26,7 +26,7 @@ _DEEPEST = 32
 _LONGEST_NUMBER = 100  # digits
 
 _LINE_ENDS = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
-"""What PyYAML counts as the end of a line."""
+"""The line ends of PyYAML."""
 _PLAIN_SCALARS: tuple[tuple[str, str, str], ...] = (
     ("null", r"~|null|Null|NULL|", "~nN\0"),
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
@@ -54,7 +54,7 @@ _HINTS = {
     "the node content": "write a value here, or remove the comma or bracket",
     "": "put a text that begins with a special character in quotes",
 }
-"""What to do about a syntax error, by words of PyYAML's message; the first match counts."""
+"""Hints for syntax errors, by words of PyYAML's message; the first match counts."""
 
 Resolvers = dict[str, list[tuple[str, re.Pattern[str]]]]
 """For each first letter ("" for an empty text): the types that a plain scalar can have, and their patterns."""
@@ -117,10 +117,10 @@ _Dumper.add_representer(list, _represent_list)
 
 @dataclass(frozen=True)
 class Parsed:
-    """A document, the places of its values, and by path what it may not contain: duplicate keys, unsupported values."""
+    """A document, the locations of its values, and by path what it may not contain: duplicate keys, bad values."""
 
     value: Any
-    places: Places
+    locations: SourceLocations
     problems: dict[Path, Problem]
 
 
@@ -129,20 +129,20 @@ def parse_yaml(text: str, file: str) -> Parsed:
 
     An empty text gives None. Raises SpecError with the first syntax error.
     """
-    places = Places(file)
+    locations = SourceLocations(file)
     lines = _LINE_ENDS.split(text)
-    builder = _Builder(places, lines)
+    builder = _Builder(locations, lines)
     node = _compose(text, file, lines)
     value = None if node is None else builder.build(node, ())
-    return Parsed(value, places, builder.problems)
+    return Parsed(value, locations, builder.problems)
 
 
-def read_yaml(text: str, file: str) -> tuple[Any, Places]:
-    """Return the document in `text` and the places of its values. Raises SpecError for all problems of `parse_yaml`."""
+def read_yaml(text: str, file: str) -> tuple[Any, SourceLocations]:
+    """Return the document in `text` and its values' locations. Raises SpecError for all problems of `parse_yaml`."""
     parsed = parse_yaml(text, file)
     if parsed.problems:
         raise SpecError.of(tuple(parsed.problems.values()))
-    return parsed.value, parsed.places
+    return parsed.value, parsed.locations
 
 
 def write_yaml(value: Any) -> str:
@@ -167,12 +167,12 @@ def _compose(text: str, file: str, lines: Sequence[str]) -> Node | None:
     except _TooMany as error:
         raise _too_many(file, "shorten its lists and sections") from error
     except ValueError as error:  # from chr(), for an escape beyond the last character
-        at = _place(file, lines, loader.line)
+        at = _location(file, lines, loader.line)
         raise SpecError.of((at.problem("not YAML: an escape is not a character", _HINTS["escape"], None),)) from error
     finally:
         loader.dispose()
     if second is not None:
-        at = _place(file, lines, second.start_mark.line, second.start_mark.column)
+        at = _location(file, lines, second.start_mark.line, second.start_mark.column)
         raise SpecError.of(
             (at.problem("a second document starts here", "write each document to a file of its own", None),)
         )
@@ -181,7 +181,7 @@ def _compose(text: str, file: str, lines: Sequence[str]) -> Node | None:
 
 def _unreadable(error: yaml.reader.ReaderError, text: str, file: str, lines: Sequence[str]) -> SpecError:
     before = _LINE_ENDS.split(text[: error.position])
-    at = _place(file, lines, len(before) - 1, len(before[-1]))
+    at = _location(file, lines, len(before) - 1, len(before[-1]))
     said = f"not YAML: the character U+{ord(text[error.position]):04X} is not allowed"
     return SpecError.of((at.problem(said, "write it as an escape in a double-quoted text, or remove it", None),))
 
@@ -196,14 +196,14 @@ def _unparsable(error: yaml.MarkedYAMLError, file: str, lines: Sequence[str]) ->
         where = f" that starts in line {begun.line + 1}" if begun is not None and begun is not mark else ""
         said = f"{said} ({error.context}{where})"
     hint = next(hint for words, hint in _HINTS.items() if words in said)
-    at = _place(file, lines, mark.line, mark.column) if mark is not None else Place(file, None)
+    at = _location(file, lines, mark.line, mark.column) if mark is not None else SourceLocation(file, None)
     return SpecError.of((at.problem(f"not YAML: {said}", hint, None),))
 
 
-def _place(file: str | None, lines: Sequence[str], line: int, column: int | None = None) -> Place:
+def _location(file: str | None, lines: Sequence[str], line: int, column: int | None = None) -> SourceLocation:
     """A line, and a character in it that is wrong; both are counted from 0."""
     text = lines[line] if line < len(lines) else None
-    return Place(file, line + 1, text, value=None if column is None else (column + 1, column + 2))
+    return SourceLocation(file, line + 1, text, value=None if column is None else (column + 1, column + 2))
 
 
 def _too_many(file: str | None, hint: str) -> SpecError:
@@ -215,11 +215,11 @@ def _too_deep(file: str | None) -> SpecError:
 
 
 class _Builder:
-    """Makes values from nodes. Each alias gives a new value, so that an override changes one place only."""
+    """Makes values from nodes. Each alias gives a new value, so that an override changes one value only."""
 
-    def __init__(self, places: Places, lines: Sequence[str]) -> None:
+    def __init__(self, locations: SourceLocations, lines: Sequence[str]) -> None:
         self.problems: dict[Path, Problem] = {}
-        self._places = places
+        self._locations = locations
         self._lines = lines
         self._around: set[int] = set()
         self._count = 0
@@ -227,9 +227,9 @@ class _Builder:
     def build(self, node: Node, path: Path) -> Any:
         self._count += 1
         if self._count > _LARGEST:
-            raise _too_many(self._places.file, "remove aliases")
+            raise _too_many(self._locations.file, "remove aliases")
         if len(path) > _DEEPEST:
-            raise _too_deep(self._places.file)
+            raise _too_deep(self._locations.file)
         if isinstance(node, ScalarNode):
             return self._scalar(node, path)
         if id(node) in self._around:
@@ -244,7 +244,7 @@ class _Builder:
     def _collection(self, node: Node, path: Path) -> Any:
         if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
             for index, item in enumerate(node.value):
-                self._places.add((*path, index), self._place(item))
+                self._locations.add((*path, index), self._location(item))
             return [self.build(item, (*path, index)) for index, item in enumerate(node.value)]
         if isinstance(node, MappingNode) and node.tag == _TAG + "map":
             return self._mapping(node, path)
@@ -278,7 +278,7 @@ class _Builder:
                 )
             else:
                 here = (*path, key_node.value)
-                self._places.add(here, self._place(value_node, key_node))
+                self._locations.add(here, self._location(value_node, key_node))
                 lines[key_node.value] = line
                 own[key_node.value] = self.build(value_node, here)
         return {**merged, **own}
@@ -316,12 +316,12 @@ class _Builder:
 
     def _refuse(self, node: Node, path: Path, message: str, hint: str, within: str | None = None) -> None:
         """within: the entry of the section at `path` that is wrong, if the section itself is not."""
-        problem = self._place(node).problem(message, hint, key_text(path) or None)
+        problem = self._location(node).problem(message, hint, key_text(path) or None)
         self.problems.setdefault(path if within is None else (*path, within), problem)
 
-    def _place(self, node: Node, key: Node | None = None) -> Place:
-        """The place of a value: the line of its key, if it has one, else that where it begins."""
-        at = _place(self._places.file, self._lines, (node if key is None else key).start_mark.line)
+    def _location(self, node: Node, key: Node | None = None) -> SourceLocation:
+        """The location of a value: the line of its key, if it has one, else that where it begins."""
+        at = _location(self._locations.file, self._lines, (node if key is None else key).start_mark.line)
         return replace(at, key=_span(key, at.line) if key is not None else None, value=_span(node, at.line))
 
 

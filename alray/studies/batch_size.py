@@ -1,4 +1,4 @@
-"""What a study of batch sizes shows: the three regimes of steps to the target, and settings at the edge of their range.
+"""The findings of a study of batch sizes: three regimes of steps to the target, and settings at the edge of a range.
 
 The regimes are those of Shallue et al. 2018 (JMLR 20(112), section 4.1), who tell them apart by eye. Here they are
 computed.

@@ -45,7 +45,7 @@ class StudyFolder:
             raise RequestError(
                 "the study folder is not empty",
                 file=str(study_dir),
-                hint="choose another folder, by --output, or go on with `alray study --resume`",
+                hint="choose another folder, by --output, or continue with `alray study --resume`",
             )
         try:
             disk.make_folders(study_dir / "trials")
@@ -112,16 +112,16 @@ class StudyFolder:
         alike: dict[tuple[str, ...], list[Trial]] = {}
         for trial in loaded.trials:
             alike.setdefault((_text(trial.point.values), *trial.overrides), []).append(trial)
-        kept: list[Trial] = []
+        matched: list[Trial] = []
         for number, old in enumerate(begun.trials):
             if not (same := alike.get((was[old.point], *old.overrides))):
-                told = "".join(f"; {text}" for _, text in changes)
-                raise self._refused(f"trials that the study began with are no longer in it{told}")
-            kept.append(replace(same.pop(0), number=number))
+                reasons = "".join(f"; {text}" for _, text in changes)
+                raise self._refused(f"trials that the study began with are no longer in it{reasons}")
+            matched.append(replace(same.pop(0), number=number))
         left = [trial for trials in alike.values() for trial in trials]
         left.sort(key=lambda trial: trial.number)
-        new = [replace(trial, number=len(kept) + place) for place, trial in enumerate(left)]
-        return replace(loaded, trials=(*kept, *new))
+        new = [replace(trial, number=len(matched) + index) for index, trial in enumerate(left)]
+        return replace(loaded, trials=(*matched, *new))
 
     def _refused(self, message: str) -> RequestError:
         return RequestError(
@@ -152,7 +152,7 @@ class StudyFolder:
 
     def record(self, number: int) -> TrialRecord | None:
         """The record of a trial; None if it has not ended."""
-        found = self._kept(number)
+        found = self._saved(number)
         return None if found is None or found.status == "lost" else found
 
     def has_ended(self, number: int) -> bool:
@@ -164,11 +164,11 @@ class StudyFolder:
         return [record for record in found if record is not None]
 
     def lost(self) -> list[TrialRecord]:
-        """What is known of the trials that were lost, in order."""
-        found = (self._kept(trial.number) for trial in self.begun.trials)
+        """The records of the trials that were lost, in order."""
+        found = (self._saved(trial.number) for trial in self.begun.trials)
         return [record for record in found if record is not None and record.status == "lost"]
 
-    def _kept(self, number: int) -> TrialRecord | None:
+    def _saved(self, number: int) -> TrialRecord | None:
         path = self.trial_dir(number) / _ENDED
         return read_trial(path) if path.is_file() else None
 
@@ -179,7 +179,7 @@ class StudyFolder:
 
     @property
     def begun(self) -> Begun:
-        """What the study consists of, as `trials.json` holds it. Raises CheckpointError if that is damaged."""
+        """The points and trials of the study, from `trials.json`. Raises CheckpointError if that is damaged."""
         return read_json(self.path / TRIALS, Begun)
 
 
@@ -200,7 +200,7 @@ def require_on_disk(study_dir: Path) -> None:
 
 
 def _begun(loaded: LoadedStudy) -> Begun:
-    """What a study consists of, in the types that JSON has."""
+    """The points and trials of a study, in the types that JSON has."""
     points = [
         {"values": dict(point.values), "spec_sha256": sha256(spec.model_dump_json().encode())}
         for point, spec in zip(loaded.points, loaded.specs, strict=True)

@@ -1,6 +1,6 @@
-"""What a study would do, without running anything: its points and what their trials ask for.
+"""The forecast of a study, without running anything: its points and the resources that their trials request.
 
-It says nothing of time. Costs that are only counted are shares of a step, not seconds; and what a trial takes beside
+It says nothing of time. Costs that are only counted are shares of a step, not seconds; and what a trial takes besides
 its steps (its start, its evaluations) is known once trials have ended.
 """
 

@@ -24,7 +24,7 @@ from alray.studies.folder import STUDY, TRIALS, StudyFolder
 L = TypeVar("L", bound=Location)
 
 State = Literal["finished", "interrupted", "failed", "running", "killed", "unfinished", "damaged"]
-"""`running`: there is no summary of what goes on, and a file was written a short time ago; `killed`: it was not, for
+"""`running`: there is no summary yet, and a file was written a short time ago; `killed`: it was not, for
 longer than a stage may be silent. On object storage the time is not asked for: `unfinished` is one of the two."""
 
 _DEFAULT = ("runs", "studies")
@@ -237,7 +237,7 @@ def _study(folder: Path) -> Listed:
     )
 
 
-def told(rows: Sequence[Listed]) -> list[str]:
+def notes_on(rows: Sequence[Listed]) -> list[str]:
     """How many there are, and why some are damaged: a line each."""
     lines = [f"{row.folder} is damaged: {row.reason}" for row in rows if row.state == "damaged"]
     runs = sum(row.kind == "run" for row in rows)

@@ -14,27 +14,29 @@ _LAST = 0.1
 """The share of the mini-batches whose mean loss counts as the end."""
 
 
-def first_reached(kept: Sequence[Record], accuracy: float) -> Reached | None:
+def first_reached(effective_records: Sequence[Record], accuracy: float) -> Reached | None:
     """The first evaluation with at least this validation accuracy (Shallue et al. 2019, section 4.1); None without one.
 
-    kept: the records of a run without lost work, see `alray.run_folder.records.effective`.
+    effective_records: the records of a run without lost work, see `alray.run_folder.records.effective`.
     """
     evaluations = sorted(
-        (record for record in kept if isinstance(record, EvaluationRecord)),
+        (record for record in effective_records if isinstance(record, EvaluationRecord)),
         key=lambda record: (record.step, record.time_s),
     )
     for evaluation in evaluations:
         if evaluation.validation is not None and evaluation.validation >= accuracy:
-            return Reached(step=evaluation.step, samples=evaluation.samples, training_s=training_s(kept, evaluation))
+            seconds = training_s(effective_records, evaluation)
+            return Reached(step=evaluation.step, samples=evaluation.samples, training_s=seconds)
     return None
 
 
-def divergence(kept: Sequence[Record]) -> str | None:
+def divergence(effective_records: Sequence[Record]) -> str | None:
     """Why a run that came to its end has diverged all the same; None if it has not.
 
     With bounded activations, losses stay finite at any learning rate; they only grow.
     """
-    records = sorted((record for record in kept if isinstance(record, StepRecord)), key=lambda record: record.step)
+    steps = (record for record in effective_records if isinstance(record, StepRecord))
+    records = sorted(steps, key=lambda record: record.step)
     if not records:
         return None
     last = [record for record in records if record.step > (1.0 - _LAST) * records[-1].step]
@@ -49,15 +51,15 @@ def total_loss(record: StepRecord) -> float:
     return sum(loss for losses in record.losses.values() for loss in losses.values())
 
 
-def training_s(kept: Sequence[Record], evaluation: EvaluationRecord) -> float | None:
+def training_s(effective_records: Sequence[Record], evaluation: EvaluationRecord) -> float | None:
     """Seconds of training before an evaluation: without start-up, without earlier evaluations, and without the time
     that a failure took. The first mini-batch of each start is not timed: it counts as the mean of the others. None if
     no other mini-batch was done by then.
 
-    kept: the records of a run without lost work, in the order in which they were written.
+    effective_records: the records of a run without lost work, in the order in which they were written.
     """
     trained_s, timed = 0.0, 0
-    for attempt in _attempts(kept):
+    for attempt in _attempts(effective_records):
         done = sorted(
             (record.step, record.time_s)
             for record in attempt
@@ -78,10 +80,10 @@ def training_s(kept: Sequence[Record], evaluation: EvaluationRecord) -> float | 
     return trained_s * evaluation.step / timed if timed else None
 
 
-def _attempts(kept: Sequence[Record]) -> list[list[Record]]:
+def _attempts(effective_records: Sequence[Record]) -> list[list[Record]]:
     """The records of each start of a run."""
     found: list[list[Record]] = [[]]
-    for record in kept:
+    for record in effective_records:
         if isinstance(record, EventRecord) and record.event == "resumed":
             found.append([])
         found[-1].append(record)

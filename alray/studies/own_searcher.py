@@ -25,22 +25,22 @@ from alray.studies.proposals import Proposals, Tried, cost_of
 from alray.studies.records import TrialRecord
 
 METRIC, MODE = "cost", "min"
-"""What a searcher is told to optimise: the cost of `alray.studies.proposals.cost_of`."""
+"""The metric that a searcher optimises: the cost of `alray.studies.proposals.cost_of`."""
 
 
 @dataclass
-class _Asked:
+class _PointSearch:
     """The searcher of a point.
 
     indices: the settings that it was asked for. others: those of them that are recorded otherwise than it answered.
-    told: those whose outcome it knows. budget: the most mini-batches of a trial of which it was told; 0 without a
+    reported: those whose outcome it knows. budget: the most mini-batches of a trial of which it was told; 0 without a
     target.
     """
 
     searcher: Searcher
     indices: set[int] = field(default_factory=set)
     others: set[int] = field(default_factory=set)
-    told: set[int] = field(default_factory=set)
+    reported: set[int] = field(default_factory=set)
     budget: int = 0
 
 
@@ -50,50 +50,52 @@ class OwnProposals(Proposals):
     def __init__(self, loaded: LoadedStudy, folder: StudyFolder, own: OwnClass[Searcher]) -> None:
         super().__init__(loaded, folder)
         self._own = own
-        self._asked: dict[int, _Asked] = {}  # by point
+        self._searches: dict[int, _PointSearch] = {}  # by point
 
     def _new(self, trial: Trial, space: Mapping[str, Distribution], tried: Mapping[int, Tried]) -> Mapping[str, Any]:
         """Raises UserCodeError if the searcher raises an error, RunError if it proposes no settings of the space."""
         point = trial.point.number
-        if point not in self._asked:
-            self._asked[point] = _Asked(self._own.make())
+        if point not in self._searches:
+            self._searches[point] = _PointSearch(self._own.make())
             with self._own.doing("set_search_properties"):
-                self._asked[point].searcher.set_search_properties(METRIC, MODE, of_tune(space))
-        asked = self._asked[point]
+                self._searches[point].searcher.set_search_properties(METRIC, MODE, of_tune(space))
+        search = self._searches[point]
         for index, (values, records) in tried.items():
-            if index not in asked.indices and self._suggested(asked, index) != values:
-                asked.others.add(index)
+            if index not in search.indices and self._suggested(search, index) != values:
+                search.others.add(index)
             ended = [record for record in records if record is not None]
-            if index not in asked.told and len(ended) == len(records):
-                self._tell(asked, index, values, ended)
-        settings = self._suggested(asked, trial.index)
+            if index not in search.reported and len(ended) == len(records):
+                self._tell(search, index, values, ended)
+        settings = self._suggested(search, trial.index)
         self._require_settings(settings, space)
         return dict(settings)
 
-    def _suggested(self, asked: _Asked, index: int) -> Any:
-        """What the searcher proposes, in the types that JSON has."""
-        asked.indices.add(index)
+    def _suggested(self, search: _PointSearch, index: int) -> Any:
+        """Return the searcher's proposal, in the types that JSON has."""
+        search.indices.add(index)
         with self._own.doing("suggest"):
-            settings = asked.searcher.suggest(_name(index))
+            settings = search.searcher.suggest(_name(index))
             return json.loads(json.dumps(settings, default=lambda value: value.item()))  # `item`: of numpy's numbers
 
-    def _tell(self, asked: _Asked, index: int, values: Mapping[str, Any], records: Sequence[TrialRecord]) -> None:
+    def _tell(
+        self, search: _PointSearch, index: int, values: Mapping[str, Any], records: Sequence[TrialRecord]
+    ) -> None:
         """Tell the searcher how settings came out: the mean cost of their seeds, or that all of them failed."""
         if self._loaded.study.target is not None:
-            asked.budget = max(
-                [asked.budget, *(record.summary.steps for record in records if record.summary is not None)]
+            search.budget = max(
+                [search.budget, *(record.summary.steps for record in records if record.summary is not None)]
             )
-        costs = [cost_of(record, asked.budget) for record in records if record.status != "failed"]
-        asked.told.add(index)
+        costs = [cost_of(record, search.budget) for record in records if record.status != "failed"]
+        search.reported.add(index)
         result = {METRIC: fmean(costs), "config": dict(values)} if costs else None
-        takes_others = type(asked.searcher).add_evaluated_point is not Searcher.add_evaluated_point
-        if index in asked.others and takes_others:  # it never proposed these: the trial of what it did is none
+        takes_others = type(search.searcher).add_evaluated_point is not Searcher.add_evaluated_point
+        if index in search.others and takes_others:  # it never proposed these: the trial of what it did is none
             with self._own.doing("add_evaluated_point"):
                 if result is not None:
-                    asked.searcher.add_evaluated_point(dict(values), result[METRIC])
+                    search.searcher.add_evaluated_point(dict(values), result[METRIC])
             result = None
         with self._own.doing("on_trial_complete"):
-            asked.searcher.on_trial_complete(_name(index), result=result, error=result is None)
+            search.searcher.on_trial_complete(_name(index), result=result, error=result is None)
 
     def _require_settings(self, proposed: Any, space: Mapping[str, Distribution]) -> None:
         message = None

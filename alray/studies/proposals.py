@@ -1,8 +1,8 @@
-"""What Optuna proposes: settings like those that came out well, by its sampler TPE (Bergstra et al. 2011, section 4).
+"""Optuna's proposals: settings like those that came out well, by its sampler TPE (Bergstra et al. 2011, section 4).
 
 A proposal is a function of (seed, point, index), of the trials of the point that have ended, and of the settings that
 are being tried. Nothing of Optuna's is kept: its study is made anew from alray's records for every proposal. So a study
-that was killed goes on as if it had not been.
+that was killed continues as if it had not been.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ def proposed(space: Mapping[str, Distribution], tried: Sequence[Tried], target: 
     budget = max(steps, default=0) if target else 0
     for values, records in tried:
         state, cost = _outcome(records, budget)
-        params = {key: _told(distribution, values[key]) for key, distribution in space.items()}
+        params = {key: _to_optuna(distribution, values[key]) for key, distribution in space.items()}
         study.add_trial(optuna.trial.create_trial(state=state, value=cost, params=params, distributions=distributions))
-    asked = study.ask(distributions).params
-    return {key: _asked(distribution, asked[key]) for key, distribution in space.items()}
+    params = study.ask(distributions).params
+    return {key: _from_optuna(distribution, params[key]) for key, distribution in space.items()}
 
 
 def cost_of(record: TrialRecord, budget: int) -> float:
-    """What Optuna minimises: the mini-batches to the target. Where it was not reached, or where there is none, these
+    """The cost that Optuna minimises: the mini-batches to the target. Where it was not reached, or there is none, these
     are the budget + 1 - accuracy; so any trial that reaches it is better than all that do not.
 
     budget: the most mini-batches that a trial of the point has run; 0 without a target. The accuracy is the best one on
@@ -117,7 +117,7 @@ def _of_optuna(distribution: Distribution) -> Any:
     return FloatDistribution(*distribution.uniform)
 
 
-def _asked(distribution: Distribution, param: Any) -> Any:
+def _from_optuna(distribution: Distribution, param: Any) -> Any:
     """The value of a key for what Optuna gives."""
     if distribution.choice is not None:
         return distribution.choice[param]
@@ -126,8 +126,8 @@ def _asked(distribution: Distribution, param: Any) -> Any:
     return param
 
 
-def _told(distribution: Distribution, value: Any) -> Any:
-    """What Optuna gave for the value of a key."""
+def _to_optuna(distribution: Distribution, value: Any) -> Any:
+    """Return Optuna's value for the value of a key."""
     if distribution.choice is not None:
         return distribution.choice.index(value)
     if distribution.one_minus_loguniform is not None:

@@ -1,4 +1,4 @@
-"""Published times of pipelines, which figures of scaling show beside one's own.
+"""Published times of pipelines, which figures of scaling show next to one's own.
 
 They were measured on other machines and with other networks. Only their ratios are drawn.
 """

@@ -1,4 +1,4 @@
-"""What a study keeps of each trial, and of all of them: the types of `trial.json` and `study.json`."""
+"""The records of a study, for each trial and for all of them: the types of `trial.json` and `study.json`."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from alray.studies.table import table_of, trials_table
 
 @dataclass(frozen=True)
 class StudyReport:
-    """What a study came to. table: its rows as texts."""
+    """The outcome of a study. table: its rows as texts."""
 
     summary: StudySummary
     table: Table

@@ -73,8 +73,8 @@ class Results:
                     rows.sort(key=lambda row: float(row.point[axis]))
         return found
 
-    def kept(self, record: TrialRecord) -> list[Record]:
-        """What the run of a trial recorded, without lost work; nothing where its folder was deleted."""
+    def records_of(self, record: TrialRecord) -> list[Record]:
+        """The records of a trial's run, without lost work; none where its folder was deleted."""
         path = self.trial_dir(record.number) / "records.jsonl"
         return effective(read(path)) if path.is_file() else []
 

@@ -23,14 +23,14 @@ DEVICE_AXES = ("pipeline.stages", "replicas.count")
 
 
 class Gain(NamedTuple):
-    """What more devices bring: see the top of this file."""
+    """The gain from more devices: see the top of this file."""
 
     speed_up: float
     efficiency: float
 
 
 @dataclass(frozen=True)
-class Place:
+class ScaledPoint:
     """A point with a measured step time, in its series.
 
     devices: stages times replicas. more: how many times those of the base. work: of a mini-batch, relative to the base.
@@ -43,10 +43,10 @@ class Place:
     predicted_s: float | None
     work: float
     more: float
-    base: Place | None
+    base: ScaledPoint | None
 
     def gain(self, first_s: float, then_s: float) -> Gain:
-        """From step times in seconds of the base and of this place, which may be predicted or published."""
+        """From step times in seconds of the base and of this point, which may be predicted or published."""
         speed_up = self.work * first_s / then_s
         return Gain(speed_up, speed_up / self.more)
 
@@ -72,7 +72,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Scaling:
-    """The points of a study along the number of devices. series: label -> its places, from the fewest devices on.
+    """The points of a study along the number of devices. series: label -> its points, from the fewest devices on.
 
     devices: what is counted, in words. kind: strong: the work of a mini-batch is the same on every number of devices;
     weak: each device has the same work; growing: neither.
@@ -80,7 +80,7 @@ class Scaling:
 
     devices: Literal["stages", "replicas", "devices"]
     kind: Literal["strong", "weak", "growing"]
-    series: dict[str, tuple[Place, ...]]
+    series: dict[str, tuple[ScaledPoint, ...]]
 
 
 def scaling_of(rows: Sequence[Row]) -> Scaling | None:
@@ -95,17 +95,17 @@ def scaling_of(rows: Sequence[Row]) -> Scaling | None:
         axes = [axis for axis in (timed[0].point if timed else ()) if _decides(axis, timed, along)]
         series = _series(timed, axes, along)
         if any(len(each) > 1 for each in series.values()):
-            places = _places(series, axes)
-            return Scaling(_counted(timed), _kind(places), places)
+            points = _scaled(series, axes)
+            return Scaling(_counted(timed), _kind(points), points)
     return None
 
 
 def with_gains(rows: Sequence[Row], scaling: Scaling | None) -> list[Row]:
     """The rows with speed-up and efficiency, where the study has a scaling."""
     found = list(rows)
-    for places in scaling.series.values() if scaling is not None else ():
-        for place in places:
-            found[rows.index(place.row)] = replace(place.row, speed_up=place.speed_up, efficiency=place.efficiency)
+    for points in scaling.series.values() if scaling is not None else ():
+        for point in points:
+            found[rows.index(point.row)] = replace(point.row, speed_up=point.speed_up, efficiency=point.efficiency)
     return found
 
 
@@ -134,24 +134,24 @@ def _series(rows: Sequence[Row], axes: Sequence[str], along: Along) -> dict[str,
     return {label: sorted(each, key=_devices) for label, each in found.items()}
 
 
-def _places(series: dict[str, list[Row]], axes: Sequence[str]) -> dict[str, tuple[Place, ...]]:
+def _scaled(series: dict[str, list[Row]], axes: Sequence[str]) -> dict[str, tuple[ScaledPoint, ...]]:
     """The series with the base of each point, which may be in another series: as many stages, but fewer replicas."""
     groups: dict[str, list[Row]] = {}
     for label, rows in series.items():
         for row in rows:
             groups.setdefault(series_label(row.point, (*axes, *DEVICE_AXES)) if axes else label, []).append(row)
-    made: dict[int, Place] = {}
+    made: dict[int, ScaledPoint] = {}
     for group in groups.values():
         works = _works(group)
-        order = sorted(range(len(group)), key=lambda place: _devices(group[place]))
-        base: Place | None = None
-        for place in order:
-            row, first = group[place], group[order[0]]
+        order = sorted(range(len(group)), key=lambda index: _devices(group[index]))
+        base: ScaledPoint | None = None
+        for index in order:
+            row, first = group[index], group[order[0]]
             time, predicted = row.figures["step_time_s"], row.figures["predicted_step_time_s"]
             assert time is not None
-            work, more = works[place] / works[order[0]], _devices(row) / _devices(first)
+            work, more = works[index] / works[order[0]], _devices(row) / _devices(first)
             predicted_s = predicted.mean if predicted is not None else None
-            made[id(row)] = Place(row, _devices(row), time, predicted_s, work, more, base)
+            made[id(row)] = ScaledPoint(row, _devices(row), time, predicted_s, work, more, base)
             base = base or made[id(row)]
     return {label: tuple(made[id(row)] for row in rows) for label, rows in series.items()}
 
@@ -199,11 +199,11 @@ def _decides(axis: str, rows: Sequence[Row], along: Along) -> bool:
     return len(found) == len(counts) == len(set(found)) > 1
 
 
-def _kind(series: dict[str, tuple[Place, ...]]) -> Literal["strong", "weak", "growing"]:
-    places = [place for each in series.values() for place in each]
-    if _are_equal(place.work for place in places):
+def _kind(series: dict[str, tuple[ScaledPoint, ...]]) -> Literal["strong", "weak", "growing"]:
+    points = [point for each in series.values() for point in each]
+    if _are_equal(point.work for point in points):
         return "strong"
-    return "weak" if _are_equal(place.work / place.more for place in places) else "growing"
+    return "weak" if _are_equal(point.work / point.more for point in points) else "growing"
 
 
 def _are_equal(values: Iterable[float]) -> bool:

@@ -15,7 +15,7 @@ from alray.studies.own_classes import OwnClass
 NUMBER, RECORD = "trial", "record"
 """Keys of a trial's configuration and of its last result: its number, and its record as JSON."""
 METRIC, MODE = "validation", "max"
-"""What trials are compared by: the accuracy on the validation set."""
+"""The metric that compares trials: the accuracy on the validation set."""
 _ENDLESS = 10**15  # samples
 _CONTINUE: str = TrialScheduler.CONTINUE
 _DECISIONS = (_CONTINUE, TrialScheduler.PAUSE, TrialScheduler.STOP, TrialScheduler.NOOP)
@@ -27,7 +27,7 @@ def number_of(trial: Any) -> int:
 
 
 class _Group:
-    """What the scheduler of a group sees of Tune's controller: the trials of its group only."""
+    """Tune's controller as the scheduler of a group sees it: with the trials of its group only."""
 
     def __init__(self, controller: Any, is_ours: Callable[[Any], bool]) -> None:
         self._controller, self._is_ours = controller, is_ours

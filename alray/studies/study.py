@@ -135,7 +135,7 @@ def _checks(options: StudyOptions) -> list[Callable[[Study], Iterator[Finding]]]
 
 
 def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, watcher: Watcher) -> StudyReport:
-    """begun: the folder of a study that goes on; None: a new one is made once it is clear that the study can run."""
+    """begun: the folder of a study that continues; None: a new one is made once it is clear that the study can run."""
     if begun is not None and all(begun.has_ended(trial.number) for trial in loaded.trials):
         return write_report(begun)
     known = begun is not None and _is_known(loaded, begun, allowed=options.allow_code)
@@ -203,17 +203,17 @@ def _own_classes(study: Study, *, allow: bool) -> _Own:
 
 @contextmanager
 def _to_go_on_with(folder: StudyFolder) -> Iterator[None]:
-    """A fault of the system in the block becomes an error that says how the study goes on."""
+    """A fault of the system in the block becomes an error that says how the study continues."""
     try:
         with system_faults():
             yield
     except SystemFault as fault:
-        hint = f"correct this, then go on with `alray study --resume {folder.path}`"
+        hint = f"correct this, then continue with `alray study --resume {folder.path}`"
         raise type(fault).of(tuple(replace(problem, hint=hint) for problem in fault.problems)) from fault
 
 
 def _going_on_after(error: StageError, folder: StudyFolder) -> AlrayError:
-    hint = f"go on with `alray study --resume {folder.path}`"
+    hint = f"continue with `alray study --resume {folder.path}`"
     return type(error).of(tuple(replace(problem, hint=hint) for problem in error.problems))
 
 
@@ -321,7 +321,7 @@ def _run_trials(
 def _proposing(
     loaded: LoadedStudy, folder: StudyFolder, left: dict[int, Trial], own: OwnClass[Searcher] | None
 ) -> Callable[[int], Mapping[str, Any]] | None:
-    """What gives a trial its settings when it starts, and keeps them in `left`; None if they are known already."""
+    """Return a function to choose a trial's settings at its start and put them in `left`; None if all are known."""
     if loaded.study.search is None or loaded.study.search.kind == "random":
         return None
     if own is not None:

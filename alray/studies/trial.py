@@ -29,7 +29,7 @@ from alray.system_errors import system_faults
 from alray.user_code import UserCode
 
 if TYPE_CHECKING:
-    from alray.studies.going_on import Going
+    from alray.studies.continuation import Continuation
 
 OF_THE_MACHINE = (SystemFault, StageError, ChannelError)
 """Errors that say nothing of the settings of a trial."""
@@ -37,7 +37,7 @@ OF_THE_MACHINE = (SystemFault, StageError, ChannelError)
 
 @dataclass(frozen=True)
 class Order:
-    """What a process needs to know to run a trial.
+    """The instructions for a process that runs a trial.
 
     one_process: the trial has one stage, which runs in the trial's own process. keeps_checkpoints: they are not deleted
     at the end. target: the validation accuracy to reach; None: none. thresholds:
@@ -131,47 +131,51 @@ def settle_in() -> None:
 
 
 def run_trial(
-    order: Order, evaluated: Callable[[EvaluationRecord], None] = lambda record: None, going: Going | None = None
+    order: Order,
+    evaluated: Callable[[EvaluationRecord], None] = lambda record: None,
+    continuation: Continuation | None = None,
 ) -> TrialRecord:
     """Run a trial to its end and keep its record.
 
     evaluated: is called with every evaluation. If it raises SystemExit the trial stops there, without a record.
-    going: how a trial begins or goes on that its scheduler may pause and change.
+    continuation: how a trial begins or continues that its scheduler may pause and change.
     Raises one of OF_THE_MACHINE, without a record, if the trial did not come to its end and may do so if it runs again.
     """
     with system_faults():
-        record = _run(order, evaluated, going)
-        if going is not None and len(going.history) > 1:
-            record = record.model_copy(update={"history": going.history})
+        record = _run(order, evaluated, continuation)
+        if continuation is not None and len(continuation.history) > 1:
+            record = record.model_copy(update={"history": continuation.history})
         order.folder.write(record)
     return record
 
 
-def _run(order: Order, evaluated: Callable[[EvaluationRecord], None], going: Going | None) -> TrialRecord:
+def _run(order: Order, evaluated: Callable[[EvaluationRecord], None], continuation: Continuation | None) -> TrialRecord:
     run_dir = order.folder.trial_dir(order.trial.number)
-    goes_on = going is not None and going.mark is not None
-    if going is not None and goes_on:
-        going.take_over()
+    continues = continuation is not None and continuation.mark is not None
+    if continuation is not None and continues:
+        continuation.take_over()
     else:
         order.folder.clear(order.trial.number)
     options = Options(
         inline=order.one_process,
         run_dir=run_dir,
         allow_code=order.allow_code,
-        # A trial whose shapes were known has loaded no code, and so its run folder has no copy to go on with.
-        code=UserCode(order.base.parent, allow_elsewhere=order.allow_code) if goes_on else None,
+        # A trial whose shapes were known has loaded no code, and so its run folder has no copy to continue with.
+        code=UserCode(order.base.parent, allow_elsewhere=order.allow_code) if continues else None,
         pages=False,
         command=order.command,
         study=order.folder.path,
     )
     listening = _Listening(evaluated)
     overrides = list(order.trial.overrides)
-    if going is not None:
-        listening = _Listening(evaluated, marks=True, heard=going.step)
-        overrides = going.overrides
+    if continuation is not None:
+        listening = _Listening(evaluated, marks=True, heard=continuation.step)
+        overrides = continuation.overrides
     try:
-        if going is not None and goes_on:
-            finished = resume_run(run_dir, going.changes, options, listening, listening, allow_change=going.is_changed)
+        if continuation is not None and continues:
+            finished = resume_run(
+                run_dir, continuation.changes, options, listening, listening, allow_change=continuation.is_changed
+            )
         else:
             finished = run_spec(order.base, overrides, options, listening, listening)
     except OF_THE_MACHINE:
@@ -217,10 +221,10 @@ def record_of(
 
 def _ended(order: Order, finished: Finished, run_dir: Path) -> TrialRecord:
     """The record of a trial whose run has ended."""
-    kept = effective(read(run_dir / "records.jsonl"))
-    reached = first_reached(kept, order.target) if order.target is not None else None
+    effective_records = effective(read(run_dir / "records.jsonl"))
+    reached = first_reached(effective_records, order.target) if order.target is not None else None
     status: TrialStatus = "finished" if reached is None else "reached"
-    reason = divergence(kept)
+    reason = divergence(effective_records)
     if finished.error is not None:
         status, reason = "lost" if finished.lost else "failed", str(finished.error)
         if isinstance(finished.error, NonFiniteLoss):

@@ -38,7 +38,7 @@ from alray.runner.engines import stage_bundles
 from alray.spec.models import Spec
 from alray.spec.study.section import Asha
 from alray.spec.study.trials import Trial, with_values
-from alray.studies.going_on import Going, Mark
+from alray.studies.continuation import Continuation, Mark
 from alray.studies.own_classes import OwnClass
 from alray.studies.records import Segment, TrialRecord, TrialStatus
 from alray.studies.schedulers import METRIC, NUMBER, RECORD, OwnPerGroup, PerGroup, asha_per_point, number_of
@@ -185,7 +185,7 @@ def _fault_of(trial: Any) -> BaseException:
 
 
 def _reason(fault: BaseException) -> str:
-    """One line for the user. Ray's own text on a process that died goes on with guesses."""
+    """One line for the user. Ray's own text on a process that died continues with guesses."""
     if isinstance(fault, RayActorError):
         return f"the process of the trial ended: {str(fault).strip().splitlines()[-1].partition('. ')[0].rstrip('.')}"
     return str(fault) if isinstance(fault, OF_THE_MACHINE) else f"{type(fault).__name__}: {fault}"
@@ -245,29 +245,29 @@ def _emptied(folder: Path) -> Iterator[None]:
 
 
 def _metrics(evaluation: EvaluationRecord | None) -> dict[str, Any]:
-    """What a trial scheduler compares. A metric that is None would end the whole experiment."""
+    """The metrics that a trial scheduler compares. One that is None would end the whole experiment."""
     if evaluation is None or evaluation.validation is None:
         return {}
     return {"samples": evaluation.samples, METRIC: evaluation.validation, "steps": evaluation.step}
 
 
 def _report(evaluation: EvaluationRecord) -> None:
-    """Let the trial scheduler decide whether this trial goes on; if not, Tune raises SystemExit."""
+    """Let the trial scheduler decide whether this trial continues; if not, Tune raises SystemExit."""
     if metrics := _metrics(evaluation):
         tune.report(metrics)
 
 
-def _run_with_marks(order: Order, kept: Path) -> dict[str, Any]:
+def _run_with_marks(order: Order, marks_folder: Path) -> dict[str, Any]:
     """Run a trial that its scheduler may pause and change. Tune keeps its last `Mark` as a checkpoint, and gives the
-    trial that of another one to go on from there."""
+    trial that of another one to continue from there."""
     os.environ["TUNE_FUNCTION_THREAD_TIMEOUT_S"] = str(_PAUSING_S)
     checkpoint = tune.get_checkpoint()
     mark = None
     if checkpoint is not None:
         with checkpoint.as_directory() as folder:
             mark = Mark.model_validate_json(Path(folder, _MARK).read_bytes())
-    going = Going.of(order, mark, kept)
-    history = json.dumps([segment.model_dump(mode="json") for segment in going.history])
+    continuation = Continuation.of(order, mark, marks_folder)
+    history = json.dumps([segment.model_dump(mode="json") for segment in continuation.history])
     last: dict[str, Any] = {}
 
     def report(evaluation: EvaluationRecord) -> None:
@@ -275,11 +275,11 @@ def _run_with_marks(order: Order, kept: Path) -> dict[str, Any]:
             return
         last.update(metrics)
         with TemporaryDirectory() as folder:
-            Path(folder, _MARK).write_text(going.marked(evaluation.step).model_dump_json(), encoding="utf-8")
+            Path(folder, _MARK).write_text(continuation.marked(evaluation.step).model_dump_json(), encoding="utf-8")
             tune.report({**metrics, _HISTORY: history}, checkpoint=tune.Checkpoint.from_directory(folder))
 
-    record = run_trial(order, report, going)
-    best = _metrics(going.last_evaluation()) or last
+    record = run_trial(order, report, continuation)
+    best = _metrics(continuation.last_evaluation()) or last
     return {**best, _HISTORY: history, RECORD: record.model_dump_json()}
 
 
@@ -312,9 +312,9 @@ def _scheduler(
     keys_of: Callable[[int], Collection[str]],
     failed: Callable[[AlrayError], None],
 ) -> PerGroup | None:
-    """What decides which trials go on; None: every one does. The arguments are those of `run_trials` and `OwnPerGroup`.
+    """The scheduler that decides which trials continue; None: all do. Arguments as in `run_trials` and `OwnPerGroup`.
 
-    Trials of different seeds have different validation sets: none of them goes on from another.
+    Trials of different seeds have different validation sets: none of them continues from another.
     """
     if own is not None:
         return OwnPerGroup(

@@ -36,9 +36,9 @@ _TOKEN_MEND = "set RAY_AUTH_TOKEN_PATH to the file with the token of this cluste
 
 _FAULTS = (OSError, http.client.HTTPException)
 _FAULTS_OF_ANSWERS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What is raised by an answer that is no JSON, or of another form than a dashboard's."""
+"""The errors from an answer that is no JSON, or has another form than a dashboard's."""
 _OF_PROXIES = (502, 503, 504)
-"""What a proxy answers while the dashboard behind it does not."""
+"""The status codes of a proxy while the dashboard behind it does not answer."""
 _CHUNK = 1 << 20
 _LONGEST_ANSWER = 1 << 30
 """Bytes of an answer in JSON: the log of a job that runs for weeks."""
@@ -170,7 +170,7 @@ class Dashboard:
         self._of(job_id, "POST", "/stop")
 
     def log(self, job_id: str) -> str:
-        """What a job has written so far."""
+        """The log of a job so far."""
         with self._understood():
             return str(self._of(job_id, "GET", "/logs").get("logs") or "")
 
@@ -259,7 +259,7 @@ class Dashboard:
         return ConnectionLost(
             f"the dashboard at {self.url} no longer answers",
             key="--address",
-            hint="the job may go on: look at it with `alray jobs status` when the cluster can be reached again",
+            hint="the job may continue: look at it with `alray jobs status` when the cluster can be reached again",
         )
 
     def _ask(self, method: str, path: str, *, timeout_s: float) -> Any:
@@ -363,7 +363,7 @@ def url_of(address: str) -> str:
     return given.rstrip("/")
 
 
-def token_place() -> str | Path | None:
+def token_location() -> str | Path | None:
     """Where the token to send is: `RAY_AUTH_TOKEN`, or the file that Ray would read; None where none is sent."""
     mode = os.environ.get("RAY_AUTH_MODE", "").lower()
     if mode == "disabled":
@@ -378,11 +378,11 @@ def token_place() -> str | Path | None:
 
 def _token() -> str | None:
     """The token to send; None where there is none."""
-    place = token_place()
-    if not isinstance(place, Path):
-        return os.environ[place].strip() if place is not None else None
+    location = token_location()
+    if not isinstance(location, Path):
+        return os.environ[location].strip() if location is not None else None
     try:
-        return place.read_text(encoding="utf-8").strip() or None
+        return location.read_text(encoding="utf-8").strip() or None
     except OSError as error:
         given = os.environ.get("RAY_AUTH_TOKEN_PATH")
         if given is None:

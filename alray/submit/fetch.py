@@ -54,7 +54,7 @@ class _Said(BaseModel):
 
 @dataclass(frozen=True)
 class Fetched:
-    """What was fetched, and the number of its bytes."""
+    """The files that were fetched, and the number of their bytes."""
 
     folder: Path
     bytes: int
@@ -144,16 +144,16 @@ def _unpack(archive: Path, target: Path) -> None:
             parts = entry.name.split("/")
             if not {"", ".", ".."}.isdisjoint(parts) or "\0" in entry.name or len(parts) > _DEEPEST:
                 raise _not_offered(f"`{entry.name[:_SHOWN]}` is no place in it")
-            place = target.joinpath(*parts)
+            path = target.joinpath(*parts)
             if entry.isdir():
-                place.mkdir(parents=True, exist_ok=True)
+                path.mkdir(parents=True, exist_ok=True)
             elif entry.isreg() and not entry.issparse():
                 content = packed.extractfile(entry)
                 assert content is not None
-                place.parent.mkdir(parents=True, exist_ok=True)
-                with place.open("xb") as file:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("xb") as file:
                     shutil.copyfileobj(content, file, _CHUNK)
-                os.utime(place, (entry.mtime, entry.mtime))
+                os.utime(path, (entry.mtime, entry.mtime))
             else:
                 raise _not_offered(f"`{entry.name[:_SHOWN]}` is neither a file nor a folder")
 

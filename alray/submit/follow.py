@@ -61,9 +61,7 @@ def follow(
         return _follow(dashboard, job_id, log, tick, note)
     except (ConnectionLost, RequestError) as error:
         if folder is not None:
-            way = (
-                f"if the job ended with its cluster, `alray submit --resume {folder}` goes on from its last checkpoint"
-            )
+            way = f"if the cluster ended too, `alray submit --resume {folder}` continues from its last checkpoint"
             error.restate([replace(each, hint=f"{each.hint}; {way}" if each.hint else way) for each in error.problems])
         raise
 

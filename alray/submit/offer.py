@@ -1,6 +1,6 @@
 """A small job that offers a folder for download: `python -m alray.submit.offer NAME FOLDER`.
 
-It packs the folder into one file beside the logs of its node, for Ray's dashboard serves what lies there, and deletes
+It packs the folder into one file next to the logs of its node, for Ray's dashboard serves what lies there, and deletes
 the file when it is asked to stop. So no storage has to be shared with the cluster. A folder on object storage is copied
 to the node first.
 
@@ -26,7 +26,7 @@ from alray.errors import AlrayError, Problem, RequestError, RunError
 from alray.report.text import size
 from alray.storage.appended import on_a_disk
 from alray.storage.location import Location, location_of
-from alray.submit.places import on_this_node
+from alray.submit.locations import on_this_node
 
 _OFFERED_S = 3600.0
 _HEADER_BYTES = 1024
@@ -81,12 +81,12 @@ def _require_space(folder: Path, disk: Path) -> None:
     """Raise RunError if a disk has no room for the packed folder."""
     needed = _HEADER_BYTES
     for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):  # a run that goes on has deleted it
+        with suppress(FileNotFoundError):  # a run in progress has deleted it
             needed += path.lstat().st_size + _HEADER_BYTES
     free = shutil.disk_usage(disk).free
     if needed > free:
         raise RunError(
-            f"the packed folder needs {size(needed)} beside Ray's logs on {platform.node()}, and {size(free)} are free",
+            f"the packed folder needs {size(needed)} besides Ray's logs on {platform.node()}; {size(free)} are free",
             hint=f"make room on the disk of {disk}",
         )
 
@@ -107,7 +107,7 @@ def _failed(problem: Problem) -> int:
 
 
 def _pack(folder: Path, target: Any) -> None:
-    """Write the files of a folder. A run that goes on may delete some meanwhile: these are left out."""
+    """Write the files of a folder. A run in progress may delete some meanwhile: these are left out."""
     with tarfile.open(mode="w|", fileobj=target, bufsize=1 << 20) as packed:
         for path in sorted(folder.rglob("*")):
             try:

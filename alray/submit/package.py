@@ -1,4 +1,4 @@
-"""What a job takes along: the spec, the `python:` modules beside it, and the files that it names by relative paths.
+"""The package of a job: the spec, the `python:` modules next to it, and the files that it names by relative paths.
 
 An absolute path, and one that begins with `~`, is a path of the cluster: nothing is packed for it.
 """
@@ -64,7 +64,7 @@ class Package:
 def package(spec_file: Path, overrides: Sequence[str], include: Sequence[Path], *, allow_code: bool) -> Package:
     """Find everything that a spec or a study needs from here. Nothing is opened or run.
 
-    include: more files and folders. allow_code: classes that are not beside the spec are on the cluster.
+    include: more files and folders. allow_code: classes that are not next to the spec are on the cluster.
     Raises SpecError if the spec is wrong or something it names is missing, and RequestError if the whole is too large.
     """
     file = spec_file.resolve()
@@ -99,7 +99,7 @@ def _named(loaded: LoadedSpec, folder: Path, *, allow_code: bool) -> Iterator[Pa
     find = ClassFinder(folder, allow_elsewhere=allow_code)
     faults += [(path, *fault) for path, reference, _ in marked(spec, OwnClass) if (fault := find(reference))]
     if faults:
-        raise SpecError.of(tuple(problem(loaded.places, *fault) for fault in faults))
+        raise SpecError.of(tuple(problem(loaded.locations, *fault) for fault in faults))
     yield from own_files(references, folder)
     for value in here.values():
         yield from _all_files(Path(os.path.normpath(value)))

@@ -1,4 +1,4 @@
-"""Sends a run to a cluster: a new one with its package, or one to go on with."""
+"""Sends a run to a cluster: a new one with its package, or one to continue with."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 from alray import __version__
 from alray.errors import RequestError
 from alray.submit.dashboard import Dashboard
+from alray.submit.locations import FOLDER, PACKAGES, is_location, is_url
 from alray.submit.package import package
-from alray.submit.places import FOLDER, PACKAGES, is_place, is_url
 from alray.submit.room import require_room_for
 
 _HOW_TO_STOP = {"RAY_JOB_STOP_SIGNAL": "SIGINT", "RAY_JOB_STOP_WAIT_TIME_S": "60"}
@@ -47,7 +47,7 @@ def send(
     Raises SpecError if the spec is wrong, RequestError if it cannot be sent, and PlanError if the cluster is too small.
     """
     parent = (folder or FOLDER).rstrip("/")
-    if not is_place(parent):
+    if not is_location(parent):
         raise RequestError("the folder on the cluster is not absolute", key="--output", hint="begin it with / or ~")
     packed = package(spec, overrides, include, allow_code=allow_code)
     if is_url(parent) and packed.command == "study":
@@ -58,8 +58,8 @@ def send(
     job_id = _new_id(packed.name)
     result = f"{parent}/{job_id}"
     # What is sent has to lie on a disk.
-    place = f"{FOLDER if is_url(parent) else parent}/{PACKAGES}/{job_id}"
-    words = [packed.command, place, result, packed.inside(packed.spec), *overrides]
+    package_dir = f"{FOLDER if is_url(parent) else parent}/{PACKAGES}/{job_id}"
+    words = [packed.command, package_dir, result, packed.inside(packed.spec), *overrides]
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "package.zip"
         packed.write(archive)
@@ -68,11 +68,11 @@ def send(
 
 
 def send_resume(dashboard: Dashboard, run: str, overrides: Sequence[str], *, allow_code: bool) -> Sent:
-    """Submit a job that goes on with a run or a study. run: the id of its last job, or its folder.
+    """Submit a job that continues a run or a study. run: the id of its last job, or its folder.
 
     Raises RequestError if a job still writes to that folder, or if the job is none of alray's.
     """
-    result = run.rstrip("/") if is_place(run) else dashboard.job(run).require_result()
+    result = run.rstrip("/") if is_location(run) else dashboard.job(run).require_result()
     known = [job for job in dashboard.jobs() if job.metadata.get("result") == result]
     for job in known:
         if not job.ended:

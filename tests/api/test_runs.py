@@ -176,7 +176,7 @@ def test_a_run_without_an_end_has_records_and_no_summary(tiny: dict[str, Any], e
     assert repr(run) == f"<alray run {Path('going').resolve()}: not ended>"
     assert len(run.records("evaluation")) == 2
     assert run._repr_html_() is None
-    with pytest.raises(CheckpointError, match="the run has no summary: it is still going on, or it was killed"):
+    with pytest.raises(CheckpointError, match="the run has no summary: it is still running, or it was killed"):
         assert run.summary
 
 

@@ -103,6 +103,6 @@ def test_ctrl_c_after_a_stop_does_not_say_that_the_job_goes_on(
     assert (done.code, stand_in.stopped) == (130, 1)
     assert "a study ends its trials" in in_lines(done.err)
     assert "the job is being stopped; follow it with" in in_lines(done.err)
-    assert "goes on" not in done.err and "stop it with" not in done.err
+    assert "continues" not in done.err and "stop it with" not in done.err
     answer = json.loads(done.out)
     assert (answer["job"]["id"], answer["summary"]) == ("j", None)

@@ -29,7 +29,7 @@ from alray.cli.summary_text import summary_rows
 from alray.cli.terminal import Terminal
 from alray.console.display import PlainLines, accuracies_text
 from alray.console.interrupts import Interrupts
-from alray.console.layout import Page, columns, kept
+from alray.console.layout import Page, columns, unbroken
 from alray.console.live import frame
 from alray.errors import RequestError
 from alray.inference import requests
@@ -511,8 +511,8 @@ def test_lines_break_at_spaces_and_commands_stay_whole() -> None:
     page = Page(20)
     assert page.sentence(f"see {path} there") == f"see\n  {path}\n  there"
     assert (
-        page.sentence(f"go on with  {kept('alray resume runs/quickstart')}")
-        == "go on with\n  alray resume runs/quickstart"
+        page.sentence(f"continue with  {unbroken('alray resume runs/quickstart')}")
+        == "continue with\n  alray resume runs/quickstart"
     )
     assert page.sentence("it took 12 min 7 s or 97.5 % of it") == "it took 12 min 7 s\n  or 97.5 % of it"
     assert Page(10).sentence("漢字漢字 漢字") == "漢字漢字\n  漢字"

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from alray.spec.placed_errors import place_of
+from alray.spec.placed_errors import source_location_of
 
 
 def told(key: str, spec: Path) -> tuple[str | None, int | None]:
-    place = place_of(key, spec, ["run.epochs=4"])
+    place = source_location_of(key, spec, ["run.epochs=4"])
     return place.file, place.line
 
 

@@ -96,7 +96,7 @@ def test_what_was_lost_does_not_count(plan: Plan) -> None:
     progress = Progress(plan)
     for number in range(1, 9):
         progress.take(step(number, 0.1 * number))
-    progress.take(EventRecord(**place(4, 30.0), event="resumed", message="going on from mini-batch 4"))
+    progress.take(EventRecord(**place(4, 30.0), event="resumed", message="continuing from mini-batch 4"))
     assert (progress.step, progress.samples_per_s, progress.losses) == (4, None, {})
     progress.take(step(5, 40.0))
     progress.take(step(6, 41.0))
@@ -147,13 +147,13 @@ def test_a_failure_is_told_once(plan: Plan) -> None:
     stream = io.StringIO()
     with Interrupts() as interrupts, PlainLines(stream, interrupts) as display:
         display.planned(plan)
-        display.record(EventRecord(**place(3, 0.0), event="resumed", message="going on from mini-batch 3"))
+        display.record(EventRecord(**place(3, 0.0), event="resumed", message="continuing from mini-batch 3"))
         display.record(EventRecord(**place(4, 1.0), event="failure", message="stage 1 died", stage=1))
-        display.note("stage 1 died; going on from mini-batch 3")
-        display.record(EventRecord(**place(3, 2.0), event="resumed", message="going on from mini-batch 3"))
+        display.note("stage 1 died; continuing from mini-batch 3")
+        display.record(EventRecord(**place(3, 2.0), event="resumed", message="continuing from mini-batch 3"))
     assert stream.getvalue().splitlines()[1:] == [
-        "going on from mini-batch 3",
-        "stage 1 died; going on from mini-batch 3",
+        "continuing from mini-batch 3",
+        "stage 1 died; continuing from mini-batch 3",
     ]
 
 

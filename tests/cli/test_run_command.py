@@ -260,7 +260,7 @@ def test_resume_goes_on_for_more_epochs(alray: Callable[..., Any], ended: Path, 
     said = alray("resume", run_dir, "run.epochs=3", "pipeline.stages=1", "--inline", "--json")
     assert said.code == 0
     assert (said.json["status"], said.json["steps"], said.json["partition"]) == ("finished", 27, [3])
-    assert "going on from mini-batch 18" in said.err.splitlines()
+    assert "continuing from mini-batch 18" in said.err.splitlines()
     given = json.loads((run_dir / "environment.json").read_text(encoding="utf-8"))["given"]
     assert (given["run"], given["pipeline"]["stages"]) == ({"epochs": 3}, 1)
     assert given["name"] == "tiny" and "resources" not in given, "of the defaults only what the resume changed"

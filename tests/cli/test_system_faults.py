@@ -147,7 +147,7 @@ def test_a_run_folder_that_is_deleted(spec: Path, command: list[str], engine: li
     done = ended(process)
     problem = the_problem(done)
     assert (done.returncode, problem["file"]) == (1, str(Path("out").resolve()))
-    assert problem["message"] == "the run folder was deleted while the run went on"
+    assert problem["message"] == "the run folder was deleted during the run"
     assert not Path("out").exists()
 
 

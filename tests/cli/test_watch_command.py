@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from alray.report.live import watch as watching
-from alray.report.live.beside import page_beside
 from alray.report.live.board import Board
 from alray.report.live.following import Following
+from alray.report.live.page_process import page_process
 from alray.report.live.server import listen
 
 from .test_main import imported
@@ -65,7 +65,7 @@ def test_ctrl_c_leaves_the_run_alone(
 
     monkeypatch.setattr(watching, "_follow", interrupted)
     said = alray("watch", going_on)
-    assert (said.code, said.err) == (130, "the run goes on\n")
+    assert (said.code, said.err) == (130, "the run continues\n")
 
 
 def test_wrong_requests(alray: Callable[..., Any], going_on: Path, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_run_with_a_page_beside_it_ends_in_the_same_bits(alray: Callable[..., 
 
 def test_the_page_beside_a_run_that_is_killed_says_so_at_once(ended: Path, tmp_path: Path) -> None:
     run, notes = tmp_path / "run", list[str]()
-    with page_beside(run, True, notes.append):
+    with page_process(run, True, notes.append):
         address = urlsplit(notes[0].split()[-1])
         connection = HTTPConnection(address.netloc, timeout=20)
         connection.request("GET", f"{address.path}events")  # before there is anything
@@ -109,6 +109,6 @@ def test_the_page_beside_a_run_that_is_killed_says_so_at_once(ended: Path, tmp_p
     lines = answer.read().decode().splitlines()
     end = json.loads(lines[lines.index("event: end") + 1].removeprefix("data: "))
     assert end["said"] == (
-        "Its command ended without a summary: the run was killed. `alray resume` goes on from its last checkpoint."
+        "Its command ended without a summary: the run was killed. `alray resume` continues from its last checkpoint."
     )
     assert notes == notes[:1]

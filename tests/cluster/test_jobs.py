@@ -200,7 +200,7 @@ def test_ctrl_c_detaches_and_a_stop_ends_with_a_checkpoint(cluster: Cluster) -> 
             break
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
-    assert process.returncode == 130 and "the job goes on" in err
+    assert process.returncode == 130 and "the job continues" in err
     assert cluster.answer("jobs", "status", job)["status"] == "RUNNING"
     assert cluster.answer("jobs", "stop", job)["status"] == "STOPPED"
     cluster.alray("jobs", "fetch", job, "--output", "stopped")
@@ -234,7 +234,7 @@ def killed(cluster: Cluster, *words: str) -> tuple[str, str]:
 
 def test_a_job_that_was_killed_goes_on(cluster: Cluster, longer: str) -> None:
     job, said = killed(cluster, "--output", str(cluster.folder / "jobs"))
-    assert f"`alray submit --resume {job}` goes on from its last checkpoint" in said
+    assert f"`alray submit --resume {job}` continues from its last checkpoint" in said
     answer = cluster.answer("submit", "--resume", job)
     assert (answer["summary"]["weights_sha256"], answer["summary"]["status"]) == (longer, "finished")
     assert len(answer["summary"]["attempts"]) == 2

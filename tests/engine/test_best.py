@@ -8,7 +8,7 @@ import pytest
 
 from alray.errors import RequestError
 from alray.inference.requests import evaluate_run
-from alray.inference.weights import Asked
+from alray.inference.weights import RequestedWeights
 from alray.run_folder.records import EvaluationRecord, effective, read
 from alray.run_folder.store import manifests
 
@@ -45,16 +45,16 @@ def test_the_best_weights_are_kept_and_can_be_used(unbroken: Path) -> None:
     best = max(records, key=lambda record: record.validation)
     assert best.step % 5 and best.step < 35, "no ordinary checkpoint has these weights"
     assert kept(unbroken) == [best.step, 35]
-    found = evaluate_run(unbroken, depth=None, allow_code=False, asked=Asked(best=True))
+    found = evaluate_run(unbroken, depth=None, allow_code=False, requested=RequestedWeights(best=True))
     assert (found.weights.step, found.weights.which) == (best.step, "best")
     assert (found.accuracies[-1].validation, found.accuracies[-1].test) == (best.validation, best.test)
     last = evaluate_run(unbroken, depth=None, allow_code=False)
     assert (last.weights.step, last.weights.which) == (35, "last")
     assert last.accuracies[-1].validation == records[-1].validation < best.validation
-    at_step = evaluate_run(unbroken, depth=None, allow_code=False, asked=Asked(step=best.step))
+    at_step = evaluate_run(unbroken, depth=None, allow_code=False, requested=RequestedWeights(step=best.step))
     assert at_step.accuracies == found.accuracies
     with pytest.raises(RequestError, match=rf"no checkpoint after 20 mini-batches; there are .* {best.step}, 35"):
-        evaluate_run(unbroken, depth=None, allow_code=False, asked=Asked(step=20))
+        evaluate_run(unbroken, depth=None, allow_code=False, requested=RequestedWeights(step=20))
 
 
 def test_the_summary_says_where_the_best_weights_are(unbroken: Path) -> None:
@@ -79,7 +79,7 @@ def test_without_checkpoints_the_best_is_not_kept_and_that_is_said(workshop, unb
     assert run.summary.best.validation == max(record.validation for record in evaluations(unbroken))
     assert run.summary.best.checkpoint is None
     with pytest.raises(RequestError) as caught:
-        evaluate_run(Path(run.summary.run_dir), depth=None, allow_code=False, asked=Asked(best=True))
+        evaluate_run(Path(run.summary.run_dir), depth=None, allow_code=False, requested=RequestedWeights(best=True))
     message = str(caught.value)
     assert "were not kept; there are checkpoints after 35" in message
     assert "`run.checkpoint`" in message

@@ -56,7 +56,7 @@ def test_own_code_that_raises(workshop, processes, inline) -> None:
 
 
 def test_a_loader_worker_that_is_killed(workshop, reference) -> None:
-    """The machine may have killed it, for memory say: the run goes on from its last checkpoint."""
+    """The machine may have killed it, for memory say: the run continues from its last checkpoint."""
     killed = []
 
     def kill(statuses: Sequence[StageStatus]) -> None:

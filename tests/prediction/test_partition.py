@@ -14,10 +14,10 @@ from alray.errors import PlanError
 from alray.prediction.partition import (
     check_partition,
     interval_sums,
-    partition_as_asked,
     partition_auto,
     partition_intervals,
     partition_uniform,
+    requested_partition,
 )
 
 chains = st.lists(st.integers(0, 20), min_size=1, max_size=9).flatmap(
@@ -26,7 +26,7 @@ chains = st.lists(st.integers(0, 20), min_size=1, max_size=9).flatmap(
 
 
 def by_parameters(parameters: list[int], stages: int) -> tuple[int, ...]:
-    return partition_as_asked("parameters", parameters, stages, auto=pytest.fail)
+    return requested_partition("parameters", parameters, stages, auto=pytest.fail)
 
 
 def every_partition(size: int, stages: int) -> list[tuple[int, ...]]:

@@ -89,7 +89,7 @@ def test_getting_a_mini_batch_ready_is_no_forward(given: ModuleType) -> None:
 def test_the_table_as_json_and_on_the_page(given: ModuleType, tmp_path: Path) -> None:
     plan = given.example_plan()
     run = read_run(given.write_run(tmp_path / "run", plan, given.example_records(plan)))
-    value = json.loads(json.dumps(single_step(run.kept, run.plan).as_json()))
+    value = json.loads(json.dumps(single_step(run.effective_records, run.plan).as_json()))
     assert (value["schedule"], [row["stage"] for row in value["rows"]]) == ("streamed", [0, 1, None])
     measured = value["rows"][-1]["measured"]
     assert measured["communication_s"] == pytest.approx(0.001)

@@ -167,14 +167,14 @@ def test_to_the_end(tmp_path) -> None:
 def test_a_death_goes_on_from_the_last_checkpoint(tmp_path) -> None:
     outcome, starts, observer = drive(tmp_path, {5: StageError("stage 1 died")})
     assert (outcome.status, starts) == ("finished", [0, 3])
-    assert observer.notes == ["stage 1 died; going on from mini-batch 3"]
+    assert observer.notes == ["stage 1 died; continuing from mini-batch 3"]
     assert sorted(losses(tmp_path)) == list(range(1, TOTAL + 1))
 
 
 def test_a_graph_that_is_lost_as_a_whole_goes_on_from_the_last_checkpoint(tmp_path) -> None:
     outcome, starts, observer = drive(tmp_path, {5: LostAsAWhole("Ray is gone")})
     assert (outcome.status, starts) == ("finished", [0, 3])
-    assert observer.notes == ["Ray is gone; going on from mini-batch 3"]
+    assert observer.notes == ["Ray is gone; continuing from mini-batch 3"]
 
 
 def test_an_old_list_of_the_folder_misleads_nobody(tmp_path, monkeypatch) -> None:
@@ -185,7 +185,7 @@ def test_an_old_list_of_the_folder_misleads_nobody(tmp_path, monkeypatch) -> Non
 
 
 def test_a_run_that_another_process_goes_on_with_ends_before_its_next_manifest(tmp_path) -> None:
-    with pytest.raises(RunError, match="another process has begun to go on with this run"):
+    with pytest.raises(RunError, match="another process has begun to continue this run"):
         drive(tmp_path, token="theirs")
     assert manifests(tmp_path) == []
 

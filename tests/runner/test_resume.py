@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from alray.errors import CheckpointError, SpecError
-from alray.planner.micro_batches import as_kept
+from alray.planner.micro_batches import as_saved
 from alray.run_folder.data_identity import DataIdentity
 from alray.run_folder.records import PlanRecord
 from alray.run_folder.store import write_manifest
@@ -38,7 +38,7 @@ def started(folder: Path, *overrides: str, text: str = PICTURES, old: bool = Fal
     spec = load_spec(folder / "given.yaml", overrides).spec
     run_dir = folder / "run"
     run_dir.mkdir()
-    (run_dir / "spec.yaml").write_text(dump_spec(spec if old else as_kept(spec)))
+    (run_dir / "spec.yaml").write_text(dump_spec(spec if old else as_saved(spec)))
     return run_dir
 
 
@@ -123,7 +123,7 @@ def test_text_is_padded_in_pipelines_alone(tmp_path) -> None:
 
 def test_only_schedules_that_cut_mini_batches_are_kept(tmp_path) -> None:
     def kept(*overrides: str) -> tuple[str, object]:
-        pipeline = as_kept(load_spec(tmp_path / "given.yaml", overrides).spec).pipeline
+        pipeline = as_saved(load_spec(tmp_path / "given.yaml", overrides).spec).pipeline
         return pipeline.schedule, pipeline.micro_batches
 
     (tmp_path / "given.yaml").write_text(PICTURES)

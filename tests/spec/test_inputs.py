@@ -84,7 +84,7 @@ def test_every_place_for_a_class(said: Callable[[str], list[str]], tmp_path: Pat
         "x.yaml:2: data.source: `python:ran.Data`: module `ran` has no `Data`; name a class or function of that module",
         "x.yaml:5: model.components[0].block: `python:ran.Gate`: module `ran` has no `Gate`; did you mean `Gated`?",
         f"x.yaml:7: method.kind: `python:away.Method`: there is no module `away` in {tmp_path}; "
-        "put it beside the spec, or allow code from other places with --allow-code",
+        "put it next to the spec, or allow code from other places with --allow-code",
         "x.yaml:10: run.trackers[1].kind: `python:ran.Tracker`: module `ran` has no `Tracker`; "
         "name a class or function of that module",
     ]

@@ -14,7 +14,7 @@ from alray.spec.grammar import spelled_out
 from alray.spec.messages import problems_of
 from alray.spec.models import Replicas, Spec
 from alray.spec.partial import parse_spec
-from alray.spec.places import Places
+from alray.spec.source_locations import SourceLocations
 
 Complaints = Callable[..., list[str]]
 
@@ -92,7 +92,7 @@ def test_no_value_is_without_plain_words(changes: list[tuple[tuple[str | int, ..
         if isinstance(holder, dict) and isinstance(path[-1], str):
             holder[path[-1]] = value
     spec, errors = parse_spec(spelled_out(document), Path())
-    problems = [*problems_of(errors, Places("x.yaml")), *check_spec(spec, Places("x.yaml"), CHECKS)]
+    problems = [*problems_of(errors, SourceLocations("x.yaml")), *check_spec(spec, SourceLocations("x.yaml"), CHECKS)]
     assert all(problem.hint for problem in problems)
     for jargon in ("Input", "should be", " tag", "union", "tuple", "dict", "pydantic", "NoneType"):
         assert not any(jargon in str(problem).split("`")[0] for problem in problems)

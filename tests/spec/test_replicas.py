@@ -16,9 +16,9 @@ from alray.spec.checks import CHECKS
 from alray.spec.grammar import spelled_out
 from alray.spec.loading import dump_spec, load_spec
 from alray.spec.models import Replicas, Spec
-from alray.spec.places import key_text
 from alray.spec.replica_checks import REPLICA_CHECKS
 from alray.spec.schema import json_schema
+from alray.spec.source_locations import key_text
 from alray.spec.yaml_text import read_yaml
 
 BACKPROPAGATION: dict[str, Any] = {"method": {"kind": "backpropagation"}}

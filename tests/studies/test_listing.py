@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from alray.studies.listing import listed, table_of, told
+from alray.studies.listing import listed, notes_on, table_of
 
 from .conftest import results, study_folder, trial
 
@@ -16,7 +16,7 @@ def test_a_study_is_a_row_and_its_trials_are_rows_of_its_folder(tmp_path: Path) 
     (made.trial_dir(2) / "trial.json").unlink()
     (row,) = listed([tmp_path])
     assert table_of([row]).rows[0][1:5] == ("study", "", "", "unfinished 2 of 3")
-    assert told([row]) == ["0 runs, 1 study"]
+    assert notes_on([row]) == ["0 runs, 1 study"]
     (made.trial_dir(1) / "spec.yaml").write_text("name: a", encoding="utf-8")
     assert [(Path(row.folder).name, row.state) for row in listed([made.path])] == [("0001", "unfinished")]
     (made.path / "study.yaml").unlink()

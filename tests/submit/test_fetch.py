@@ -219,7 +219,7 @@ def test_room_is_asked_for_before_anything_is_packed(
     monkeypatch.setattr(offer, "_pack", None)
     assert offer.main(archive, tmp_path / "run") == 1
     failed = said(capsys)["failed"]
-    assert "needs 12.0 kB beside Ray's logs" in failed["message"] and "10.0 kB are free" in failed["message"]
+    assert "needs 12.0 kB besides Ray's logs" in failed["message"] and "10.0 kB are free" in failed["message"]
     assert failed["hint"] == f"make room on the disk of {tmp_path}"
     assert not archive.exists()
 

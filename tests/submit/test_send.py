@@ -17,7 +17,7 @@ from alray.cli.main import execute
 from alray.errors import PlanError, RequestError
 from alray.spec.loading import load_spec
 from alray.submit.dashboard import Dashboard, Job, Node
-from alray.submit.places import PACKAGES
+from alray.submit.locations import PACKAGES
 from alray.submit.room import require_room_for
 from alray.submit.send import send, send_resume
 

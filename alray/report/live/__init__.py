@@ -1,1 +1,1 @@
-"""A page of a run that goes on, served on this machine: `alray watch` and `--watch`."""
+"""A page of a run in progress, served on this machine: `alray watch` and `--watch`."""

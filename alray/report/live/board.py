@@ -1,4 +1,4 @@
-"""What pages are told, as server-sent events. Each page is sent what changed since it was told last.
+"""The updates of open pages, as server-sent events. Each page gets the pieces that changed since its last update.
 
 Source of the format: WHATWG HTML, section 9.2, Server-sent events.
 """
@@ -34,15 +34,15 @@ class Board:
             self._pieces = pieces
             self._changed.notify_all()
 
-    def end(self, timeout_s: float, **told: str | None) -> None:
-        """Tell all pages that nothing more comes, and wait until they have heard it. told: for live.js."""
+    def end(self, timeout_s: float, **values: str | None) -> None:
+        """Tell all pages that nothing more comes, and wait until they have heard it. values: for live.js."""
         with self._changed:
-            self._end = json.dumps(told)
+            self._end = json.dumps(values)
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._readers, timeout_s)
 
     def events(self) -> Generator[bytes]:
-        """What one page is told, from its opening to the end."""
+        """Yield the events for one page, from its opening to the end."""
         with self._changed:
             self._readers += 1
         self.wake.set()

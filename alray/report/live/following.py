@@ -1,4 +1,4 @@
-"""Following a run through its folder: its records as they come, and whether it still goes on."""
+"""Following a run through its folder: its records as they come, and whether it is still running."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from alray.run_folder.store import require_run_dir
 from alray.storage.location import Location
 
 State: TypeAlias = Literal["starting", "running", "killed"] | Status
-"""`starting`: it has no records yet. `killed`: it wrote nothing for longer than a run that goes on is silent."""
+"""`starting`: it has no records yet. `killed`: it wrote nothing for longer than a run in progress is silent."""
 
 _STARTING_S = 900.0
 """So long a run may prepare data and measure its components before its first record."""
@@ -44,7 +44,7 @@ class Following:
         self._gone = gone
         self.path = require_run_dir(run_dir)
         self.run: RunFolder | None = None
-        """What the run has written so far, without its summary while it goes on; None before its first record."""
+        """The run folder so far, without its summary while the run is running; None before its first record."""
         self.progress: Progress | None = None
         self._spec_text = read_spec_text(self.path)
         self._reader = Reader(self.path / "records.jsonl")
@@ -105,7 +105,7 @@ class Following:
             plan=self._plan,
             environment=self._environment,
             records=self._records,
-            kept=effective(iter(self._records)),
+            effective_records=effective(iter(self._records)),
             summary=summary,
         )
         return True

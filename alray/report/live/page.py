@@ -1,4 +1,4 @@
-"""What a page of a run that goes on shows: the figures and tables of its report, in pieces that can be sent again."""
+"""The page of a run in progress: the figures and tables of its report, in pieces that can be sent again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Live(NamedTuple):
     state: State
     step: int
     total: int | None
-    told: str
+    line: str
 
 
 def frame(run_dir: Location) -> str:
@@ -37,7 +37,7 @@ def frame(run_dir: Location) -> str:
 
 
 def pieces_of(following: Following) -> Pieces:
-    """What the page shows now of a run that has records."""
+    """The pieces of the page now, for a run that has records."""
     run = following.run
     assert run is not None
     report = RunReport(run)
@@ -55,12 +55,12 @@ def pieces_of(following: Following) -> Pieces:
 def _live(following: Following) -> Live:
     run, progress = following.run, following.progress
     assert run is not None and progress is not None
-    told = progress_text(progress, pace=following.state == "running")
+    line = progress_text(progress, pace=following.state == "running")
     return Live(
         following.state,
         progress.step,
         progress.plan.total_steps,
-        f"{told}; {seconds(run.records[-1].time_s)} since the start",
+        f"{line}; {seconds(run.records[-1].time_s)} since the start",
     )
 
 

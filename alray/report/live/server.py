@@ -30,7 +30,7 @@ _LAST_PORT = 65535
 _KEY_BYTES = 16
 _LOOPBACK = "127.0.0.1"
 _HERE = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?", re.IGNORECASE)
-"""What a browser may call this machine. With another name the page of a stranger's domain, led here by its name server,
+"""The host names that a browser may use. Otherwise a page of a stranger's domain, led here by its name server,
 could read what is served. Ports are not compared: through `ssh -L` it is another one."""
 
 
@@ -49,7 +49,7 @@ class Door:
 
     @property
     def address(self) -> str:
-        """What to open in a browser."""
+        """The URL to open in a browser."""
         return f"http://{_LOOPBACK}:{self.socket.getsockname()[1]}/{self.key}/"
 
 

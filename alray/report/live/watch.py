@@ -24,7 +24,7 @@ _LAST_S = 5.0
 
 _ENDINGS: dict[State, str] = {
     "finished": "The run has finished.",
-    "interrupted": "The run was interrupted. `alray resume` goes on from its last checkpoint.",
+    "interrupted": "The run was interrupted. `alray resume` continues from its last checkpoint.",
 }
 
 
@@ -51,7 +51,7 @@ def ending(following: Following) -> str:
     why = "Its command ended without a summary" if following.is_gone else silent
     if following.run is None:
         return f"{why}: the run was killed, or could not begin."
-    return f"{why}: the run was killed. `alray resume` goes on from its last checkpoint."
+    return f"{why}: the run was killed. `alray resume` continues from its last checkpoint."
 
 
 def _follow(following: Following, board: Board) -> None:

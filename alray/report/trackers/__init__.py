@@ -1,1 +1,1 @@
-"""Trackers: programs that show a run while it goes on, such as TensorBoard, MLflow and Weights & Biases."""
+"""Trackers: programs that show a run while it is running, such as TensorBoard, MLflow and Weights & Biases."""

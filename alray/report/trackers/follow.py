@@ -29,7 +29,7 @@ from alray.user_code import named_error
 _ENDING_S = 30.0  # how long the end of a run waits for its trackers
 _IDS = "trackers.json"
 _WITHOUT_IDS = "restore it, or delete it: the run is then tracked as a new one"
-_KEPT = "records.jsonl has everything"
+_COMPLETE = "records.jsonl has everything"
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def watched(
     study: Path | None,
     note: Callable[[str], None],
 ) -> Iterator[Callable[[Record], None]]:
-    """What shows a run while it goes on, as an observer of its records. It is complete with the block.
+    """An observer of a run's records that shows the run while it is running. It is complete when the block ends.
 
     pages: whether `tensorboard/` is written, on a disk. study: the folder of the study, if the run is a trial of one.
     note: is called with a line about each tracker that failed; the records have everything.
@@ -93,7 +93,7 @@ class _Watch:
         self._following, self._board, self._ids, self._note = following, board, ids, note
         self._points = Points()
         self.status: Status = "failed"  # if no event tells how the run ended
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def take(self, record: Record) -> None:
         if isinstance(record, EventRecord) and record.event in ("finished", "interrupted", "failed"):
@@ -111,7 +111,7 @@ class _Watch:
             each.end(self.status)
         for each in self._following:
             if not each.wait(until_s - time.monotonic()):
-                self._note(f"tracker `{each.kind}` did not take everything within {_ENDING_S:.0f} s: {_KEPT}")
+                self._note(f"tracker `{each.kind}` did not take everything within {_ENDING_S:.0f} s: {_COMPLETE}")
         self._hear()
 
     def _give(self, points: Sequence[Point]) -> None:
@@ -124,14 +124,14 @@ class _Watch:
         """Keep the ids that came, and tell of errors."""
         self._ids.keep({each.kind: each.id for each in self._following if each.id is not None})
         for each in self._following:
-            if each.fault is not None and each.kind not in self._told:
-                self._told.add(each.kind)
-                self._note(f"{each.fault}; it gets nothing more of this run; {_KEPT}")
+            if each.fault is not None and each.kind not in self._reported:
+                self._reported.add(each.kind)
+                self._note(f"{each.fault}; it gets nothing more of this run; {_COMPLETE}")
 
 
 @dataclass
 class _Ids:
-    """The ids under which a resume goes on, by kind of tracker, and their file."""
+    """The ids under which a resume continues, by kind of tracker, and their file."""
 
     file: Location
     known: dict[str, str]

@@ -19,8 +19,8 @@ def make_trackers(spec: Spec, code: UserCode) -> dict[str, Tracker]:
     Raises SpecError if a library is not installed, or if a class of the user's own cannot be loaded or made.
     """
     return {
-        section.kind: _make(section, code, key=f"run.trackers[{place}]")
-        for place, section in enumerate(spec.run.trackers)
+        section.kind: _make(section, code, key=f"run.trackers[{index}]")
+        for index, section in enumerate(spec.run.trackers)
     }
 
 

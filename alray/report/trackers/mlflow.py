@@ -14,8 +14,8 @@ _STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 class Mlflow(Tracker):
     """Writes parameters and metrics.
 
-    A resume goes on with the same run. MLflow cannot change the parameters of a run, so they stay those of its start;
-    and it keeps metrics of mini-batches that were done again beside the later ones.
+    A resume continues the same run. MLflow cannot change the parameters of a run, so they stay those of its start;
+    and it keeps metrics of mini-batches that were done again next to the later ones.
     """
 
     faults: tuple[type[Exception], ...] = (ImportError, OSError)

@@ -54,9 +54,9 @@ class Points:
             self._thinning = Thinning()
             yield self._point(record, ())
         elif isinstance(record, StepRecord):
-            kept = self._thinning.take(record)
-            if kept is not None:
-                yield self._point(kept, _of_step(kept))
+            thinned = self._thinning.take(record)
+            if thinned is not None:
+                yield self._point(thinned, _of_step(thinned))
         elif isinstance(record, EvaluationRecord):
             yield self._point(record, _of_evaluation(record))
         elif isinstance(record, StageRecord):

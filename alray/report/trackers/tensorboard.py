@@ -1,4 +1,4 @@
-"""The run as TensorBoard event files, written while it goes on."""
+"""The run as TensorBoard event files, written while it is running."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TensorBoard(Tracker):
 
 
 def write_tensorboard(records: Sequence[Record], directory: Location) -> None:
-    """Write the event file of a run that wrote none while it went on. On object storage, where none does, what an
+    """Write the event file of a run that wrote none while it was running. On object storage, where none does, what an
     earlier report wrote is replaced. records: those without lost work."""
     if isinstance(directory, ObjectPath):
         directory.remove()

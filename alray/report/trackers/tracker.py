@@ -1,4 +1,4 @@
-"""What every tracker is given. Derive from `Tracker` to write one of your own."""
+"""The interface of trackers. Derive from `Tracker` to write one of your own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Point:
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What a tracker is told of the run that it shows."""
+    """The facts about its run that a tracker gets."""
 
     name: str
     """A name that no other run has: that of the run folder, or of the study and the trial."""
@@ -36,7 +36,7 @@ class TrackedRun:
     study: str | None
     """Name of the study's folder; None if the run is no trial."""
     id: str | None
-    """What `Tracker.start` returned when the run began; None then."""
+    """The value that `Tracker.start` returned when the run began; None then."""
 
 
 class Tracker(ABC):
@@ -44,14 +44,14 @@ class Tracker(ABC):
 
     It is made before anything runs, with the further keys of its entry in `run.trackers`. Its methods are called in a
     thread of its own, one after another, so that they may wait for a server. After an error no more of them is called,
-    and the run goes on.
+    and the run continues.
     """
 
     faults: tuple[type[Exception], ...] = (FAULTS_OF_USER_CODE,)
-    """What its methods may raise."""
+    """The errors that its methods may raise."""
 
     def start(self, run: TrackedRun) -> str | None:
-        """Begin, or go on where `run.id` is given. Returns the id to go on with; None: it needs none.
+        """Begin, or continue where `run.id` is given. Returns the id to continue with; None: it needs none.
 
         It is called with the first points, after ten mini-batches.
         """

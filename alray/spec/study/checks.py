@@ -11,8 +11,8 @@ from alray.spec.finding import Finding
 from alray.spec.grammar import marked
 from alray.spec.models import Spec
 from alray.spec.own_code import OwnClass, parse_python_reference
-from alray.spec.places import Path
 from alray.spec.section import describe, listed
+from alray.spec.source_locations import Path
 from alray.spec.study.points import value_text
 from alray.spec.study.section import VARIANT, OwnScheduler, OwnSearch, Search, Space, Study
 
@@ -76,7 +76,7 @@ def it_has_an_end(study: Study) -> Iterator[Finding]:
 
 
 def a_point_is_a_few_keys(study: Study) -> Iterator[Finding]:
-    """What has more keys than a spec is a mistake, and takes minutes to be checked."""
+    """Check that a point sets only a few keys. More keys than a spec has are a mistake, and take minutes to check."""
     variants = study.axes.get(VARIANT)
     groups: dict[Path, object] = {("set",): study.set, ("follow",): study.follow}
     if isinstance(variants, dict):
@@ -98,13 +98,13 @@ def followed_axes_have_values(study: Study) -> Iterator[Finding]:
 
 
 def a_key_is_set_once(study: Study) -> Iterator[Finding]:
-    """What an axis sets is not drawn at random, and what the study itself sets is no axis."""
+    """Check that no key of an axis is drawn at random too, and that no axis sets a key that the study itself sets."""
     searched = _searched(study.search) if study.search is not None else []
-    for place, key in searched:
+    for path, key in searched:
         if key in study.axes:
-            yield place, "an axis of the study sets this key", "remove one of the two"
+            yield path, "an axis of the study sets this key", "remove one of the two"
         if key == "seed":
-            yield place, "`repeats` sets the seeds of the trials", "remove it"
+            yield path, "`repeats` sets the seeds of the trials", "remove it"
     if study.repeats > 1 and "seed" in study.axes:
         yield ("axes", "seed"), "`repeats` sets the seeds of the trials", "remove one of the two"
     if study.target is not None and "run.stop_at" in {**study.set, **study.axes, **{key: None for _, key in searched}}:
@@ -112,7 +112,7 @@ def a_key_is_set_once(study: Study) -> Iterator[Finding]:
 
 
 def _searched(search: Search) -> list[tuple[Path, str]]:
-    """Every key that is searched, with its place in the study."""
+    """Every key that is searched, with its path in the study."""
     found: list[tuple[Path, str]] = [(("search", "space", key), key) for key in search.space]
     for name, own in search.variants.items():
         found += [(("search", "variants", name, key), key) for key in own]
@@ -120,7 +120,7 @@ def _searched(search: Search) -> list[tuple[Path, str]]:
 
 
 def searched_variants_exist(study: Study) -> Iterator[Finding]:
-    """What is searched for one variant alone belongs to a variant of the study."""
+    """Check that every variant with a search space of its own is a variant of the study."""
     variants = study.axes.get(VARIANT)
     names = list(variants) if isinstance(variants, dict) else []
     for name in study.search.variants if study.search is not None else ():
@@ -136,18 +136,18 @@ def halving_needs_a_search(study: Study) -> Iterator[Finding]:
 
 
 def resources_are_known(study: Study) -> Iterator[Finding]:
-    """What a trial asks for is checked, and asked for, before it has the settings that it runs with."""
+    """Check that no drawn setting changes a trial's resources: they are requested before the setting is drawn."""
     if study.search is None:
         return
     changed = isinstance(study.trial_scheduler, OwnScheduler)
-    for place, key in _searched(study.search) if changed or study.search.kind != "random" else ():
+    for path, key in _searched(study.search) if changed or study.search.kind != "random" else ():
         for fixed in ("pipeline.stages", "replicas.count", "resources"):
             if all(one == other for one, other in zip(key.split("."), fixed.split("."), strict=False)):
                 who = f"`{study.trial_scheduler.kind}` may change values while a trial runs"
                 if study.search.kind != "random":
                     who = f"`{study.search.kind}` proposes values when a trial starts"
                 message = f"{who}, and {fixed} decides where it can start"
-                yield place, message, "make it an axis" + ("" if changed else ", or search with `kind: random`")
+                yield path, message, "make it an axis" + ("" if changed else ", or search with `kind: random`")
 
 
 def own_searchers_know_the_space(study: Study) -> Iterator[Finding]:
@@ -155,11 +155,11 @@ def own_searchers_know_the_space(study: Study) -> Iterator[Finding]:
     if isinstance(study.search, OwnSearch):
         spaces: dict[Path, Space] = {("space",): study.search.space}
         spaces |= {("variants", name): own for name, own in study.search.variants.items()}
-        for place, space in spaces.items():
+        for path, space in spaces.items():
             for key, distribution in space.items():
                 if distribution.one_minus_loguniform is not None:
                     message = "Ray Tune has no such distribution for its searchers"
-                    yield ("search", *place, key, "one_minus_loguniform"), message, "give `uniform`, or a `choice`"
+                    yield ("search", *path, key, "one_minus_loguniform"), message, "give `uniform`, or a `choice`"
 
 
 def of_tune(reference: str) -> bool:
@@ -168,7 +168,7 @@ def of_tune(reference: str) -> bool:
 
 
 def classes_exist(study: Study, *, allow_elsewhere: bool) -> Iterator[Finding]:
-    """The user's searcher and trial scheduler are defined in modules beside the base."""
+    """The user's searcher and trial scheduler are defined in modules next to the base."""
     for path, reference, _ in marked(study, OwnClass):
         find = ClassFinder(study.base.parent, allow_elsewhere=allow_elsewhere or of_tune(reference))
         fault = find(reference)
@@ -177,7 +177,7 @@ def classes_exist(study: Study, *, allow_elsewhere: bool) -> Iterator[Finding]:
 
 
 def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
-    """What a trial with this spec could not do: key of the spec, message, hint."""
+    """Yield each reason why a trial cannot run this spec: key of the spec, message, hint."""
     if spec.replicas.engine == "ray_train":
         message = "a trial runs in a placement group of its own, where the workers of `ray_train` have no room"
         yield "replicas.engine", message, "set replicas.engine to graph"

@@ -25,8 +25,8 @@ from alray.spec.messages import problem, problems_of
 from alray.spec.models import Spec
 from alray.spec.overrides import apply_overrides
 from alray.spec.partial import parse_document
-from alray.spec.places import COMMAND_LINE, Path, Places, key_text
 from alray.spec.section import Section, Unknown, counted
+from alray.spec.source_locations import COMMAND_LINE, Path, SourceLocations, key_text
 from alray.spec.study.checks import CHECKS, MOST_VALUES, base_is_a_file, trial_faults
 from alray.spec.study.points import Point, Setting, merged, parts_of, points_of
 from alray.spec.study.section import FLAT, Study
@@ -71,9 +71,9 @@ def read_study_file(file: pathlib.Path) -> Study:
     parsed = read_document(file)
     document = spelled_out(parsed.value, Study)
     study, errors = parse_document(Study, document, directory_of(file), parsed.problems)
-    problems = [*parsed.problems.values(), *problems_of(errors, parsed.places, Study)]
+    problems = [*parsed.problems.values(), *problems_of(errors, parsed.locations, Study)]
     checks = [check for check in CHECKS if check is not base_is_a_file]
-    problems += [problem(parsed.places, *finding) for check in checks for finding in _findings(check, study)]
+    problems += [problem(parsed.locations, *finding) for check in checks for finding in _findings(check, study)]
     if problems:
         raise SpecError.of(tuple(problems))
     return study
@@ -92,28 +92,28 @@ def load_study(
     SpecError with all problems, each with file, line, key and hint.
     """
     parsed = read_document(source)
-    places = parsed.places
+    locations = parsed.locations
     if "study" not in parsed.value:
-        raise SpecError("this is the spec of one run, not a study", hint="run it with `alray run`", file=places.file)
+        raise SpecError("this is the spec of one run, not a study", hint="run it with `alray run`", file=locations.file)
     document = spelled_out(parsed.value, Study)
-    problems = apply_overrides(document, overrides, places, root=Study, flat=FLAT).problems
+    problems = apply_overrides(document, overrides, locations, root=Study, flat=FLAT).problems
     study, errors = parse_document(Study, document, directory_of(file_of(source)), parsed.problems)
-    problems += [*parsed.problems.values(), *problems_of(errors, places, Study)]
+    problems += [*parsed.problems.values(), *problems_of(errors, locations, Study)]
     found = [finding for check in (*CHECKS, *also_of_study) for finding in _findings(check, study)]
-    problems += [problem(places, *finding) for finding in found]
-    loader = _Loader(_usable(study, {path[:2] for path, _, _ in found}), places, also)
+    problems += [problem(locations, *finding) for finding in found]
+    loader = _Loader(_usable(study, {path[:2] for path, _, _ in found}), locations, also)
     loader.load()
     problems += loader.problems
     if problems:
         raise SpecError.of(
-            tuple(sorted(dict.fromkeys(problems), key=lambda one: (one.file != places.file, one.line or 0)))
+            tuple(sorted(dict.fromkeys(problems), key=lambda one: (one.file != locations.file, one.line or 0)))
         )
     trials = tuple(trials_of(study, loader.points, [spec.seed for spec in loader.specs]))
     return LoadedStudy(study, tuple(loader.points), tuple(loader.specs), trials, tuple(loader.notes))
 
 
 def _findings(check: Callable[[Study], Iterable[Finding]], study: Study) -> list[Finding]:
-    """What a check finds, up to where it asks for a value that is wrong in the file."""
+    """Return the findings of a check, up to where it reads a value that is wrong in the file."""
     found = []
     with suppress(Unknown):
         for finding in check(study):
@@ -150,8 +150,8 @@ class _Found:
 class _Loader:
     """Loads the spec of every point, and of every end of the search there."""
 
-    def __init__(self, study: Study, places: Places, also: AlsoCheck) -> None:
-        self._study, self._places, self._also = study, places, also
+    def __init__(self, study: Study, locations: SourceLocations, also: AlsoCheck) -> None:
+        self._study, self._locations, self._also = study, locations, also
         self._read: Composed | SpecError | None = None
         self._found: dict[tuple[object, ...], _Found] = {}
         self.points: list[Point] = []
@@ -175,7 +175,7 @@ class _Loader:
             self.specs.append(spec)
             for drawn in settings_at_the_ends(self._study.search, point) if self._study.search is not None else ():
                 self._spec(point, merged(point.settings, drawn))
-        self.problems = [self._told(found) for found in self._found.values()]
+        self.problems = [self._located(found) for found in self._found.values()]
         if not self.problems:
             self.problems = list(self._equal_points())
 
@@ -190,7 +190,7 @@ class _Loader:
             values = _values_in(self._base().value)
             if (total := len(points) * (1 + ends) * values) > MOST_VALUES:
                 message = f"the specs of the points have {total:,} values together, more than {MOST_VALUES:,}"
-                yield problem(self._places, ("axes",), message, "give fewer values, or a smaller base")
+                yield problem(self._locations, ("axes",), message, "give fewer values, or a smaller base")
 
     def _base(self) -> Composed:
         """The base, which is read once. Raises SpecError if it cannot be read."""
@@ -227,8 +227,8 @@ class _Loader:
         if point not in found.points:
             found.points.append(point)
 
-    def _told(self, found: _Found) -> Problem:
-        """The problem with its place in the study, and with a point unless the place says which points have it."""
+    def _located(self, found: _Found) -> Problem:
+        """The problem with its location in the study, and with a point unless the location says which have it."""
         said, setting = found.problem, found.setting
         source: Path | None = ("base",) if said.file == COMMAND_LINE and setting is None else None
         everywhere = len(found.points) == len(self.points)
@@ -241,7 +241,7 @@ class _Loader:
             message = said.message
             if said.key is not None and (setting is None or parts_of(said.key) != setting.path):
                 message = f"{said.key}: {message}"
-            said = self._places.of(source).problem(message, said.hint, key_text(source), at_key=found.at_key)
+            said = self._locations.of(source).problem(message, said.hint, key_text(source), at_key=found.at_key)
         if not everywhere:
             others = f", the first of {counted(len(found.points), 'point')}" if len(found.points) > 1 else ""
             said = replace(said, message=f"{said.message} (at {found.points[0].label}{others})")
@@ -255,7 +255,7 @@ class _Loader:
             other = seen.setdefault((spec.model_dump_json(), searched), point)
             if other is not point:
                 message = f"the points `{other.label}` and `{point.label}` are the same run"
-                yield problem(self._places, ("axes",), message, "a later axis replaces what an earlier one sets")
+                yield problem(self._locations, ("axes",), message, "a later axis replaces what an earlier one sets")
 
 
 def _values_in(value: Any) -> int:
@@ -266,7 +266,7 @@ def _values_in(value: Any) -> int:
 
 
 def _group(setting: Setting) -> Path:
-    """The place in the study of a setting; of a value in a list, the whole axis."""
+    """The path in the study of a setting; of a value in a list, the whole axis."""
     source = setting.source
     return source[:2] if len(source) == 3 and source[0] == "axes" else source
 

@@ -11,13 +11,13 @@ from functools import cached_property
 from typing import Any
 
 from alray.spec.overrides import override_text
-from alray.spec.places import Path
+from alray.spec.source_locations import Path
 from alray.spec.study.section import VARIANT, Study
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A key of the base spec with its value, and the place in the study that sets it."""
+    """A key of the base spec with its value, and the path in the study that sets it."""
 
     key: str
     value: Any
@@ -74,9 +74,9 @@ _WORDS = {
 def in_words(key: str) -> str:
     """A key of a spec in words, for figures and tables: `data.batch_size` is `batch size`, and
     `model.components.1.repeat` is `repeat of component 1`."""
-    *_, place, last = ("", "", *parts_of(key))
+    *_, index, last = ("", "", *parts_of(key))
     words = _WORDS.get(key, last.replace("_", " "))
-    return f"{words} of component {place}" if place.isdigit() else words
+    return f"{words} of component {index}" if index.isdigit() else words
 
 
 def parts_of(key: str) -> tuple[str, ...]:
@@ -109,12 +109,12 @@ def points_of(study: Study) -> Iterator[Point]:
 
 def merged(*layers: Iterable[Setting]) -> tuple[Setting, ...]:
     """The settings in order. A later one replaces earlier ones of the same key and of keys below it."""
-    kept: list[Setting] = []
+    remaining: list[Setting] = []
     for setting in itertools.chain(*layers):
         depth = len(setting.path)
-        kept = [old for old in kept if old.path[:depth] != setting.path]
-        kept.append(setting)
-    return tuple(kept)
+        remaining = [old for old in remaining if old.path[:depth] != setting.path]
+        remaining.append(setting)
+    return tuple(remaining)
 
 
 def _values(axis: str, values: Any) -> Iterator[tuple[Any, tuple[Setting, ...]]]:

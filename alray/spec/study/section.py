@@ -40,7 +40,7 @@ class Search(Section):
     space: Space
     """Keys of the base spec, each with the distribution that its value is drawn from."""
     variants: dict[str, Space] = Field(default_factory=dict)
-    """What else is searched at the points of single variants, by name: keys and distributions as in `space`, whose
+    """Further keys to search at the points of single variants, by name: keys and distributions as in `space`, whose
     keys they replace. For example the momentum, where there is one."""
 
     def space_at(self, point: Mapping[str, Any]) -> dict[str, Distribution]:
@@ -81,7 +81,7 @@ AnySearch = Annotated[
 
 
 class Target(Section):
-    """What the trials are to reach. A trial ends at the first evaluation that reaches it."""
+    """The goal of the trials. A trial ends at the first evaluation that reaches it."""
 
     metric: Literal["validation_accuracy", "validation_error"]
     """Metric that is compared with the bound, in 0..1. The error is 1 - accuracy."""
@@ -104,7 +104,7 @@ class Target(Section):
 
 
 class EarlyExit(Section):
-    """What predictions cost that end at a lower depth; it is measured after each trial."""
+    """The accuracy and cost of predictions that end at a lower depth, measured after each trial."""
 
     thresholds: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(strict=False)] = (0.5, 0.7, 0.9, 0.99)
     """A prediction ends at the first depth where the softmax of the class scores is at least this value, in 0..1.
@@ -129,7 +129,7 @@ class Asha(Section):
     grace_samples: PositiveInt
     """Samples that every trial sees before it may be stopped."""
     reduction_factor: Annotated[float, Field(gt=1)] = 4.0
-    """One in this many trials goes on at each comparison; the next is after this many times the samples. Default: 4."""
+    """One in this many trials continues at each comparison; the next is after so many times the samples. Default: 4."""
 
 
 class OwnScheduler(OwnCode):
@@ -177,10 +177,10 @@ class Study(Section):
     search: AnySearch | None = None
     """Values that are searched for. null: none."""
     target: Target | None = None
-    """What the trials are to reach. null: every trial runs to its end."""
+    """The goal of the trials. null: every trial runs to its end."""
     early_exit: EarlyExit | None = None
     """Accuracy and time of predictions that end at a lower depth. null: they are not measured."""
     trial_scheduler: TrialScheduler = Fifo()
-    """Which trials go on."""
+    """Which trials continue."""
     max_concurrent: PositiveInt | None = None
     """Largest number of trials at once. 1 for timings. null: as many as the machine has room for."""

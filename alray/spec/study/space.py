@@ -13,7 +13,7 @@ _Range = Annotated[tuple[float, float], Field(strict=False)]
 
 
 class Distribution(Section):
-    """What one value is drawn from. Exactly one key is given."""
+    """The distribution that one value is drawn from. Exactly one key is given."""
 
     choice: Annotated[tuple[Any, ...], Field(strict=False, min_length=1)] | None = None
     """Values that are equally likely."""

@@ -22,7 +22,7 @@ _SEEDS = 2.0**63
 class Trial:
     """One run of a study.
 
-    number: its place among all trials. index: which settings of the search these are; 0 without a search. values: these
+    number: its index among all trials. index: which settings of the search these are; 0 without a search. values: these
     settings; empty as long as Optuna has not proposed them. overrides: as `alray run BASE` takes them.
     """
 
@@ -35,7 +35,7 @@ class Trial:
 
     @property
     def label(self) -> str:
-        """What distinguishes this trial, in one line."""
+        """The settings that distinguish this trial, in one line."""
         drawn = [
             f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in self.values.items()
         ]
@@ -96,7 +96,7 @@ def settings_at_the_ends(search: Search, point: Point) -> Iterator[tuple[Setting
 
 
 def _settings(search: Search, point: Point, values: Mapping[str, Any]) -> tuple[Setting, ...]:
-    """The values with the places in the study that ask for them."""
+    """The values with the paths in the study that set them."""
     variant = str(point.values.get(VARIANT))
     own = search.variants.get(variant, {})
     return tuple(

@@ -33,6 +33,6 @@ def exhibits_of(results: Results) -> list[Exhibit]:
 
 
 def warnings_of(results: Results) -> list[str]:
-    """What makes the figures of a study doubtful: best settings on the edge of what was searched."""
+    """The warnings about a study's figures: best settings on the edge of what was searched."""
     search = results.study.search
     return [] if search is None else [sentence for _, _, sentence in at_the_edge(search, results.rows)]

@@ -106,5 +106,5 @@ def _maps(results: Results, across: str, up: str) -> Iterator[Figure]:
 
 def _cell(row: Row, across: str, up: str, name: str) -> dict[str, Any]:
     spread = row.efficiency if name == "efficiency" else row.figures[name]
-    place = {"across": value_text(row.point[across]), "up": value_text(row.point[up])}
-    return {**place, "value": spread.mean if spread is not None else None, "seeds": row.seeds}
+    common = {"across": value_text(row.point[across]), "up": value_text(row.point[up])}
+    return {**common, "value": spread.mean if spread is not None else None, "seeds": row.seeds}

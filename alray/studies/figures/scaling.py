@@ -1,4 +1,4 @@
-"""Figures of scaling studies: step time, speed-up, efficiency, and local losses beside backpropagation."""
+"""Figures of scaling studies: step time, speed-up, efficiency, and local losses next to backpropagation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from alray.report.figure import Exhibit, Figure, Series
 from alray.report.spread import Spread, ratio, shown
 from alray.studies.published import CURVES, Published
 from alray.studies.results import Results
-from alray.studies.scaling import Place, Scaling
+from alray.studies.scaling import ScaledPoint, Scaling
 
 _KINDS = (MEASURED, PREDICTED, IDEAL, PUBLISHED)
 _BACKPROPAGATION = "backpropagation"
@@ -37,11 +37,11 @@ def device_scaling(results: Results) -> Exhibit | None:
         ("efficiency", "Efficiency", Scale("efficiency", "efficiency"), _gains(found, "efficiency")),
     )
     figures = [_figure(found, name, f"{title}, {kind}", y, rows) for name, title, y, rows in drawn]
-    beside = list(_beside(found))
-    if beside:
+    ratios = list(_ratios(found))
+    if ratios:
         title = "Backpropagation's step time over that of local losses"
-        figures.append(_figure(found, "ratio", title, Scale("ratio", "ratio of step times"), beside))
-    return Exhibit(f"{kind[0].upper()}{kind[1:]}", tuple(figures), tuple(_told(found)))
+        figures.append(_figure(found, "ratio", title, Scale("ratio", "ratio of step times"), ratios))
+    return Exhibit(f"{kind[0].upper()}{kind[1:]}", tuple(figures), tuple(_conclusions(found)))
 
 
 def _figure(found: Scaling, name: str, title: str, y: Scale, rows: list[dict[str, Any]]) -> Figure:
@@ -61,30 +61,30 @@ def _row(label: str, kind: str, devices: int, **values: Any) -> dict[str, Any]:
 
 def _times(found: Scaling) -> list[dict[str, Any]]:
     rows = []
-    for label, places in found.series.items():
-        for place in places:
-            measured = {"step_time_s": place.step_time_s.mean, "seeds": place.row.seeds, **error_bar(place.step_time_s)}
-            rows.append(_row(label, MEASURED, place.devices, **measured))
-            if place.predicted_s is not None:
-                rows.append(_row(label, PREDICTED, place.devices, step_time_s=place.predicted_s))
-            ideal_s = (place.base or place).step_time_s.mean * place.work / place.more
-            rows.append(_row(label, IDEAL, place.devices, step_time_s=ideal_s))
+    for label, points in found.series.items():
+        for point in points:
+            measured = {"step_time_s": point.step_time_s.mean, "seeds": point.row.seeds, **error_bar(point.step_time_s)}
+            rows.append(_row(label, MEASURED, point.devices, **measured))
+            if point.predicted_s is not None:
+                rows.append(_row(label, PREDICTED, point.devices, step_time_s=point.predicted_s))
+            ideal_s = (point.base or point).step_time_s.mean * point.work / point.more
+            rows.append(_row(label, IDEAL, point.devices, step_time_s=ideal_s))
     return rows
 
 
 def _gains(found: Scaling, name: Literal["speed_up", "efficiency"]) -> list[dict[str, Any]]:
     """The speed-up or the efficiency: measured, predicted, ideal and published."""
     rows = []
-    for label, places in found.series.items():
-        for place in places:
-            gain: Spread = getattr(place, name)
-            told = {"step_time_s": place.step_time_s.mean, "seeds": place.row.seeds, **error_bar(gain)}
-            rows.append(_row(label, MEASURED, place.devices, **{name: gain.mean}, **told))
-            if place.predicted is not None:
-                rows.append(_row(label, PREDICTED, place.devices, **{name: getattr(place.predicted, name)}))
-    every = [place for places in found.series.values() for place in places]
-    for place in (min(every, key=_devices), max(every, key=_devices)):
-        rows.append(_row(IDEAL, IDEAL, place.devices, **{name: place.more if name == "speed_up" else 1.0}))
+    for label, points in found.series.items():
+        for point in points:
+            gain: Spread = getattr(point, name)
+            fields = {"step_time_s": point.step_time_s.mean, "seeds": point.row.seeds, **error_bar(gain)}
+            rows.append(_row(label, MEASURED, point.devices, **{name: gain.mean}, **fields))
+            if point.predicted is not None:
+                rows.append(_row(label, PREDICTED, point.devices, **{name: getattr(point.predicted, name)}))
+    every = [point for points in found.series.values() for point in points]
+    for point in (min(every, key=_devices), max(every, key=_devices)):
+        rows.append(_row(IDEAL, IDEAL, point.devices, **{name: point.more if name == "speed_up" else 1.0}))
     for one in _shown(found):
         for devices, seconds in one.seconds.items():
             if devices <= max(map(_devices, every)):
@@ -94,25 +94,25 @@ def _gains(found: Scaling, name: Literal["speed_up", "efficiency"]) -> list[dict
     return rows
 
 
-def _devices(place: Place) -> int:
-    return place.devices
+def _devices(point: ScaledPoint) -> int:
+    return point.devices
 
 
-def _beside(found: Scaling) -> Iterator[dict[str, Any]]:
+def _ratios(found: Scaling) -> Iterator[dict[str, Any]]:
     """The step time of each series of backpropagation over that of each series of local losses, and the published
     ratio."""
-    by_method: dict[bool, dict[str, dict[int, Place]]] = {True: {}, False: {}}
-    for label, places in found.series.items():
-        by_method[_is_backpropagation(places)][label] = {place.devices: place for place in places}
+    by_method: dict[bool, dict[str, dict[int, ScaledPoint]]] = {True: {}, False: {}}
+    for label, points in found.series.items():
+        by_method[_is_backpropagation(points)][label] = {point.devices: point for point in points}
     for local, ours in by_method[False].items():
         for other, theirs in by_method[True].items():
             for devices in sorted(ours.keys() & theirs.keys()):
                 mine, its = ours[devices].step_time_s, theirs[devices].step_time_s
                 measured = ratio(its, mine)
-                told = {"step_time_s": mine.mean, **error_bar(measured)}
-                yield _row(f"{other} / {local}", MEASURED, devices, ratio=measured.mean, **told)
+                fields = {"step_time_s": mine.mean, **error_bar(measured)}
+                yield _row(f"{other} / {local}", MEASURED, devices, ratio=measured.mean, **fields)
     if by_method[True] and by_method[False] and (published := _shown(found)):
-        most = max(place.devices for places in found.series.values() for place in places)
+        most = max(point.devices for points in found.series.values() for point in points)
         al, bp = sorted(published, key=lambda one: not one.local_losses)
         for devices in sorted(al.seconds.keys() & bp.seconds.keys()):
             if devices <= most:
@@ -122,19 +122,19 @@ def _beside(found: Scaling) -> Iterator[dict[str, Any]]:
 
 def _shown(found: Scaling) -> list[Published]:
     """The published curves of this scaling. They begin at one stage."""
-    from_one = found.devices == "stages" and all(places[0].devices == 1 for places in found.series.values())
+    from_one = found.devices == "stages" and all(points[0].devices == 1 for points in found.series.values())
     return [one for one in CURVES if from_one and found.kind == ("weak" if one.weak else "strong")]
 
 
-def _is_backpropagation(places: Sequence[Place]) -> bool:
-    summary = places[0].row.summary
+def _is_backpropagation(points: Sequence[ScaledPoint]) -> bool:
+    summary = points[0].row.summary
     return summary is not None and summary.method == _BACKPROPAGATION
 
 
-def _told(found: Scaling) -> Iterator[str]:
-    for label, places in found.series.items():
-        if len(places) > 1:
-            last = places[-1]
+def _conclusions(found: Scaling) -> Iterator[str]:
+    for label, points in found.series.items():
+        if len(points) > 1:
+            last = points[-1]
             fewest = (last.base or last).devices
             work = f" for {last.work:.3g} times the work" if found.kind == "growing" else ""
             yield (

@@ -45,9 +45,9 @@ def steps_to_target(results: Results) -> Exhibit | None:
         marks=_marks(rows),
         tells={"mark": "regime", **_TELLS},
     )
-    told = tuple(_told(label, each, along[label]) for label, each in found.items())
+    conclusions = tuple(_conclusion(label, each, along[label]) for label, each in found.items())
     what = "Mini-batches to the target against batch size, both on scales of powers of two, with the line of perfect "
-    what += f"scaling. {' '.join(told)}"
+    what += f"scaling. {' '.join(conclusions)}"
     figures = [curves.figure("steps_to_target", "Mini-batches to the target", what, rows)]
     timed = [row for label, each in along.items() for row in _times(label, each)]
     if timed:
@@ -57,7 +57,7 @@ def steps_to_target(results: Results) -> Exhibit | None:
         what = "Seconds of training to the target against batch size."
         figures.append(seconds.figure("seconds_to_target", "Time to the target", what, timed))
     tables = {"batch_sizes": _table(along, found)}
-    return Exhibit("Steps to the target", tuple(figures), told, tables=tables)
+    return Exhibit("Steps to the target", tuple(figures), conclusions, tables=tables)
 
 
 def best_settings(results: Results) -> Exhibit | None:
@@ -200,7 +200,7 @@ def _times(label: str, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
 
 
 def _of(row: Row) -> dict[str, Any]:
-    """What a point tells of its trials."""
+    """Return the values of a point that describe its trials."""
     return {
         "reached": f"{row.reached} of {row.tried}",
         "trials": row.trials,
@@ -223,7 +223,7 @@ def _missed(rows: Sequence[Row]) -> dict[int, int]:
     return {row.point[BATCH_SIZE]: row.steps or 0 for row in rows if row.figures["steps_to_target"] is None}
 
 
-def _told(label: str, found: Regimes | None, rows: Sequence[Row]) -> str:
+def _conclusion(label: str, found: Regimes | None, rows: Sequence[Row]) -> str:
     missed = _missed(rows)
     never = [f"{_listed(missed)} never reached the target"] if missed else []
     some = [
@@ -276,7 +276,7 @@ _OF_SIZES = (
 
 
 class _Quantity(NamedTuple):
-    """What is drawn of settings. base: of the logarithm on its axis. is_rate: whether the two rules are about it."""
+    """The quantity that is drawn. base: of the logarithm on its axis. is_rate: whether the two rules are about it."""
 
     key: str
     title: str
@@ -312,8 +312,8 @@ def _one_minus(key: str, record: TrialRecord) -> float | None:
 
 
 def _effective_rate(results: Results, record: TrialRecord) -> float | None:
-    rate, kept = results.setting(record, "optimizer.lr"), results.momentum(record)
-    return None if rate is None or kept is None else float(rate) / (1.0 - kept)
+    rate, momentum = results.setting(record, "optimizer.lr"), results.momentum(record)
+    return None if rate is None or momentum is None else float(rate) / (1.0 - momentum)
 
 
 def _best(

@@ -133,13 +133,13 @@ def _evaluations(results: Results, row: Row, most: int) -> Iterator[dict[str, An
     of_seeds = [_accuracies(results, record) for record in row.best]
     shared = _shared(of_seeds)
     every = -(-len(shared) // most) or 1
-    for place, step in enumerate(shared):
-        if (len(shared) - 1 - place) % every == 0:
+    for index, step in enumerate(shared):
+        if (len(shared) - 1 - index) % every == 0:
             each = [of_seed[step] for of_seed in of_seeds]
             seconds = [each_s for *_, each_s in each if each_s is not None]
             yield {
-                **_mean_place(row, step, each[0][0]),
-                "evaluation": place + 1,
+                **_mean_position(row, step, each[0][0]),
+                "evaluation": index + 1,
                 "seconds": fmean(seconds) if len(seconds) == len(each) else None,
                 **_mean("accuracy", [accuracy for _, accuracy, _ in each]),
             }
@@ -147,13 +147,13 @@ def _evaluations(results: Results, row: Row, most: int) -> Iterator[dict[str, An
 
 def _accuracies(results: Results, record: TrialRecord) -> dict[int, tuple[int, float, float | None]]:
     """Samples, accuracy and seconds of training of each evaluation of a trial, by its mini-batches."""
-    kept = results.kept(record)
+    records = results.records_of(record)
     found = {}
-    for one in reversed(kept):
+    for one in reversed(records):
         if isinstance(one, EvaluationRecord):
             accuracy = one.validation if one.validation is not None else one.test
             if accuracy is not None:
-                found[one.step] = one.samples, accuracy, training_s(kept, one)
+                found[one.step] = one.samples, accuracy, training_s(records, one)
     return found
 
 
@@ -161,8 +161,8 @@ def _losses(results: Results, row: Row, most: int) -> Iterator[dict[str, Any]]:
     """The losses of a point as at most so many means over neighbouring mini-batches and over its seeds."""
     of_seeds = []
     for record in row.best:
-        kept = (one for one in results.kept(record) if isinstance(one, StepRecord))
-        of_seeds.append({one.step: one for one in sorted(kept, key=lambda one: one.step)})
+        step_records = (one for one in results.records_of(record) if isinstance(one, StepRecord))
+        of_seeds.append({one.step: one for one in sorted(step_records, key=lambda one: one.step)})
     shared = _shared(of_seeds)
     every = -(-len(shared) // most) or 1
     for start in range(0, len(shared), every):
@@ -173,7 +173,7 @@ def _losses(results: Results, row: Row, most: int) -> Iterator[dict[str, Any]]:
             counted = sum(one.mini_batches for one in group)
             losses.append(sum(total_loss(one) * one.mini_batches for one in group) / counted)
         if all(map(math.isfinite, losses)):
-            yield {**_mean_place(row, steps[-1], of_seeds[0][steps[-1]].samples), **_mean("loss", losses)}
+            yield {**_mean_position(row, steps[-1], of_seeds[0][steps[-1]].samples), **_mean("loss", losses)}
 
 
 def _shared(of_seeds: Sequence[Mapping[int, Any]]) -> list[int]:
@@ -181,7 +181,7 @@ def _shared(of_seeds: Sequence[Mapping[int, Any]]) -> list[int]:
     return sorted(set(of_seeds[0]).intersection(*of_seeds[1:])) if of_seeds else []
 
 
-def _mean_place(row: Row, step: int, samples: int) -> dict[str, Any]:
+def _mean_position(row: Row, step: int, samples: int) -> dict[str, Any]:
     return {"series": series_label(row.point), "kind": MEASURED, "step": step, "samples": samples}
 
 
@@ -224,8 +224,8 @@ def _depths(row: Row) -> Iterator[dict[str, Any]]:
     for depth, values in sorted(measured.items()):
         found = spread(values)
         assert found is not None
-        place = {"series": series_label(row.point), "kind": MEASURED, "depth": depth}
-        yield {**place, "accuracy": found.mean, "seeds": found.runs, **error_bar(found)}
+        group = {"series": series_label(row.point), "kind": MEASURED, "depth": depth}
+        yield {**group, "accuracy": found.mean, "seeds": found.runs, **error_bar(found)}
 
 
 def _utilisation(results: Results, row: Row) -> Iterator[dict[str, Any]]:
@@ -233,7 +233,7 @@ def _utilisation(results: Results, row: Row) -> Iterator[dict[str, Any]]:
     for record in row.best:
         if record.summary is None or record.summary.bubble is None:
             continue
-        for one in results.kept(record):
+        for one in results.records_of(record):
             if isinstance(one, StageRecord) and not one.warm_up:
                 shares.setdefault(one.stage, []).append((one.compute_s, one.covered_s))
     for stage, times in sorted(shares.items()):

@@ -29,7 +29,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """A file as the user named it, None for a spec that has no file, and a line in it, counted from 1.
 
     text: that line, or the override of the command line. key, value: where they are in it.
@@ -49,67 +49,67 @@ class Place:
 
 
 @dataclass
-class Places:
-    """The places of the values of one spec."""
+class SourceLocations:
+    """The source locations of the values of one spec."""
 
     file: str | None
-    _places: dict[Path, Place] = field(default_factory=dict)
+    _locations: dict[Path, SourceLocation] = field(default_factory=dict)
 
-    def add(self, path: Path, place: Place) -> None:
+    def add(self, path: Path, location: SourceLocation) -> None:
         """Record where `path` is."""
-        self._places[path] = place
+        self._locations[path] = location
 
-    def __iter__(self) -> Iterator[tuple[Path, Place]]:
-        return iter(self._places.items())
+    def __iter__(self) -> Iterator[tuple[Path, SourceLocation]]:
+        return iter(self._locations.items())
 
-    def over(self, below: Mapping[Path, Place]) -> Places:
-        """These places, and below them those of another file."""
-        return Places(self.file, {**below, **self._places})
+    def over(self, below: Mapping[Path, SourceLocation]) -> SourceLocations:
+        """Return these locations, and below them those of another file."""
+        return SourceLocations(self.file, {**below, **self._locations})
 
     def override(self, path: Path, text: str) -> None:
         """Record that `path` and everything below it comes from the command line, from the override `text`."""
-        for old in [old for old in self._places if old[: len(path)] == path]:
-            del self._places[old]
-        self._places[path] = override_place(text)
+        for old in [old for old in self._locations if old[: len(path)] == path]:
+            del self._locations[old]
+        self._locations[path] = override_location(text)
 
     def is_override(self, path: Path) -> bool:
         """Whether the value at `path`, or a section around it, comes from the command line."""
         return self.of(path).file == COMMAND_LINE
 
-    def of(self, path: Path) -> Place:
-        """Return the place of `path`, or of the innermost section around it that has a place.
+    def of(self, path: Path) -> SourceLocation:
+        """Return the location of `path`, or of the innermost section around it that has one.
 
         Of such a section, the key says enough: its value is long.
         """
         for around in _outwards(path):
-            if around in self._places:
-                place = self._places[around]
-                return place if around == path else replace(place, value=place.key or place.value)
-        return Place(self.file, None)
+            if around in self._locations:
+                location = self._locations[around]
+                return location if around == path else replace(location, value=location.key or location.value)
+        return SourceLocation(self.file, None)
 
-    def of_entry(self, path: Path) -> Place:
-        """Return the place to show for a problem with the whole of `path`.
+    def of_entry(self, path: Path) -> SourceLocation:
+        """Return the location to show for a problem with the whole of `path`.
 
         Of an entry of a list of which the command line sets keys, the file has an older value: the overrides are shown.
         """
         if not path or not isinstance(path[-1], int) or self.is_override(path):
             return self.of(path)
         texts = dict.fromkeys(
-            place.text or ""
-            for other, place in self._places.items()
-            if place.file == COMMAND_LINE and other[: len(path)] == path
+            location.text or ""
+            for other, location in self._locations.items()
+            if location.file == COMMAND_LINE and other[: len(path)] == path
         )
         if not texts:
             return self.of(path)
-        place = override_place(" ".join(texts))
-        return place if len(texts) == 1 else replace(place, value=(1, len(place.text or "") + 1))
+        location = override_location(" ".join(texts))
+        return location if len(texts) == 1 else replace(location, value=(1, len(location.text or "") + 1))
 
 
-def override_place(text: str) -> Place:
-    """The place of a value in an override, `key.sub=value`."""
+def override_location(text: str) -> SourceLocation:
+    """The location of a value in an override, `key.sub=value`."""
     key, equals, _ = text.partition("=")
     end = len(text) + 1
-    return Place(COMMAND_LINE, None, text, (1, len(key) + 1), (len(key) + 2, end) if equals else (1, end))
+    return SourceLocation(COMMAND_LINE, None, text, (1, len(key) + 1), (len(key) + 2, end) if equals else (1, end))
 
 
 def _outwards(path: Path) -> Iterator[Path]:

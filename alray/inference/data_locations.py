@@ -50,7 +50,7 @@ def how_to_name(data: DataSection) -> str | None:
 
 def _override(given: str, data: DataSection) -> str:
     """KEY=PATH as an override of the spec. A path is taken as it is written, and not read as YAML."""
-    key, equals, place = given.partition("=")
+    key, equals, location = given.partition("=")
     key, known = key.strip(), _keys(data)
     if not equals:
         raise RequestError(
@@ -63,7 +63,7 @@ def _override(given: str, data: DataSection) -> str:
             hint=f"these keys do: {', '.join(known)}" if known else "leave it out: they are not in files",
         )
     is_path = key != "download" and isinstance(_arguments(data).get(key, ""), str)
-    return override_text(f"data.{key}", place) if is_path and place != "null" else f"data.{key}={place}"
+    return override_text(f"data.{key}", location) if is_path and location != "null" else f"data.{key}={location}"
 
 
 def _keys(data: DataSection) -> list[str]:

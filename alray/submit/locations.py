@@ -1,4 +1,4 @@
-"""Where a job keeps its things on the cluster."""
+"""The locations of a job's files on the cluster."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ FOLDER = "~/alray-jobs"
 """Where the run folders and study folders of jobs are made if nothing else is asked for. Each has the ID of its job."""
 
 PACKAGES = "packages"
-"""The folder beside them with what was sent along, in a folder for each job."""
+"""The folder next to them with what was sent along, in a folder for each job."""
 
 
-def is_place(text: str) -> bool:
+def is_location(text: str) -> bool:
     """Whether this names a folder that is the same from everywhere on a node: an absolute path or a URL."""
     return text.startswith(("/", "~")) or is_url(text)
 
@@ -20,6 +20,6 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
-def on_this_node(place: str) -> str:
-    """The place, with this node's home folder for `~`."""
-    return str(Path(place).expanduser()) if place.startswith("~") else place
+def on_this_node(location: str) -> str:
+    """The location, with this node's home folder for `~`."""
+    return str(Path(location).expanduser()) if location.startswith("~") else location

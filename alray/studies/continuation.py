@@ -1,7 +1,7 @@
-"""How a trial goes on that its scheduler paused, from its own checkpoint or from that of another trial.
+"""How a trial continues that its scheduler paused, from its own checkpoint or from that of another trial.
 
-At each evaluation, what a trial needs to go on is kept beside the run folders until the study ends: the trial itself
-may have deleted the checkpoint when another one goes on from it.
+At each evaluation, what a trial needs to continue is saved next to the run folders until the study ends: the trial
+itself may have deleted the checkpoint when another one continues from it.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ _FILES = ("spec.yaml", "environment.json", "plan.json", "records.jsonl", CODE_RE
 
 
 class Mark(BaseModel):
-    """A place of a trial, after an evaluation, from which it or another one can go on.
+    """A saved state of a trial after an evaluation, from which it or another one can continue.
 
-    kept: the folder with its checkpoint. history: the settings that the trial has had by then.
+    folder: the folder with its checkpoint. history: the settings that the trial has had by then.
     """
 
     trial: int
     step: int  # mini-batches
-    kept: str
+    folder: str
     history: list[Segment]
 
 
 @dataclass(frozen=True)
-class Going:
-    """How a trial begins, for None as `mark`, or goes on.
+class Continuation:
+    """How a trial begins, for None as `mark`, or continues.
 
-    kept: the folder for what marks refer to. history: the settings that the trial has had, with those of now.
+    marks_folder: the folder for what marks refer to. history: the settings that the trial has had, with those of now.
     """
 
     order: Order
     mark: Mark | None
-    kept: Path
+    marks_folder: Path
     history: list[Segment]
 
     @classmethod
-    def of(cls, order: Order, mark: Mark | None, kept: Path) -> Going:
+    def of(cls, order: Order, mark: Mark | None, marks_folder: Path) -> Continuation:
         now = Segment(step=0, trial=order.trial.number, values=dict(order.trial.values))
         if mark is None:
-            return cls(order, None, kept, [now])
+            return cls(order, None, marks_folder, [now])
         before = mark.history[-1]
         if (before.trial, before.values) == (now.trial, now.values):
-            return cls(order, mark, kept, mark.history)
-        return cls(order, mark, kept, [*mark.history, now.model_copy(update={"step": mark.step})])
+            return cls(order, mark, marks_folder, mark.history)
+        return cls(order, mark, marks_folder, [*mark.history, now.model_copy(update={"step": mark.step})])
 
     @property
     def step(self) -> int:
@@ -68,7 +68,7 @@ class Going:
 
     @property
     def is_changed(self) -> bool:
-        """Whether it goes on otherwise than the trial of the mark would have."""
+        """Whether it continues otherwise than the trial of the mark would have."""
         return self.mark is not None and len(self.history) > len(self.mark.history)
 
     @property
@@ -93,17 +93,17 @@ class Going:
         return self.order.folder.trial_dir(self.order.trial.number)
 
     def marked(self, step: int) -> Mark:
-        """Keep what it takes to go on after `step` mini-batches, whose checkpoint there is."""
-        folder = self.kept / f"{self.order.trial.number:04d}-{step}-{uuid4().hex[:8]}"
+        """Keep what it takes to continue after `step` mini-batches, whose checkpoint there is."""
+        folder = self.marks_folder / f"{self.order.trial.number:04d}-{step}-{uuid4().hex[:8]}"
         _copy(self._run_dir, folder, step)
-        return Mark(trial=self.order.trial.number, step=step, kept=str(folder), history=self.history)
+        return Mark(trial=self.order.trial.number, step=step, folder=str(folder), history=self.history)
 
     def take_over(self) -> None:
         """Make the run folder one that can be resumed from the mark. That of the trial itself is one."""
         if self.mark is None or not self.is_changed:
             return
         self.order.folder.clear(self.order.trial.number)
-        _copy(Path(self.mark.kept), self._run_dir, self.mark.step)
+        _copy(Path(self.mark.folder), self._run_dir, self.mark.step)
 
     def last_evaluation(self) -> EvaluationRecord | None:
         """The last evaluation of the run."""

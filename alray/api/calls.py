@@ -1,4 +1,4 @@
-"""What the functions of the interface share: overrides, signals, progress, and how a stopped run ends."""
+"""The common part of the interface's functions: overrides, signals, progress, and how a stopped run ends."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from alray.errors import AlrayError, RequestError
 from alray.spec.loading import Source
 from alray.spec.overrides import override_text
 from alray.spec.placed_errors import completed
-from alray.spec.places import COMMAND_LINE
 from alray.spec.section import nearest
+from alray.spec.source_locations import COMMAND_LINE
 
 Overrides: TypeAlias = Mapping[str, object] | Sequence[str] | None
 """Values that replace those of a spec: {"optimizer.lr": 3e-4}, or as the command line takes them."""
@@ -33,7 +33,7 @@ def override_texts(overrides: Overrides) -> list[str]:
     return list(overrides or ())
 
 
-def place_texts(data: Overrides) -> list[str]:
+def data_texts(data: Overrides) -> list[str]:
     """Where files of the data lie, as `--data` takes it."""
     if not isinstance(data, Mapping):
         return list(data or ())
@@ -55,7 +55,7 @@ def require_one_of(value: str, known: Sequence[str], *, key: str) -> None:
 
 
 @contextmanager
-def asked(source: Source | None = None, overrides: Sequence[str] = ()) -> Iterator[None]:
+def api_errors(source: Source | None = None, overrides: Sequence[str] = ()) -> Iterator[None]:
     """Inside, errors are told as commands tell them, with `overrides` in place of the command line."""
     try:
         with completed(source, overrides):
@@ -70,7 +70,7 @@ def asked(source: Source | None = None, overrides: Sequence[str] = ()) -> Iterat
 
 @contextmanager
 def watched(progress: bool) -> Iterator[tuple[Display, Interrupts]]:
-    """What shows a run, and what counts the requests to stop it.
+    """The display of a run, and the counter of the requests to stop it.
 
     progress: whether it is shown: in the output of a notebook's cell, or on standard error. Signals reach the main
     thread alone, so a run in another thread does not hear them.
@@ -84,7 +84,7 @@ def watched(progress: bool) -> Iterator[tuple[Display, Interrupts]]:
 
 
 def teller(progress: bool) -> Callable[[str], None]:
-    """What shows one line after another: in the output of a notebook's cell, or on standard error; nowhere without
+    """Return a function that shows one line: in the output of a notebook's cell, or on standard error; nowhere without
     `progress`."""
     if not progress:
         return lambda line: None

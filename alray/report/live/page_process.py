@@ -1,4 +1,4 @@
-"""A live page beside a run, from a process of its own.
+"""A live page of a run, from a process of its own.
 
 A thread of the command that runs would share its interpreter: with `--inline` it would slow the training itself down. A
 process does not, and yields to the stages (`os.nice`). It has nothing from the run but its folder, so it cannot change
@@ -28,8 +28,8 @@ _ENDING_S = 30.0
 
 
 @contextmanager
-def page_beside(run_dir: Location, wanted: bool, note: Callable[[str], None]) -> Iterator[None]:
-    """Serve a live page of the run that goes on in the block, if it is wanted. It ends once it shows the end.
+def page_process(run_dir: Location, wanted: bool, note: Callable[[str], None]) -> Iterator[None]:
+    """Serve a live page of the run in the block, if it is wanted. It ends once it shows the end.
 
     note: is called with its address, and with a line if it fails.
     """
