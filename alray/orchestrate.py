@@ -106,7 +106,9 @@ def _run(
     from alray.runner.recorder import recording
     from alray.stage.assignment import Start
 
-    inline, workload, spec = options.inline, planner.workload, planner.workload.spec
+    inline = options.inline
+    workload = planner.workload
+    spec = planner.workload.spec
     surroundings = {**environment(workload.device), "engine": engine_name(spec, inline=inline)}
     describe_run(run_dir, workload, surroundings, options.command)
     made.mark_run_dir(run_dir)
@@ -144,6 +146,9 @@ def _run(
     made.close()
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
-    duration_s, status, step, name = time.time() - begun_s, outcome.status, outcome.step, surroundings["engine"]
+    duration_s = time.time() - begun_s
+    status = outcome.status
+    step = outcome.step
+    name = surroundings["engine"]
     summary = conclude(run_dir, workload, driver.plan, name, status, step, duration_s=duration_s, pages=options.pages)
     return Finished(summary, outcome.error, outcome.lost)

@@ -104,7 +104,8 @@ class UserCode:
                 raise
             code = cls(here, allow_elsewhere=allow, is_copy=True)
             code._refusal = None if allow else refusal
-        code._shared, code._copy = copy, here
+        code._shared = copy
+        code._copy = here
         return code
 
     def __getstate__(self) -> dict[str, Any]:

@@ -46,7 +46,10 @@ class GradientReducer:
         """
         self.communication_s = 0.0
         """Seconds that the communication thread spent compressing, sending and waiting for peers."""
-        self._layout, self._over, self._compression, self._thread = layout, over, compression, thread
+        self._layout = layout
+        self._over = over
+        self._compression = compression
+        self._thread = thread
         self._flat = layout.zeros()
         self._views = layout.views(self._flat)
         self._targets: Sequence[torch.Tensor | None] = ()

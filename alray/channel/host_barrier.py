@@ -76,7 +76,9 @@ class HostBarrier(Barrier):
 
     def __init__(self, pipes: Pipes, *, leads: bool, timeout_s: float) -> None:
         """pipes: descriptors of this process. leads: whether this is stage 0, the one that waits in `gather`."""
-        self._pipes, self._leads, self._timeout_s = pipes, leads, timeout_s
+        self._pipes = pipes
+        self._leads = leads
+        self._timeout_s = timeout_s
         self._releases = [ReadEnd(read_end) for read_end, _ in pipes.releases]
         self._round = 0
 

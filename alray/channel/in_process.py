@@ -13,7 +13,8 @@ class Queue:
     """One edge. At most `in_flight` messages wait on it."""
 
     def __init__(self, edge: str, in_flight: int) -> None:
-        self.edge, self.in_flight = edge, in_flight
+        self.edge = edge
+        self.in_flight = in_flight
         self.waiting: deque[Message] = deque()
 
     def sender(self) -> QueueSender:

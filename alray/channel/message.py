@@ -172,7 +172,9 @@ class Slot:
             nbytes = shape.numel() * dtype.itemsize
             self._views[name] = self._buffer[offset : offset + nbytes].view(dtype).view(shape)
             offset += aligned(nbytes)
-        self._layout, self._entries, self.nbytes = layout, entries, offset
+        self._layout = layout
+        self._entries = entries
+        self.nbytes = offset
 
 
 def packed_layout(tensors: dict[str, torch.Tensor], edge: str) -> bytes:

@@ -34,7 +34,9 @@ class NcclSender(Sender):
         """headers: the edge for headers. group: of the two stages, in which this one has rank 0."""
         self.edge = edge
         self.bytes_sent = 0
-        self._headers, self._group, self._device = headers, group, device
+        self._headers = headers
+        self._group = group
+        self._device = device
         self._timeout = timedelta(seconds=timeout_s)
         self._under_way: deque[tuple[dist.Work, torch.Tensor]] = deque()
         self._begun: tuple[torch.Tensor, frozenset[str]] | None = None
@@ -97,7 +99,9 @@ class NcclReceiver(Receiver):
     def __init__(self, *, edge: str, headers: Receiver, group: dist.ProcessGroup, device: torch.device) -> None:
         """headers: the edge for headers. group: of the two stages, in which this one has rank 1."""
         self.edge = edge
-        self._headers, self._group, self._device = headers, group, device
+        self._headers = headers
+        self._group = group
+        self._device = device
 
     def connect(self) -> None:
         """Make the communicator; see `NcclSender.connect`."""

@@ -92,7 +92,10 @@ class _Outgoing:
         timeout_s: float,
         device: torch.device,
     ) -> None:
-        self._edge, self._peer, self._tag, self._group = edge, peer, tag, group
+        self._edge = edge
+        self._peer = peer
+        self._tag = tag
+        self._group = group
         self._timeout = timedelta(seconds=timeout_s)
         self._buffers = [_buffer(capacity_bytes, device) for _ in range(_SEND_SLOTS)]
         self._slots = [Slot(buffer) for buffer in self._buffers]
@@ -168,7 +171,8 @@ class PointToPointReceiver(Receiver):
             to_device(rest, self._device)
             message.tensors |= rest.tensors
             # A GPU copies in order: when it has copied the second part, it has copied the first one too.
-            message.more, message.copied = False, rest.copied
+            message.more = False
+            message.copied = rest.copied
         return
         yield
 
@@ -176,7 +180,9 @@ class PointToPointReceiver(Receiver):
         if message.slot is None:
             return
         await_copies(message)
-        slot, message.slot, message.tensors = message.slot, None, {}
+        slot = message.slot
+        message.slot = None
+        message.tensors = {}
         self._first.post(slot)
         rest = self._rest_slots.pop(slot, None)
         if rest is not None and self._rest is not None:
@@ -200,7 +206,10 @@ class _Incoming:
         group: dist.ProcessGroup,
         timeout_s: float,
     ) -> None:
-        self._edge, self._peer, self._tag, self._group = edge, peer, tag, group
+        self._edge = edge
+        self._peer = peer
+        self._tag = tag
+        self._group = group
         self._timeout = timedelta(seconds=timeout_s)
         self._buffers = [_buffer(capacity_bytes, device) for _ in range(buffers)]
         self._slots = [Slot(buffer) for buffer in self._buffers]

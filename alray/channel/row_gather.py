@@ -19,7 +19,8 @@ class RowGather:
         """thread: the stage's `communication_thread()`, in which other operations on the same group run, too."""
         self.communication_s = 0.0
         """Seconds that the communication thread spent sending and waiting for peers."""
-        self._over, self._thread = over, thread
+        self._over = over
+        self._thread = thread
         self._counts: Sequence[int] = ()
         self._under_way: Future[torch.Tensor] | None = None
 

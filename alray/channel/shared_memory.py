@@ -199,7 +199,8 @@ class SharedMemoryReceiver(Receiver):
     def __init__(self, *, edge: str, ring: SlotRing, device: torch.device, timeout_s: float) -> None:
         """Open the memory and pipes of the sender. Raises ChannelError if this process may not open them."""
         self.edge = edge
-        self._device, self._timeout_s = device, timeout_s
+        self._device = device
+        self._timeout_s = timeout_s
         try:
             memory = open_of(ring.pid, ring.memory, os.O_RDWR)
             self._filled = ReadEnd(open_of(ring.pid, ring.filled, os.O_RDONLY))
@@ -234,7 +235,8 @@ class SharedMemoryReceiver(Receiver):
             rest = slots.second(slots.first.nbytes).read(edge=self.edge)
             to_device(rest, self._device)
             message.tensors |= rest.tensors
-            message.more, message.copied = False, rest.copied
+            message.more = False
+            message.copied = rest.copied
         return
         yield
 
@@ -252,7 +254,9 @@ class SharedMemoryReceiver(Receiver):
         if message.slot is None:
             return
         await_copies(message)
-        slot, message.slot, message.tensors = message.slot, None, {}
+        slot = message.slot
+        message.slot = None
+        message.tensors = {}
         self._give(slot)
 
     def waiting(self) -> int:

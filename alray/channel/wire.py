@@ -24,7 +24,8 @@ class Wire:
     """
 
     def __init__(self, sender: Sender, receiver: Receiver) -> None:
-        self._sender, self._receiver = sender, receiver
+        self._sender = sender
+        self._receiver = receiver
         self._expected: deque[Arrival] = deque()
 
     def close(self) -> None:

@@ -30,7 +30,8 @@ def main(arguments: list[str]) -> int:
     """Run one command, and return its exit code."""
     # Where Ray was started in the background of a script, its jobs ignore SIGINT, by which they are stopped.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.stdout, sys.stderr = lasting(sys.stdout), lasting(sys.stderr)
+    sys.stdout = lasting(sys.stdout)
+    sys.stderr = lasting(sys.stderr)
     streams = Terminal(as_json=False, as_events=True)
     packages = {"alray": __version__, "ray": version("ray"), "torch": version("torch")}
     streams.event("versions", packages=packages, python=platform.python_version(), host=platform.node())

@@ -102,7 +102,8 @@ def main() -> None:
     # Imports make hundreds of thousands of objects that stay. To look through them for garbage takes a quarter of their
     # time, so that is done seldom.
     gc.set_threshold(_OBJECTS)
-    sys.stdout, sys.stderr = lasting(sys.stdout), lasting(sys.stderr)
+    sys.stdout = lasting(sys.stdout)
+    sys.stderr = lasting(sys.stderr)
     _leave(execute(sys.argv[1:]))
 
 

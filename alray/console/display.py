@@ -127,7 +127,8 @@ class PlainLines(Display):
             self._show(progress)
 
     def _show(self, progress: Progress) -> None:
-        self._last_s, self._shown_step = time.monotonic(), progress.step
+        self._last_s = time.monotonic()
+        self._shown_step = progress.step
         shares = [share(value) for value in progress.computing.values()]
         computing = f"; stages computing {', '.join(shares)}" if shares else ""
         self.note(f"  {progress_text(progress)}{computing}{_losses(progress)}")

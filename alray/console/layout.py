@@ -28,7 +28,11 @@ from typing import TextIO
 from alray.report.table import Table
 from alray.report.text import NOT_MEASURED
 
-RED, GREEN, YELLOW, BLUE, BOLD = "31;1", "32", "33", "34", "1"
+RED = "31;1"
+GREEN = "32"
+YELLOW = "33"
+BLUE = "34"
+BOLD = "1"
 """Styles, as terminals know them (ECMA-48, SGR)."""
 
 _WIDTH = 80

@@ -190,7 +190,8 @@ class _Steps(TorchDataset[Any]):
     """
 
     def __init__(self, data: Dataset, seed: int, shares: tuple[int, ...], replica: int) -> None:
-        self._shares, self._replica = shares, replica
+        self._shares = shares
+        self._replica = replica
         self._split = data.train
         self._batch_size = data.batch_size
         self._steps_per_epoch = data.steps_per_epoch

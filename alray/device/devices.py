@@ -19,7 +19,9 @@ from alray.errors import PlanError
 from alray.randomness.generators import put_back
 
 _OF_COMPILER = "TORCHINDUCTOR_DETERMINISTIC"
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
 
 
 def settle(threads: int, deterministic: bool, device: torch.device) -> None:

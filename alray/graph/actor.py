@@ -66,7 +66,8 @@ class StageActor:
     """One stage of one replica. Its methods return at once; the loop runs in a thread."""
 
     def __init__(self, assignment: Assignment, run_token: str) -> None:
-        self._assignment, self._run_token = assignment, run_token
+        self._assignment = assignment
+        self._run_token = run_token
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"stage-{assignment.stage}")
         self._outcome: Future[None] = Future()
         self._outbox = Outbox()

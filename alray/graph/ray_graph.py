@@ -43,7 +43,9 @@ class RayGraph(Graph):
 
         keep: takes the processes of stages that all succeeded on one host; None: they are ended too.
         """
-        self._take_processes, self._run_token, self._keep = processes, run_token, keep
+        self._take_processes = processes
+        self._run_token = run_token
+        self._keep = keep
         self._processes: StageProcesses | None = None
         self._actors: list[Any] = []
         self._assignments: Sequence[Assignment] = ()
@@ -207,7 +209,9 @@ class RayGraph(Graph):
         end_if_silent()
         if not is_lost() and not self._hand_over_processes():
             self._end()
-        self._actors, self._locations, self._processes = [], [], None
+        self._actors = []
+        self._locations = []
+        self._processes = None
         self._polls.clear()
 
     def _end(self) -> None:

@@ -31,7 +31,10 @@ from alray.stage.ports import MessageSizes, Ports
 
 _HOST = torch.device("cpu")
 # Tags: a stream of messages each way, one from the last stage to the first, and those that torch's pipelines order.
-_UP, _DOWN, _ROUND, _WIRE = 1, 2, 3, 4
+_UP = 1
+_DOWN = 2
+_ROUND = 3
+_WIRE = 4
 
 
 @dataclass(frozen=True)
@@ -237,8 +240,12 @@ class _Ends:
         seats: Sequence[Seat],
         timeout_s: float,
     ) -> None:
-        self._assignment, self._device, self._group, self._store = assignment, device, group, store
-        self._seats, self._timeout_s = seats, timeout_s
+        self._assignment = assignment
+        self._device = device
+        self._group = group
+        self._store = store
+        self._seats = seats
+        self._timeout_s = timeout_s
         self._on_gpus: dict[tuple[str, int], NcclSender | NcclReceiver] = {}
 
     def kind(self, peer: int) -> EdgeKind:

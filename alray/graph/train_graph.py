@@ -44,7 +44,9 @@ class TrainGraph(Graph):
     ) -> None:
         """bundles: resources of each worker, all equal. note: as for `wait_for_room`. run_token, labels: as for
         `RayGraph` and `TrainerActor`."""
-        self._bundles, self._run_token, self._labels = list(bundles), run_token, dict(labels or {})
+        self._bundles = list(bundles)
+        self._run_token = run_token
+        self._labels = dict(labels or {})
         self._note = note
         self._assignments: Sequence[Assignment] = ()
         self._trainer: Any = None

@@ -75,7 +75,10 @@ class TrainerActor:
     def __init__(self, bundle: dict[str, float], labels: dict[str, str], storage: Path, timeout_s: float) -> None:
         """bundle: resources of each worker. labels: labels of its node. storage: folder for Ray Train's own files.
         timeout_s: limit for one operation of the workers' process group."""
-        self._bundle, self._labels, self._storage, self._timeout_s = bundle, labels, storage, timeout_s
+        self._bundle = bundle
+        self._labels = labels
+        self._storage = storage
+        self._timeout_s = timeout_s
         self._lock = Lock()
         self._reports = WorkerReports()
         self._reported_at: dict[int, float] = {}
@@ -91,7 +94,8 @@ class TrainerActor:
             failure = _failure_of(error)
         finally:
             with self._lock:
-                self._reports.failure, self._reports.ended = failure, True
+                self._reports.failure = failure
+                self._reports.ended = True
 
     def _trainer(self, assignments: Sequence[Assignment], run_token: str) -> TorchTrainer:
         config = {

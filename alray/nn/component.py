@@ -235,7 +235,8 @@ class LocalComponent(Component):
 
     def encoder_step(self, incoming: Tensors, step: int) -> Tensors:
         """F: `s` for the next component, with what goes along with it. step: from 1; random numbers depend on it."""
-        self._step, self._device = step, incoming["s"].device
+        self._step = step
+        self._device = incoming["s"].device
         self._encoded = self.f.run(incoming, step)
         return stopped(self._encoded)
 
@@ -319,7 +320,9 @@ def read(readout: nn.Module, encoded: Tensors) -> torch.Tensor:
 class _LocalExercise(Exercise):
     def __init__(self, component: LocalComponent, incoming: Tensors, route: torch.Tensor) -> None:
         super().__init__(component)
-        self._local, self._incoming, self._route = component, incoming, route
+        self._local = component
+        self._incoming = incoming
+        self._route = route
 
     def forward(self) -> None:
         self.passed_on = self._local.encoder_step(self._incoming, 0)

@@ -82,9 +82,12 @@ class Encoder(nn.Module):
         """index: of its component; seed: of the run."""
         super().__init__()
         self.body = body
-        self.index, self.seed = index, seed
+        self.index = index
+        self.seed = seed
         self.replica = 0
-        self.own, self.draws, self.writes_input = facts.own, facts.draws, facts.writes_input
+        self.own = facts.own
+        self.draws = facts.draws
+        self.writes_input = facts.writes_input
         self.title = f"block `{facts.name}`"
         self.in_backward = False
         """Of a user's block: whether its backward pass has begun and not ended."""

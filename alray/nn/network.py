@@ -62,9 +62,11 @@ class Network:
         trained is not checked for texts of any length; encoders: what another process has found of them, (): found
         here."""
         self._trained = trained
-        self.spec, self.classes = spec, classes
+        self.spec = spec
+        self.classes = classes
         self.entries = spec.model.expanded()
-        self._load, self._owners = load, Owners()
+        self._load = load
+        self._owners = Owners()
         self.dtype = DTYPES[spec.run.precision]
         task = Task(classes=classes, num_components=len(self.entries), dtype=self.dtype, optimizer=spec.optimizer)
         self.method = make_method(spec.method, task, load)

@@ -50,7 +50,8 @@ class Accumulation:
             return False
         for index, total in self._sums.items():
             self._parameters[index].grad = total.div_(self.mini_batches)
-        self._sums, self._gathered = {}, 0
+        self._sums = {}
+        self._gathered = 0
         return True
 
     def state_dict(self) -> dict[str, Any]:

@@ -61,9 +61,12 @@ class ReplicaBatchNorm(_BatchNorm):
                 hint="use torch's BatchNorm1d, BatchNorm2d or BatchNorm3d, or set it to false",
             )
         super().__init__(norm.num_features, norm.eps, norm.momentum, affine=False, track_running_stats=False)
-        self.affine, self.track_running_stats = norm.affine, norm.track_running_stats
-        self.weight, self.bias = norm.weight, norm.bias
-        self.running_mean, self.running_var = norm.running_mean, norm.running_var
+        self.affine = norm.affine
+        self.track_running_stats = norm.track_running_stats
+        self.weight = norm.weight
+        self.bias = norm.bias
+        self.running_mean = norm.running_mean
+        self.running_var = norm.running_var
         self.num_batches_tracked = norm.num_batches_tracked
         self._over = over
         self.train(norm.training)
@@ -154,7 +157,9 @@ class _Normalise(torch.autograd.Function):
         dtype = s.dtype if weight is None else weight.dtype  # in mixed precision, statistics are as exact as weights
         mean, variance = moments.mean.to(dtype), moments.variance.to(dtype)
         ctx.save_for_backward(s, weight)
-        ctx.moments, ctx.eps, ctx.over = moments, eps, over
+        ctx.moments = moments
+        ctx.eps = eps
+        ctx.over = over
         return functional.batch_norm(s, mean, variance, weight, bias, training=False, eps=eps)
 
     @staticmethod

@@ -18,7 +18,9 @@ _EQUAL = 1e-6  # sums are rounded
 
 def limited_by(setting: Setting, partition: Sequence[int], prediction: StepPrediction) -> str:
     """One sentence: what the step time depends on, and a better cut where there is one."""
-    stages, costs, cores = setting.stages, setting.costs, setting.cores
+    stages = setting.stages
+    costs = setting.costs
+    cores = setting.cores
     if prediction.shared and cores is not None:
         threads = stages * setting.replicas * costs.threads
         return (

@@ -147,7 +147,9 @@ def run_peaks(costs: Costs, micro_batches: int) -> RunPeaks:
         values: Values = stays + (whole - stays) / micro_batches
         return values
 
-    activations, gradients, output = part("activation_bytes"), each("gradient_bytes"), part("output_bytes")
+    activations = part("activation_bytes")
+    gradients = each("gradient_bytes")
+    output = part("output_bytes")
     # Given costs have no peaks: then there are no temporary tensors.
     forward = np.maximum(part("forward_peak_bytes"), activations)
     backward = np.maximum(part("backward_peak_bytes", "backward_fixed_bytes"), activations)

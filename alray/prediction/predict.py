@@ -85,7 +85,9 @@ def predict_step(setting: Setting, partition: Sequence[int]) -> StepPrediction:
     slow each other down by `Costs.contention`, and the step takes at least as long as the processors need for all work.
     The bound leaves contention out. Where stages take turns in one process, the step is the sum of all their work.
     """
-    costs, cores, schedule = setting.costs, setting.cores, SCHEDULES[setting.schedule]
+    costs = setting.costs
+    cores = setting.cores
+    schedule = SCHEDULES[setting.schedule]
     durations = action_durations(setting, partition)
     if setting.in_turns:
         work_s = setting.replicas * sum(computing_s(setting, durations))

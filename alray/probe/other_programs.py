@@ -14,7 +14,9 @@ class OtherPrograms:
     """Measures how busy other programs are. Other processes of this run must be quiet meanwhile."""
 
     def __init__(self) -> None:
-        self._began_s, self._busy_s, self._own_s = time.perf_counter(), _busy_s(), time.process_time()
+        self._began_s = time.perf_counter()
+        self._busy_s = _busy_s()
+        self._own_s = time.process_time()
 
     def processors(self) -> float:
         """The number of processors that they kept busy on average."""

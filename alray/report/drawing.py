@@ -17,7 +17,10 @@ from typing import Any
 from alray.report.figure import DATA, Figure, Series
 from alray.report.spread import Spread
 
-MEASURED, PREDICTED, IDEAL, PUBLISHED = "measured", "predicted", "ideal", "published"
+MEASURED = "measured"
+PREDICTED = "predicted"
+IDEAL = "ideal"
+PUBLISHED = "published"
 """Kinds of rows. Those that were measured have points, the others are lines only."""
 
 BEYOND = "not reached"

@@ -335,7 +335,9 @@ class Standing(BaseModel):
     def after(self, evaluation: EvaluationRecord) -> Standing:
         """The standing after one more evaluation. A second one after the same mini-batch, at the end of a run, can only
         add what the first one did not measure."""
-        train, validation, test = evaluation.train, evaluation.validation, evaluation.test
+        train = evaluation.train
+        validation = evaluation.validation
+        test = evaluation.test
         best, since_best = self.best, self.since_best + 1
         if evaluation.step == self.step:
             if best is not None and best.step == self.step and best.test is None:

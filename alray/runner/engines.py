@@ -95,7 +95,8 @@ class ClusterEngine(Engine):
     def __init__(self, spec: Spec, study: Path | None = None) -> None:
         """study: the folder of the study of which the run is a trial; None: of none."""
         super().__init__()
-        self._spec, self._study = spec, study
+        self._spec = spec
+        self._study = study
         # Linux ends Ray's processes with the thread that started them: this thread lives as long as the cluster.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-ray")
         self._cluster = ExitStack()
@@ -117,7 +118,8 @@ class ClusterEngine(Engine):
         from alray.graph.sigterm import sigterm_as_sigint
 
         self._attaches = bool(address or os.environ.get("RAY_ADDRESS") or ray.is_initialized())
-        self._note, self._address = note, address
+        self._note = note
+        self._address = address
         self._signals.enter_context(sigterm_as_sigint())
         self._connected = self._thread.submit(self._connect)
 

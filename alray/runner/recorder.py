@@ -84,8 +84,11 @@ class Recorder:
         """
         self.run_dir = run_dir
         self._writer = Writer(run_dir / "records.jsonl", require=lambda: require_own(run_dir, token))
-        self._facts, self._batch_size, self._keep = facts, batch_size, keep
-        self._environment, self._started_wall_s = environment, started_wall_s
+        self._facts = facts
+        self._batch_size = batch_size
+        self._keep = keep
+        self._environment = environment
+        self._started_wall_s = started_wall_s
         self._observers = observers
         self._token = token
         self.last = Start()

@@ -162,7 +162,9 @@ class Resumed:
         summary = read_summary(self.run_dir)
         if self.manifest is None or summary is None:
             return None
-        step, standing, stop_at = self.manifest["step"], self.start.standing, self.spec.run.stop_at
+        step = self.manifest["step"]
+        standing = self.start.standing
+        stop_at = self.spec.run.stop_at
         over = step >= total_steps or (stop_at is not None and standing.step == step and stop_at.reached(standing))
         if not over or summary.status != "finished" or summary.steps != step:
             return None

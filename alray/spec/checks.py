@@ -72,7 +72,9 @@ def partition_adds_up(spec: Spec) -> Iterator[Finding]:
 
 def stages_have_components(spec: Spec) -> Iterator[Finding]:
     """No stage is empty, nor any virtual one."""
-    stages, virtual, components = spec.pipeline.stages, spec.virtual_stages, spec.model.num_components
+    stages = spec.pipeline.stages
+    virtual = spec.virtual_stages
+    components = spec.model.num_components
     if stages * virtual <= components or not isinstance(spec.pipeline.partition, str):
         return
     if virtual > 1:
@@ -131,7 +133,9 @@ def micro_batches_suit_schedule(spec: Spec) -> Iterator[Finding]:
 
 
 def _micro_batches_fault(spec: Spec) -> Fault | None:
-    schedule, stages, batch_size = SCHEDULES[spec.schedule], spec.pipeline.stages, spec.data.batch_size
+    schedule = SCHEDULES[spec.schedule]
+    stages = spec.pipeline.stages
+    batch_size = spec.data.batch_size
     if spec.pipeline.micro_batches != "auto":
         return schedule.micro_batches_fault(stages, spec.micro_batches)
     if not schedule.cuts_mini_batches:

@@ -52,7 +52,9 @@ def last_batch_fault(spec: Spec, samples: int) -> Fault | None:
 
 def shares_add_up(spec: Spec) -> Iterator[Finding]:
     """Shares given as a list are one a replica, and together the mini-batch."""
-    shares, count, batch_size = spec.replicas.shares, spec.replicas.count, spec.data.batch_size
+    shares = spec.replicas.shares
+    count = spec.replicas.count
+    batch_size = spec.data.batch_size
     if shares is None:
         return
     if len(shares) != count:
@@ -99,7 +101,9 @@ def unequal_shares_suit_the_rest(spec: Spec) -> Iterator[Finding]:
         need = "DDP gives every replica the same weight"
     else:
         return
-    count, batch_size, given = spec.replicas.count, spec.data.batch_size, spec.replicas.shares
+    count = spec.replicas.count
+    batch_size = spec.data.batch_size
+    given = spec.replicas.shares
     which = f"not shares of {list(given)}" if given is not None else f"and {batch_size} samples are not {count} equal"
     yield (
         ("replicas", "count" if given is None else "shares"),
@@ -153,7 +157,9 @@ def ray_train_is_a_plain_baseline(spec: Spec) -> Iterator[Finding]:
 
 def micro_batches_divide_each_share(spec: Spec) -> Iterator[Finding]:
     """Each replica cuts its own share into micro-batches (that they divide the mini-batch is told elsewhere)."""
-    count, micro_batches, batch_size = spec.replicas.count, spec.micro_batches, spec.data.batch_size
+    count = spec.replicas.count
+    micro_batches = spec.micro_batches
+    batch_size = spec.data.batch_size
     if not is_pipeline(spec) or count == 1 or batch_size % count or batch_size % micro_batches:
         return
     share = batch_size // count

@@ -32,7 +32,9 @@ class CheckpointWriter:
         replication: Replication,
     ) -> None:
         """emit: is called with each part that is on disk."""
-        self._checkpoints, self._emit, self._replication = checkpoints, emit, replication
+        self._checkpoints = checkpoints
+        self._emit = emit
+        self._replication = replication
         self._pending: Future[None] | None = None
 
     def write(

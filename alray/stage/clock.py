@@ -45,7 +45,10 @@ class _Measurement:
     __slots__ = ("_began", "_clock", "_kind", "_step", "_text")
 
     def __init__(self, clock: Clock, kind: str, text: str, step: int) -> None:
-        self._clock, self._kind, self._text, self._step = clock, kind, text, step
+        self._clock = clock
+        self._kind = kind
+        self._text = text
+        self._step = step
 
     def __enter__(self) -> None:
         self._began = self._clock._begin(self._kind)
@@ -82,7 +85,9 @@ class Clock:
         """
         self._zero = time.perf_counter() - (time.time() - started_wall_s)
         self._began = time.perf_counter()
-        self._start_step, self._profiled, self._gpu = start_step, profiled, gpu
+        self._start_step = start_step
+        self._profiled = profiled
+        self._gpu = gpu
         self._window = _Window()
         self._window_began = self._last_step = time.perf_counter()
         self._pause_in_step = 0.0
@@ -122,7 +127,8 @@ class Clock:
         ended = time.perf_counter()
         self.progress += 1
         self._done.add(kind)
-        self.activity, self.activity_since = self._between or "between", ended
+        self.activity = self._between or "between"
+        self.activity_since = ended
         if self._gpu is None:
             self._count(kind, text, step, self._in_pause, began, ended)
         else:
@@ -150,7 +156,9 @@ class Clock:
         # A GPU may still compute what it was given before.
         began = self._between_began = time.perf_counter()
         self._measured_s = 0.0
-        self.activity, self.activity_since, self._between = kind, began, kind
+        self.activity = kind
+        self.activity_since = began
+        self._between = kind
         yield
         self._between = None
         self._count_passed(wait=True)
@@ -174,7 +182,8 @@ class Clock:
         """Leave out time that belongs to no mini-batch: evaluations and checkpoints."""
         began = time.perf_counter()
         self._in_pause = True
-        self.activity, self.activity_since = activity, began
+        self.activity = activity
+        self.activity_since = began
         yield
         self._in_pause = False
         self._familiar |= self._done
@@ -198,7 +207,8 @@ class Clock:
         ended = time.perf_counter()
         self._window.steps += 1
         self._window.step_times.append(ended - self._last_step - self._pause_in_step)
-        self._last_step, self._pause_in_step = ended, 0.0
+        self._last_step = ended
+        self._pause_in_step = 0.0
         self._familiar |= self._done
 
     def window_due(self, step: int) -> bool:

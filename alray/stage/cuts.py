@@ -47,9 +47,13 @@ class Cuts:
         inputs: Callable[[Batch], Tensors],
     ) -> None:
         """emit: takes what the driver is to hear; inputs: an evaluation batch as the first component takes it."""
-        self._assignment, self._stage = assignment, stage
-        self._ports, self._clock, self._replication = ports, clock, replication
-        self._emit, self._inputs = emit, inputs
+        self._assignment = assignment
+        self._stage = stage
+        self._ports = ports
+        self._clock = clock
+        self._replication = replication
+        self._emit = emit
+        self._inputs = inputs
         self._leader = Leader(
             assignment.spec.run,
             total_steps=assignment.total_steps,

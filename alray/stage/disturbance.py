@@ -18,7 +18,9 @@ class Slowdown:
 
     def __init__(self, spec: Spec, replica: int, *, steps_per_epoch: int) -> None:
         """spec: one with a `replicas.disturbance`."""
-        self._spec, self._replica, self._steps_per_epoch = spec, replica, steps_per_epoch
+        self._spec = spec
+        self._replica = replica
+        self._steps_per_epoch = steps_per_epoch
 
     def wait(self, step: int, computed_s: float) -> Waiting[None]:
         """After the computations of mini-batch `step`, which took `computed_s` seconds: wait for the missing time.

@@ -36,7 +36,8 @@ class Timer:
             if every.unit == "s":
                 self._seconds = every.count
             elif every.unit == "samples":
-                self._steps, self._reached = Fraction(every.count), samples
+                self._steps = Fraction(every.count)
+                self._reached = samples
             else:
                 # Exact: 0.07 epochs of 100 steps are 7 steps, not 7.000000000000001, which step 7 would miss.
                 self._steps = Fraction(str(every.count)) * (steps_per_epoch if every.unit == "epochs" else 1)

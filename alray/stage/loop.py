@@ -48,9 +48,16 @@ class StageLoop:
         its mini-batches lie in pinned memory; peak_memory_bytes: of this stage so far, None where it is not measured;
         profiler: None where no mini-batch is traced.
         """
-        self._assignment, self._stage, self._ports = assignment, stage, ports
-        self._cuts, self._replication, self._profiler = cuts, replication, profiler
-        self._emit, self._feed, self._pinned, self._open_data = emit, feed, pinned, open_data
+        self._assignment = assignment
+        self._stage = stage
+        self._ports = ports
+        self._cuts = cuts
+        self._replication = replication
+        self._profiler = profiler
+        self._emit = emit
+        self._feed = feed
+        self._pinned = pinned
+        self._open_data = open_data
         self._peak_memory_bytes = peak_memory_bytes
         self._epoch_began_s = 0.0  # `clock.by_samples_s` at the beginning of the epoch
         self._recorded: dict[str, int] = {}  # bytes sent, by the last record

@@ -35,7 +35,9 @@ class Profiler:
     def __init__(self, ranges: Sequence[range], trace: Location, *, stages: int, device: torch.device) -> None:
         """ranges: of mini-batches, from 1, not touching each other; trace: the file to add to; stages: number of stages
         in this process."""
-        self._ranges, self._trace, self._stages = ranges, trace, stages
+        self._ranges = ranges
+        self._trace = trace
+        self._stages = stages
         self._activities = [ProfilerActivity.CPU]
         if device.type == "cuda":
             self._activities.append(ProfilerActivity.CUDA)

@@ -59,7 +59,9 @@ class ReducedReplication(SeveralReplicas):
         )
         self.averages_gradients = not self.averages_weights
         self._parameters = {component.index: trained(component) for component in components}
-        self._algorithm, self._group, self._timeout_s = ALL_REDUCES[spec.replicas.all_reduce], group, timeout_s
+        self._algorithm = ALL_REDUCES[spec.replicas.all_reduce]
+        self._group = group
+        self._timeout_s = timeout_s
         self._thread = communication_thread()
         self._due: dict[int, bool] = {}  # whether the mini-batch completes an update, by component
         self._gathers: dict[int, RowGather] = {}

@@ -63,7 +63,9 @@ def load_replica_state(
     replicas that average weights begin with the mean. Gradients that wait for their update are parts of one sum: the
     first replica takes all of them. Raises CheckpointError for a damaged file.
     """
-    index, replica, count = component.index, replication.replica, replication.count
+    index = component.index
+    replica = replication.replica
+    count = replication.count
     written = sorted(file for file in hashes if file.startswith(_prefix(index)))
     if any(file.endswith(_ending(count)) for file in written):
         own = _file(index, replica, count)

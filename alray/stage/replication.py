@@ -163,11 +163,15 @@ class SeveralReplicas(Replication, ABC):
 
         in_turns: whether all replicas share this thread, so that waiting must not block.
         """
-        self.replica, self.count = replica, plan.replicas
+        self.replica = replica
+        self.count = plan.replicas
         self.shares = tuple(shares)
-        self._stage, self._stages = stage, plan.stages
-        self._batch_size, self._least_share = spec.data.batch_size, least_share
-        self._store, self._in_turns = store, in_turns
+        self._stage = stage
+        self._stages = plan.stages
+        self._batch_size = spec.data.batch_size
+        self._least_share = least_share
+        self._store = store
+        self._in_turns = in_turns
         synchronise = spec.replicas.synchronise
         self._average_every = 1 if synchronise == "every_step" else synchronise.num_steps
         self.averages_weights = self._average_every > 1

@@ -179,7 +179,8 @@ def opened_log(file: Location, warn: Callable[[str], None]) -> Iterator[int]:
 
 class _OnDisk(Appending):
     def __init__(self, file: Path, descriptor: int) -> None:
-        self._file, self._descriptor = file, descriptor
+        self._file = file
+        self._descriptor = descriptor
 
     def write(self, text: str, /) -> int:
         disk.write_all(self._descriptor, text.encode("utf-8", "backslashreplace"), self._file)
@@ -247,7 +248,9 @@ class _Copy:
     """Copies what a file of this machine receives into parts."""
 
     def __init__(self, descriptor: int, file: ObjectPath, warn: Callable[[str], None]) -> None:
-        self._descriptor, self._file, self._warn = descriptor, file, warn
+        self._descriptor = descriptor
+        self._file = file
+        self._warn = warn
         self._parts = _Numbered(file)
         self._taken = 0
         self._warned = False

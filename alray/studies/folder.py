@@ -24,7 +24,9 @@ from alray.studies.records import Begun, TrialRecord, read_trial
 
 _MAY_GROW = ("search.trials", "repeats", "axes.", "max_concurrent")
 """Keys of a study that a resume may change, as long as every trial stays what it is."""
-STUDY, TRIALS, SUMMARY = "study.yaml", "trials.json", "study.json"
+STUDY = "study.yaml"
+TRIALS = "trials.json"
+SUMMARY = "study.json"
 REPORT, MARKDOWN = "report.html", "report.md"
 _ENDED = "trial.json"
 

@@ -44,7 +44,9 @@ def made_with(results: Results) -> str | None:
     for record in results.records:
         of = read_environment(results.trial_dir(record.number))
         if of is not None:
-            git, packages, cores = of.get("git"), of.get("packages") or {}, of.get("cores")
+            git = of.get("git")
+            packages = of.get("packages") or {}
+            cores = of.get("cores")
             changed = " with changes" if git and git["dirty"] else ""
             commit = f" at commit {git['commit'][:12]}{changed}" if git else ""
             named = {"Python": of.get("python"), "torch": of.get("torch")} | {

@@ -32,7 +32,8 @@ class Proposals:
     """Gives the trials of a study their settings, each when it starts."""
 
     def __init__(self, loaded: LoadedStudy, folder: StudyFolder) -> None:
-        self._loaded, self._folder = loaded, folder
+        self._loaded = loaded
+        self._folder = folder
         self._values: dict[tuple[int, int], Mapping[str, Any]] = {}  # (point, index) -> settings
 
     def settled(self, trial: Trial) -> Trial:

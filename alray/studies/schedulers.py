@@ -30,7 +30,8 @@ class _Group:
     """Tune's controller as the scheduler of a group sees it: with the trials of its group only."""
 
     def __init__(self, controller: Any, is_ours: Callable[[Any], bool]) -> None:
-        self._controller, self._is_ours = controller, is_ours
+        self._controller = controller
+        self._is_ours = is_ours
 
     def get_trials(self) -> list[Any]:
         return [trial for trial in self._controller.get_trials() if self._is_ours(trial)]
@@ -55,7 +56,10 @@ class PerGroup(FIFOScheduler):
         """group_of: of a trial, by its number. doing: is entered around each call of a scheduler. failed: takes an
         error of a scheduler, after which none is asked again; None: it is raised."""
         super().__init__()
-        self._make, self._group_of, self._doing, self._failed = make, group_of, doing, failed
+        self._make = make
+        self._group_of = group_of
+        self._doing = doing
+        self._failed = failed
         self._schedulers: dict[Hashable, TrialScheduler] = {}
         self._has_failed = False
 
@@ -152,7 +156,9 @@ class OwnPerGroup(PerGroup):
     ) -> None:
         """values_of: the settings of a trial that are known before it starts. keys_of: the keys of its settings."""
         super().__init__(self._made, group_of, own.doing, failed)
-        self._own, self._values_of, self._keys_of = own, values_of, keys_of
+        self._own = own
+        self._values_of = values_of
+        self._keys_of = keys_of
 
     def _made(self) -> TrialScheduler:
         scheduler = self._own.make()

@@ -103,7 +103,8 @@ class _Watch(Callback, Stopper):
     def __init__(self, max_failures: Mapping[int, int], listener: Listener) -> None:
         """max_failures: how often each trial may run again, by its number."""
         self._at_once = 1
-        self._max_failures, self._listener = max_failures, listener
+        self._max_failures = max_failures
+        self._listener = listener
         self._tell_s = time.monotonic() + _UNTOLD_S
         self.fault: AlrayError | None = None
 
@@ -197,7 +198,9 @@ class _Settled(Searcher):
     def __init__(self, numbers: Sequence[int], propose: Propose, failed: Callable[[AlrayError], None]) -> None:
         """failed: takes an error of a searcher of the user."""
         super().__init__()
-        self._left, self._propose, self._failed = iter(numbers), propose, failed
+        self._left = iter(numbers)
+        self._propose = propose
+        self._failed = failed
 
     def suggest(self, trial_id: str) -> Any:
         number = next(self._left, None)

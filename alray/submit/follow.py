@@ -24,7 +24,8 @@ class Log:
 
     def begin(self) -> None:
         """A new connection begins."""
-        self._heard, self._rest = 0, ""
+        self._heard = 0
+        self._rest = ""
 
     def take(self, text: str) -> None:
         """Take the next piece of the log, which may end in the middle of a line."""

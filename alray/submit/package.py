@@ -73,10 +73,15 @@ def package(spec_file: Path, overrides: Sequence[str], include: Sequence[Path], 
         base = study.study.base.resolve()
         specs = [load_spec(base, trial.overrides) for trial in study.trials]
         own = {reference for _, reference, _ in marked(study.study, OwnClass)}
-        command, name, files = "study", study.study.study, {file, base, *own_files(own, base.parent)}
+        command = "study"
+        name = study.study.study
+        files = {file, base, *own_files(own, base.parent)}
     else:
         specs = [load_spec(spec_file, overrides)]
-        command, name, files, base = "run", specs[0].spec.name, {file}, file
+        command = "run"
+        name = specs[0].spec.name
+        files = {file}
+        base = file
     for loaded in specs:
         files |= {*loaded.bases, *_named(loaded, base.parent, allow_code=allow_code)}
     for path in include:

@@ -42,7 +42,8 @@ class AllReduce(ABC):
         A group of NCCL works on the current GPU of the calling thread.
         """
         self.group = group
-        self.rank, self.size = group.rank(), group.size()
+        self.rank = group.rank()
+        self.size = group.size()
         self.bytes_sent = 0
         self._timeout = timedelta(seconds=timeout_s)
         self._spare = torch.empty(0, dtype=torch.uint8)

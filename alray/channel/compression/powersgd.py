@@ -49,8 +49,10 @@ class PowerSGD(Compression):
         start_iteration: the first step that is compressed. warm_start: whether a step starts with the Q of the step
         before, or with a new random Q. error_feedback: whether what was lost is added to the next step's gradients.
         """
-        self._layout, self._seed = layout, seed
-        self._start_iteration, self._warm_start = start_iteration, warm_start
+        self._layout = layout
+        self._seed = seed
+        self._start_iteration = start_iteration
+        self._warm_start = warm_start
         self._iteration = 0
         self._compressed: list[int] = []
         self._uncompressed: list[int] = []

@@ -30,8 +30,10 @@ class AssociatedLearning(Method):
         first_label_loss: str,
     ) -> None:
         super().__init__(task)
-        self.label_dim, self.label_activation = label_dim, label_activation
-        self.decoder_activation, self.first_decoder_activation = decoder_activation, first_decoder_activation
+        self.label_dim = label_dim
+        self.label_activation = label_activation
+        self.decoder_activation = decoder_activation
+        self.first_decoder_activation = first_decoder_activation
         self.bridge = bridge
         self.first_label_loss = first_label_loss
 
@@ -109,7 +111,9 @@ class AssociatedComponent(LocalComponent):
         """classes: the number of classes for the first component, which encodes class numbers; None for the others.
         label_loss: d, "cross_entropy" or "mse"."""
         super().__init__(index, f)
-        self.b, self.g, self.h = b, g, h
+        self.b = b
+        self.g = g
+        self.h = h
         self.classes = classes
         self.label_loss = label_loss
         self.train_with(optimizer, encoder=(f, b), label=(g, h))

@@ -24,7 +24,8 @@ class Backpropagation(Method):
 
     def __init__(self, task: Task, *, head: Any, label_smoothing: float) -> None:
         super().__init__(task)
-        self.head, self.label_smoothing = head, label_smoothing
+        self.head = head
+        self.label_smoothing = label_smoothing
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> BackpropagationComponent:
         head = None
@@ -80,14 +81,17 @@ class _BackpropagationExercise(Exercise):
 
     def __init__(self, component: BackpropagationComponent, incoming: Tensors) -> None:
         super().__init__(component)
-        self._component, self._incoming = component, incoming
+        self._component = component
+        self._incoming = incoming
 
     def forward(self) -> None:
         s = self._incoming["s"].detach()
         if s.is_floating_point() and self._component.index > 0:
             s.requires_grad_()  # the gradient for the component below is part of the cost
         outgoing = in_default_strides(self._component.f.run({**self._incoming, "s": s}, 0))
-        self.input, self.output, self.passed_on = s, outgoing["s"], stopped(outgoing)
+        self.input = s
+        self.output = outgoing["s"]
+        self.passed_on = stopped(outgoing)
         if self._component.head is not None:
             self.output = self._component.loss(read(self._component.head, outgoing), self._incoming["labels"])
 
@@ -101,9 +105,14 @@ class _BackpropagationExercise(Exercise):
                 optimizer.zero_grad()
         output = self.output
         # In a chain only the next component holds the output, for as long as it needs it.
-        self.input, self.output, self.passed_on = None, None, {}
+        self.input = None
+        self.output = None
+        self.passed_on = {}
         if output.requires_grad:
-            edge, shape, dtype, device = get_gradient_edge(output), output.shape, output.dtype, output.device
+            edge = get_gradient_edge(output)
+            shape = output.shape
+            dtype = output.dtype
+            device = output.device
             del output
             with backward_of([self._component]):
                 torch.autograd.backward((edge,), (torch.ones(shape, dtype=dtype, device=device),))

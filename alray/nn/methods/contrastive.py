@@ -41,7 +41,9 @@ class SupervisedContrastive(Method):
         gather: bool = False,
     ) -> None:
         super().__init__(task)
-        self.projection_dim, self.head, self.gather = projection_dim, head, gather
+        self.projection_dim = projection_dim
+        self.head = head
+        self.gather = gather
         self.objective = LocalObjective(temperature, None if debiased is False else debiased, label_smoothing)
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> ContrastiveComponent:
@@ -119,7 +121,8 @@ class ContrastiveComponent(LocalComponent):
     ) -> None:
         """Exactly one of `p` and `head` is given. gather: whether codes are compared over all replicas."""
         super().__init__(index, f)
-        self.p, self.head = p, head
+        self.p = p
+        self.head = head
         self.objective = objective
         self.gathers = gather and p is not None
         self._codes: torch.Tensor | None = None  # this replica's, while those of the others are on their way

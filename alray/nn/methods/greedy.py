@@ -26,7 +26,8 @@ class DecoupledGreedy(Method):
 
     def __init__(self, task: Task, *, head: Any, label_smoothing: float) -> None:
         super().__init__(task)
-        self.head, self.label_smoothing = head, label_smoothing
+        self.head = head
+        self.label_smoothing = label_smoothing
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> GreedyComponent:
         classes = self.task.classes

@@ -113,7 +113,8 @@ class Following:
     def _take(self, record: Record) -> None:
         self._records.append(record)
         if isinstance(record, PlanRecord):  # of this attempt; it was written after plan.json
-            self._plan, self._environment = read_plan(self.path), read_environment(self.path)
+            self._plan = read_plan(self.path)
+            self._environment = read_environment(self.path)
             self.progress = self.progress or Progress(self._plan)
             self.progress.plan = self._plan
         if self.progress is not None:

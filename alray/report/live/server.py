@@ -95,7 +95,9 @@ class _Server(ThreadingHTTPServer):
         TCPServer.__init__(self, door.socket.getsockname()[:2], _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = door.socket
-        self.key, self.page, self.board = door.key, page, board
+        self.key = door.key
+        self.page = page
+        self.board = board
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away is no fault."""

@@ -90,7 +90,10 @@ class _Watch:
         ids: _Ids,
         note: Callable[[str], None],
     ) -> None:
-        self._following, self._board, self._ids, self._note = following, board, ids, note
+        self._following = following
+        self._board = board
+        self._ids = ids
+        self._note = note
         self._points = Points()
         self.status: Status = "failed"  # if no event tells how the run ended
         self._reported: set[str] = set()
@@ -147,9 +150,11 @@ class _Following:
     """One tracker and the thread in which it is called. The thread begins with the first points."""
 
     def __init__(self, kind: str, tracker: Tracker, run: TrackedRun) -> None:
-        self.kind, self.id = kind, run.id
+        self.kind = kind
+        self.id = run.id
         self.fault: UserCodeError | None = None
-        self._tracker, self._run = tracker, run
+        self._tracker = tracker
+        self._run = run
         self._given: SimpleQueue[Sequence[Point] | Status] = SimpleQueue()
         # A thread that waits for a server must not keep the command from ending.
         self._thread = Thread(target=self._work, name=f"alray-{kind}", daemon=True)

@@ -30,7 +30,8 @@ class Mlflow(Tracker):
         self.faults = (MlflowException, *Mlflow.faults)
         tags = {"alray.run_dir": run.run_dir, **({"alray.studies": run.study} if run.study is not None else {})}
         begun = mlflow.start_run(run_id=run.id, run_name=run.name, tags=tags)
-        self._client, self._id = mlflow.MlflowClient(), str(begun.info.run_id)
+        self._client = mlflow.MlflowClient()
+        self._id = str(begun.info.run_id)
         if run.id is None:
             parameters = [Param(key, str(value)) for key, value in run.parameters.items()]
             self._client.log_batch(self._id, params=parameters, synchronous=True)

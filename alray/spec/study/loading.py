@@ -151,7 +151,9 @@ class _Loader:
     """Loads the spec of every point, and of every end of the search there."""
 
     def __init__(self, study: Study, locations: SourceLocations, also: AlsoCheck) -> None:
-        self._study, self._locations, self._also = study, locations, also
+        self._study = study
+        self._locations = locations
+        self._also = also
         self._read: Composed | SpecError | None = None
         self._found: dict[tuple[object, ...], _Found] = {}
         self.points: list[Point] = []

@@ -64,9 +64,13 @@ class Distribution(Section):
             return None
         low, high = self.ends
         if self.loguniform is not None:
-            low, high, value = math.log(low), math.log(high), math.log(value)
+            low = math.log(low)
+            high = math.log(high)
+            value = math.log(value)
         elif self.one_minus_loguniform is not None:
-            low, high, value = -math.log(1.0 - low), -math.log(1.0 - high), -math.log(1.0 - value)
+            low = -math.log(1.0 - low)
+            high = -math.log(1.0 - high)
+            value = -math.log(1.0 - value)
         return float((value - low) / (high - low))
 
     def has(self, value: Any) -> bool:

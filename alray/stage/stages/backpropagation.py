@@ -114,7 +114,8 @@ class GradientsReady:
 
     def __init__(self, components: Sequence[Component], ready: Callable[[Component], None]) -> None:
         """Watch the components' parameters from here on."""
-        self._components, self._ready = list(components), ready
+        self._components = list(components)
+        self._ready = ready
         self._trainable = [sum(each.requires_grad for each in component.parameters()) for component in components]
         self._missing: list[int] = []  # gradients still to come, by component; empty outside a watched pass
         self._called = 0
@@ -131,7 +132,8 @@ class GradientsReady:
     def finish(self) -> None:
         """Call after it: the components that are left are ready. After a pass that was not watched, all are."""
         self._call(complete=False)
-        self._missing, self._called = [], 0
+        self._missing = []
+        self._called = 0
 
     def _came(self, index: int, _: torch.Tensor) -> None:
         if self._missing:

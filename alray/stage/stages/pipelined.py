@@ -101,7 +101,9 @@ class PipelinedStage(RoundStage):
         process group, in which every stage has one rank.
         """
         super().__init__(components, replication, slowdown)
-        self._plan, self._stage, self._device = plan, stage, device
+        self._plan = plan
+        self._stage = stage
+        self._device = device
         self._chain = list(components)
         self.virtual_stages = plan.virtual_stages
         self._batch = _Shared(plan.micro_batches)
@@ -140,7 +142,9 @@ class PipelinedStage(RoundStage):
 
     def mini_batch(self, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[LossValues]:
         """Send labels and mask up, so that cuts stay between the same mini-batches; then run torch's schedule."""
-        began_s, step, incoming = clock.by_samples_s, batch.step, batch.incoming
+        began_s = clock.by_samples_s
+        step = batch.step
+        incoming = batch.incoming
         if batch.message is not None and ports.from_below is not None:
             incoming = {name: value.clone() for name, value in incoming.items()}
             ports.from_below.release(batch.message)
@@ -161,7 +165,8 @@ class PipelinedStage(RoundStage):
         gone, and what a component's own code raised.
         """
         shared = self._batch
-        shared.step, shared.clock = step, clock
+        shared.step = step
+        shared.clock = clock
         shared.labels = incoming["labels"].chunk(shared.micro_batches) if self.holds_loss else ()
         shared.masks = incoming["mask"].chunk(shared.micro_batches) if "mask" in incoming else ()
         samples = incoming.get("s")
@@ -235,7 +240,8 @@ class _Part(nn.Module):
         self.takes_mask = "mask" in network.encoders[components[0].index].takes_along
         self.micro_batch = 0
         self.gives: torch.Size | None = None
-        self._batch, self._device = batch, device
+        self._batch = batch
+        self._device = device
         self.outside = device
         """Where tensors are when they leave this stage."""
 
@@ -303,9 +309,12 @@ class _End(PipelineStage):
             input_args=takes.requires_grad_() if number > 0 else takes,
             output_args=gives,
         )
-        part.gives, part.outside = gives.shape, outside
+        part.gives = gives.shape
+        part.outside = outside
         self.bytes_to: dict[int, int] = {}
-        self._part, self._batch, self._wires = part, batch, wires
+        self._part = part
+        self._batch = batch
+        self._wires = wires
 
     def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **named: Any) -> Any:
         self._part.micro_batch = fwd_chunk_id

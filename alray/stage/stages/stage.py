@@ -54,7 +54,8 @@ class Stage(ABC):
     ) -> None:
         """slowdown: slows this replica on purpose; None for none."""
         self.components = list(components)
-        self._replication, self._slowdown = replication, slowdown
+        self._replication = replication
+        self._slowdown = slowdown
 
     @abstractmethod
     def mini_batch(self, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[LossValues]:
