@@ -34,7 +34,9 @@ def without_trials(tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_study_as_a_dict_that_is_interrupted(
     without_trials: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(KeyboardInterrupt, match=r'the study was stopped; alray.load_study\(".*"\).resume\(\) continues'):
+    with pytest.raises(
+        KeyboardInterrupt, match=r'the study was stopped; alray.load_study\(".*"\).resume\(\) continues'
+    ):
         alray.study(AXES, {"repeats": 2}, output="out")
     assert capsys.readouterr().err == "a note\n"
     study = alray.load_study("out")
