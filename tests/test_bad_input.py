@@ -227,7 +227,7 @@ def test_a_component_that_no_memory_holds(refusal: Callable[..., str], monkeypat
     monkeypatch.setattr("alray.planner.planning.machine_memory_bytes", lambda: 16_000_000_000)
     assert refusal("method.label_dim=1000000") == (
         "x.yaml:6: model.components[1]: its weights take 8,000.1 GB and their gradients as much again, "
-        "and this machine has 16.0 GB; make the component smaller, or the layers beside it (`method`)\n"
+        "and this machine has 16.0 GB; make the component smaller, or the layers next to it (`method`)\n"
     )
     assert memory.machine_memory_bytes() > 0
 

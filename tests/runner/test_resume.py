@@ -148,7 +148,7 @@ def test_a_resume_says_where_bits_may_differ(tmp_path) -> None:
     assert notes(run_dir, partition=(1, 1, 2), on_cpu=True) == []
     (rounding,) = notes(run_dir, "pipeline.stages=3", partition=(1, 1, 2), on_cpu=False)
     assert "up to rounding" in rounding
-    assert "ran on `1f1b`, partition [2, 2], and goes on with `1f1b`, partition [1, 1, 2]" in rounding
+    assert "ran on `1f1b`, partition [2, 2], and continues with `1f1b`, partition [1, 1, 2]" in rounding
     (elsewhere,) = notes(run_dir, partition=(2, 2), on_cpu=True, device="there")
     assert "device was here, is there" in elsewhere
     (otherwise,) = notes(run_dir, "pipeline.micro_batches=8", partition=(2, 2), on_cpu=True)

@@ -186,7 +186,10 @@ def test_a_full_disk_is_told(specs: Path, monkeypatch: pytest.MonkeyPatch, capsy
     ("words", "said"),
     [
         ([], "SPEC: give either SPEC or --resume RUN; name one of them"),
-        (["--resume", "/run", "--output", "/jobs"], "--resume: a run goes on in its folder, with what was sent before"),
+        (
+            ["--resume", "/run", "--output", "/jobs"],
+            "--resume: a run continues in its folder, with what was sent before",
+        ),
     ],
 )
 def test_what_the_command_refuses(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
