@@ -171,9 +171,9 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
             if begun is None:
                 shutil.rmtree(folder.path)
             raise
-        with _to_go_on_with(folder), told_of_loss(lambda error: watcher.lost(_going_on_after(error, folder))):
+        with _naming_the_resume(folder), told_of_loss(lambda error: watcher.lost(_with_resume_hint(error, folder))):
             _run_trials(loaded, specs, folder, options, watcher, own)
-    with _to_go_on_with(folder):
+    with _naming_the_resume(folder):
         return write_report(folder)
 
 
@@ -202,7 +202,7 @@ def _own_classes(study: Study, *, allow: bool) -> _Own:
 
 
 @contextmanager
-def _to_go_on_with(folder: StudyFolder) -> Iterator[None]:
+def _naming_the_resume(folder: StudyFolder) -> Iterator[None]:
     """A fault of the system in the block becomes an error that says how the study continues."""
     try:
         with system_faults():
@@ -212,7 +212,7 @@ def _to_go_on_with(folder: StudyFolder) -> Iterator[None]:
         raise type(fault).of(tuple(replace(problem, hint=hint) for problem in fault.problems)) from fault
 
 
-def _going_on_after(error: StageError, folder: StudyFolder) -> AlrayError:
+def _with_resume_hint(error: StageError, folder: StudyFolder) -> AlrayError:
     hint = f"continue with `alray study --resume {folder.path}`"
     return type(error).of(tuple(replace(problem, hint=hint) for problem in error.problems))
 
