@@ -81,13 +81,6 @@ class Planner:
         workload = Workload.open(spec, code, trained=trained) if study is None else _open_trial(spec, code, study)
         if changes := workload.facts.identity.changes(options.data):
             note(f"these are not the data that the recorded run had: {'; '.join(changes.values())}")
-        num_components = len(workload.network)
-        if spec.pipeline.stages > num_components:
-            raise PlanError(
-                f"{spec.pipeline.stages} stages cannot share {num_components} components: a stage holds at least one",
-                key="pipeline.stages",
-                hint=f"set pipeline.stages to at most {num_components}",
-            )
         spec = with_micro_batches(spec, workload.network)
         require_whole_norms(spec, workload.network)
         _require_samples_to_normalise(spec, workload)

@@ -8,13 +8,14 @@ then to the earliest cut (the first in dictionary order).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from alray.errors import PlanError
+from alray.spec.partition_rules import Fault, partition_faults, stage_faults
 
 Matrix = NDArray[np.float64]
 
@@ -126,28 +127,9 @@ def partition_intervals(
 
 def check_partition(partition: Sequence[int], num_components: int, stages: int) -> Cut:
     """A partition that someone wrote, as a tuple. Raises PlanError unless it is complete and no stage is empty."""
-    counts = tuple(partition)
     check_size(num_components, stages)
-    shown = list(counts)
-    if len(counts) != stages:
-        raise PlanError(
-            f"partition {shown} has {len(counts)} entries, but there are {stages} stages",
-            hint="give one number per stage",
-            key="pipeline.partition",
-        )
-    if any(count < 1 for count in counts):
-        raise PlanError(
-            f"partition {shown} leaves a stage empty",
-            hint="give every stage at least one component",
-            key="pipeline.partition",
-        )
-    if sum(counts) != num_components:
-        raise PlanError(
-            f"partition {shown} covers {sum(counts)} components, but the model has {num_components}",
-            hint=f"make the counts add up to {num_components}, or set pipeline.partition to auto",
-            key="pipeline.partition",
-        )
-    return counts
+    _refuse(partition_faults(partition, num_components, stages))
+    return tuple(partition)
 
 
 def _power_of_two(value: float, bits: int) -> float:
@@ -156,12 +138,12 @@ def _power_of_two(value: float, bits: int) -> float:
 
 
 def check_size(num_components: int, stages: int) -> None:
-    """Raises PlanError where there are more stages than components."""
+    """Raise PlanError where there are more stages than components, or none."""
     if stages < 1:
         raise PlanError(f"{stages} stages", hint="use at least 1", key="pipeline.stages")
-    if stages > num_components:
-        raise PlanError(
-            f"{stages} stages, but the model has {num_components} components, and no stage may be empty",
-            hint=f"use at most {num_components} stages, or a model with more components",
-            key="pipeline.stages",
-        )
+    _refuse(stage_faults(num_components, stages))
+
+
+def _refuse(faults: Iterable[Fault]) -> None:
+    for key, message, hint in faults:
+        raise PlanError(message, hint=hint, key=f"pipeline.{key}")

@@ -24,6 +24,7 @@ from alray.spec.finding import Check, Finding, is_pipeline
 from alray.spec.messages import problem
 from alray.spec.models import Spec
 from alray.spec.optimizer import Sgd
+from alray.spec.partition_rules import partition_faults, stage_faults
 from alray.spec.replica_checks import REPLICA_CHECKS
 from alray.spec.run import LENGTHS
 from alray.spec.section import Unknown, counted, listed
@@ -41,55 +42,19 @@ def check_spec(spec: Spec, locations: SourceLocations, checks: Iterable[Check]) 
 
 
 def partition_adds_up(spec: Spec) -> Iterator[Finding]:
-    """A partition given as a list lays every component on one stage, and has an entry per (virtual) stage."""
-    partition = spec.pipeline.partition
-    if isinstance(partition, str):
-        return
-    stages, virtual = spec.pipeline.stages, spec.virtual_stages
-    covered, components = sum(partition), spec.model.num_components
-    if covered != components:
-        yield (
-            ("pipeline", "partition"),
-            f"{list(partition)} covers {counted(covered, 'component')}, but the model has {components}",
-            "give the number of components of each stage, with `repeat` counted",
-        )
-    if len(partition) == stages * virtual:
-        return
-    if virtual > 1:
-        yield (
-            ("pipeline", "partition"),
-            f"{list(partition)} has {counted(len(partition), 'entry', 'entries')}, but there are "
-            f"{counted(stages, 'stage')} with {virtual} virtual stages each",
-            f"give {stages * virtual} entries, one per virtual stage",
-        )
-    else:
-        yield (
-            ("pipeline", "partition"),
-            f"{list(partition)} is for {counted(len(partition), 'stage')}, but `stages` is {stages}",
-            "leave `stages` out, or give one entry per stage",
-        )
+    """A partition that is given as a list has all components and all stages."""
+    pipeline = spec.pipeline
+    if not isinstance(pipeline.partition, str):
+        found = partition_faults(pipeline.partition, spec.model.num_components, pipeline.stages, spec.virtual_stages)
+        for key, message, hint in found:
+            yield ("pipeline", key), message, hint
 
 
 def stages_have_components(spec: Spec) -> Iterator[Finding]:
     """No stage is empty, nor any virtual one."""
-    stages = spec.pipeline.stages
-    virtual = spec.virtual_stages
-    components = spec.model.num_components
-    if stages * virtual <= components or not isinstance(spec.pipeline.partition, str):
-        return
-    if virtual > 1:
-        yield (
-            ("pipeline", "stages"),
-            f"{counted(stages, 'stage')} with {virtual} virtual stages each, but the model has only "
-            f"{counted(components, 'component')}",
-            "use fewer: a virtual stage holds at least one component",
-        )
-    else:
-        yield (
-            ("pipeline", "stages"),
-            f"{stages} stages, but the model has only {counted(components, 'component')}",
-            f"give at most {components}: a stage holds at least one component",
-        )
+    if isinstance(spec.pipeline.partition, str):
+        for key, message, hint in stage_faults(spec.model.num_components, spec.pipeline.stages, spec.virtual_stages):
+            yield ("pipeline", key), message, hint
 
 
 def schedule_suits_method(spec: Spec) -> Iterator[Finding]:

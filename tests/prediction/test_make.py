@@ -178,21 +178,8 @@ def test_a_plan_whose_stages_do_not_fit_its_components_is_refused(make_costs: Ma
 
 
 def test_more_stages_than_components(make_costs: Make) -> None:
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(PlanError, match="5 stages, but the model has only 4 components"):
         plan_of(make_costs(), stages=5)
-    assert str(caught.value) == (
-        "pipeline.stages: 5 stages, but the model has 4 components, and no stage may be empty; "
-        "use at most 4 stages, or a model with more components"
-    )
-
-
-def test_partition_that_does_not_add_up(make_costs: Make) -> None:
-    with pytest.raises(PlanError) as caught:
-        plan_of(make_costs(), partition=[1, 1])
-    assert str(caught.value) == (
-        "pipeline.partition: partition [1, 1] covers 2 components, but the model has 4; "
-        "make the counts add up to 4, or set pipeline.partition to auto"
-    )
 
 
 def test_unknown_partition(make_costs: Make) -> None:

@@ -160,7 +160,7 @@ def test_speeds_and_limits_reach_the_plan(make_costs: Make) -> None:
 
 
 def test_a_partition_has_an_entry_for_each_virtual_stage(make_costs: Make) -> None:
-    with pytest.raises(PlanError, match=r"partition \[2, 2\] has 2 entries, but there are 4 stages"):
+    with pytest.raises(PlanError, match=r"\[2, 2\] is for 2 stages, but `stages` is 4"):
         plan_of(make_costs(), schedule="interleaved_1f1b", virtual_stages=2, partition=[2, 2])
 
 
