@@ -9,9 +9,9 @@ from alray.api.calls import api_errors
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
 from alray.api.runs import Run
+from alray.counting import counted
 from alray.report import compare as values
 from alray.report.compare_page import ComparisonReport
-from alray.report.text import counted
 from alray.storage.location import Location, location_of
 
 if TYPE_CHECKING:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Literal, get_args
 from alray.api.calls import Overrides, api_errors, data_texts, override_texts, require_one_of, watched
 from alray.api.frames import frame_of
 from alray.api.notebook import framed
+from alray.counting import counted
 from alray.errors import CheckpointError
 from alray.options import Finished, Options
 from alray.prediction.plan import Plan
 from alray.report.folder import read_plan
-from alray.report.text import accuracy, counted
+from alray.report.text import accuracy
 from alray.run_folder.records import Summary, effective, read, read_summary
 from alray.run_folder.store import require_run_dir
 from alray.spec.loading import Source, load_spec

@@ -8,7 +8,8 @@ from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 from alray.cli.check_result import CheckResult
-from alray.report.text import counted, size
+from alray.counting import counted
+from alray.report.text import size
 
 if TYPE_CHECKING:
     from alray.graph.survey import NodeFacts

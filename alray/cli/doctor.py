@@ -11,7 +11,7 @@ import typer
 from alray.cli.check_result import CheckResult
 from alray.cli.terminal import Json, terminal
 from alray.console.layout import GREEN, RED, YELLOW, Page
-from alray.report.text import counted
+from alray.counting import counted
 
 _STYLES = {"ok": GREEN, "warning": YELLOW, "fault": RED}
 _WIDTH = max(map(len, _STYLES))

@@ -9,8 +9,9 @@ import typer
 
 from alray.cli.terminal import AllowCode, Json, Overrides, SpecFile, terminal
 from alray.console.layout import Page, unbroken
+from alray.counting import counted
 from alray.report.table import Table
-from alray.report.text import counted, seconds, share, size
+from alray.report.text import seconds, share, size
 
 if TYPE_CHECKING:
     from alray.planner.fitting import Fitting

@@ -6,13 +6,14 @@ import re
 from collections.abc import Sequence
 
 from alray.console.layout import Page, unbroken
+from alray.counting import counted
 from alray.prediction.compare import Alternative
 from alray.prediction.plan import Plan, StagePlan
 from alray.report.definitions import definition
 from alray.report.lanes import View
 from alray.report.schedule_chart import chart_text
 from alray.report.table import Table
-from alray.report.text import counted, seconds, share, size
+from alray.report.text import seconds, share, size
 from alray.run_folder.records import Summary
 from alray.schedules.table import SCHEDULES
 

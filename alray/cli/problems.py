@@ -16,8 +16,8 @@ from itertools import groupby
 from pathlib import Path
 
 from alray.console.layout import BLUE, RED, Page, cleaned, columns
+from alray.counting import counted
 from alray.errors import Problem
-from alray.report.text import counted
 
 _LONGEST_LINE = 100
 """Columns of the line shown in a pipe or a file; a longer one is shortened."""

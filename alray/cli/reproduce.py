@@ -81,7 +81,8 @@ def _show(found: Reproduction, streams: Terminal) -> None:
 
 def reproduction_rows(found: Reproduction) -> list[tuple[str, str]]:
     """The equal and the different values of the two runs, as names with values."""
-    from alray.report.text import accuracy, counted
+    from alray.counting import counted
+    from alray.report.text import accuracy
 
     then, now = found.weights_sha256
     same = then == now

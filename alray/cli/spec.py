@@ -12,8 +12,8 @@ import typer
 
 from alray.cli.terminal import AllowCode, Json, Terminal, shown, terminal, writing
 from alray.console.layout import unbroken
+from alray.counting import counted
 from alray.errors import AlrayError, Problem, RequestError
-from alray.report.text import counted
 from alray.spec.placed_errors import placed
 
 

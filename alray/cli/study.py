@@ -87,7 +87,7 @@ def study(
 
 def _require_results(summary: StudySummary, streams: Terminal) -> None:
     """End with exit code 1 if trials failed or were lost, and say how many and what to do. Divergence is a result."""
-    from alray.report.text import counted
+    from alray.counting import counted
 
     of, failed = counted(summary.trials, "trial"), summary.statuses.get("failed", 0)
     if failed:
@@ -118,7 +118,7 @@ def _show(report: StudyReport, streams: Terminal) -> None:
 
 def study_text(report: StudyReport, page: Page) -> str:
     """The table of a study, what it found, and where its files are."""
-    from alray.report.text import counted
+    from alray.counting import counted
 
     summary = report.summary
     counts = f"{counted(summary.points, 'point')}, {counted(summary.trials, 'trial')}"
@@ -130,7 +130,7 @@ def study_text(report: StudyReport, page: Page) -> str:
 
 
 def _dry_run(streams: Terminal, spec: Path, overrides: list[str]) -> None:
-    from alray.report.text import counted
+    from alray.counting import counted
     from alray.spec.study.loading import load_study
     from alray.studies.forecast import forecasts
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from alray.cli.terminal import shown
 from alray.console.layout import unbroken
+from alray.counting import counted
 from alray.report.definitions import NO_BUBBLE
-from alray.report.text import accuracy, counted, seconds, share, whole
+from alray.report.text import accuracy, seconds, share, whole
 from alray.run_folder.records import Best, Summary
 
 

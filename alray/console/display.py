@@ -10,9 +10,10 @@ from typing import TextIO
 
 from alray.console.interrupts import Interrupts
 from alray.console.layout import Page
+from alray.counting import counted
 from alray.prediction.plan import Plan
 from alray.report.progress import Progress, progress_text
-from alray.report.text import counted, seconds, share
+from alray.report.text import seconds, share
 from alray.run_folder.records import EvaluationRecord, EventRecord, Record
 from alray.stage.telemetry import StageStatus
 

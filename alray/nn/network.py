@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from alray.counting import counted
 from alray.errors import Problem, SpecError
 from alray.nn.blocks import builder
 from alray.nn.compiled import compile_part
@@ -23,7 +24,6 @@ from alray.randomness.generators import put_back, seed_all
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 from alray.spec.own_code import OwnCode
-from alray.spec.section import counted
 from alray.user_code import FAULTS_OF_USER_CODE, own_problem
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bf16": torch.float32}

@@ -7,6 +7,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from alray.counting import counted
 from alray.errors import AlrayError, RequestError
 from alray.options import Options
 from alray.planner.memory import stage_memories
@@ -19,7 +20,6 @@ from alray.prediction.setting import Setting
 from alray.schedules.micro_batches import MOST_PER_STAGE
 from alray.schedules.schedule import Schedule
 from alray.spec.loading import Source, load_spec, read_spec
-from alray.spec.section import counted
 
 if TYPE_CHECKING:
     from alray.planner.planning import Planner

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from alray.counting import counted
 from alray.errors import printable
 from alray.report.compare import Comparison, Group
 from alray.report.single_step import HEAD, cells
 from alray.report.spread import shown
 from alray.report.summary import Figures
 from alray.report.table import Table
-from alray.report.text import NOT_MEASURED, accuracy, counted, number, seconds, share, size, whole
+from alray.report.text import NOT_MEASURED, accuracy, number, seconds, share, size, whole
 
 
 def accuracy_table(comparison: Comparison) -> Table:

@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from alray.counting import counted
 from alray.report import text
 from alray.report.figure import THEME, Exhibit, library, light_colours
 
@@ -82,6 +83,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    forms = (text.seconds, text.accuracy, text.number, text.counted, slug, headings, as_link)
+    forms = (text.seconds, text.accuracy, text.number, counted, slug, headings, as_link)
     environment.filters |= {form.__name__: form for form in forms}
     return environment

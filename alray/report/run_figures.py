@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import Any
 
+from alray.counting import counted
 from alray.prediction.plan import Plan
 from alray.report.attempts import timed_records
 from alray.report.drawing import MEASURED, PLAIN, Curves, Scale, colour_of, colours_of, hiding, tell, zoom
@@ -16,7 +17,7 @@ from alray.report.schedule_figure import schedule_figure
 from alray.report.single_step import COLUMNS, HEAD, rows_of, single_step
 from alray.report.table import Table
 from alray.report.text import accuracy as accuracy_text
-from alray.report.text import counted, number
+from alray.report.text import number
 from alray.report.thinning import Point, run_length, thin
 from alray.report.timeline import measured_last, predicted_lanes, predicted_steady
 from alray.run_folder.records import WARM_UP_STEPS, EvaluationRecord, StageRecord, StepRecord

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from alray.counting import counted
 from alray.report.definitions import NO_BUBBLE, of_summary
 from alray.report.figure import Exhibit, exhibits_of
 from alray.report.folder import RunFolder
@@ -17,7 +18,7 @@ from alray.report.run_figures import FIGURES
 from alray.report.run_tables import ENGINES, TABLES, Measured
 from alray.report.summary import Figures, figures_of
 from alray.report.table import Table
-from alray.report.text import accuracy, counted, number, seconds, share, size
+from alray.report.text import accuracy, number, seconds, share, size
 from alray.run_folder.records import EvaluationRecord
 from alray.run_folder.store import has_checkpoint
 from alray.spec.yaml_text import write_yaml

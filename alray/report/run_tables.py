@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from alray.counting import counted
 from alray.prediction.plan import StagePlan
 from alray.report.definitions import of_summary
 from alray.report.figure import Exhibit, Show
 from alray.report.folder import RunFolder
 from alray.report.summary import Figures
 from alray.report.table import Table
-from alray.report.text import counted, number, seconds, share, size
+from alray.report.text import number, seconds, share, size
 from alray.run_folder.records import AttemptSummary, CheckpointRecord, EngineName, EventRecord
 from alray.schedules.table import SCHEDULES
 

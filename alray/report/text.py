@@ -59,14 +59,6 @@ def whole(value: float | None) -> str:
     return NOT_MEASURED if value is None else f"{value:,.0f}"
 
 
-def counted(value: float, noun: str) -> str:
-    """A count with its noun in singular or plural: `1 stage`, `2 stages`, `400 mini-batches`, `0.25 epochs`."""
-    if value == 1:
-        return f"1 {noun}"
-    ending = "es" if noun.endswith("batch") else "s"
-    return f"{value:,.0f} {noun}{ending}" if value == int(value) else f"{value:.4g} {noun}{ending}"
-
-
 def _digits(value: float) -> str:
     """Three digits from 1 on, two decimals below 1; never as a power of ten."""
     if value == 0:

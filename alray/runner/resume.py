@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from alray.counting import counted
 from alray.errors import DataError, Problem, SpecError, printable
 from alray.planner.micro_batches import as_saved
 from alray.prediction.plan import Plan
@@ -23,7 +24,6 @@ from alray.spec.inputs import names_code
 from alray.spec.loading import load_spec
 from alray.spec.models import Spec
 from alray.spec.replicas import AverageEvery
-from alray.spec.section import counted
 from alray.stage.assignment import Start, start_from
 from alray.stage.workload import Workload
 from alray.storage.location import Location

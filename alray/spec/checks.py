@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from alray.counting import counted
 from alray.errors import Problem
 from alray.schedules.micro_batches import Fault, batch_size_fault, micro_batch_norm_fault
 from alray.schedules.table import SCHEDULES, default_schedule, schedules_for
@@ -27,7 +28,7 @@ from alray.spec.optimizer import Sgd
 from alray.spec.partition_rules import partition_faults, stage_faults
 from alray.spec.replica_checks import REPLICA_CHECKS
 from alray.spec.run import LENGTHS
-from alray.spec.section import Unknown, counted, listed
+from alray.spec.section import Unknown, listed
 from alray.spec.source_locations import SourceLocations
 
 

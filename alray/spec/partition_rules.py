@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from alray.spec.section import counted
+from alray.counting import counted
 
 Fault = tuple[str, str, str]
 """The key below `pipeline` that is wrong, the message, and the hint."""

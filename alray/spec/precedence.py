@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from alray.counting import counted
 from alray.schedules.table import SCHEDULES, schedules_for
 from alray.spec.grammar import spot
 from alray.spec.messages import meant_kind
 from alray.spec.method import DEFAULT, METHODS
 from alray.spec.run import LENGTHS
-from alray.spec.section import counted
 from alray.spec.source_locations import Path, SourceLocations, key_text
 
 Done = frozenset[Path]

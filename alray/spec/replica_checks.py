@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from alray.counting import counted
 from alray.schedules.micro_batches import Fault
 from alray.schedules.table import default_schedule
 from alray.spec.finding import Check, Finding, is_pipeline
 from alray.spec.method import SupervisedContrastive
 from alray.spec.models import Spec
 from alray.spec.replicas import FixedDisturbance, PowerSgd, RandomDisturbance
-from alray.spec.section import counted, listed
+from alray.spec.section import listed
 
 _LEAST_START = 2  # of torch's hook with error feedback: DDP rebuilds its buckets in the first two mini-batches
 _SHARED_BY_DDP = ("none", "fp16", "bf16", "powersgd")

@@ -87,11 +87,6 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return by_lower[matches[0]] if matches else None
 
 
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun: "1 stage", "2 stages"."""
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
-
-
 def is_too_long(path: str) -> bool:
     """Whether no file of Linux can have this path: a name has at most 255 bytes, a path 4,095."""
     content = path.encode("utf-8", "surrogateescape")

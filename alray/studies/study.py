@@ -11,12 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from alray.counting import counted
 from alray.errors import AlrayError, PlanError, StageError, SystemFault
 from alray.graph.cluster import Bundle, connect, has_room, holding_nodes
 from alray.graph.own_ray import told_of_loss
 from alray.graph.sigterm import sigterm_as_sigint
 from alray.known_code import CodeRecord, refused, sha256
-from alray.report.text import accuracy, counted, seconds
+from alray.report.text import accuracy, seconds
 from alray.run_folder.store import is_marked, mark, new_token
 from alray.runner.engines import stage_bundles
 from alray.spec.finding import Finding

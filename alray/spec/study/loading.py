@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from alray.counting import counted
 from alray.errors import Problem, SpecError
 from alray.spec.composition import Composed
 from alray.spec.finding import Check, Finding
@@ -25,7 +26,7 @@ from alray.spec.messages import problem, problems_of
 from alray.spec.models import Spec
 from alray.spec.overrides import apply_overrides
 from alray.spec.partial import parse_document
-from alray.spec.section import Section, Unknown, counted
+from alray.spec.section import Section, Unknown
 from alray.spec.source_locations import COMMAND_LINE, Path, SourceLocations, key_text
 from alray.spec.study.checks import CHECKS, MOST_VALUES, base_is_a_file, trial_faults
 from alray.spec.study.points import Point, Setting, merged, parts_of, points_of
