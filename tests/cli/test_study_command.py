@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from alray.data import kept
+from alray.data import cache
 from alray.errors import RequestError
 from alray.spec.loading import dump_spec
 from alray.spec.study.loading import load_study
@@ -46,10 +46,10 @@ def in_this_process(folder: StudyFolder, study: Path, *numbers: int, target: flo
 def test_a_trial_in_a_used_process_is_the_run_of_its_overrides(
     alray: Callable[..., Any], study: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "_kept", {})  # as in a process of trials
+    monkeypatch.setattr(cache, "_cache", {})  # as in a process of trials
     folder = StudyFolder.make(load_study(study), Path("out"))
     in_this_process(folder, study, 0, 1, 2)
-    monkeypatch.setattr(kept, "_kept", None)
+    monkeypatch.setattr(cache, "_cache", None)
     for record in folder.records():
         alone = alray("run", "x.yaml", *record.overrides, "--inline", "--json", "--output", f"{record.number}").json
         assert record.summary is not None and record.summary.weights_sha256 == alone["weights_sha256"]

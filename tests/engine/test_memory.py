@@ -58,7 +58,7 @@ def ended_without_memory(finished: Finished, hungry: Workshop) -> None:
     assert isinstance(error, StageError)
     (problem,) = error.problems
     assert problem.message.startswith(
-        "stage 1 (components 1 to 1) ran out of memory: it asked for 1,125.9 TB at once; the plan predicts "
+        "stage 1 (components 1 to 1) ran out of memory: it requested 1,125.9 TB at once; the plan predicts "
     )
     assert problem.hint == "use more stages, a smaller data.batch_size, or a device with more memory"
     assert finished.summary.status == "failed"
@@ -73,7 +73,7 @@ def test_the_probe_that_finds_no_memory(hungry: Workshop) -> None:
     assert problem.key == "model.components[1]"
     assert problem.message == (
         "component 1 (block `python:hungry.Hungry`) ran out of memory on the first mini-batch: "
-        "it asked for 1,125.9 TB at once"
+        "it requested 1,125.9 TB at once"
     )
 
 

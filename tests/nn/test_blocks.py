@@ -172,7 +172,7 @@ def test_vgg_refuses_what_it_cannot_take(make_network):
         (
             "assertion in build",
             "cannot be built on an input of (2, 8, 8): three channels wanted; "
-            "a block is `build(input, **fields)` and takes the fields given beside it",
+            "a block is `build(input, **fields)` and takes the fields given next to it",
         ),
     ],
 )
@@ -205,7 +205,7 @@ def test_fields_that_the_block_does_not_take(make_network):
     assert complaint(make_network, own("Wrong", how="right", width=3)) == (
         "model.components[0]: block `python:own_blocks.Wrong` cannot be built on an input of (2, 8, 8): "
         "Wrong.__init__() got an unexpected keyword argument 'width'; "
-        "a block is `build(input, **fields)` and takes the fields given beside it"
+        "a block is `build(input, **fields)` and takes the fields given next to it"
     )
 
 
