@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -18,22 +18,29 @@ from alray import __version__
 from alray.errors import PlanError
 from alray.randomness.generators import put_back
 
+Tf32 = Literal["none", "convolutions", "all"]
+"""The float32 operations of a GPU whose inputs are rounded to TF32: `resources.tf32`."""
+
 _OF_COMPILER = "TORCHINDUCTOR_DETERMINISTIC"
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 
 
-def settle(threads: int, deterministic: bool, device: torch.device) -> None:
+def settle(threads: int, deterministic: bool, device: torch.device, tf32: Tf32 = "convolutions") -> None:
     """Prepare the calling thread, the one that computes, for this device.
 
     deterministic: whether only deterministic algorithms are used. If not, cuDNN takes the fastest ones, which it finds
     by trying them. threads: of a processor. They change the bits: a sum over two threads is rounded differently than a
     sum over one. OpenMP keeps this number for each thread, and CUDA the GPU that new streams and events belong to.
+    tf32: the operations of a GPU that round their inputs to TF32, which changes the bits. torch's own default is
+    `convolutions`. A CPU has no TF32.
     """
     _keep_memory()
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    torch.backends.cudnn.allow_tf32 = tf32 != "none"
+    torch.backends.cuda.matmul.allow_tf32 = tf32 == "all"
     torch.set_num_threads(threads)
     torch.backends.cudnn.benchmark = not deterministic
     # `torch.use_deterministic_algorithms` does both, and imports torch's compiler, which takes a second.
@@ -64,8 +71,8 @@ def _keep_memory() -> None:
 
 
 @contextmanager
-def settled(threads: int, deterministic: bool, device: torch.device) -> Iterator[None]:
-    """Call `settle`, and restore threads, determinism and the state of random numbers at the end.
+def settled(threads: int, deterministic: bool, device: torch.device, tf32: Tf32 = "convolutions") -> Iterator[None]:
+    """Call `settle`, and restore threads, determinism, TF32 and the state of random numbers at the end.
 
     Memory of a GPU that torch keeps unused goes back to the GPU: a stage of another process may need it.
     """
@@ -73,16 +80,18 @@ def settled(threads: int, deterministic: bool, device: torch.device) -> Iterator
     deterministic_before = torch.get_deterministic_debug_mode()
     compiler_before = os.environ.get(_OF_COMPILER) == "1"
     benchmark_before = torch.backends.cudnn.benchmark
+    tf32_before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
     fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     with put_back(device):
         try:
-            settle(threads, deterministic, device)
+            settle(threads, deterministic, device, tf32)
             yield
         finally:
             torch.set_num_threads(threads_before)
             torch.set_deterministic_debug_mode(deterministic_before)
             _settle_compiler(compiler_before)
             torch.backends.cudnn.benchmark = benchmark_before
+            torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = tf32_before
             torch.utils.deterministic.fill_uninitialized_memory = fills_before  # type: ignore[attr-defined]
             if device.type == "cuda":
                 gc.collect()  # modules and what autograd keeps may refer to each other

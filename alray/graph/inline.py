@@ -84,7 +84,10 @@ class InlineGraph(Graph):
             stack.enter_context(redirect_stdout(log))
             stack.enter_context(redirect_stderr(log))
             device = _device_of(first)
-            stack.enter_context(devices.settled(first.spec.resources.threads, first.spec.run.deterministic, device))
+            resources = first.spec.resources
+            stack.enter_context(
+                devices.settled(resources.threads, first.spec.run.deterministic, device, resources.tf32)
+            )
             stages = first.plan.stages
             profiler = stack.enter_context(profiling(first.profile, first.trace, stages=stages, device=device))
             self._build(profiler)

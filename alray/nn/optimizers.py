@@ -1,4 +1,4 @@
-"""Optimizers of one component. `fused` is off and `foreach` fixed, so that no heuristic of torch changes the bits."""
+"""Optimizers of one component. `fused` and `foreach` are fixed, so that no heuristic of torch changes the bits."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class ComponentOptimizer:
         """
         for group in self._optimizer.param_groups if self._optimizer is not None else ():
             if "foreach" in group:
-                group["foreach"] = device.type == "cuda"
+                group["foreach"] = device.type == "cuda" and not group["fused"]
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the optimizer, with its kind; empty without parameters."""
@@ -190,7 +190,9 @@ def _without_compiler(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.
 
 
 def _build(parameters: list[nn.Parameter], spec: Any) -> torch.optim.Optimizer:
-    on_gpu = parameters[0].device.type == "cuda"
+    device = parameters[0].device.type
+    fused = spec.kind != "lars" and spec.fused and device != "meta"  # on the meta device, torch fuses nothing
+    foreach = device == "cuda" and not fused
     if spec.kind == "sgd":
         return _without_compiler(torch.optim.SGD)(
             parameters,
@@ -198,8 +200,8 @@ def _build(parameters: list[nn.Parameter], spec: Any) -> torch.optim.Optimizer:
             momentum=spec.momentum,
             nesterov=spec.nesterov,
             weight_decay=spec.weight_decay,
-            foreach=on_gpu,
-            fused=False,
+            foreach=foreach,
+            fused=fused,
         )
     if spec.kind == "lars":
         return _without_compiler(Lars)(
@@ -217,6 +219,6 @@ def _build(parameters: list[nn.Parameter], spec: Any) -> torch.optim.Optimizer:
         betas=tuple(spec.betas),
         eps=spec.eps,
         weight_decay=spec.weight_decay,
-        foreach=on_gpu,
-        fused=False,
+        foreach=foreach,
+        fused=fused,
     )

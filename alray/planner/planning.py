@@ -125,7 +125,7 @@ class Planner:
     def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
         _require_memory(self.workload)
         with (
-            devices.settled(surroundings.threads, surroundings.deterministic, surroundings.device),
+            devices.settled(surroundings.threads, surroundings.deterministic, surroundings.device, surroundings.tf32),
             self._batches() as batches,
         ):
             costs = probe_costs(self.workload.network, next(batches), surroundings, wait_until_quiet=wait_until_quiet)
@@ -192,6 +192,7 @@ class Planner:
             device=self.workload.device,
             threads=threads,
             deterministic=spec.run.deterministic,
+            tf32=spec.resources.tf32,
             pipeline=several and SCHEDULES[spec.schedule].is_pipeline,
             micro_batches=spec.micro_batches,
             others=0 if cores is None else max(0, min(stages, cores // threads) - 1),

@@ -35,6 +35,7 @@ class SpeedTrial:
             device=devices.pick(spec.resources.device_of(self.stage)),
             threads=spec.resources.threads,
             deterministic=spec.run.deterministic,
+            tf32=spec.resources.tf32,
         )
         network = Network(spec, sample=self.sample, classes=self.classes, load=self.code)
         return train_seconds(probe_costs(network, self.batch, surroundings))

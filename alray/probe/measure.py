@@ -40,6 +40,7 @@ class Surroundings:
     device: torch.device
     threads: int  # of each stage
     deterministic: bool
+    tf32: devices.Tf32 = "convolutions"
     pipeline: bool = False  # whether the schedule is one of torch's pipelines
     micro_batches: int = 1  # equal parts of a mini-batch
     others: int = 0  # number of other stages that compute on this machine at the same time
@@ -65,7 +66,7 @@ def probe_costs(
         others.wait_until_ready()
         wait_until_quiet()
         other_programs = OtherPrograms()
-        with devices.settled(threads, surroundings.deterministic, device):
+        with devices.settled(threads, surroundings.deterministic, device, surroundings.tf32):
             require_precision(network.spec.run.precision, device)
             for index, name in enumerate(names):
                 if name not in kinds:

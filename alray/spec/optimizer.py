@@ -43,6 +43,9 @@ class Sgd(OptimizerSection):
     """Momentum. Default: 0."""
     nesterov: bool = False
     """Whether to use Nesterov momentum. Default: false."""
+    fused: bool = False
+    """Whether one kernel updates all parameters of a component. It rounds differently, so it changes the bits. Default:
+    false."""
 
 
 class Adam(OptimizerSection):
@@ -56,6 +59,9 @@ class Adam(OptimizerSection):
     """Decay rates of the running means of the gradient and its square. Default: [0.9, 0.999]."""
     eps: PositiveFloat = 1e-8
     """Constant that is added to the denominator. Default: 1e-8."""
+    fused: bool = False
+    """Whether one kernel updates all parameters of a component. It rounds differently, so it changes the bits. Default:
+    false."""
 
 
 class AdamW(OptimizerSection):
@@ -71,6 +77,9 @@ class AdamW(OptimizerSection):
     """Decay rates of the running means of the gradient and its square. Default: [0.9, 0.999]."""
     eps: PositiveFloat = 1e-8
     """Constant that is added to the denominator. Default: 1e-8."""
+    fused: bool = False
+    """Whether one kernel updates all parameters of a component. It rounds differently, so it changes the bits. Default:
+    false."""
 
 
 class Lars(OptimizerSection):

@@ -30,6 +30,10 @@ class Resources(Section):
     Default: auto."""
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     """Number of threads of a stage, also with `--inline`. Default: 1."""
+    tf32: Literal["none", "convolutions", "all"] = "convolutions"
+    """Operations on GPUs that round their float32 inputs to TF32, which is faster and less precise: `none`,
+    `convolutions`, or `all`, which adds matrix products. It changes the bits, and does nothing on a CPU. Default:
+    convolutions, as in torch."""
     per_stage: Annotated[
         Annotated[Bundle, Tag("section")]
         | Annotated[tuple[Bundle, ...], Field(strict=False, min_length=1), Tag("list")],

@@ -43,6 +43,19 @@ def test_deterministic_algorithms_are_used_where_the_spec_asks_for_them(device: 
     assert torch.get_deterministic_debug_mode() == 0 and torch.backends.cudnn.benchmark
 
 
+@pytest.mark.parametrize(
+    ("tf32", "convolutions", "products"), [("none", False, False), ("convolutions", True, False), ("all", True, True)]
+)
+def test_tf32_is_used_where_the_spec_asks_for_it(tf32: devices.Tf32, convolutions: bool, products: bool) -> None:
+    def used() -> tuple[bool, bool]:
+        return torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+
+    before = used()
+    with devices.settled(torch.get_num_threads(), True, CPU, tf32):
+        assert used() == (convolutions, products)
+    assert used() == before
+
+
 def test_the_compiler_too_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has not imported Inductor yet tells it by the environment."""
     monkeypatch.setenv("TORCHINDUCTOR_DETERMINISTIC", "0")

@@ -79,6 +79,14 @@ def test_stopped_again_and_again(workshop, reference, stopping) -> None:
     assert watching.plans[0].deadline_s == 40.0
 
 
+def test_a_fused_optimizer_continues_in_the_same_bits(workshop, stopping) -> None:
+    fused = "optimizer={kind: adam, fused: true, clip_norm: 1.0}"
+    whole = workshop.run(fused, name="whole")
+    workshop.run(fused, "pipeline.partition=[3,1]", asked=stopping(9))
+    stopping(None)
+    same(workshop.resume("pipeline.stages=1"), whole)
+
+
 def test_losses_of_a_resumed_run_are_those_of_an_unbroken_one(workshop, reference, stopping) -> None:
     def losses(run):
         records = effective(read(Path(run.summary.run_dir) / "records.jsonl"))

@@ -18,7 +18,7 @@ from ..mini_batches import forward_step
 
 def spec(kind: str, **values: Any) -> SimpleNamespace:
     defaults = {"lr": 0.1, "weight_decay": 0.0, "clip_norm": None, "momentum": 0.0, "nesterov": False, "accumulate": 1}
-    defaults["trust_coefficient"] = 1e-3
+    defaults |= {"trust_coefficient": 1e-3, "fused": False}
     return SimpleNamespace(kind=kind, **{**defaults, "betas": (0.9, 0.999), "eps": 1e-8, **values})
 
 
@@ -49,9 +49,14 @@ def test_the_rate_of_a_step_is_the_one_given():
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adam", "adamw"])
-def test_how_it_computes_is_fixed(kind):
-    group = ComponentOptimizer([parameter(0.0, gradient=(1.0,))], spec(kind)).state_dict()["param_groups"][0]
-    assert group["foreach"] is False and group["fused"] is False
+@pytest.mark.parametrize("fused", [False, True])
+def test_how_it_computes_is_fixed(kind, fused):
+    optimizer = ComponentOptimizer([parameter(0.0, gradient=(1.0,))], spec(kind, fused=fused))
+    optimizer.update_as_on(torch.device("cuda"))  # a kernel for all parameters, by either way
+    on_gpu = optimizer.state_dict()["param_groups"][0]
+    optimizer.update_as_on(torch.device("cpu"))
+    on_cpu = optimizer.state_dict()["param_groups"][0]
+    assert [(group["foreach"], group["fused"]) for group in (on_gpu, on_cpu)] == [(not fused, fused), (False, fused)]
 
 
 @pytest.mark.parametrize(
