@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from threading import Lock
 from typing import Any, Literal
 
 import pytest
@@ -44,6 +45,7 @@ class WatchedStorage:
         self.at, self.way = at, way
         self.requests = 0
         self.states = [dict(kept)]
+        self._one_request = Lock()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def ask(bucket: MemoryStore, *given: Any, **more: Any) -> Any:
@@ -53,8 +55,9 @@ class WatchedStorage:
                 raise obstore.exceptions.PermissionDeniedError("403 Forbidden")
             if failing and self.way == "away before":
                 raise obstore.exceptions.GenericError(AWAY)
-            answer = getattr(obstore, name)(bucket, *given, **more)
-            self.states.append(self.held())
+            with self._one_request:  # another thread may delete an object that `held` has listed and not yet read
+                answer = getattr(obstore, name)(bucket, *given, **more)
+                self.states.append(self.held())
             if failing:
                 raise obstore.exceptions.GenericError(AWAY)
             return answer
