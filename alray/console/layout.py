@@ -169,12 +169,9 @@ def columns(text: str) -> int:
     """The columns that a terminal needs for a text: two for a wide character, none for an accent of its own."""
     if text.isascii():
         return len(text)
-    return sum(
-        0
-        if unicodedata.category(character) in ("Mn", "Me", "Cf")
-        else 1 + (unicodedata.east_asian_width(character) in "WF")
-        for character in text
-    )
+    from rich.cells import cell_len  # the help is in ASCII, and needs no rich
+
+    return cell_len(text.replace(_NO_BREAK, " "))
 
 
 def _shown(character: str) -> str:

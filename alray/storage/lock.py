@@ -7,15 +7,18 @@ import fcntl
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+
+from filelock import FileLock, Timeout
 
 from alray.errors import RequestError
 from alray.storage.location import Location, require_no_links
 
 LOCK = ".lock"
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+_RETRY_S = 0.2
+"""How long to try: a holder may be just deleting the file, or `is_held` look at it."""
 
 
 @contextmanager
@@ -30,19 +33,27 @@ def held(folder: Location, note: Callable[[str], None], what: str = "run") -> It
         yield
         return
     require_no_links(folder)
-    with ExitStack() as stack:
-        file = folder / LOCK
-        lock = stack.enter_context(file.open("a+", encoding="utf-8"))
-        while not _has(lock, file, note, what):  # who held it has deleted the file
-            lock = stack.enter_context(file.open("a+", encoding="utf-8"))
-        try:
-            lock.truncate(0)
-            lock.write(f"process {os.getpid()} on {socket.gethostname()}")
-            lock.flush()
-            yield
-        finally:
-            with suppress(OSError):  # a folder that is gone, or can no longer be written, is reported elsewhere
-                file.unlink()
+    file = folder / LOCK
+    lock = FileLock(file, timeout=_RETRY_S, thread_local=False, fallback_to_soft=False, on_acquired=_sign)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        holder = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+        raise RequestError(
+            f"another process works on this {what}{f': {holder}' if holder else ''}",
+            file=str(folder),
+            hint="wait until it has ended, or stop it",
+        ) from error
+    except OSError as error:
+        if error.errno not in _WITHOUT_LOCKS:
+            raise
+        note(f"{folder} is on a file system without locks: let no second process work on this {what}")
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # a folder that is gone, or can no longer be written, is reported elsewhere
+            file.unlink()
+        lock.release()
 
 
 def is_held(folder: Path) -> bool:
@@ -58,23 +69,7 @@ def is_held(folder: Path) -> bool:
     return False
 
 
-def _has(lock: TextIO, file: Path, note: Callable[[str], None], what: str) -> bool:
-    """Take the lock on an open file; return whether it is still the file of this name."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        lock.seek(0)
-        holder = lock.read()
-        raise RequestError(
-            f"another process works on this {what}{f': {holder}' if holder else ''}",
-            file=str(file.parent),
-            hint="wait until it has ended, or stop it",
-        ) from error
-    except OSError as error:
-        if error.errno not in _WITHOUT_LOCKS:
-            raise
-        note(f"{file.parent} is on a file system without locks: let no second process work on this {what}")
-    try:
-        return os.path.samestat(os.fstat(lock.fileno()), file.stat())
-    except FileNotFoundError:
-        return False
+def _sign(descriptor: int) -> None:
+    """Write who holds a lock into its file."""
+    os.truncate(descriptor, 0)
+    os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())

@@ -516,6 +516,7 @@ def test_lines_break_at_spaces_and_commands_stay_whole() -> None:
     )
     assert page.sentence("it took 12 min 7 s or 97.5 % of it") == "it took 12 min 7 s\n  or 97.5 % of it"
     assert Page(10).sentence("漢字漢字 漢字") == "漢字漢字\n  漢字"
+    assert Page(7).sentence("in 12 µs") == "in\n  12 µs"
 
 
 def test_a_table_is_cut_between_columns() -> None:

@@ -13,16 +13,19 @@ from pathlib import Path
 import pytest
 
 from alray.errors import RequestError
+from alray.storage import lock
 from alray.storage.lock import held
 
 HOLDING = """
-import subprocess, sys, time
+import os, subprocess, sys, time
 from pathlib import Path
 from alray.storage.lock import held
 
 with held(Path(sys.argv[1]), print):
     child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL)
-    print(child.pid, flush=True)
+    fork = os.fork()
+    if fork:
+        print(child.pid, fork, flush=True)
     time.sleep(60)
 """
 
@@ -31,7 +34,7 @@ def test_a_lock_ends_with_its_process_and_not_with_what_that_started(tmp_path: P
     command = [sys.executable, "-c", HOLDING, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
-        child = int(holder.stdout.readline())
+        started = [int(word) for word in holder.stdout.readline().split()]
         try:
             with pytest.raises(RequestError) as refused, held(tmp_path, print):
                 pass
@@ -44,7 +47,19 @@ def test_a_lock_ends_with_its_process_and_not_with_what_that_started(tmp_path: P
             with held(tmp_path, print):
                 assert (tmp_path / ".lock").read_text() == f"process {os.getpid()} on {os.uname().nodename}"
         finally:
-            os.kill(child, signal.SIGKILL)
+            for process in started:
+                os.kill(process, signal.SIGKILL)
+
+
+def test_a_link_that_is_planted_after_the_check_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("as it was")
+    monkeypatch.setattr(lock, "require_no_links", lambda folder: (folder / ".lock").symlink_to(precious))
+    with pytest.raises(OSError, match="symbolic links"), held(tmp_path, print):
+        pass
+    assert precious.read_text() == "as it was"
 
 
 def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

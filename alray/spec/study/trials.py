@@ -14,9 +14,6 @@ from alray.randomness.seeds import derive_seed
 from alray.spec.study.points import Point, Setting, merged
 from alray.spec.study.section import VARIANT, Search, Study
 
-_SEEDS = 2.0**63
-"""Number of seeds that `derive_seed` can return."""
-
 
 @dataclass(frozen=True)
 class Trial:
@@ -49,8 +46,10 @@ def trials_of(study: Study, points: Sequence[Point], seeds: Sequence[int]) -> It
     """
     search, number = study.search, 0
     for point, seed in zip(points, seeds, strict=True):
-        for index in range(search.trials if search is not None else 1):
-            values = drawn_values(search, seed, point, index) if search and search.kind == "random" else {}
+        settings: list[dict[str, Any]] = [{}] * (search.trials if search is not None else 1)
+        if search is not None and search.kind == "random":
+            settings = drawn_settings(search, seed, point)
+        for index, values in enumerate(settings):
             for repeat in range(study.repeats):
                 yield _trial(number, point, index, seed + repeat, values)
                 number += 1
@@ -67,18 +66,17 @@ def _trial(number: int, point: Point, index: int, seed: int, values: Mapping[str
     return Trial(number, point, index, seed, values, tuple(setting.override for setting in settings))
 
 
-def drawn_values(search: Search, seed: int, point: Point, index: int) -> dict[str, Any]:
-    """The settings number `index` of a random search at a point.
+def drawn_settings(search: Search, seed: int, point: Point) -> list[dict[str, Any]]:
+    """The settings of a random search at a point. With more trials they begin with the same ones.
 
-    They are quasi-random (Bousquet et al. 2017): a few of them cover the space evenly. Number i is the fraction of
-    u + i * a, where u is drawn for each key and a is that of the sequence R_d (Roberts 2018) for d keys.
+    They are quasi-random (Bousquet et al. 2017): a few of them cover the space evenly. They follow the Halton sequence,
+    scrambled by the seed (Owen 2017).
     """
+    from scipy.stats import qmc  # takes a second
+
     space = search.space_at(point.values)
-    shares = {
-        key: search_seed(seed, point, key) / _SEEDS + index * step
-        for key, step in zip(space, _steps(len(space)), strict=True)
-    }
-    return {key: distribution.at(shares[key] % 1.0) for key, distribution in space.items()}
+    shares = qmc.Halton(len(space), rng=search_seed(seed, point, *space)).random(search.trials)
+    return [{key: space[key].at(share) for key, share in zip(space, row, strict=True)} for row in shares.tolist()]
 
 
 def search_seed(seed: int, point: Point, *purpose: str | int) -> int:
@@ -103,11 +101,3 @@ def _settings(search: Search, point: Point, values: Mapping[str, Any]) -> tuple[
         Setting(key, value, ("search", "variants", variant, key) if key in own else ("search", "space", key))
         for key, value in values.items()
     )
-
-
-def _steps(dimensions: int) -> list[float]:
-    """The steps of the sequence R_d: powers of 1 / x, where x ** (d + 1) = x + 1."""
-    x = 2.0
-    for _ in range(60):
-        x = (1.0 + x) ** (1.0 / (dimensions + 1))
-    return [x**-power for power in range(1, dimensions + 1)]
