@@ -10,9 +10,10 @@ from typing import Any
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit
 from alray.report.spread import spread
+from alray.report.training_time import TRAINING_S, training_s
 from alray.run_folder.records import EvaluationRecord, Exit, StageRecord, StepRecord
 from alray.spec.study.points import series_label
-from alray.studies.outcome import total_loss, training_s
+from alray.studies.outcome import total_loss
 from alray.studies.records import TrialRecord
 from alray.studies.results import Results
 from alray.studies.table import Row
@@ -40,7 +41,7 @@ def race(results: Results) -> Exhibit | None:
     series = colours_of(labels)
     figures = []
     for name, title, x in (
-        ("seconds", "seconds of training", Scale("seconds", "seconds of training", from_zero=True)),
+        ("seconds", "seconds of training", Scale("seconds", TRAINING_S, from_zero=True)),
         ("samples", "samples", Scale("samples", "samples seen", form="~s", from_zero=True)),
     ):
         tells = {
