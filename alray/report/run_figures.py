@@ -18,7 +18,7 @@ from alray.report.single_step import COLUMNS, HEAD, rows_of, single_step
 from alray.report.table import Table
 from alray.report.text import accuracy as accuracy_text
 from alray.report.text import number
-from alray.report.thinning import Point, run_length, thin
+from alray.report.thinning import CurvePoint, groups, run_length, spaced, thin
 from alray.report.timeline import measured_last, predicted_lanes, predicted_steady
 from alray.run_folder.records import WARM_UP_STEPS, EvaluationRecord, StageRecord, StepRecord
 
@@ -60,7 +60,7 @@ def network(run: RunFolder) -> Exhibit:
 def losses(run: RunFolder) -> Exhibit:
     """The losses of each component in training, by mini-batch: one figure for each loss. A point of a long run is the
     mean of neighbours. Source: records.jsonl."""
-    found: dict[str, dict[int, list[Point]]] = {}
+    found: dict[str, dict[int, list[CurvePoint]]] = {}
     for record in run.effective_records:
         if isinstance(record, StepRecord):
             for component, own in record.losses.items():
@@ -92,12 +92,13 @@ def accuracy(run: RunFolder) -> Exhibit:
     """Accuracy at every evaluation: of the whole network on each set, and of the route of each depth. A route of depth
     n uses the first n components only. The table has those of the last evaluation. Training accuracy is measured
     without augmentation. Of very many evaluations only some are drawn. Source: records.jsonl."""
-    evaluations = [record for record in run.effective_records if isinstance(record, EvaluationRecord)]
+    evaluations: Sequence[EvaluationRecord] = [
+        record for record in run.effective_records if isinstance(record, EvaluationRecord)
+    ]
     if not evaluations:
         return Exhibit("Accuracy", findings=("The run made no evaluation.",))
     last = evaluations[-1]
-    every = run_length(len(evaluations), _MOST_POINTS // max(3, len(last.per_depth)))
-    evaluations = evaluations[(len(evaluations) - 1) % every :: every]  # the last one is among them
+    evaluations = spaced(evaluations, _MOST_POINTS // max(3, len(last.per_depth)))
     figures = []
     sets = [
         {"series": split, "kind": MEASURED, "step": record.step, "accuracy": value}
@@ -297,9 +298,7 @@ def _utilisation(timed: Sequence[StageRecord], plan: Plan) -> Iterator[dict[str,
     """Of each stage, the mean over its replicas, as at most so many means over neighbouring records."""
     for stage in range(plan.stages):
         own = sorted((record for record in timed if record.stage == stage), key=lambda record: record.time_s)
-        together = max(plan.replicas, run_length(len(own), _MOST_POINTS // plan.stages))
-        for start in range(0, len(own), together):
-            group = own[start : start + together]
+        for group in groups(own, _MOST_POINTS // plan.stages, least=plan.replicas):
             computed = sum(record.compute_s for record in group)
             total = computed + sum(record.send_wait_s + record.receive_wait_s + record.idle_s for record in group)
             if total > 0:

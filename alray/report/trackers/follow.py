@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
 
 from alray.errors import UserCodeError
+from alray.report.flat import flat, sections_and_lists
 from alray.report.trackers.points import Points
 from alray.report.trackers.tensorboard import TensorBoard
 from alray.report.trackers.tracker import Point, TrackedRun, Tracker
@@ -53,7 +53,7 @@ def watched(
     file = run_dir / _IDS
     ids = read_json(file, dict[str, str], _WITHOUT_IDS) if file.is_file() else {}
     name, of = run_name(run_dir, study), study.name if study is not None else None
-    parameters = dict(_flat(spec.model_dump(mode="json")))
+    parameters = dict(flat(spec.model_dump(mode="json"), sections_and_lists))
     following = [
         _Following(kind, tracker, TrackedRun(name, str(run_dir), parameters, of, ids.get(kind)))
         for kind, tracker in trackers.items()
@@ -68,16 +68,6 @@ def watched(
         raise
     finally:
         watch.close()
-
-
-def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """The values in a document, each with its key as in an override."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
-    if items is None:
-        yield key, value
-        return
-    for part, inner in items:
-        yield from _flat(inner, f"{key}.{part}" if key else str(part))
 
 
 class _Watch:

@@ -10,6 +10,7 @@ from typing import Any
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit
 from alray.report.spread import spread
+from alray.report.thinning import groups, spaced
 from alray.report.training_time import TRAINING_S, training_s
 from alray.run_folder.records import EvaluationRecord, Exit, StageRecord, StepRecord
 from alray.spec.study.points import series_label
@@ -133,17 +134,15 @@ def _evaluations(results: Results, row: Row, most: int) -> Iterator[dict[str, An
     them."""
     of_seeds = [_accuracies(results, record) for record in row.best]
     shared = _shared(of_seeds)
-    every = -(-len(shared) // most) or 1
-    for index, step in enumerate(shared):
-        if (len(shared) - 1 - index) % every == 0:
-            each = [of_seed[step] for of_seed in of_seeds]
-            seconds = [each_s for *_, each_s in each if each_s is not None]
-            yield {
-                **_mean_position(row, step, each[0][0]),
-                "evaluation": index + 1,
-                "seconds": fmean(seconds) if len(seconds) == len(each) else None,
-                **_mean("accuracy", [accuracy for _, accuracy, _ in each]),
-            }
+    for number, step in spaced(list(enumerate(shared, start=1)), most):
+        each = [of_seed[step] for of_seed in of_seeds]
+        seconds = [each_s for *_, each_s in each if each_s is not None]
+        yield {
+            **_mean_position(row, step, each[0][0]),
+            "evaluation": number,
+            "seconds": fmean(seconds) if len(seconds) == len(each) else None,
+            **_mean("accuracy", [accuracy for _, accuracy, _ in each]),
+        }
 
 
 def _accuracies(results: Results, record: TrialRecord) -> dict[int, tuple[int, float, float | None]]:
@@ -164,10 +163,7 @@ def _losses(results: Results, row: Row, most: int) -> Iterator[dict[str, Any]]:
     for record in row.best:
         step_records = (one for one in results.records_of(record) if isinstance(one, StepRecord))
         of_seeds.append({one.step: one for one in sorted(step_records, key=lambda one: one.step)})
-    shared = _shared(of_seeds)
-    every = -(-len(shared) // most) or 1
-    for start in range(0, len(shared), every):
-        steps = shared[start : start + every]
+    for steps in groups(_shared(of_seeds), most):
         losses = []
         for of_seed in of_seeds:
             group = [of_seed[step] for step in steps]
