@@ -43,7 +43,9 @@ Inline = Annotated[
 
 Output = Annotated[
     str | None,
-    typer.Option(metavar="DIR", help="The run folder, new or empty, or a URL: s3://...  [default: runs/<name>-<time>]"),
+    typer.Option(
+        metavar="DIR", help="The folder of the new run, new or empty, or a URL: s3://...  [default: runs/<name>-<time>]"
+    ),
 ]
 
 Address = Annotated[
