@@ -22,7 +22,7 @@ from alray.report.compare_tables import (
     run_table,
     step_table,
 )
-from alray.report.drawing import MEASURED, PLAIN, Curves, Scale, colours_of
+from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, colours_of
 from alray.report.figure import Exhibit, Figure, Show, exhibits_of
 from alray.report.html import render_page
 from alray.report.training_time import TRAINING_S
@@ -57,7 +57,7 @@ def training(comparison: Comparison) -> Exhibit:
             f"accuracy_by_{axis}",
             f"{split.capitalize()} accuracy against {axis}",
             Curves(
-                Scale(axis, label, form="~s" if axis == "samples" else PLAIN, from_zero=True),
+                Scale(axis, label, form="~s" if axis == "samples" else PLAIN_NUMBER, from_zero=True),
                 Scale("accuracy", f"{split} accuracy"),
                 (),
             ),

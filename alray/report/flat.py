@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-Parts = Callable[[Any], Mapping[Any, Any] | None]
+TakeApart = Callable[[Any], Mapping[Any, Any] | None]
 """Gives the parts of a value by name; None if the value stays whole."""
 
 
@@ -19,7 +19,7 @@ def sections_and_lists(value: Any) -> Mapping[Any, Any] | None:
     return dict(enumerate(value)) if isinstance(value, list) else sections(value)
 
 
-def flat(value: Any, parts: Parts = sections, key: str = "") -> Iterator[tuple[str, Any]]:
+def flat(value: Any, parts: TakeApart = sections, key: str = "") -> Iterator[tuple[str, Any]]:
     """The values in a document, each with its key as in an override: `optimizer.lr`."""
     found = parts(value)
     if found is None:

@@ -9,8 +9,8 @@ from typing import Any
 from alray.counting import counted
 from alray.prediction.plan import Plan
 from alray.report.attempts import timed_records
-from alray.report.drawing import MEASURED, PLAIN, Curves, Scale, colour_of, colours_of, hiding, tell, zoom
-from alray.report.figure import DATA, Exhibit, Figure, Series, Show
+from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, colour_of, colours_of, hiding, tell, zoom
+from alray.report.figure import ROWS_NAME, Exhibit, Figure, Series, Show
 from alray.report.folder import RunFolder
 from alray.report.lanes import View, action_of, steady, whole
 from alray.report.schedule_figure import schedule_figure
@@ -25,7 +25,7 @@ from alray.run_folder.records import WARM_UP_STEPS, EvaluationRecord, StageRecor
 _FIRST_SHOWN = 6  # mini-batches of the schedule that a page shows at first
 _MOST_SLOTS = 2500  # of the schedule, predicted and measured
 _MOST_POINTS = 2000  # of all curves of a figure together
-_STEPS = Scale("step", "mini-batches completed", form=PLAIN, from_zero=True)
+_STEPS = Scale("step", "mini-batches completed", form=PLAIN_NUMBER, from_zero=True)
 _PARTS = {
     "data": "--data",
     "forward": "--forward",
@@ -171,7 +171,7 @@ def utilisation(run: RunFolder) -> Exhibit:
     stages = [f"stage {stage}" for stage in range(run.plan.stages)]
     rows = list(_utilisation(timed, run.plan))
     share = Scale("utilisation", "share of the time computing", ticks=(0, 0.25, 0.5, 0.75, 1), form=".0%")
-    x = Scale("seconds", "seconds since the start of the run", form=PLAIN, from_zero=True)
+    x = Scale("seconds", "seconds since the start of the run", form=PLAIN_NUMBER, from_zero=True)
     curves = Curves(x, share, colours_of(stages), tells={"series": "stage", "step": "mini-batches"}, size=14)
     evaluated_s = sum(record.duration_s for record in run.effective_records if isinstance(record, EvaluationRecord))
     findings = [f"Evaluations took {evaluated_s:.3g} s in all."]
@@ -196,7 +196,7 @@ def one_step(run: RunFolder) -> Exhibit:
     return Exhibit("The single step", findings=(finding,), tables={"single_step": table}, meanings=COLUMNS)
 
 
-FIGURES: tuple[Show[RunFolder], ...] = (network, losses, accuracy, schedule, utilisation, one_step)
+EXHIBITS: tuple[Show[RunFolder], ...] = (network, losses, accuracy, schedule, utilisation, one_step)
 """In the order of the page."""
 
 
@@ -240,7 +240,7 @@ def _boxes(lanes: Sequence[str], series: Sequence[Series]) -> dict[str, Any]:
     box = {"type": "rect", "clip": True, "cornerRadius": 4, "fillOpacity": 0.2, "strokeWidth": 1.4}
     colour = colour_of(series)
     return {
-        "data": {"name": DATA},
+        "data": {"name": ROWS_NAME},
         **hiding(),
         "layer": [
             {
@@ -332,7 +332,7 @@ def _parts_figure(timed: Sequence[StageRecord], stages: Sequence[str]) -> Figure
         tell("seconds", "seconds", ",.3~f"),
     ]
     encoding = {"x": x, "y": y, "color": colour_of(series), "order": {"field": "place"}, "tooltip": tooltip}
-    drawing = {"data": {"name": DATA}, **hiding(), "mark": {"type": "bar", "clip": True}, "encoding": encoding}
+    drawing = {"data": {"name": ROWS_NAME}, **hiding(), "mark": {"type": "bar", "clip": True}, "encoding": encoding}
     what = "Into what each stage divided its time: " + ", ".join(each.label for each in series) + "."
     size = (560, max(120, min(340, 44 * len(stages) + 50)))
     return Figure("stage_time", "How each stage spent its time", what, rows, drawing, series, size=size)

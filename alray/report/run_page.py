@@ -15,8 +15,8 @@ from alray.report.figure import Exhibit, exhibits_of
 from alray.report.flat import flat
 from alray.report.folder import RunFolder
 from alray.report.html import render_page
-from alray.report.run_figures import FIGURES
-from alray.report.run_tables import ENGINES, TABLES, Measured
+from alray.report.run_figures import EXHIBITS
+from alray.report.run_tables import ENGINES, TABLES, MeasuredRun
 from alray.report.summary import Figures, figures_of
 from alray.report.table import Table
 from alray.report.text import accuracy, number, seconds, share, size
@@ -46,7 +46,7 @@ class RunReport:
     @cached_property
     def exhibits(self) -> list[Exhibit]:
         """In the order of the page."""
-        return [*exhibits_of(self.run, FIGURES), *exhibits_of(Measured(self.run, self.figures), TABLES)]
+        return [*exhibits_of(self.run, EXHIBITS), *exhibits_of(MeasuredRun(self.run, self.figures), TABLES)]
 
     def page(self) -> str:
         """The HTML page."""

@@ -18,7 +18,7 @@ from alray.errors import UserCodeError
 from alray.report.flat import flat, sections_and_lists
 from alray.report.trackers.points import Points
 from alray.report.trackers.tensorboard import TensorBoard
-from alray.report.trackers.tracker import Point, TrackedRun, Tracker
+from alray.report.trackers.tracker import TrackedPoint, TrackedRun, Tracker
 from alray.run_folder.records import EventRecord, Record, Status, write_json
 from alray.run_folder.store import run_name
 from alray.spec.models import Spec
@@ -107,7 +107,7 @@ class _Watch:
                 self._note(f"tracker `{each.kind}` did not take everything within {_ENDING_S:.0f} s: {_COMPLETE}")
         self._hear()
 
-    def _give(self, points: Sequence[Point]) -> None:
+    def _give(self, points: Sequence[TrackedPoint]) -> None:
         if points and self._board is not None:
             self._board.write(points)
         for each in self._following if points else ():
@@ -145,11 +145,11 @@ class _Following:
         self.fault: UserCodeError | None = None
         self._tracker = tracker
         self._run = run
-        self._given: SimpleQueue[Sequence[Point] | Status] = SimpleQueue()
+        self._given: SimpleQueue[Sequence[TrackedPoint] | Status] = SimpleQueue()
         # A thread that waits for a server must not keep the command from ending.
         self._thread = Thread(target=self._work, name=f"alray-{kind}", daemon=True)
 
-    def give(self, points: Sequence[Point]) -> None:
+    def give(self, points: Sequence[TrackedPoint]) -> None:
         if self._thread.ident is None:
             self._thread.start()
         if self.fault is None:

@@ -17,7 +17,7 @@ from alray.spec.study.points import series_label
 from alray.studies.outcome import total_loss
 from alray.studies.records import TrialRecord
 from alray.studies.results import Results
-from alray.studies.table import Row
+from alray.studies.table import PointRow
 
 MOST_POINTS = 24
 """Studies with more points have no such figures: one could not tell their curves apart."""
@@ -129,7 +129,7 @@ def utilisation(results: Results) -> Exhibit | None:
     return Exhibit("Utilisation", (figure,))
 
 
-def _evaluations(results: Results, row: Row, most: int) -> Iterator[dict[str, Any]]:
+def _evaluations(results: Results, row: PointRow, most: int) -> Iterator[dict[str, Any]]:
     """The evaluations that all seeds of a point made, at most so many of them, evenly spaced; the last one is among
     them."""
     of_seeds = [_accuracies(results, record) for record in row.best]
@@ -157,7 +157,7 @@ def _accuracies(results: Results, record: TrialRecord) -> dict[int, tuple[int, f
     return found
 
 
-def _losses(results: Results, row: Row, most: int) -> Iterator[dict[str, Any]]:
+def _losses(results: Results, row: PointRow, most: int) -> Iterator[dict[str, Any]]:
     """The losses of a point as at most so many means over neighbouring mini-batches and over its seeds."""
     of_seeds = []
     for record in row.best:
@@ -178,7 +178,7 @@ def _shared(of_seeds: Sequence[Mapping[int, Any]]) -> list[int]:
     return sorted(set(of_seeds[0]).intersection(*of_seeds[1:])) if of_seeds else []
 
 
-def _mean_position(row: Row, step: int, samples: int) -> dict[str, Any]:
+def _mean_position(row: PointRow, step: int, samples: int) -> dict[str, Any]:
     return {"series": series_label(row.point), "kind": MEASURED, "step": step, "samples": samples}
 
 
@@ -189,7 +189,7 @@ def _mean(name: str, values: Sequence[float]) -> dict[str, Any]:
     return {name: found.mean, "seeds": found.runs, **error_bar(found)}
 
 
-def _exits(row: Row) -> Iterator[dict[str, Any]]:
+def _exits(row: PointRow) -> Iterator[dict[str, Any]]:
     by_exit: dict[tuple[float | None, float], list[Exit]] = {}
     for record in row.best:
         for one in record.exits:
@@ -211,7 +211,7 @@ def _exits(row: Row) -> Iterator[dict[str, Any]]:
             }
 
 
-def _depths(row: Row) -> Iterator[dict[str, Any]]:
+def _depths(row: PointRow) -> Iterator[dict[str, Any]]:
     measured: dict[int, list[float]] = {}
     for record in row.best:
         for each in record.summary.accuracy_per_depth if record.summary is not None else ():
@@ -225,7 +225,7 @@ def _depths(row: Row) -> Iterator[dict[str, Any]]:
         yield {**group, "accuracy": found.mean, "seeds": found.runs, **error_bar(found)}
 
 
-def _utilisation(results: Results, row: Row) -> Iterator[dict[str, Any]]:
+def _utilisation(results: Results, row: PointRow) -> Iterator[dict[str, Any]]:
     shares: dict[int, list[tuple[float, float]]] = {}
     for record in row.best:
         if record.summary is None or record.summary.bubble is None:
