@@ -5,12 +5,26 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypedDict
 
 from alray.errors import AlrayError, RequestError
 from alray.run_folder.data_identity import DataIdentity
 from alray.run_folder.records import Summary
-from alray.storage.location import Location
+from alray.spec.step_ranges import parse_steps
+from alray.storage.location import Location, location_of
 from alray.user_code import UserCode
+
+
+class Asked(TypedDict, total=False):
+    """How a person asks for a run, on a command line or in Python: the options that change nothing of what is computed.
+    `Options` has the defaults, and says what each of them is."""
+
+    inline: bool
+    output: str | Location | None  # `run_dir`
+    address: str | None
+    profile: str | None  # as in "20-24,40"
+    allow_code: bool
+    watch: bool
 
 
 @dataclass(frozen=True)
@@ -30,6 +44,13 @@ class Options:
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))  # what the user typed
     watch: bool = False  # serve a live page of the run next to it
     study: Path | None = None  # a trial of this study: stages run in the placement group it has, costs are kept here
+
+    @classmethod
+    def asked(cls, *, output: str | Location | None = None, profile: str | None = None, **others: Any) -> Options:
+        """The options that a person gave. Raises RequestError if one of them cannot be read, or if two exclude each
+        other."""
+        run_dir = None if output is None else location_of(output)
+        return cls(run_dir=run_dir, profile=() if profile is None else parse_steps(profile), **others)
 
     def __post_init__(self) -> None:
         if self.inline and self.address is not None:

@@ -114,13 +114,13 @@ def study(folder: Path, *overrides: str, look: Callable[[], float] = lambda: 0.0
 
     look: gives the processor seconds of the processes below this one.
     """
-    from alray.studies.study import Progress, StudyOptions, Watcher, run_study
+    from alray.studies.study import StudyOptions, StudyProgress, Watcher, run_study
 
     ends: list[float] = []
     used: list[float] = []
     step_times: list[float] = []
 
-    def ended(progress: Progress) -> None:
+    def ended(progress: StudyProgress) -> None:
         summary = progress.record.summary
         assert summary is not None and summary.step_time_s is not None, progress.record.reason
         ends.append(time.monotonic())

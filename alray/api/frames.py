@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from alray.report.flat import flat, sections
+
 if TYPE_CHECKING:
     from pandas import DataFrame
 
@@ -24,20 +26,22 @@ def frame_of_rows(rows: Iterable[Mapping[str, Any]], whole: Container[str] = ())
     from pandas import DataFrame
 
     rows = list(rows)
-    sections = {key for row in rows for key, value in row.items() if isinstance(value, dict) and key not in whole}
+    with_parts = {key for row in rows for key, value in row.items() if isinstance(value, dict) and key not in whole}
     return DataFrame(
         [
-            dict(_flat({key: value for key, value in row.items() if value is not None or key not in sections}, whole))
+            {
+                name: own
+                for key, value in row.items()
+                if value is not None or key not in with_parts
+                for name, own in ([(key, value)] if key in whole else flat(value, _parts, key))
+            }
             for row in rows
         ]
     )
 
 
-def _flat(section: Mapping[str, Any], whole: Container[str] = (), around: str = "") -> Iterable[tuple[str, Any]]:
-    for key, value in section.items():
-        if isinstance(value, list) and value and all(isinstance(each, dict) and "depth" in each for each in value):
-            value = {each["depth"]: {name: own for name, own in each.items() if name != "depth"} for each in value}
-        if isinstance(value, dict) and key not in whole:
-            yield from _flat(value, around=f"{around}{key}.")
-        else:
-            yield f"{around}{key}", value
+def _parts(value: Any) -> Mapping[Any, Any] | None:
+    """The parts of a section; of a list of depths, those of each depth."""
+    if isinstance(value, list) and value and all(isinstance(each, dict) and "depth" in each for each in value):
+        return {each["depth"]: {name: own for name, own in each.items() if name != "depth"} for each in value}
+    return sections(value)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import html
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from alray.console.display import Display, accuracies_text
+from alray.console.display import Display, Pace, accuracies_text
 from alray.console.interrupts import Interrupts
-from alray.report.progress import Progress, progress_text
-from alray.report.text import share
+from alray.report.progress import Progress, computing_text, progress_text
 from alray.run_folder.records import EvaluationRecord, Record
 
 _EVERY_S = 0.5  # between two drawings
@@ -66,7 +64,7 @@ class NotebookDisplay(Display):
         self._draw = draw
         self._notes: list[str] = []
         self._what = ""
-        self._drawn_s = -_EVERY_S
+        self._pace = Pace(_EVERY_S)
 
     def doing(self, what: str) -> None:
         self._what = self._after(what)
@@ -88,9 +86,9 @@ class NotebookDisplay(Display):
         self._show(now=False)
 
     def _show(self, *, now: bool) -> None:
-        if not now and time.monotonic() - self._drawn_s < _EVERY_S:
+        if not (self._pace.is_due() or now):
             return
-        self._drawn_s = time.monotonic()
+        self._pace.shown()
         lines = [*self._notes, *(_state(self._progress) if self._progress is not None else ())]
         if self._what and (self._progress is None or not self._progress.step):
             lines.append(self._what)
@@ -103,7 +101,7 @@ def _state(progress: Progress) -> list[str]:
         return []
     lines = [progress_text(progress)]
     if progress.computing:
-        lines.append(f"stages computing {', '.join(share(value) for value in progress.computing.values())}")
+        lines.append(computing_text(progress))
     if progress.evaluation is not None:
         lines.append(accuracies_text(progress.evaluation))
     return lines

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from alray.api import run_steps
 from alray.api.calls import Overrides, api_errors, data_texts, override_texts, require_one_of, watched
 from alray.api.frames import frame_of
 from alray.api.notebook import framed
 from alray.counting import counted
 from alray.errors import CheckpointError
-from alray.options import Finished, Options
+from alray.options import Finished
 from alray.prediction.plan import Plan
 from alray.report.folder import read_plan
 from alray.report.text import accuracy
@@ -19,14 +20,11 @@ from alray.run_folder.records import Summary, effective, read, read_summary
 from alray.run_folder.store import require_run_dir
 from alray.spec.loading import Source, load_spec
 from alray.spec.models import Spec
-from alray.spec.step_ranges import parse_steps
 from alray.storage.location import Location, location_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from alray.console.display import Display
-    from alray.console.interrupts import Interrupts
     from alray.inference.export import Exported, Format
     from alray.inference.prediction import ClassPrediction
     from alray.inference.requests import Evaluated
@@ -62,16 +60,18 @@ def run(
     """
     given = override_texts(overrides)
 
-    def go(display: Display, interrupts: Interrupts) -> Finished:
-        from alray.orchestrate import run_spec
-
-        folder = None if output is None else location_of(output)
-        steps = parse_steps(profile) if profile is not None else ()
-        options = Options(inline=inline, address=address, run_dir=folder, allow_code=allow_code, profile=steps)
-        return run_spec(spec, given, options, display, interrupts)
-
     with api_errors(spec, given):
-        return _ended(go, progress)
+        finished = run_steps.run(
+            watched(progress),
+            spec,
+            given,
+            inline=inline,
+            output=output,
+            address=address,
+            profile=profile,
+            allow_code=allow_code,
+        )
+        return _ended(finished)
 
 
 def load_run(folder: str | Location) -> Run:
@@ -99,13 +99,9 @@ def reproduce(
     """
     folder, given = run.folder if isinstance(run, Run) else location_of(run), override_texts(overrides)
     with api_errors(folder / "spec.yaml", given):
-        from alray.reproduction import reproduce_run
-
-        options = Options(
-            address=address, run_dir=None if output is None else location_of(output), allow_code=allow_code
+        finished, found = run_steps.reproduce(
+            watched(progress), folder, given, in_process=inline, output=output, address=address, allow_code=allow_code
         )
-        with watched(progress) as (display, interrupts):
-            finished, found = reproduce_run(folder, given, options, display, interrupts, inline=inline)
         if found is None:
             raise _end_of(finished)
         return found
@@ -257,15 +253,18 @@ class Run:
         """
         given = override_texts(overrides)
 
-        def go(display: Display, interrupts: Interrupts) -> Finished:
-            from alray.orchestrate import resume_run
-
-            steps = parse_steps(profile) if profile is not None else ()
-            options = Options(inline=inline, address=address, allow_code=allow_code, profile=steps)
-            return resume_run(self.folder, given, options, display, interrupts, allow_change=allow_change)
-
         with api_errors(self.folder / "spec.yaml", given):
-            return _ended(go, progress)
+            finished = run_steps.resume(
+                watched(progress),
+                self.folder,
+                given,
+                allow_change=allow_change,
+                inline=inline,
+                address=address,
+                profile=profile,
+                allow_code=allow_code,
+            )
+            return _ended(finished)
 
     def __repr__(self) -> str:
         found = read_summary(self.folder)
@@ -282,10 +281,8 @@ class Run:
         return framed(page.read_text(encoding="utf-8")) if page.is_file() else None
 
 
-def _ended(go: Callable[[Display, Interrupts], Finished], progress: bool) -> Run:
-    """Run `go`, show its progress, and return the run. Raises what ended it, unless it has finished."""
-    with watched(progress) as (display, interrupts):
-        finished = go(display, interrupts)
+def _ended(finished: Finished) -> Run:
+    """The run. Raises what ended it, unless it has finished."""
     if finished.error is not None or finished.summary.status == "interrupted":
         raise _end_of(finished)
     return Run(location_of(finished.summary.run_dir))

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 
 from alray.channel.all_reduce.algorithm import AllReduce
-from alray.channel.compression.compression import Compression, State
+from alray.channel.compression.compression import Compression, CompressionState
 from alray.channel.compression.layout import Layout
 from alray.errors import ChannelError
 
@@ -124,7 +124,7 @@ class GradientReducer:
                 for view, target, had in zip(self._views, targets, self._had_by_any, strict=True)
             ]
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> CompressionState:
         """Return the compression's state between two steps. It differs between ranks, so each rank has its own file."""
         return self._compression.state_dict()
 

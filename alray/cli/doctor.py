@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from alray.cli.check_result import CheckResult
-from alray.cli.terminal import Json, terminal
+from alray.cli.options import Json
+from alray.cli.terminal import terminal
 from alray.console.layout import GREEN, RED, YELLOW, Page
 from alray.counting import counted
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.cli.terminal import AllowCode, Json, Overrides, SpecFile, terminal
+from alray.cli.options import AllowCode, Json, Overrides, Probe, SpecFile
+from alray.cli.terminal import terminal
 from alray.console.layout import Page, unbroken
 from alray.counting import counted
 from alray.report.table import Table
@@ -29,9 +30,7 @@ def fit(
             show_default=False,
         ),
     ],
-    probe: Annotated[
-        bool, typer.Option("--probe", help="Measure the components on this machine instead of estimating their costs.")
-    ] = False,
+    probe: Probe = False,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:

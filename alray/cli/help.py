@@ -58,7 +58,7 @@ class Command(TyperCommand):
         return help_text(self, ctx, {})
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """The program, or a command that has commands."""
 
     def get_help(self, ctx: Any) -> str:

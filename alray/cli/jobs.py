@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.cli.submit import DashboardAddress, described, end, exit_code
-from alray.cli.terminal import Json, Terminal, shown, terminal
+from alray.cli.options import DashboardAddress, Json
+from alray.cli.submit import described, end, exit_code
+from alray.cli.terminal import Terminal, shown, terminal
 from alray.console.layout import cleaned
 from alray.report.table import Table
 from alray.report.text import NOT_MEASURED, seconds

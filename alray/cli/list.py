@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from alray.cli.terminal import Json, shown, terminal
+from alray.cli.options import Json
+from alray.cli.terminal import shown, terminal
 from alray.console.layout import unbroken
 from alray.storage.location import location_of
 

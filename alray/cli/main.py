@@ -16,7 +16,7 @@ import typer
 from alray import __version__
 from alray.cli.doctor import doctor
 from alray.cli.fit import fit
-from alray.cli.help import Command, Group
+from alray.cli.help import Command, CommandGroup
 from alray.cli.jobs import fetch, logs, status, stop
 from alray.cli.list import list_runs
 from alray.cli.plan import plan
@@ -40,7 +40,7 @@ _PATIENCE_S = 2.0
 
 app = typer.Typer(
     name="alray",
-    cls=Group,
+    cls=CommandGroup,
     help="Train neural networks by Associated Learning. A YAML spec describes the network, and Ray actors train it.",
     epilog="Exit codes: 0 success, 1 the run failed, 2 the request was wrong, 130 interrupted.",
     no_args_is_help=True,
@@ -72,7 +72,7 @@ for _command in (
 app.command("list", cls=Command)(list_runs)
 _jobs = typer.Typer(
     name="jobs",
-    cls=Group,
+    cls=CommandGroup,
     help="Show, stop and fetch the jobs of `alray submit`.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.cli.terminal import AllowCode, Json, Overrides, SpecFile, Terminal, shown, terminal, writing
+from alray.cli.options import AllowCode, Json, Overrides, Probe, SpecFile
+from alray.cli.terminal import Terminal, shown, terminal, writing
 from alray.console.layout import unbroken
 from alray.errors import RequestError
 
@@ -23,9 +24,7 @@ def plan(
     spec: SpecFile,
     overrides: Overrides = None,
     *,
-    probe: Annotated[
-        bool, typer.Option("--probe", help="Measure the components on this machine instead of estimating their costs.")
-    ] = False,
+    probe: Probe = False,
     compare: Annotated[
         bool, typer.Option("--compare", help="Compare every schedule on every number of stages.")
     ] = False,

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from alray.cli.options import Json
 from alray.cli.study import print_study
-from alray.cli.terminal import Json, shown, terminal, writing
+from alray.cli.terminal import shown, terminal, writing
 from alray.console.layout import unbroken
 from alray.errors import RequestError
 from alray.storage.location import location_of, require_no_links

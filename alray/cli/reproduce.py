@@ -6,17 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.cli.run import Address
-from alray.cli.terminal import (
-    INTERRUPTED,
-    AllowCode,
-    Json,
-    Overrides,
-    RunDir,
-    Terminal,
-    shown,
-    terminal,
-)
+from alray.cli.options import Address, AllowCode, Json, Output, Overrides, RunDir
+from alray.cli.run import watched_on
+from alray.cli.terminal import INTERRUPTED, Terminal, shown, terminal
 from alray.console.layout import unbroken
 from alray.storage.location import location_of
 
@@ -28,12 +20,7 @@ def reproduce(
     run: RunDir,
     overrides: Overrides = None,
     *,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR", help="The folder of the new run, new or empty, or a URL.  [default: runs/<name>-<time>]"
-        ),
-    ] = None,
+    output: Output = None,
     inline: Annotated[
         bool | None,
         typer.Option(
@@ -51,18 +38,11 @@ def reproduce(
     """
     given, folder = overrides or [], location_of(run)
     with terminal(as_json=json, spec=folder / "spec.yaml", overrides=given) as streams:
-        from alray.cli.event_lines import display_on
-        from alray.console.interrupts import Interrupts
+        from alray.api import run_steps
 
-        with Interrupts() as interrupts, display_on(streams, interrupts) as display:
-            display.doing(f"reading {run}")
-            from alray.options import Options
-            from alray.reproduction import reproduce_run
-
-            options = Options(
-                address=address, run_dir=location_of(output) if output is not None else None, allow_code=allow_code
-            )
-            finished, found = reproduce_run(folder, given, options, display, interrupts, inline=inline)
+        finished, found = run_steps.reproduce(
+            watched_on(streams), folder, given, in_process=inline, output=output, address=address, allow_code=allow_code
+        )
         if found is not None:
             _show(found, streams)
             raise typer.Exit(0 if found.same else 1)

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.cli.terminal import INTERRUPTED, AllowCode, Events, Json, Overrides, RunDir, SpecFile, Terminal, terminal
+from alray.cli.options import (
+    Address,
+    AllowCode,
+    Events,
+    Inline,
+    Json,
+    Output,
+    Overrides,
+    Profile,
+    RunDir,
+    SpecFile,
+    Watch,
+)
+from alray.cli.terminal import INTERRUPTED, Terminal, terminal
 from alray.errors import CheckpointError
-from alray.spec.step_ranges import parse_steps
 from alray.storage.location import location_of
 
 if TYPE_CHECKING:
     from alray.console.interrupts import Interrupts
-    from alray.orchestrate import Finished
+    from alray.options import Finished
     from alray.runner.driver import Observer
-
-Inline = Annotated[
-    bool, typer.Option("--inline", help="Run in this process, without Ray: the same plan, the same bits.")
-]
-Address = Annotated[
-    str | None,
-    typer.Option(metavar="A", help="The address of a Ray cluster to connect to.  [default: start Ray on this machine]"),
-]
-
-Watch = Annotated[
-    bool, typer.Option("--watch", help="Show the run on a live page of this machine, as `alray watch` does.")
-]
-
-Profile = Annotated[
-    str | None,
-    typer.Option(
-        metavar="STEPS",
-        help="Mini-batches to trace with torch.profiler, such as 20-24,40, into profile/ in the run folder.",
-        show_default=False,
-    ),
-]
 
 
 def run(
@@ -44,12 +36,7 @@ def run(
     overrides: Overrides = None,
     *,
     inline: Inline = False,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR", help="The run folder, new or empty, or a URL: s3://...  [default: runs/<name>-<time>]"
-        ),
-    ] = None,
+    output: Output = None,
     address: Address = None,
     profile: Profile = None,
     watch: Watch = False,
@@ -64,19 +51,20 @@ def run(
     """
     given = overrides or []
     with terminal(as_json=json, as_events=events, spec=spec, overrides=given) as streams:
-        steps = parse_steps(profile) if profile is not None else ()
+        from alray.api import run_steps
 
-        def go(display: Observer, interrupts: Interrupts) -> Finished:
-            display.doing(f"reading {spec}")
-            from alray.orchestrate import Options, run_spec
-
-            folder = location_of(output) if output is not None else None
-            options = Options(
-                inline=inline, address=address, run_dir=folder, allow_code=allow_code, profile=steps, watch=watch
-            )
-            return run_spec(spec, given, options, display, interrupts)
-
-        _watch(streams, go)
+        finished = run_steps.run(
+            watched_on(streams),
+            spec,
+            given,
+            inline=inline,
+            output=output,
+            address=address,
+            profile=profile,
+            allow_code=allow_code,
+            watch=watch,
+        )
+        _show_end(streams, finished)
 
 
 def resume(
@@ -100,26 +88,36 @@ def resume(
     """
     given, folder = overrides or [], location_of(run_dir)
     with terminal(as_json=json, as_events=events, spec=folder / "spec.yaml", overrides=given) as streams:
-        steps = parse_steps(profile) if profile is not None else ()
+        from alray.api import run_steps
 
-        def go(display: Observer, interrupts: Interrupts) -> Finished:
-            display.doing(f"reading {run_dir}")
-            from alray.orchestrate import Options, resume_run
+        finished = run_steps.resume(
+            watched_on(streams),
+            folder,
+            given,
+            allow_change=allow_change,
+            inline=inline,
+            address=address,
+            profile=profile,
+            allow_code=allow_code,
+            watch=watch,
+        )
+        _show_end(streams, finished)
 
-            options = Options(inline=inline, address=address, allow_code=allow_code, profile=steps, watch=watch)
-            return resume_run(folder, given, options, display, interrupts, allow_change=allow_change)
 
-        _watch(streams, go)
-
-
-def _watch(streams: Terminal, go: Callable[[Observer, Interrupts], Finished]) -> None:
-    """Run `go`, show its progress and its results, and set the exit code."""
+@contextmanager
+def watched_on(streams: Terminal) -> Iterator[tuple[Observer, Interrupts]]:
+    """The display of a run on the streams of a command, and the counter of the requests to stop it."""
     from alray.cli.event_lines import display_on
-    from alray.cli.summary_text import summary_rows
     from alray.console.interrupts import Interrupts
 
     with Interrupts() as interrupts, display_on(streams, interrupts) as display:
-        finished = go(display, interrupts)
+        yield display, interrupts
+
+
+def _show_end(streams: Terminal, finished: Finished) -> None:
+    """Show the results of a run, and set the exit code."""
+    from alray.cli.summary_text import summary_rows
+
     summary = finished.summary
     if streams.as_json or streams.as_events:
         streams.answer(summary.model_dump(mode="json"))

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from alray.cli.terminal import AllowCode, Json, Terminal, shown, terminal, writing
+from alray.cli.options import AllowCode, Json
+from alray.cli.terminal import Terminal, shown, terminal, writing
 from alray.console.layout import unbroken
 from alray.counting import counted
 from alray.errors import AlrayError, Problem, RequestError

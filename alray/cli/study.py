@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.cli.run import Address
-from alray.cli.terminal import INTERRUPTED, AllowCode, Events, Json, Overrides, Terminal, shown, terminal
+from alray.cli.options import Address, AllowCode, Events, Json, Overrides
+from alray.cli.terminal import INTERRUPTED, Terminal, shown, terminal
 from alray.console.layout import Page, unbroken
 from alray.errors import AlrayError, RequestError
 

@@ -8,22 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from alray.cli.terminal import INTERRUPTED, AllowCode, Json, Overrides, Terminal, terminal
+from alray.cli.options import AllowCode, DashboardAddress, Json, Overrides
+from alray.cli.terminal import INTERRUPTED, Terminal, terminal
 from alray.console.layout import unbroken
 from alray.errors import AlrayError, RequestError, RunError
 
 if TYPE_CHECKING:
     from alray.submit.dashboard import Dashboard, Job
-
-DashboardAddress = Annotated[
-    str,
-    typer.Option(
-        metavar="URL",
-        envvar="RAY_API_SERVER_ADDRESS",
-        help="The dashboard of the cluster, such as http://head:8265.",
-        show_default=False,
-    ),
-]
 
 
 def submit(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Any, TextIO
 
 import typer
 
@@ -23,50 +23,6 @@ from alray.storage.location import Location, location_of
 
 INTERRUPTED = 130  # exit code
 _OUT, _ERR = 1, 2  # file descriptors
-
-SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec file.", show_default=False)]
-
-
-def _keys(context: typer.Context, incomplete: str) -> list[str]:
-    """For the shell: the overrides that begin like this."""
-    from alray.spec.completion import keys_like
-    from alray.spec.models import Spec
-    from alray.spec.study.section import Study
-
-    return keys_like(incomplete, Study if context.info_name == "study" else Spec)
-
-
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="key=value",
-        help="Values that replace those of the spec, such as optimizer.lr=3e-4.",
-        autocompletion=_keys,
-        show_default=False,
-    ),
-]
-
-RunDir = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run folder, or its URL on object storage.", show_default=False)
-]
-"""Typer cannot read a `Location`: each command makes one of this text."""
-
-AllowCode = Annotated[
-    bool,
-    typer.Option(
-        "--allow-code", help="Also load `python:` code from outside the folder of the spec, and of others' run folders."
-    ),
-]
-
-Json = Annotated[
-    bool,
-    typer.Option("--json", help="Print one JSON object on standard output and everything else on standard error."),
-]
-
-
-Events = Annotated[
-    bool, typer.Option("--events", help="Print progress and results as lines of JSON, for another program to show.")
-]
 
 
 class Terminal:

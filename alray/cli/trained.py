@@ -9,37 +9,12 @@ from typing import Annotated
 
 import typer
 
-from alray.cli.terminal import AllowCode, Json, RunDir, shown, terminal
+from alray.cli.options import AllowCode, BestWeights, DataLocations, Depth, Json, RunDir, Step
+from alray.cli.terminal import shown, terminal
 from alray.errors import RequestError
 from alray.storage.location import location_of
 
 _ALL = "all"
-
-Depth = Annotated[
-    int | None,
-    typer.Option(metavar="L", help="The depth of the route to use.  [default: the deepest]", show_default=False),
-]
-
-Best = Annotated[bool, typer.Option("--best", help="Use the weights with the best validation accuracy.")]
-
-Step = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        help="Use the checkpoint after N mini-batches.  [default: the last checkpoint]",
-        show_default=False,
-    ),
-]
-
-DataLocations = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--data",
-        metavar="KEY=PATH",
-        help="Where files of the data lie on this machine, such as train=photos. May be given again.",
-        show_default=False,
-    ),
-]
 
 
 def evaluate(
@@ -48,7 +23,7 @@ def evaluate(
     depth: Annotated[
         str, typer.Option(metavar="L|all", help="The depth of the route to evaluate; 1 is the first component alone.")
     ] = _ALL,
-    best: Best = False,
+    best: BestWeights = False,
     step: Step = None,
     data: DataLocations = None,
     allow_code: AllowCode = False,
@@ -116,7 +91,7 @@ def predict(
     ],
     *,
     depth: Depth = None,
-    best: Best = False,
+    best: BestWeights = False,
     step: Step = None,
     data: DataLocations = None,
     allow_code: AllowCode = False,
@@ -166,7 +141,7 @@ def export(
             show_default=False,
         ),
     ] = None,
-    best: Best = False,
+    best: BestWeights = False,
     step: Step = None,
     data: DataLocations = None,
     allow_code: AllowCode = False,

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from alray.cli.terminal import INTERRUPTED, Json, RunDir, shown, terminal
+from alray.cli.options import Json, RunDir
+from alray.cli.terminal import INTERRUPTED, shown, terminal
 from alray.console.layout import unbroken
 from alray.storage.location import location_of
 

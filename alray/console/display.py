@@ -6,13 +6,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TextIO
+from typing import Self, TextIO
 
 from alray.console.interrupts import Interrupts
 from alray.console.layout import Page
 from alray.counting import counted
 from alray.prediction.plan import Plan
-from alray.report.progress import Progress, progress_text
+from alray.report.progress import Progress, computing_text, progress_text
 from alray.report.text import seconds, share
 from alray.run_folder.records import EvaluationRecord, EventRecord, Record
 from alray.stage.telemetry import StageStatus
@@ -20,21 +20,37 @@ from alray.stage.telemetry import StageStatus
 _EVERY_S = 5.0  # between two lines of `PlainLines`
 
 
-class Display(ABC):
-    """Shows the progress of a run.
+class Pace:
+    """Limits how often something is shown: a few times a second a driver has news, and a person need not see all."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._last_s: dict[object, float] = {}
+
+    def is_due(self, what: object = None) -> bool:
+        """Whether it was not shown in the last `every_s` seconds. It is then taken as shown."""
+        last_s = self._last_s.get(what)
+        if last_s is not None and time.monotonic() - last_s < self._every_s:
+            return False
+        self.shown(what)
+        return True
+
+    def shown(self, what: object = None) -> None:
+        """It is shown now."""
+        self._last_s[what] = time.monotonic()
+
+
+class RunObserver(ABC):
+    """What every way to follow a run from its own process shares.
 
     It is the `Observer` of the run: the driver calls its methods. Used as a context manager, it leaves the terminal as
     it found it.
     """
 
-    def __init__(self, interrupts: Interrupts, began_s: float | None = None) -> None:
-        """began_s: when the command began, by `time.monotonic()`; None: now."""
+    def __init__(self, interrupts: Interrupts) -> None:
         self._interrupts = interrupts
-        self._began_s = time.monotonic() if began_s is None else began_s
-        self._progress: Progress | None = None
-        self._heard_any = False
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -43,14 +59,57 @@ class Display(ABC):
         self.close()
 
     def planned(self, plan: Plan) -> None:
-        """Show the plan in one line. From now on a driver reads the requests to stop."""
+        """Show the plan. From now on a driver reads the requests to stop."""
         self._interrupts.count_from_now()
+        self._planned(plan)
+
+    def record(self, record: Record) -> None:
+        """Show what a record changes."""
+        self._interrupts.hold()
+        self._recorded(record)
+
+    def statuses(self, statuses: Sequence[StageStatus]) -> None:
+        """The driver calls this several times a second."""
+        self._interrupts.hold()
+        self._polled()
+
+    @abstractmethod
+    def doing(self, what: str) -> None:
+        """Show what the command does now."""
+
+    @abstractmethod
+    def note(self, message: str) -> None:
+        """Show a line that stays visible."""
+
+    def close(self) -> None:  # noqa: B027 - lines need no end
+        """Leave the terminal as it was before."""
+
+    @abstractmethod
+    def _planned(self, plan: Plan) -> None: ...
+
+    @abstractmethod
+    def _recorded(self, record: Record) -> None: ...
+
+    def _polled(self) -> None:  # noqa: B027 - lines are not drawn again
+        """Called several times a second."""
+
+
+class Display(RunObserver):
+    """Shows the progress of a run to a person."""
+
+    def __init__(self, interrupts: Interrupts, began_s: float | None = None) -> None:
+        """began_s: when the command began, by `time.monotonic()`; None: now."""
+        super().__init__(interrupts)
+        self._began_s = time.monotonic() if began_s is None else began_s
+        self._progress: Progress | None = None
+        self._heard_any = False
+
+    def _planned(self, plan: Plan) -> None:
         self._progress = Progress(plan)
         self.note(plan_line(plan))
 
-    def record(self, record: Record) -> None:
+    def _recorded(self, record: Record) -> None:
         """Update the progress with a record, and show the record at once if it is an important event."""
-        self._interrupts.hold()
         if self._progress is None:
             return
         if isinstance(record, EventRecord) and self._shows(record.event):
@@ -59,25 +118,10 @@ class Display(ABC):
         self._progress.take(record)
         self._changed(self._progress, record)
 
-    def statuses(self, statuses: Sequence[StageStatus]) -> None:
-        """Refresh the display. The driver calls this several times a second."""
-        self._interrupts.hold()
+    def _polled(self) -> None:
         if self._progress is not None:
             self._refresh(self._progress)
 
-    @abstractmethod
-    def doing(self, what: str) -> None:
-        """Show what the command does now, with the time since it began."""
-
-    @abstractmethod
-    def note(self, message: str) -> None:
-        """Show a line that stays visible."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Leave the terminal as it was before."""
-
-    @abstractmethod
     def _changed(self, progress: Progress, record: Record) -> None:
         """Called after a record has changed the progress."""
 
@@ -104,7 +148,8 @@ class PlainLines(Display):
     def __init__(self, stream: TextIO, interrupts: Interrupts, began_s: float | None = None) -> None:
         super().__init__(interrupts, began_s)
         self._stream = stream
-        self._last_s = time.monotonic()
+        self._pace = Pace(_EVERY_S)
+        self._pace.shown()
         self._shown_step = 0
 
     def doing(self, what: str) -> None:
@@ -114,9 +159,6 @@ class PlainLines(Display):
         self._stream.write(Page.of(self._stream).sentence(message) + "\n")
         self._stream.flush()
 
-    def close(self) -> None:
-        """Do nothing: plain lines do not change the terminal."""
-
     def _changed(self, progress: Progress, record: Record) -> None:
         if isinstance(record, EvaluationRecord):
             self.note(accuracies_text(record))
@@ -124,14 +166,13 @@ class PlainLines(Display):
                 self._show(progress)
 
     def _refresh(self, progress: Progress) -> None:
-        if time.monotonic() - self._last_s >= _EVERY_S and progress.step > self._shown_step:
+        if progress.step > self._shown_step and self._pace.is_due():
             self._show(progress)
 
     def _show(self, progress: Progress) -> None:
-        self._last_s = time.monotonic()
+        self._pace.shown()
         self._shown_step = progress.step
-        shares = [share(value) for value in progress.computing.values()]
-        computing = f"; stages computing {', '.join(shares)}" if shares else ""
+        computing = f"; {computing_text(progress)}" if progress.computing else ""
         self.note(f"  {progress_text(progress)}{computing}{_losses(progress)}")
 
 

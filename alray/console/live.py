@@ -18,7 +18,6 @@ from alray.graph.sigterm import sigterm_blocked
 from alray.report.progress import Progress, progress_text
 from alray.report.table import Table
 from alray.report.text import share
-from alray.run_folder.records import Record
 
 _BAR_WIDTH = 60
 
@@ -61,9 +60,6 @@ class LiveDisplay(Display):
 
     def close(self) -> None:
         self._live.stop()
-
-    def _changed(self, progress: Progress, record: Record) -> None:
-        """Do nothing: the next poll, at most a fifth of a second later, draws the change."""
 
     def _refresh(self, progress: Progress) -> None:
         if not progress.step:

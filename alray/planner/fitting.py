@@ -16,7 +16,7 @@ from alray.prediction.compare import schedules_on
 from alray.prediction.costs import Costs
 from alray.prediction.fit import Fit, fit_of
 from alray.prediction.recompute import recomputing
-from alray.prediction.setting import Setting
+from alray.prediction.setting import StepSetting
 from alray.schedules.micro_batches import MOST_PER_STAGE
 from alray.schedules.schedule import Schedule
 from alray.spec.loading import Source, load_spec, read_spec
@@ -211,7 +211,7 @@ class _Search:
             possible = schedule.possible_micro_batches(stages, self.costs.batch_size)
             yield from possible if possible else (None,)
 
-    def _setting(self, schedule: Schedule, stages: int, micro_batches: int | None) -> Setting:
+    def _setting(self, schedule: Schedule, stages: int, micro_batches: int | None) -> StepSetting:
         from alray.planner.planning import require_whole_norms  # with it comes torch
 
         layout = {
@@ -223,7 +223,7 @@ class _Search:
         spec = load_spec(self.source, [*self.overrides, *_texts(layout, self.free)]).spec
         require_whole_norms(spec, self.planner.workload.network)
         replicas = spec.replicas.count
-        return Setting(
+        return StepSetting(
             schedule=spec.schedule,
             costs=recomputing(self.costs, spec.pipeline.activation_checkpointing, stages),
             stages=stages,

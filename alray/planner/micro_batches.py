@@ -7,7 +7,7 @@ from alray.nn.network import Network
 from alray.planner.memory import stage_memories, stage_memory_limits
 from alray.prediction.micro_batches import fewest_micro_batches
 from alray.prediction.recompute import recomputing
-from alray.prediction.setting import Setting
+from alray.prediction.setting import StepSetting
 from alray.prediction.shares import first_shares
 from alray.probe.estimate import estimate_costs
 from alray.schedules.table import SCHEDULES
@@ -28,7 +28,7 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
     costs = estimate_costs(network, batch_size=samples, device=device, threads=spec.resources.threads)
     costs = recomputing(costs, spec.pipeline.activation_checkpointing, stages)
     candidates = SCHEDULES[spec.schedule].possible_micro_batches(stages, samples)
-    setting = Setting(
+    setting = StepSetting(
         schedule=spec.schedule,
         costs=costs,
         stages=stages,

@@ -27,7 +27,7 @@ class StageDevices:
     nodes: tuple[str, ...] = ()
     """The node of each stage, replica by replica; (): all on one."""
     links: tuple[Link | None, ...] = ()
-    """Between the nodes of neighbouring stages, as in `alray.prediction.setting.Setting`."""
+    """Between the nodes of neighbouring stages, as in `alray.prediction.setting.StepSetting`."""
     replica_link: Link | None = None
     """The slowest between the replicas of a stage; None if those of each stage are on one node."""
 

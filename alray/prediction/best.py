@@ -10,8 +10,8 @@ import numpy as np
 from alray.errors import PlanError
 from alray.prediction.memory import memory_matrix, memory_of, stage_ranges
 from alray.prediction.partition import Cut, Matrix, check_size, interval_sums, partition_auto, partition_intervals
-from alray.prediction.search import SAME, Best, every_cut, search_cut, step_of
-from alray.prediction.setting import Setting
+from alray.prediction.search import SAME, BestCut, every_cut, search_cut, step_of
+from alray.prediction.setting import StepSetting
 from alray.schedules.table import SCHEDULES
 
 _MOST_WEIGHED = 4_000
@@ -19,7 +19,7 @@ _MOST_WEIGHED = 4_000
 
 
 @lru_cache(maxsize=8)
-def best_cut(setting: Setting) -> Best:
+def best_cut(setting: StepSetting) -> BestCut:
     """The cut with the shortest step that keeps within the memory limits. Messages between stages are counted.
 
     Where a step takes as long as its slowest stage, a dynamic programme finds this cut; ties are broken as in
@@ -33,17 +33,17 @@ def best_cut(setting: Setting) -> Best:
     start = _fitting(setting) if setting.memory_limits else None
     if setting.num_parts == 1:
         cut = (len(setting.costs.components),)
-        return Best(cut, step_of(setting, cut))
+        return BestCut(cut, step_of(setting, cut))
     if setting.virtual_stages == 1:
         start, slowest_s = _with_fastest_slowest_stage(setting)
         if SCHEDULES[setting.schedule].slowest_stage and step_of(setting, start) <= slowest_s * (1.0 + SAME):
-            return Best(start, slowest_s)
+            return BestCut(start, slowest_s)
     if start is None:
         start = partition_auto([component.train_s for component in setting.costs.components], setting.num_parts)
     return search_cut(setting, start)
 
 
-def check_parts(setting: Setting) -> None:
+def check_parts(setting: StepSetting) -> None:
     """Raises PlanError where there are fewer components than stages or virtual stages."""
     components = len(setting.costs.components)
     if setting.virtual_stages > 1 and setting.num_parts > components:
@@ -56,7 +56,7 @@ def check_parts(setting: Setting) -> None:
     check_size(components, setting.stages)
 
 
-def _with_fastest_slowest_stage(setting: Setting) -> tuple[Cut, float]:
+def _with_fastest_slowest_stage(setting: StepSetting) -> tuple[Cut, float]:
     """The cut whose slowest stage is fastest, messages included, within the memory limits; and that stage's seconds."""
     fits = None
     if setting.memory_limits:
@@ -67,7 +67,7 @@ def _with_fastest_slowest_stage(setting: Setting) -> tuple[Cut, float]:
     return cut, max(float(matrices[stage % len(matrices)][own.start, own.stop]) for stage, own in stages)
 
 
-def _stage_costs(setting: Setting) -> list[Matrix]:
+def _stage_costs(setting: StepSetting) -> list[Matrix]:
     """The time of each run of components as a stage, with half of each message at its ends; one matrix per speed."""
     costs = setting.costs
     computing = interval_sums([component.train_s for component in costs.components])
@@ -81,7 +81,7 @@ def _stage_costs(setting: Setting) -> list[Matrix]:
     return [computing / speed + other for speed in setting.stage_speed or (1.0,)]
 
 
-def nearest_to_fitting(setting: Setting) -> Cut:
+def nearest_to_fitting(setting: StepSetting) -> Cut:
     """A cut within the memory limits; where there is none, a cut that is not far over them.
 
     Without virtual stages it is the cut whose fullest stage is least full, found by a dynamic programme. With virtual
@@ -102,7 +102,7 @@ def nearest_to_fitting(setting: Setting) -> Cut:
     )
 
 
-def _fitting(setting: Setting) -> Cut:
+def _fitting(setting: StepSetting) -> Cut:
     """A cut within the memory limits; raises PlanError where there is none."""
     size, parts = len(setting.costs.components), setting.num_parts
     cut = nearest_to_fitting(setting)
@@ -120,7 +120,7 @@ def _fitting(setting: Setting) -> Cut:
     return cut
 
 
-def fullest_stage(setting: Setting, cut: Cut) -> tuple[float, int]:
+def fullest_stage(setting: StepSetting, cut: Cut) -> tuple[float, int]:
     """The fullest stage: its memory as a share of its limit, and its number."""
     return max(
         (memory_of(setting, cut, stage).total_bytes / limit, stage) for stage, limit in enumerate(setting.memory_limits)

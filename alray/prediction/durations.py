@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from alray.prediction.costs import ComponentCosts, Costs, Link
 from alray.prediction.memory import stage_ranges
-from alray.prediction.setting import Setting
+from alray.prediction.setting import StepSetting
 from alray.schedules.durations import Durations
 from alray.schedules.table import SCHEDULES
 
@@ -46,7 +46,7 @@ def stage_durations(costs: Costs, partition: Sequence[int], stage_speed: Sequenc
     )
 
 
-def action_durations(setting: Setting, partition: Sequence[int]) -> Durations:
+def action_durations(setting: StepSetting, partition: Sequence[int]) -> Durations:
     """The duration of each action: in pipelines, of the computations and messages of one micro-batch.
 
     With several replicas an update includes averaging their gradients. A micro-batch takes the fixed time of its
@@ -103,7 +103,7 @@ def action_durations(setting: Setting, partition: Sequence[int]) -> Durations:
     )
 
 
-def computing_s(setting: Setting, durations: Durations) -> list[float]:
+def computing_s(setting: StepSetting, durations: Durations) -> list[float]:
     """Seconds that each stage computes for one mini-batch, over all its actions and virtual stages."""
     return SCHEDULES[setting.schedule].computing_s(durations, setting.stages, setting.micro_batches)
 
@@ -134,7 +134,7 @@ def _over_links(
 ) -> Durations:
     """The durations with the seconds that each message takes the link to the next (virtual) stage.
 
-    links: as in `Setting`. up, labels, down: bytes of each message.
+    links: as in `StepSetting`. up, labels, down: bytes of each message.
     """
     if not any(links):
         return durations

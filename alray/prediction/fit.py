@@ -8,7 +8,7 @@ from typing import Any
 from alray.prediction.best import best_cut, check_parts, fullest_stage, nearest_to_fitting
 from alray.prediction.memory import memory_of
 from alray.prediction.predict import predict_step
-from alray.prediction.setting import Setting
+from alray.prediction.setting import StepSetting
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Fit:
         return {"fits": self.fits, **asdict(self)}
 
 
-def fit_of(setting: Setting) -> Fit:
+def fit_of(setting: StepSetting) -> Fit:
     """How a setting fits. setting: with a memory limit for each stage. Raises PlanError where it has more parts than
     there are components."""
     check_parts(setting)

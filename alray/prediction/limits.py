@@ -8,7 +8,7 @@ from math import ceil
 from alray.prediction.best import best_cut
 from alray.prediction.durations import action_durations, computing_s
 from alray.prediction.predict import StepPrediction, predict_step
-from alray.prediction.setting import Setting
+from alray.prediction.setting import StepSetting
 from alray.schedules.durations import Durations
 from alray.schedules.table import SCHEDULES
 
@@ -16,7 +16,7 @@ _WORTH_TELLING = 1.01  # a measurement cannot show a gain of less than 1 %
 _EQUAL = 1e-6  # sums are rounded
 
 
-def limited_by(setting: Setting, partition: Sequence[int], prediction: StepPrediction) -> str:
+def limited_by(setting: StepSetting, partition: Sequence[int], prediction: StepPrediction) -> str:
     """One sentence: what the step time depends on, and a better cut where there is one."""
     stages = setting.stages
     costs = setting.costs
@@ -34,7 +34,7 @@ def limited_by(setting: Setting, partition: Sequence[int], prediction: StepPredi
     return f"{_reason(setting, partition, prediction)}; {_other_cuts(setting, partition, prediction.step_time_s)}"
 
 
-def _other_cuts(setting: Setting, partition: Sequence[int], step_time_s: float) -> str:
+def _other_cuts(setting: StepSetting, partition: Sequence[int], step_time_s: float) -> str:
     """How much faster another cut is, or at most could be.
 
     Stages that share processors slow each other down, and only the chosen cut is predicted with that. No other cut can
@@ -56,7 +56,7 @@ def _other_cuts(setting: Setting, partition: Sequence[int], step_time_s: float) 
     return f"no other cut is better by more than {ceil(round(100 * (gain - 1.0), 6))} %"
 
 
-def _reason(setting: Setting, partition: Sequence[int], prediction: StepPrediction) -> str:
+def _reason(setting: StepSetting, partition: Sequence[int], prediction: StepPrediction) -> str:
     """The schedule's own sentence with its fields filled in."""
     durations = action_durations(setting, partition)
     computing = computing_s(setting, durations)
@@ -71,7 +71,7 @@ def _reason(setting: Setting, partition: Sequence[int], prediction: StepPredicti
     )
 
 
-def _busiest_link(setting: Setting, durations: Durations) -> tuple[float, int, int] | None:
+def _busiest_link(setting: StepSetting, durations: Durations) -> tuple[float, int, int] | None:
     """Seconds for which the busiest link between nodes is busy with one mini-batch, in one direction, and the stages at
     its ends."""
     labels = durations.labels_link_s or [0.0] * len(durations.up_link_s)

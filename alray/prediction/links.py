@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from alray.prediction.program import NUM_SORTS, Codes, Program, chunks, looked_up, sort_of, sorts
+from alray.prediction.program import NUM_SORTS, Codes, Floats, Program, chunks, looked_up, sort_of, sorts
 from alray.schedules.durations import Durations
 
-Floats = NDArray[np.float64]
 _NONE = -1
 
 

@@ -12,7 +12,7 @@ from alray.prediction.memory import memory_of, stage_ranges
 from alray.prediction.partition import requested_partition
 from alray.prediction.plan import EdgePlan, Plan, StagePlan
 from alray.prediction.predict import StepPrediction, predict_evaluation, predict_step
-from alray.prediction.setting import Setting, StageMemory
+from alray.prediction.setting import StageMemory, StepSetting
 from alray.schedules.table import SCHEDULES
 
 LEAST_DEADLINE_S = 15.0  # threads start, libraries load, and the machine may be busy
@@ -50,11 +50,11 @@ def make_plan(
     evaluation_batches: mini-batches of one evaluation, over all splits it covers.
     stage_speed: of each stage's device, relative to the device of the costs; None: all the same.
     memory_limits: bytes that each stage may hold. `auto` keeps within them. Any other partition is taken as it is,
-    because the memory is an estimate. memories, links, in_turns: as in `Setting`. nodes: as in `Plan`.
+    because the memory is an estimate. memories, links, in_turns: as in `StepSetting`. nodes: as in `Plan`.
     shares: samples of a mini-batch for each replica; the costs are those of the largest share.
     Raises PlanError where the components cannot be divided in this way.
     """
-    setting = Setting(
+    setting = StepSetting(
         schedule=schedule,
         costs=costs,
         stages=stages,
@@ -82,7 +82,7 @@ def make_plan(
 
 
 def _plan_in(
-    setting: Setting,
+    setting: StepSetting,
     partition: str | Sequence[int],
     *,
     method: str,
@@ -127,7 +127,7 @@ def _plan_in(
     )
 
 
-def _deadline_s(setting: Setting, counts: tuple[int, ...], prediction: StepPrediction) -> float:
+def _deadline_s(setting: StepSetting, counts: tuple[int, ...], prediction: StepPrediction) -> float:
     """A stage may have to wait while a mini-batch goes through all other stages, in training or in evaluation."""
     inference = evaluation_durations(setting.costs, counts, setting.stage_speed, setting.links)
     messages_s = sum(inference.up_link_s) + sum(inference.down_link_s)
@@ -137,7 +137,7 @@ def _deadline_s(setting: Setting, counts: tuple[int, ...], prediction: StepPredi
     return max(LEAST_DEADLINE_S, DEADLINE_FACTOR * longest_wait_s)
 
 
-def _stage_plan(setting: Setting, counts: tuple[int, ...], stage: int) -> StagePlan:
+def _stage_plan(setting: StepSetting, counts: tuple[int, ...], stage: int) -> StagePlan:
     runs = stage_ranges(counts)[stage :: setting.stages]
     durations = stage_durations(setting.costs, counts, setting.stage_speed)
     data_s = setting.costs.data_s if stage == 0 else 0.0
@@ -155,7 +155,7 @@ def _stage_plan(setting: Setting, counts: tuple[int, ...], stage: int) -> StageP
     )
 
 
-def _edges(setting: Setting, counts: tuple[int, ...]) -> tuple[EdgePlan, ...]:
+def _edges(setting: StepSetting, counts: tuple[int, ...]) -> tuple[EdgePlan, ...]:
     """The messages between neighbouring stages: outputs up, and in pipelines their gradients down."""
     moved: dict[tuple[int, int], int] = {}
     stages = setting.stages

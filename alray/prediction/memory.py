@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from alray.prediction.partition import Matrix, interval_sums
 from alray.prediction.peaks import Moment, local_moments, pipeline_moments, price, run_peaks, turn_moments
 from alray.prediction.plan import Memory
-from alray.prediction.setting import Setting
+from alray.prediction.setting import StepSetting
 from alray.schedules.table import SCHEDULES
 
 
-def memory_of(setting: Setting, partition: Sequence[int], stage: int) -> Memory:
+def memory_of(setting: StepSetting, partition: Sequence[int], stage: int) -> Memory:
     """Predicted peak of one stage of a cut, bytes.
 
     It is the memory of the stage's device. A checkpoint is written from a copy of weights, buffers and optimizer state.
@@ -45,7 +45,7 @@ def memory_of(setting: Setting, partition: Sequence[int], stage: int) -> Memory:
     )
 
 
-def memory_matrix(setting: Setting, stage: int) -> Matrix:
+def memory_matrix(setting: StepSetting, stage: int) -> Matrix:
     """[n + 1, n + 1]; [i, j] with i < j: predicted peak in bytes if `stage` holds components i to j - 1.
 
     These are the totals of `memory_of` in settings without virtual stages, for all runs of components at once.
@@ -66,7 +66,7 @@ def memory_matrix(setting: Setting, stage: int) -> Matrix:
     return total
 
 
-def _moments(setting: Setting, stage: int) -> tuple[Moment, ...]:
+def _moments(setting: StepSetting, stage: int) -> tuple[Moment, ...]:
     if SCHEDULES[setting.schedule].local_losses:
         return local_moments()
     if setting.stages == 1:
@@ -74,7 +74,7 @@ def _moments(setting: Setting, stage: int) -> tuple[Moment, ...]:
     return pipeline_moments(setting.schedule, stage, setting.stages, setting.micro_batches, setting.virtual_stages)
 
 
-def _channel_bytes(setting: Setting, stage: int, runs: Sequence[range]) -> int:
+def _channel_bytes(setting: StepSetting, stage: int, runs: Sequence[range]) -> int:
     components = setting.costs.components
     total = 0.0
     for index, own in enumerate(runs):
@@ -84,7 +84,7 @@ def _channel_bytes(setting: Setting, stage: int, runs: Sequence[range]) -> int:
     return ceil(total)
 
 
-def _edge_copies(setting: Setting, stage: int, index: int = 0) -> tuple[float, float]:
+def _edge_copies(setting: StepSetting, stage: int, index: int = 0) -> tuple[float, float]:
     """How many copies of a whole mini-batch's message are held on the edges below and above a virtual stage.
 
     Local losses: a ring holds `in_flight` messages that wait, and one that is being worked on or sent; of both,

@@ -10,10 +10,10 @@ from alray.errors import PlanError
 from alray.prediction.best import fullest_stage, nearest_to_fitting
 from alray.prediction.memory import memory_of
 from alray.prediction.partition import requested_partition
-from alray.prediction.setting import Setting
+from alray.prediction.setting import StepSetting
 
 
-def fewest_micro_batches(setting: Setting, partition: str | Sequence[int], candidates: Sequence[int]) -> int:
+def fewest_micro_batches(setting: StepSetting, partition: str | Sequence[int], candidates: Sequence[int]) -> int:
     """The first of `candidates` with which no stage exceeds its memory limit.
 
     setting: with a memory limit for each stage; its own number of micro-batches is ignored. partition: as in the spec;

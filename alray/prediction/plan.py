@@ -112,7 +112,7 @@ class Plan:
     stage_speed: tuple[float, ...] = ()  # of each stage's device, relative to the device of the costs; (): all alike
     shares: tuple[int, ...] = ()  # samples of a mini-batch each replica takes at first
     in_turns: bool = False  # whether all stages and replicas take turns in one process
-    links: tuple[Link | None, ...] = ()  # between nodes, as in `alray.prediction.setting.Setting`
+    links: tuple[Link | None, ...] = ()  # between nodes, as in `alray.prediction.setting.StepSetting`
     nodes: tuple[str, ...] = ()  # of each stage, replica by replica; (): all on one
 
     def __post_init__(self) -> None:

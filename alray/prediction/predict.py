@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from alray.prediction.costs import Costs, Link
 from alray.prediction.durations import action_durations, computing_s, evaluation_durations
 from alray.prediction.program import Program
-from alray.prediction.setting import Setting
+from alray.prediction.setting import StepSetting
 from alray.prediction.simulate import simulate
 from alray.prediction.timeline import Timeline
 from alray.schedules.table import SCHEDULES
@@ -42,7 +42,7 @@ def predicted_timeline(
     links: Sequence[Link | None] = (),
 ) -> Timeline:
     """The predicted timeline of a run's first mini-batches, with a device for each stage."""
-    setting = Setting(
+    setting = StepSetting(
         schedule=schedule,
         costs=costs,
         stages=len(partition) // virtual_stages,
@@ -55,7 +55,7 @@ def predicted_timeline(
     return timeline_of(setting, partition, num_batches)
 
 
-def program_of(setting: Setting, num_batches: int | None = None) -> Program:
+def program_of(setting: StepSetting, num_batches: int | None = None) -> Program:
     """The program that is simulated to predict a step. It is the same for every cut.
 
     num_batches: mini-batches to simulate; None: enough for the steady state.
@@ -73,12 +73,12 @@ def program_of(setting: Setting, num_batches: int | None = None) -> Program:
     )
 
 
-def timeline_of(setting: Setting, partition: Sequence[int], num_batches: int | None = None) -> Timeline:
+def timeline_of(setting: StepSetting, partition: Sequence[int], num_batches: int | None = None) -> Timeline:
     """The timeline of the first mini-batches of a run with this setting and partition."""
     return simulate(program_of(setting, num_batches), action_durations(setting, partition), in_flight=setting.in_flight)
 
 
-def predict_step(setting: Setting, partition: Sequence[int]) -> StepPrediction:
+def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPrediction:
     """Predict the step of one partition by simulating it.
 
     With `setting.cores` all stages and replicas share that many processors. Computations that run at the same time then
@@ -116,7 +116,7 @@ def predict_step(setting: Setting, partition: Sequence[int]) -> StepPrediction:
     return StepPrediction(step_time_s, bubble, bound_s, bound, float(timeline.completed_s[0]), shared)
 
 
-def _slower(setting: Setting, timeline: Timeline) -> list[float]:
+def _slower(setting: StepSetting, timeline: Timeline) -> list[float]:
     """For each virtual stage, the factor by which its computations slow down because other stages compute too.
 
     `Costs.contention` is the factor where all other processors compute. Where only a share of them do, the slowdown is
@@ -128,7 +128,7 @@ def _slower(setting: Setting, timeline: Timeline) -> list[float]:
     return [1.0 + more * share for share in timeline.crowding(others)] * setting.virtual_stages
 
 
-def predict_evaluation(setting: Setting, partition: Sequence[int], num_batches: int) -> float:
+def predict_evaluation(setting: StepSetting, partition: Sequence[int], num_batches: int) -> float:
     """Seconds of one evaluation over `num_batches` mini-batches; 0 where there are none.
 
     With virtual stages each mini-batch goes through all of them before the next one starts.

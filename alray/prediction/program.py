@@ -23,6 +23,7 @@ _PART = 1 << (_KIND_BITS + _CHUNK_BITS)
 _BATCH = _PART << _PART_BITS
 
 Codes = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 def sort_of(kind: ActionKind, down: bool = False) -> int:

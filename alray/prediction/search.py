@@ -18,8 +18,9 @@ from alray.prediction.durations import action_durations, computing_s
 from alray.prediction.memory import memory_of
 from alray.prediction.partition import Cut
 from alray.prediction.predict import program_of
-from alray.prediction.setting import Setting
-from alray.prediction.simulate import Floats, step_times
+from alray.prediction.program import Floats
+from alray.prediction.setting import StepSetting
+from alray.prediction.simulate import step_times
 from alray.schedules.table import SCHEDULES
 
 MOST_CUTS = 8_000
@@ -33,7 +34,7 @@ SAME = 1e-9
 
 
 @dataclass(frozen=True)
-class Best:
+class BestCut:
     """The best cut that a search has found.
 
     least_s: no cut has a shorter step, as long as each stage has processors of its own. None where it is not known,
@@ -44,7 +45,7 @@ class Best:
     least_s: float | None
 
 
-def search_cut(setting: Setting, start: Cut) -> Best:
+def search_cut(setting: StepSetting, start: Cut) -> BestCut:
     """The cut with the shortest simulated step among those within the memory limits.
 
     Ties go to the smallest bound, then to the smallest sum of squared stage times, then to the earliest cut. With more
@@ -58,7 +59,7 @@ def search_cut(setting: Setting, start: Cut) -> Best:
     if number <= steps.affordable:
         found = steps.shortest(list(every_cut(size, parts)))
         assert found is not None, "`start` keeps within the memory limits"
-        return Best(*found)
+        return BestCut(*found)
     best = steps.shortest([start])
     assert best is not None, "`start` keeps within the memory limits"
     together = 1
@@ -68,10 +69,10 @@ def search_cut(setting: Setting, start: Cut) -> Best:
             best, together = moved, 1
         else:
             together += 1
-    return Best(best[0], None)
+    return BestCut(best[0], None)
 
 
-def step_of(setting: Setting, cut: Cut) -> float:
+def step_of(setting: StepSetting, cut: Cut) -> float:
     """The simulated step of one cut, where each stage has processors of its own."""
     return float(_Steps(setting).of([cut])[0])
 
@@ -96,7 +97,7 @@ def _cut_at(ends: Sequence[int]) -> Cut:
     return tuple(end - first for first, end in pairwise(ends))
 
 
-def fits(setting: Setting, cut: Cut) -> bool:
+def fits(setting: StepSetting, cut: Cut) -> bool:
     """Whether every stage of the cut keeps within its memory limit."""
     return all(memory_of(setting, cut, stage).total_bytes <= limit for stage, limit in enumerate(setting.memory_limits))
 
@@ -104,7 +105,7 @@ def fits(setting: Setting, cut: Cut) -> bool:
 class _Steps:
     """Simulates cuts. `affordable`: how many more may be simulated."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: StepSetting) -> None:
         self._setting = setting
         self._program = program_of(setting)
         self._size = sum(len(codes) for codes in self._program.codes)

@@ -30,7 +30,7 @@ IN_TURNS_ON_GPU = StageMemory(snapshot=False, batches=2)
 
 
 @dataclass(frozen=True)
-class Setting:
+class StepSetting:
     """The inputs for choosing a partition and predicting its step.
 
     Raises PlanError where there is no such schedule, where it cannot run with these numbers, where micro-batches do not

@@ -21,12 +21,10 @@ from numpy.typing import NDArray
 
 from alray.prediction.dependencies import FIRST_BARRIER, NOTHING, deadlock, find_dependencies
 from alray.prediction.links import LinkEvents, is_on_link, seconds_on_links
-from alray.prediction.program import NUM_SORTS, Program, looked_up, sort_of, sorts
+from alray.prediction.program import NUM_SORTS, Floats, Program, looked_up, sort_of, sorts
 from alray.prediction.timeline import Timeline, computations_of, mean_step
 from alray.schedules.actions import Action
 from alray.schedules.durations import Durations
-
-Floats = NDArray[np.float64]
 
 
 def simulate(program: Program | Sequence[Sequence[Action]], durations: Durations, *, in_flight: int) -> Timeline:

@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from alray.prediction.program import Codes, Program, batches, sort_of, sorts
+from alray.prediction.program import Codes, Floats, Program, batches, sort_of, sorts
 from alray.schedules.actions import COMPUTE
-
-Seconds = NDArray[np.float64]
 
 
 class TimedAction(NamedTuple):
@@ -33,8 +31,8 @@ class Timeline:
     """
 
     program: Program
-    starts_s: tuple[Seconds, ...]
-    ends_s: tuple[Seconds, ...]
+    starts_s: tuple[Floats, ...]
+    ends_s: tuple[Floats, ...]
 
     @property
     def duration_s(self) -> float:
@@ -42,7 +40,7 @@ class Timeline:
         return max(float(ends[-1]) for ends in self.ends_s if len(ends))
 
     @property
-    def completed_s(self) -> Seconds:
+    def completed_s(self) -> Floats:
         """[num_batches]: when the last computation of each mini-batch ends on any stage."""
         completed = np.zeros(self.program.num_batches)
         for codes, ends in zip(self.program.codes, self.ends_s, strict=True):

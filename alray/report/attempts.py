@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from alray.prediction.plan import Plan
-from alray.run_folder.records import EngineName, EventRecord, PlanRecord, Record, StageRecord
+from alray.run_folder.records import (
+    EngineName,
+    EvaluationRecord,
+    EventRecord,
+    PlanRecord,
+    Record,
+    StageRecord,
+    StepRecord,
+)
 
 # Two plans that agree in these keys predict the same timeline. Costs may differ: each attempt may measure them again.
 _SAME_TIMELINE = (
@@ -56,7 +64,7 @@ class Attempt:
 
 
 def split_attempts(records: Sequence[Record]) -> list[Attempt]:
-    """The attempts that reached training, in order.
+    """The attempts that did any work, in order.
 
     Each attempt begins with an event `started` or `resumed`. Its plan record may stand before or after that event.
     """
@@ -66,7 +74,7 @@ def split_attempts(records: Sequence[Record]) -> list[Attempt]:
     engine: EngineName | None = None
 
     def close() -> None:
-        if any(isinstance(record, StageRecord) for record in current):
+        if any(isinstance(record, StepRecord | StageRecord | EvaluationRecord) for record in current):
             found.append(Attempt(plan, tuple(current), engine))
         current.clear()
 

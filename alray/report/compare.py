@@ -12,14 +12,14 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from alray.report.attempts import split_attempts
 from alray.report.compare_labels import differences, labels_of
 from alray.report.folder import RunFolder, read_run
 from alray.report.single_step import SingleStep, single_step
 from alray.report.spread import Spread, spread
 from alray.report.summary import Figures, figures_of
 from alray.report.text import accuracy, number
-from alray.run_folder.records import Best, EvaluationRecord, StageRecord, StepRecord
+from alray.report.training_time import training_s
+from alray.run_folder.records import Best, EvaluationRecord
 from alray.run_folder.store import has_checkpoint
 from alray.spec.yaml_text import read_yaml
 from alray.storage.location import Location
@@ -76,21 +76,9 @@ class ComparedRun:
         best = self.figures.best
         return best is not None and has_checkpoint(self.folder.path, best.step)
 
-    def training_s(self, record: EvaluationRecord) -> float:
-        """Seconds of training until an evaluation, evaluations and checkpoints included. The time from each start to
-        its first mini-batch is left out, and so is work that a failure lost."""
-        return record.time_s - sum(length for end, length in self._starts if end <= record.time_s)
-
-    @cached_property
-    def _starts(self) -> list[tuple[float, float]]:
-        """When the first mini-batch of each attempt was done, and how many seconds passed since the last record of
-        work."""
-        found, before_s = [], 0.0
-        for attempt in split_attempts(self.folder.effective_records):
-            worked = [each.time_s for each in attempt.records if isinstance(each, _WORK)]
-            found.append((min(worked), min(worked) - before_s))
-            before_s = max(worked)
-        return found
+    def training_s(self, record: EvaluationRecord) -> float | None:
+        """Seconds of training before an evaluation, see `alray.report.training_time`."""
+        return training_s(self.folder.effective_records, record)
 
     @property
     def duration_s(self) -> float:
@@ -157,7 +145,6 @@ class ComparedRun:
         }
 
 
-_WORK = (StepRecord, StageRecord, EvaluationRecord)
 _BEST = {"step", "validation", "test"}
 _CHOSEN = {"step", "epoch", "samples", "time_s", "validation", "test", "per_depth"}
 

@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from alray.report.flat import flat
+
 _FIRST = ("name", "method.kind", "pipeline.schedule", "pipeline.stages")
 """Keys of a spec that labels use before any other key."""
 _LAST = ("version", "run.", "resources.", "data.")
@@ -16,9 +18,9 @@ _ABSENT = "–"
 
 def differences(specs: Sequence[dict[str, Any]]) -> dict[str, tuple[str, ...]]:
     """Every key except `seed` whose values differ, with its value in each spec as one short line of text."""
-    flat = [_flattened(spec) for spec in specs]
-    keys = [key for key in dict.fromkeys(key for values in flat for key in values) if key != "seed"]
-    found = {key: tuple(values.get(key, _ABSENT) for values in flat) for key in sorted(keys, key=_rank)}
+    of_specs = [_texts(spec) for spec in specs]
+    keys = [key for key in dict.fromkeys(key for values in of_specs for key in values) if key != "seed"]
+    found = {key: tuple(values.get(key, _ABSENT) for values in of_specs) for key in sorted(keys, key=_rank)}
     return {key: tuple(map(_short, values)) for key, values in found.items() if len(set(values)) > 1}
 
 
@@ -56,17 +58,15 @@ def _rank(key: str) -> tuple[int, str]:
     return len(_FIRST) + key.startswith(_LAST), key
 
 
-def _flattened(spec: dict[str, Any], before: str = "") -> dict[str, str]:
+def _texts(spec: dict[str, Any]) -> dict[str, str]:
     """Every value that is not a section, by its full key."""
-    values: dict[str, str] = {}
-    for key, value in spec.items():
-        if isinstance(value, dict):
-            values |= _flattened(value, f"{before}{key}.")
-        elif key == "components":
-            values[f"{before}{key}"] = " ".join(_component(entry) for entry in value)
-        else:
-            values[f"{before}{key}"] = value if isinstance(value, str) else json.dumps(value)
-    return values
+    return {key: _text(key, value) for key, value in flat(spec)}
+
+
+def _text(key: str, value: Any) -> str:
+    if key.rpartition(".")[2] == "components":
+        return " ".join(_component(entry) for entry in value)
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _component(entry: dict[str, Any]) -> str:

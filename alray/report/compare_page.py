@@ -22,20 +22,21 @@ from alray.report.compare_tables import (
     run_table,
     step_table,
 )
-from alray.report.drawing import MEASURED, PLAIN, Curves, Scale, colours_of
+from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, colours_of
 from alray.report.figure import Exhibit, Figure, Show, exhibits_of
 from alray.report.html import render_page
+from alray.report.training_time import TRAINING_S
 from alray.run_folder.records import EvaluationRecord
 
-AxisPosition = Callable[[ComparedRun, EvaluationRecord], float]
+AxisPosition = Callable[[ComparedRun, EvaluationRecord], float | None]
 Row = dict[str, Any]
 
 AXES: dict[str, tuple[str, AxisPosition]] = {
     "steps": ("mini-batches completed", lambda run, record: float(record.step)),
     "samples": ("samples seen", lambda run, record: float(record.samples)),
-    "seconds": ("seconds of training, without start-up, with evaluations", ComparedRun.training_s),
+    "seconds": (TRAINING_S, ComparedRun.training_s),
 }
-"""The horizontal axes of the accuracy curves: name -> (label, where an evaluation lies on the axis)."""
+"""The horizontal axes of the accuracy curves: name -> (label, where an evaluation lies on the axis, if it is known)."""
 
 
 def accuracies(comparison: Comparison) -> Exhibit:
@@ -56,7 +57,7 @@ def training(comparison: Comparison) -> Exhibit:
             f"accuracy_by_{axis}",
             f"{split.capitalize()} accuracy against {axis}",
             Curves(
-                Scale(axis, label, form="~s" if axis == "samples" else PLAIN, from_zero=True),
+                Scale(axis, label, form="~s" if axis == "samples" else PLAIN_NUMBER, from_zero=True),
                 Scale("accuracy", f"{split} accuracy"),
                 (),
             ),
@@ -174,9 +175,9 @@ def _means(group: Group, label: str, axis: str, value: Callable[[EvaluationRecor
     position = AXES[axis][1]
     for records in _same_steps(group.counted):
         values = _known([value(record) for record in records])
-        if len(values) == len(records):
-            at = fmean(position(run, record) for run, record in zip(group.counted, records, strict=True))
-            yield {"series": label, "kind": MEASURED, axis: at, **_mean(values, len(records))}
+        at = _known([position(run, record) for run, record in zip(group.counted, records, strict=True)])
+        if len(values) == len(at) == len(records):
+            yield {"series": label, "kind": MEASURED, axis: fmean(at), **_mean(values, len(records))}
 
 
 def _mean(values: Sequence[float], runs: int) -> Row:

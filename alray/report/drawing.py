@@ -14,7 +14,7 @@ from itertools import starmap
 from operator import sub
 from typing import Any
 
-from alray.report.figure import DATA, Figure, Series
+from alray.report.figure import ROWS_NAME, Figure, Series
 from alray.report.spread import Spread
 
 MEASURED = "measured"
@@ -26,7 +26,7 @@ PUBLISHED = "published"
 BEYOND = "not reached"
 """The mark of a value that is larger than what is drawn: an open triangle, on no line."""
 
-PLAIN = ",.10~g"
+PLAIN_NUMBER = ",.10~g"
 """How d3 writes numbers of any size without a power of ten."""
 
 _DASHES = {
@@ -133,7 +133,7 @@ class Curves:
         if side_by_side:
             layers = [self._moved(layer) for layer in layers]
         layers[0]["params"] = [zoom()]
-        drawing = {"data": {"name": DATA}, **hiding(), "layer": layers}
+        drawing = {"data": {"name": ROWS_NAME}, **hiding(), "layer": layers}
         if spread:
             drawing["transform"] += [{"calculate": self._low(rows), "as": _LOW}]
         if side_by_side and not self.x.names:
@@ -271,7 +271,7 @@ def heat_map(x: Scale, y: Scale, value: str, tells: Mapping[str, str], middle: f
 
     text, known = {"field": "text", "type": "nominal"}, f"isValid(datum.{value})"
     return {
-        "data": {"name": DATA},
+        "data": {"name": ROWS_NAME},
         "layer": [
             layer(known, {"type": "rect"}, color=colour),
             layer(f"datum.{value} > {middle!r}", {"type": "text", "color": "black"}, text=text),

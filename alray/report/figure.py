@@ -21,7 +21,7 @@ from alray.storage.location import Location, remove_folder, user_cache
 
 Shown = TypeVar("Shown")
 
-DATA = "rows"
+ROWS_NAME = "rows"
 """The name under which a drawing finds its values."""
 
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -91,7 +91,7 @@ class Figure:
     @property
     def spec(self) -> dict[str, Any]:
         """The drawing with its values, as the page draws it."""
-        return {"$schema": _SCHEMA, "description": self.description, **self.drawing, "datasets": {DATA: self.rows}}
+        return {"$schema": _SCHEMA, "description": self.description, **self.drawing, "datasets": {ROWS_NAME: self.rows}}
 
     @property
     def csv(self) -> str:

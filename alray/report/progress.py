@@ -6,7 +6,7 @@ from collections import deque
 from typing import NamedTuple
 
 from alray.prediction.plan import Plan
-from alray.report.text import seconds
+from alray.report.text import seconds, share
 from alray.run_folder.records import EvaluationRecord, EventRecord, Record, StageRecord, StepRecord
 
 _NUM_AVERAGED = 20  # mini-batches whose losses are averaged; a single one varies too much to be read
@@ -103,9 +103,14 @@ class Progress:
         Empty during warm-up.
         """
         by_stage: dict[int, list[float]] = {}
-        for (stage, _), share in sorted(self._shares.items()):
-            by_stage.setdefault(stage, []).append(share)
+        for (stage, _), computed in sorted(self._shares.items()):
+            by_stage.setdefault(stage, []).append(computed)
         return {stage: sum(shares) / len(shares) for stage, shares in by_stage.items()}
+
+
+def computing_text(progress: Progress) -> str:
+    """The share of time in which each stage computes, in one line: `stages computing 85 %, 80 %`."""
+    return f"stages computing {', '.join(share(value) for value in progress.computing.values())}"
 
 
 def progress_text(progress: Progress, *, pace: bool = True) -> str:

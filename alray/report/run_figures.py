@@ -9,8 +9,8 @@ from typing import Any
 from alray.counting import counted
 from alray.prediction.plan import Plan
 from alray.report.attempts import timed_records
-from alray.report.drawing import MEASURED, PLAIN, Curves, Scale, colour_of, colours_of, hiding, tell, zoom
-from alray.report.figure import DATA, Exhibit, Figure, Series, Show
+from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, colour_of, colours_of, hiding, tell, zoom
+from alray.report.figure import ROWS_NAME, Exhibit, Figure, Series, Show
 from alray.report.folder import RunFolder
 from alray.report.lanes import View, action_of, steady, whole
 from alray.report.schedule_figure import schedule_figure
@@ -18,14 +18,14 @@ from alray.report.single_step import COLUMNS, HEAD, rows_of, single_step
 from alray.report.table import Table
 from alray.report.text import accuracy as accuracy_text
 from alray.report.text import number
-from alray.report.thinning import Point, run_length, thin
+from alray.report.thinning import CurvePoint, groups, run_length, spaced, thin
 from alray.report.timeline import measured_last, predicted_lanes, predicted_steady
 from alray.run_folder.records import WARM_UP_STEPS, EvaluationRecord, StageRecord, StepRecord
 
 _FIRST_SHOWN = 6  # mini-batches of the schedule that a page shows at first
 _MOST_SLOTS = 2500  # of the schedule, predicted and measured
 _MOST_POINTS = 2000  # of all curves of a figure together
-_STEPS = Scale("step", "mini-batches completed", form=PLAIN, from_zero=True)
+_STEPS = Scale("step", "mini-batches completed", form=PLAIN_NUMBER, from_zero=True)
 _PARTS = {
     "data": "--data",
     "forward": "--forward",
@@ -60,7 +60,7 @@ def network(run: RunFolder) -> Exhibit:
 def losses(run: RunFolder) -> Exhibit:
     """The losses of each component in training, by mini-batch: one figure for each loss. A point of a long run is the
     mean of neighbours. Source: records.jsonl."""
-    found: dict[str, dict[int, list[Point]]] = {}
+    found: dict[str, dict[int, list[CurvePoint]]] = {}
     for record in run.effective_records:
         if isinstance(record, StepRecord):
             for component, own in record.losses.items():
@@ -92,12 +92,13 @@ def accuracy(run: RunFolder) -> Exhibit:
     """Accuracy at every evaluation: of the whole network on each set, and of the route of each depth. A route of depth
     n uses the first n components only. The table has those of the last evaluation. Training accuracy is measured
     without augmentation. Of very many evaluations only some are drawn. Source: records.jsonl."""
-    evaluations = [record for record in run.effective_records if isinstance(record, EvaluationRecord)]
+    evaluations: Sequence[EvaluationRecord] = [
+        record for record in run.effective_records if isinstance(record, EvaluationRecord)
+    ]
     if not evaluations:
         return Exhibit("Accuracy", findings=("The run made no evaluation.",))
     last = evaluations[-1]
-    every = run_length(len(evaluations), _MOST_POINTS // max(3, len(last.per_depth)))
-    evaluations = evaluations[(len(evaluations) - 1) % every :: every]  # the last one is among them
+    evaluations = spaced(evaluations, _MOST_POINTS // max(3, len(last.per_depth)))
     figures = []
     sets = [
         {"series": split, "kind": MEASURED, "step": record.step, "accuracy": value}
@@ -170,7 +171,7 @@ def utilisation(run: RunFolder) -> Exhibit:
     stages = [f"stage {stage}" for stage in range(run.plan.stages)]
     rows = list(_utilisation(timed, run.plan))
     share = Scale("utilisation", "share of the time computing", ticks=(0, 0.25, 0.5, 0.75, 1), form=".0%")
-    x = Scale("seconds", "seconds since the start of the run", form=PLAIN, from_zero=True)
+    x = Scale("seconds", "seconds since the start of the run", form=PLAIN_NUMBER, from_zero=True)
     curves = Curves(x, share, colours_of(stages), tells={"series": "stage", "step": "mini-batches"}, size=14)
     evaluated_s = sum(record.duration_s for record in run.effective_records if isinstance(record, EvaluationRecord))
     findings = [f"Evaluations took {evaluated_s:.3g} s in all."]
@@ -195,7 +196,7 @@ def one_step(run: RunFolder) -> Exhibit:
     return Exhibit("The single step", findings=(finding,), tables={"single_step": table}, meanings=COLUMNS)
 
 
-FIGURES: tuple[Show[RunFolder], ...] = (network, losses, accuracy, schedule, utilisation, one_step)
+EXHIBITS: tuple[Show[RunFolder], ...] = (network, losses, accuracy, schedule, utilisation, one_step)
 """In the order of the page."""
 
 
@@ -239,7 +240,7 @@ def _boxes(lanes: Sequence[str], series: Sequence[Series]) -> dict[str, Any]:
     box = {"type": "rect", "clip": True, "cornerRadius": 4, "fillOpacity": 0.2, "strokeWidth": 1.4}
     colour = colour_of(series)
     return {
-        "data": {"name": DATA},
+        "data": {"name": ROWS_NAME},
         **hiding(),
         "layer": [
             {
@@ -297,9 +298,7 @@ def _utilisation(timed: Sequence[StageRecord], plan: Plan) -> Iterator[dict[str,
     """Of each stage, the mean over its replicas, as at most so many means over neighbouring records."""
     for stage in range(plan.stages):
         own = sorted((record for record in timed if record.stage == stage), key=lambda record: record.time_s)
-        together = max(plan.replicas, run_length(len(own), _MOST_POINTS // plan.stages))
-        for start in range(0, len(own), together):
-            group = own[start : start + together]
+        for group in groups(own, _MOST_POINTS // plan.stages, least=plan.replicas):
             computed = sum(record.compute_s for record in group)
             total = computed + sum(record.send_wait_s + record.receive_wait_s + record.idle_s for record in group)
             if total > 0:
@@ -333,7 +332,7 @@ def _parts_figure(timed: Sequence[StageRecord], stages: Sequence[str]) -> Figure
         tell("seconds", "seconds", ",.3~f"),
     ]
     encoding = {"x": x, "y": y, "color": colour_of(series), "order": {"field": "place"}, "tooltip": tooltip}
-    drawing = {"data": {"name": DATA}, **hiding(), "mark": {"type": "bar", "clip": True}, "encoding": encoding}
+    drawing = {"data": {"name": ROWS_NAME}, **hiding(), "mark": {"type": "bar", "clip": True}, "encoding": encoding}
     what = "Into what each stage divided its time: " + ", ".join(each.label for each in series) + "."
     size = (560, max(120, min(340, 44 * len(stages) + 50)))
     return Figure("stage_time", "How each stage spent its time", what, rows, drawing, series, size=size)

@@ -12,10 +12,11 @@ from typing import Any
 from alray.counting import counted
 from alray.report.definitions import NO_BUBBLE, of_summary
 from alray.report.figure import Exhibit, exhibits_of
+from alray.report.flat import flat
 from alray.report.folder import RunFolder
 from alray.report.html import render_page
-from alray.report.run_figures import FIGURES
-from alray.report.run_tables import ENGINES, TABLES, Measured
+from alray.report.run_figures import EXHIBITS
+from alray.report.run_tables import ENGINES, TABLES, MeasuredRun
 from alray.report.summary import Figures, figures_of
 from alray.report.table import Table
 from alray.report.text import accuracy, number, seconds, share, size
@@ -45,7 +46,7 @@ class RunReport:
     @cached_property
     def exhibits(self) -> list[Exhibit]:
         """In the order of the page."""
-        return [*exhibits_of(self.run, FIGURES), *exhibits_of(Measured(self.run, self.figures), TABLES)]
+        return [*exhibits_of(self.run, EXHIBITS), *exhibits_of(MeasuredRun(self.run, self.figures), TABLES)]
 
     def page(self) -> str:
         """The HTML page."""
@@ -72,7 +73,9 @@ class RunReport:
             "tile_definitions": _OF_TILES,
             "reproduce": _reproduce(run),
             "given": None if given is None else write_yaml(given),
-            "environment": None if environment is None else Table(("key", "value"), tuple(_flat(environment))),
+            "environment": None
+            if environment is None
+            else Table(("key", "value"), tuple((key, _text(value)) for key, value in flat(environment))),
         }
 
 
@@ -162,14 +165,8 @@ def _files(run: RunFolder) -> list[str]:
     return [name for name in names if (run.path / name).is_file()] + sorted(logs)
 
 
-def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Nested keys joined by dots, and their values; the entries of a list are joined by commas."""
-    rows: list[tuple[str, str]] = []
-    for key, entry in value.items():
-        if isinstance(entry, dict):
-            rows += _flat(entry, f"{prefix}{key}.")
-        elif isinstance(entry, list):
-            rows.append((f"{prefix}{key}", ", ".join(str(item) for item in entry) or "none"))
-        else:
-            rows.append((f"{prefix}{key}", "" if entry is None else str(entry)))
-    return rows
+def _text(value: Any) -> str:
+    """A value as one text; the entries of a list are joined by commas."""
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value) or "none"
+    return "" if value is None else str(value)

@@ -26,14 +26,14 @@ ENGINES: dict[EngineName, str] = {
 _ATTEMPT_HEAD = ("mini-batches", "engine", "schedule", "step time", "predicted", "bubble", "samples/s")
 
 
-class Measured(NamedTuple):
+class MeasuredRun(NamedTuple):
     """A run and its figures."""
 
     run: RunFolder
     figures: Figures
 
 
-def the_plan(shown: Measured) -> Exhibit:
+def the_plan(shown: MeasuredRun) -> Exhibit:
     """The components of each stage, the memory that its tensors need by the plan, and that which its process took."""
     run, figures = shown
     plan = run.plan
@@ -56,7 +56,7 @@ def the_plan(shown: Measured) -> Exhibit:
     return Exhibit("The plan", findings=tuple(found), tables={"plan": table}, meanings=memory)
 
 
-def edges(shown: Measured) -> Exhibit:
+def edges(shown: MeasuredRun) -> Exhibit:
     """The bytes of one mini-batch by the plan, and what was sent in total: over every attempt and replica, evaluations
     and lost work included."""
     run, figures = shown
@@ -70,7 +70,7 @@ def edges(shown: Measured) -> Exhibit:
     return Exhibit("Bytes per edge", tables={"bytes_per_edge": table})
 
 
-def attempts(shown: Measured) -> Exhibit | None:
+def attempts(shown: MeasuredRun) -> Exhibit | None:
     """An attempt begins with a start or a resume. The figures at the top of the page are those of the last plan that
     was measured."""
     figures = shown.figures
@@ -80,7 +80,7 @@ def attempts(shown: Measured) -> Exhibit | None:
     return Exhibit("Attempts", tables={"attempts": table})
 
 
-def events(shown: Measured) -> Exhibit:
+def events(shown: MeasuredRun) -> Exhibit:
     """The events of the run. Source: records.jsonl."""
     run = shown.run
     events = [record for record in run.records if isinstance(record, EventRecord)]
@@ -118,5 +118,5 @@ def _components(run: RunFolder, stage: StagePlan) -> str:
     return ", ".join(f"{index} {run.plan.costs.components[index].name}" for index in stage.components)
 
 
-TABLES: tuple[Show[Measured], ...] = (the_plan, edges, attempts, events)
+TABLES: tuple[Show[MeasuredRun], ...] = (the_plan, edges, attempts, events)
 """In the order of the page."""

@@ -8,7 +8,7 @@ from typing import Any
 from alray.prediction.plan import Plan
 from alray.prediction.timeline import TimedAction
 from alray.report.drawing import colour_of, hiding, tell, zoom
-from alray.report.figure import DATA, Figure, Series
+from alray.report.figure import ROWS_NAME, Figure, Series
 from alray.report.lanes import View, action_of, batch_of
 from alray.report.schedule_chart import NAMES, label, letter
 
@@ -128,7 +128,7 @@ def _drawing(
     label_shown = {"condition": {"test": _WIDE, "field": "label"}, "value": ""}
     waits = f"datum.series === '{WAITING}'"
     return {
-        "data": {"name": DATA},
+        "data": {"name": ROWS_NAME},
         **hiding(),
         "layer": [
             {

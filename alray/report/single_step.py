@@ -74,7 +74,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Row:
+class StepRow:
     """One stage; with `stage` None the whole step, which is the mean over the stages."""
 
     stage: int | None
@@ -92,10 +92,10 @@ class SingleStep:
 
     method: str
     schedule: str
-    rows: tuple[Row, ...]
+    rows: tuple[StepRow, ...]
 
     @property
-    def step(self) -> Row:
+    def step(self) -> StepRow:
         """The row of the step, by which schedules are compared."""
         return self.rows[-1]
 
@@ -122,8 +122,8 @@ def single_step(effective_records: Sequence[Record], plan: Plan) -> SingleStep:
     measured = [_measured([record for record in timed if record.stage == stage]) for stage in range(plan.stages)]
     known = [parts for parts in measured if parts is not None]
     whole = _mean(known) if len(known) == plan.stages else None
-    rows = [Row(stage, predicted[stage], measured[stage]) for stage in range(plan.stages)]
-    return SingleStep(plan.method, plan.schedule, (*rows, Row(None, _mean(predicted), whole)))
+    rows = [StepRow(stage, predicted[stage], measured[stage]) for stage in range(plan.stages)]
+    return SingleStep(plan.method, plan.schedule, (*rows, StepRow(None, _mean(predicted), whole)))
 
 
 def cells(parts: Parts | None) -> list[str]:
@@ -137,7 +137,7 @@ def cells(parts: Parts | None) -> list[str]:
     return [milliseconds(value) for value in values]
 
 
-def rows_of(steps: Iterable[tuple[str, Row]]) -> list[list[str]]:
+def rows_of(steps: Iterable[tuple[str, StepRow]]) -> list[list[str]]:
     """Two rows of a table for each label and row: the predicted and the measured values."""
     return [
         texts

@@ -173,7 +173,11 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
         shares=_shares(effective_records, plan),
         all_reduce_bytes=sum(record.all_reduce_bytes for record in _last_of_stages(effective_records)),
         failures=_failures(records),
-        attempts=[_attempt(each, batch_size) for each in split_attempts(effective_records) if each.plan is not None],
+        attempts=[
+            _attempt(each, batch_size)
+            for each in split_attempts(effective_records)
+            if each.plan is not None and each.stage_records
+        ],
     )
 
 

@@ -79,7 +79,7 @@ class Table:
         return self.head, *self.rows
 
 
-Value = Spread | float | str | None
+CellValue = Spread | float | str | None
 """A cell: a figure over several runs, a number, a text, or nothing."""
 
 
@@ -108,7 +108,7 @@ class Numbers:
     """
 
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Value, ...], ...]
+    rows: tuple[tuple[CellValue, ...], ...]
     latex_columns: tuple[str, ...] = ()
 
     def only(self, names: Sequence[str]) -> Numbers:
@@ -162,24 +162,24 @@ class Numbers:
         return _tabular("".join("l" if text else "r" for text in texts), head, *map(list, zip(*cells, strict=True)))
 
     @property
-    def _by_column(self) -> list[tuple[Column, tuple[Value, ...]]]:
+    def _by_column(self) -> list[tuple[Column, tuple[CellValue, ...]]]:
         return [(column, tuple(row[index] for row in self.rows)) for index, column in enumerate(self.columns)]
 
 
-def _text(column: Column, value: Value) -> str:
+def _text(column: Column, value: CellValue) -> str:
     if isinstance(value, str):
         return value
     return shown(value, column.form) if isinstance(value, Spread) else column.form(value)
 
 
-def _mean(value: Value) -> float | None:
+def _mean(value: CellValue) -> float | None:
     return value.mean if isinstance(value, Spread) else value if isinstance(value, int | float) else None
 
 
 _SECONDS = ((3600.0, "h"), (1.0, "s"), (1e-3, "ms"), (1e-6, r"$\mu$s"))
 
 
-def _unit(column: Column, values: Sequence[Value]) -> tuple[str, float]:
+def _unit(column: Column, values: Sequence[CellValue]) -> tuple[str, float]:
     """The unit of a column in LaTeX, and what its values are multiplied by. Their median decides."""
     if column.kind == "share":
         return r"\%", 100.0
@@ -190,7 +190,7 @@ def _unit(column: Column, values: Sequence[Value]) -> tuple[str, float]:
     return unit, 1.0 / size
 
 
-def _latex_cells(column: Column, values: Sequence[Value], factor: float) -> list[str]:
+def _latex_cells(column: Column, values: Sequence[CellValue], factor: float) -> list[str]:
     decimals = _decimals(column, values, factor)
     best = _best(column, values, factor, decimals)
     found = []
@@ -212,7 +212,7 @@ def _latex_cells(column: Column, values: Sequence[Value], factor: float) -> list
     return found
 
 
-def _decimals(column: Column, values: Sequence[Value], factor: float) -> int:
+def _decimals(column: Column, values: Sequence[CellValue], factor: float) -> int:
     """Decimals of a column: two digits of its smallest deviation; without deviations three digits of the smallest mean,
     and none of counts that are whole. The largest mean has at most five digits."""
     means = [abs(mean) * factor for mean in map(_mean, values) if mean]
@@ -230,7 +230,7 @@ def _power(value: float) -> int:
     return math.floor(math.log10(value))
 
 
-def _best(column: Column, values: Sequence[Value], factor: float, decimals: int) -> float | None:
+def _best(column: Column, values: Sequence[CellValue], factor: float, decimals: int) -> float | None:
     """The best mean as it is shown, of those that no run lacks; None if there is none or all are equal."""
     whole = [each for each in values if not (isinstance(each, Spread) and each.missing)]
     means = {round(mean * factor, decimals) for mean in map(_mean, whole) if mean is not None}

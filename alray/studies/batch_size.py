@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from alray.spec.study.points import label_of
 from alray.spec.study.section import Search
-from alray.studies.table import Row
+from alray.studies.table import PointRow
 
 PERFECT = 1.25
 """Scaling is perfect up to the largest batch size that takes at most this many times the steps of the line of perfect
@@ -80,7 +80,7 @@ def perfect_steps(steps: Mapping[int, float], batch_size: int) -> float:
     return steps[smallest] * smallest / batch_size
 
 
-def at_the_edge(search: Search, rows: Sequence[Row]) -> Iterator[tuple[Row, str, str]]:
+def at_the_edge(search: Search, rows: Sequence[PointRow]) -> Iterator[tuple[PointRow, str, str]]:
     """The points whose best settings lie on the edge of their range, with the key and a sentence about it."""
     for row in rows:
         space = search.space_at(row.point)

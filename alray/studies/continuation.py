@@ -21,7 +21,7 @@ from alray.run_folder.records import EvaluationRecord, effective, read
 from alray.run_folder.store import checkpoint_folder
 from alray.spec.overrides import override_text
 from alray.studies.records import Segment
-from alray.studies.trial import Order
+from alray.studies.trial import TrialOrder
 
 _FILES = ("spec.yaml", "environment.json", "plan.json", "records.jsonl", CODE_RECORD)
 """Files of a run folder that a resume reads, or that a later command does."""
@@ -46,13 +46,13 @@ class Continuation:
     marks_folder: the folder for what marks refer to. history: the settings that the trial has had, with those of now.
     """
 
-    order: Order
+    order: TrialOrder
     mark: Mark | None
     marks_folder: Path
     history: list[Segment]
 
     @classmethod
-    def of(cls, order: Order, mark: Mark | None, marks_folder: Path) -> Continuation:
+    def of(cls, order: TrialOrder, mark: Mark | None, marks_folder: Path) -> Continuation:
         now = Segment(step=0, trial=order.trial.number, values=dict(order.trial.values))
         if mark is None:
             return cls(order, None, marks_folder, [now])

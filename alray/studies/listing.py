@@ -24,7 +24,7 @@ from alray.studies.folder import STUDY, TRIALS, StudyFolder
 
 L = TypeVar("L", bound=Location)
 
-State = Literal["finished", "interrupted", "failed", "running", "killed", "unfinished", "damaged"]
+ListedState = Literal["finished", "interrupted", "failed", "running", "killed", "unfinished", "damaged"]
 """`running`: there is no summary yet, and a file was written a short time ago; `killed`: it was not, for
 longer than a stage may be silent. On object storage the time is not asked for: `unfinished` is one of the two."""
 
@@ -37,7 +37,7 @@ class Listed:
 
     folder: str
     kind: Literal["run", "study"]
-    state: State
+    state: ListedState
     name: str | None = None
     method: str | None = None
     schedule: str | None = None
@@ -205,7 +205,7 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _state(folder: Location, ended: State | None) -> State:
+def _state(folder: Location, ended: ListedState | None) -> ListedState:
     """ended: the status of the summary. A run that was resumed has one of its earlier end."""
     if ended is None and never_began(folder):
         return "failed"

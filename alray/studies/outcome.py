@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from alray.run_folder.records import EvaluationRecord, EventRecord, Record, StepRecord
+from alray.report.training_time import training_s
+from alray.run_folder.records import EvaluationRecord, Record, StepRecord
 from alray.studies.records import Reached
 
 _GROWN = 10.0
@@ -49,42 +50,3 @@ def divergence(effective_records: Sequence[Record]) -> str | None:
 def total_loss(record: StepRecord) -> float:
     """The sum of all losses of all components."""
     return sum(loss for losses in record.losses.values() for loss in losses.values())
-
-
-def training_s(effective_records: Sequence[Record], evaluation: EvaluationRecord) -> float | None:
-    """Seconds of training before an evaluation: without start-up, without earlier evaluations, and without the time
-    that a failure took. The first mini-batch of each start is not timed: it counts as the mean of the others. None if
-    no other mini-batch was done by then.
-
-    effective_records: the records of a run without lost work, in the order in which they were written.
-    """
-    trained_s, timed = 0.0, 0
-    for attempt in _attempts(effective_records):
-        done = sorted(
-            (record.step, record.time_s)
-            for record in attempt
-            if isinstance(record, StepRecord) and record.step <= evaluation.step
-        )
-        if not done:
-            continue
-        (first, first_s), (last, last_s) = done[0], done[-1]
-        if evaluation in attempt:
-            last, last_s = evaluation.step, evaluation.time_s - evaluation.duration_s
-        paused_s = sum(
-            record.duration_s
-            for record in attempt
-            if isinstance(record, EvaluationRecord) and record.step < evaluation.step and record.time_s <= last_s
-        )
-        trained_s += max(0.0, last_s - first_s - paused_s)
-        timed += last - first
-    return trained_s * evaluation.step / timed if timed else None
-
-
-def _attempts(effective_records: Sequence[Record]) -> list[list[Record]]:
-    """The records of each start of a run."""
-    found: list[list[Record]] = [[]]
-    for record in effective_records:
-        if isinstance(record, EventRecord) and record.event == "resumed":
-            found.append([])
-        found[-1].append(record)
-    return found

@@ -16,7 +16,7 @@ Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
-class OwnClass(Generic[Kind]):
+class StudyClass(Generic[Kind]):
     """A class that a study names. what: its name in messages. key: of the study, where it is named."""
 
     kind: type[Kind]
@@ -27,7 +27,7 @@ class OwnClass(Generic[Kind]):
     @classmethod
     def load(
         cls, section: OwnCode, base: type[Kind], *, what: str, key: str, root: Path, allow: bool
-    ) -> OwnClass[Kind]:
+    ) -> StudyClass[Kind]:
         """Load the class of a section.
 
         base: what it must derive from. what: "the searcher", say. root: the folder of the user's modules. allow:

@@ -20,7 +20,7 @@ from alray.spec.study.loading import LoadedStudy
 from alray.spec.study.space import Distribution
 from alray.spec.study.trials import Trial
 from alray.studies.folder import StudyFolder
-from alray.studies.own_classes import OwnClass
+from alray.studies.own_classes import StudyClass
 from alray.studies.proposals import Proposals, Tried, cost_of
 from alray.studies.records import TrialRecord
 
@@ -47,7 +47,7 @@ class _PointSearch:
 class OwnProposals(Proposals):
     """Gives the trials of a study the settings that the searcher of their point proposes."""
 
-    def __init__(self, loaded: LoadedStudy, folder: StudyFolder, own: OwnClass[Searcher]) -> None:
+    def __init__(self, loaded: LoadedStudy, folder: StudyFolder, own: StudyClass[Searcher]) -> None:
         super().__init__(loaded, folder)
         self._own = own
         self._searches: dict[int, _PointSearch] = {}  # by point

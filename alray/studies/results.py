@@ -15,7 +15,7 @@ from alray.spec.study.points import label_of, series_label
 from alray.spec.study.section import Study
 from alray.studies.records import TrialRecord
 from alray.studies.scaling import Scaling, scaling_of, with_gains
-from alray.studies.table import Row, rows_of
+from alray.studies.table import PointRow, rows_of
 
 BATCH_SIZE = "data.batch_size"
 
@@ -29,7 +29,7 @@ class Results:
     trial_dir: Callable[[int], Path]
 
     @cached_property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[PointRow]:
         """One row for each point, in the order of the trials."""
         return with_gains(self._measured, self.scaling)
 
@@ -38,7 +38,7 @@ class Results:
         return scaling_of(self._measured)
 
     @cached_property
-    def _measured(self) -> list[Row]:
+    def _measured(self) -> list[PointRow]:
         """The rows without speed-up and efficiency."""
         return rows_of(self.records, target=self.study.target is not None)
 
@@ -61,10 +61,10 @@ class Results:
         """Whether every value of an axis is a number."""
         return all(isinstance(each, int | float) and not isinstance(each, bool) for each in self.values(axis))
 
-    def along(self, *axes: str) -> dict[str, list[Row]]:
+    def along(self, *axes: str) -> dict[str, list[PointRow]]:
         """The points by the values of their other axes: series -> rows, in the order of these axes if they are
         numeric."""
-        found: dict[str, list[Row]] = {}
+        found: dict[str, list[PointRow]] = {}
         for row in self.rows:
             found.setdefault(series_label(row.point, axes), []).append(row)
         for axis in reversed(axes):

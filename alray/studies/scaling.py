@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from alray.report.spread import Spread, ratio
 from alray.spec.study.points import parts_of, series_label, value_text
-from alray.studies.table import Row
+from alray.studies.table import PointRow
 
 Along = Literal["stages", "replicas"]
 DEVICE_AXES = ("pipeline.stages", "replicas.count")
@@ -37,7 +37,7 @@ class ScaledPoint:
     base: the step time of the point on the fewest devices with otherwise the same values; None: it is this point.
     """
 
-    row: Row
+    row: PointRow
     devices: int
     step_time_s: Spread
     predicted_s: float | None
@@ -83,7 +83,7 @@ class Scaling:
     series: dict[str, tuple[ScaledPoint, ...]]
 
 
-def scaling_of(rows: Sequence[Row]) -> Scaling | None:
+def scaling_of(rows: Sequence[PointRow]) -> Scaling | None:
     """The scaling along the stages, otherwise along the replicas; None if the study has neither.
 
     A series is along an axis that alone decides how many there are. Without such an axis, points of the same method and
@@ -100,7 +100,7 @@ def scaling_of(rows: Sequence[Row]) -> Scaling | None:
     return None
 
 
-def with_gains(rows: Sequence[Row], scaling: Scaling | None) -> list[Row]:
+def with_gains(rows: Sequence[PointRow], scaling: Scaling | None) -> list[PointRow]:
     """The rows with speed-up and efficiency, where the study has a scaling."""
     found = list(rows)
     for points in scaling.series.values() if scaling is not None else ():
@@ -109,21 +109,21 @@ def with_gains(rows: Sequence[Row], scaling: Scaling | None) -> list[Row]:
     return found
 
 
-def _devices(row: Row) -> int:
+def _devices(row: PointRow) -> int:
     assert row.summary is not None
     return row.summary.stages * row.summary.replicas
 
 
-def _counted(rows: Sequence[Row]) -> Literal["stages", "replicas", "devices"]:
+def _counted(rows: Sequence[PointRow]) -> Literal["stages", "replicas", "devices"]:
     if all(_devices(row) == row.summary.stages for row in rows if row.summary is not None):
         return "stages"
     return "replicas" if all(row.summary.stages == 1 for row in rows if row.summary is not None) else "devices"
 
 
-def _series(rows: Sequence[Row], axes: Sequence[str], along: Along) -> dict[str, list[Row]]:
+def _series(rows: Sequence[PointRow], axes: Sequence[str], along: Along) -> dict[str, list[PointRow]]:
     """The points of each series, from the fewest devices on. Empty if a series has two points with as many of them, or
     if no axis decides their number and a series has one point only."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[PointRow]] = {}
     for row in rows:
         assert row.summary is not None
         label = series_label(row.point, axes) if axes else f"{row.summary.method}, {row.summary.schedule}"
@@ -134,9 +134,9 @@ def _series(rows: Sequence[Row], axes: Sequence[str], along: Along) -> dict[str,
     return {label: sorted(each, key=_devices) for label, each in found.items()}
 
 
-def _scaled(series: dict[str, list[Row]], axes: Sequence[str]) -> dict[str, tuple[ScaledPoint, ...]]:
+def _scaled(series: dict[str, list[PointRow]], axes: Sequence[str]) -> dict[str, tuple[ScaledPoint, ...]]:
     """The series with the base of each point, which may be in another series: as many stages, but fewer replicas."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[PointRow]] = {}
     for label, rows in series.items():
         for row in rows:
             groups.setdefault(series_label(row.point, (*axes, *DEVICE_AXES)) if axes else label, []).append(row)
@@ -156,7 +156,7 @@ def _scaled(series: dict[str, list[Row]], axes: Sequence[str]) -> dict[str, tupl
     return {label: tuple(made[id(row)] for row in rows) for label, rows in series.items()}
 
 
-def _works(rows: Sequence[Row]) -> list[float]:
+def _works(rows: Sequence[PointRow]) -> list[float]:
     """The work of a mini-batch at each point: samples times components.
 
     One component that the study does not repeat, where it repeats the others as often as there are devices, is no work:
@@ -172,13 +172,13 @@ def _works(rows: Sequence[Row]) -> list[float]:
     return [float(m * n) for m, n in zip(samples, components, strict=True)]
 
 
-def _samples(row: Row) -> int:
+def _samples(row: PointRow) -> int:
     """Samples of a mini-batch, over all replicas."""
     assert row.summary is not None and row.summary.samples_per_s is not None and row.summary.step_time_s is not None
     return round(row.summary.samples_per_s * row.summary.step_time_s)
 
 
-def _repeats(row: Row) -> int | None:
+def _repeats(row: PointRow) -> int | None:
     """How often the one key `model.components.N.repeat` that the study sets repeats its component; None if it does not
     set exactly one."""
     found = []
@@ -190,7 +190,7 @@ def _repeats(row: Row) -> int | None:
     return found[0] if len(found) == 1 and isinstance(found[0], int) else None
 
 
-def _decides(axis: str, rows: Sequence[Row], along: Along) -> bool:
+def _decides(axis: str, rows: Sequence[PointRow], along: Along) -> bool:
     """Whether each value of an axis stands for a number of stages or replicas of its own."""
     counts: dict[str, set[int]] = {}
     for row in rows:

@@ -10,7 +10,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialSch
 
 from alray.errors import AlrayError, RunError
 from alray.spec.study.section import Asha
-from alray.studies.own_classes import OwnClass
+from alray.studies.own_classes import StudyClass
 
 NUMBER, RECORD = "trial", "record"
 """Keys of a trial's configuration and of its last result: its number, and its record as JSON."""
@@ -148,7 +148,7 @@ class OwnPerGroup(PerGroup):
 
     def __init__(
         self,
-        own: OwnClass[TrialScheduler],
+        own: StudyClass[TrialScheduler],
         group_of: Callable[[int], Hashable],
         values_of: Callable[[int], Mapping[str, Any]],
         keys_of: Callable[[int], Collection[str]],

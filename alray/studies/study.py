@@ -24,8 +24,7 @@ from alray.spec.finding import Finding
 from alray.spec.grammar import marked
 from alray.spec.loading import Source
 from alray.spec.models import Spec
-from alray.spec.own_code import PREFIX
-from alray.spec.own_code import OwnClass as Mark
+from alray.spec.own_code import PREFIX, OwnClass
 from alray.spec.own_files import own_files
 from alray.spec.study.checks import classes_exist
 from alray.spec.study.loading import LoadedStudy, load_study
@@ -33,10 +32,10 @@ from alray.spec.study.section import Asha, OwnScheduler, OwnSearch, Study
 from alray.spec.study.trials import Trial
 from alray.storage.lock import held
 from alray.studies.folder import STUDY, StudyFolder, require_on_disk
-from alray.studies.own_classes import OwnClass
+from alray.studies.own_classes import StudyClass
 from alray.studies.records import TrialRecord
 from alray.studies.report import StudyReport, write_report
-from alray.studies.trial import Order, record_of
+from alray.studies.trial import TrialOrder, record_of
 from alray.system_errors import system_faults
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class StudyOptions:
 
 
 @dataclass(frozen=True)
-class Progress:
+class StudyProgress:
     """A trial has ended. ended: the number of trials that have. left_s: as `seconds_left` gives it."""
 
     record: TrialRecord
@@ -71,7 +70,7 @@ class Progress:
     left_s: float | None
 
 
-def progress_line(progress: Progress) -> str:
+def progress_line(progress: StudyProgress) -> str:
     """A trial that has ended, in one line."""
     record = progress.record
     parts: list[str] = [record.status]
@@ -109,7 +108,7 @@ class Watcher:
     """
 
     note: Callable[[str], None]
-    progress: Callable[[Progress], None]
+    progress: Callable[[StudyProgress], None]
     lost: Callable[[AlrayError], None] = lambda error: None
 
 
@@ -182,8 +181,8 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
 class _Own:
     """The user's classes of a study."""
 
-    searcher: OwnClass[Searcher] | None = None
-    scheduler: OwnClass[TrialScheduler] | None = None
+    searcher: StudyClass[Searcher] | None = None
+    scheduler: StudyClass[TrialScheduler] | None = None
 
 
 def _own_classes(study: Study, *, allow: bool) -> _Own:
@@ -193,12 +192,14 @@ def _own_classes(study: Study, *, allow: bool) -> _Own:
     if isinstance(study.search, OwnSearch):
         from ray.tune.search import Searcher
 
-        searcher = OwnClass.load(study.search, Searcher, what="the searcher", key="search.kind", root=root, allow=allow)
+        searcher = StudyClass.load(
+            study.search, Searcher, what="the searcher", key="search.kind", root=root, allow=allow
+        )
     if isinstance(study.trial_scheduler, OwnScheduler):
         from ray.tune.schedulers import TrialScheduler
 
         what, key = "the trial scheduler", "trial_scheduler.kind"
-        scheduler = OwnClass.load(study.trial_scheduler, TrialScheduler, what=what, key=key, root=root, allow=allow)
+        scheduler = StudyClass.load(study.trial_scheduler, TrialScheduler, what=what, key=key, root=root, allow=allow)
     return _Own(searcher, scheduler)
 
 
@@ -222,7 +223,7 @@ def _code_of(loaded: LoadedStudy, folder: StudyFolder) -> CodeRecord | None:
     """The code of the user that the trials load, together with the text of the study; None if they load none."""
     root, text = loaded.study.base.parent.resolve(), (folder.path / STUDY).read_bytes()
     named = [loaded.study, *loaded.specs]
-    references = {reference for section in named for _, reference, _ in marked(section, Mark)}
+    references = {reference for section in named for _, reference, _ in marked(section, OwnClass)}
     if not references and PREFIX.encode() not in text:  # settings that are drawn later may name classes too
         return None
     return CodeRecord.of(root, own_files(references, root), study=sha256(text))
@@ -271,14 +272,14 @@ def _run_trials(
     own: _Own,
 ) -> None:
     """Run the trials that have not ended. specs: those of all trials."""
-    from alray.studies.tuning import Listener, run_trials, runs_in_one_process
+    from alray.studies.tuning import TrialListener, run_trials, runs_in_one_process
 
     study = loaded.study
     left = {trial.number: trial for trial in loaded.trials if not folder.has_ended(trial.number)}
     orders = []
     for trial in left.values():
         spec = specs[trial.number]
-        order = Order(
+        order = TrialOrder(
             trial,
             folder,
             study.base,
@@ -302,7 +303,7 @@ def _run_trials(
         ended_s.append(time.monotonic())
         total, missing = len(loaded.trials), len(left) - len(ended_s)
         left_s = seconds_left(ended_s, at_once, missing)
-        watcher.progress(Progress(record, trial.label, total - missing, total, left_s))
+        watcher.progress(StudyProgress(record, trial.label, total - missing, total, left_s))
 
     run_trials(
         orders,
@@ -312,7 +313,7 @@ def _run_trials(
         own=own.scheduler,
         keys_of=lambda number: study.search.space_at(left[number].point.values) if study.search is not None else (),
         propose=_proposing(loaded, folder, left, own.searcher),
-        listener=Listener(again, ended, watcher.note),
+        listener=TrialListener(again, ended, watcher.note),
     )
     for order, _ in orders:
         if own.scheduler is not None and not order.keeps_checkpoints:  # those of trials that it stopped
@@ -320,7 +321,7 @@ def _run_trials(
 
 
 def _proposing(
-    loaded: LoadedStudy, folder: StudyFolder, left: dict[int, Trial], own: OwnClass[Searcher] | None
+    loaded: LoadedStudy, folder: StudyFolder, left: dict[int, Trial], own: StudyClass[Searcher] | None
 ) -> Callable[[int], Mapping[str, Any]] | None:
     """Return a function to choose a trial's settings at its start and put them in `left`; None if all are known."""
     if loaded.study.search is None or loaded.study.search.kind == "random":

@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from alray.report.spread import Spread, spread
-from alray.report.table import Column, Numbers, Table, Value
+from alray.report.table import CellValue, Column, Numbers, Table
 from alray.report.text import NOT_MEASURED, accuracy, number, seconds, share, whole
 from alray.run_folder.records import Summary
 from alray.spec.study.points import in_words, label_of, value_text
 from alray.studies.records import TrialRecord
 
-Figure = Callable[[TrialRecord], float | None]
+ReadFigure = Callable[[TrialRecord], float | None]
 
 
 def _accuracy(record: TrialRecord, split: str) -> float | None:
@@ -31,17 +31,17 @@ def _accuracy(record: TrialRecord, split: str) -> float | None:
     return value
 
 
-def _measured(name: str) -> Figure:
+def _measured(name: str) -> ReadFigure:
     """A figure of the summary."""
     return lambda record: getattr(record.summary, name) if record.summary is not None else None
 
 
-def _to_reach(name: str) -> Figure:
+def _to_reach(name: str) -> ReadFigure:
     """A figure of the way to the target."""
     return lambda record: getattr(record.reached, name) if record.reached is not None else None
 
 
-FIGURES: dict[str, tuple[Column, Figure]] = {
+ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
     column.name: (replace(column, spread=True), figure)
     for column, figure in (
         (Column("validation", "validation", accuracy, "share", "largest"), lambda each: _accuracy(each, "validation")),
@@ -57,7 +57,7 @@ FIGURES: dict[str, tuple[Column, Figure]] = {
 }
 """Each figure of a row: its column, and how it is read from a trial."""
 
-_TO_TARGET = tuple(name for name in FIGURES if name.endswith("_to_target"))
+_TO_TARGET = tuple(name for name in ROW_FIGURES if name.endswith("_to_target"))
 _GAINS = (
     Column("speed_up", "speed-up", number, best="largest", spread=True),
     Column("efficiency", "efficiency", share, "share", "largest", spread=True),
@@ -65,7 +65,7 @@ _GAINS = (
 
 
 @dataclass(frozen=True)
-class Row:
+class PointRow:
     """One point.
 
     settings: of the search, the best ones. best: their trials that came to an end; the figures are means over these.
@@ -104,7 +104,7 @@ class Row:
         return {**values, "best": numbers, "seeds": self.seeds, "reached": self.reached}
 
 
-def rows_of(records: Sequence[TrialRecord], *, target: bool) -> list[Row]:
+def rows_of(records: Sequence[TrialRecord], *, target: bool) -> list[PointRow]:
     """A row for each point that has records, in the order of the trials."""
     by_point: dict[str, list[TrialRecord]] = {}
     for record in sorted(records, key=lambda record: record.number):
@@ -112,7 +112,7 @@ def rows_of(records: Sequence[TrialRecord], *, target: bool) -> list[Row]:
     return [_row(trials, target) for trials in by_point.values()]
 
 
-def table_of(rows: Sequence[Row], *, target: bool, columns: Sequence[str] = ()) -> Table:
+def table_of(rows: Sequence[PointRow], *, target: bool, columns: Sequence[str] = ()) -> Table:
     """The rows for the terminal and the page, and their values for the files.
 
     columns: the names of those to show, as the CSV has them, which always has all; none: those that suit the study.
@@ -121,7 +121,7 @@ def table_of(rows: Sequence[Row], *, target: bool, columns: Sequence[str] = ()) 
     axes = list(dict.fromkeys(axis for row in rows for axis in row.point))
     keys = list(dict.fromkeys(key for row in rows for key in row.settings))
     gains = [column.name for column in _GAINS if any(row.speed_up is not None for row in rows)]
-    measured = [name for name in FIGURES if target or name not in _TO_TARGET]
+    measured = [name for name in ROW_FIGURES if target or name not in _TO_TARGET]
     whole_row = (*map(_setting_column, axes), *map(_setting_column, keys), *_COUNTS, *_figures(), *_GAINS)
     cells = [_cells(row) for row in rows]
     chosen = columns or [*axes, *keys, "seeds", *(["reached", "tried"] if target else []), *measured, *gains]
@@ -149,7 +149,7 @@ def settings_text(settings: Mapping[str, Any]) -> str:
 
 
 def _figures() -> tuple[Column, ...]:
-    return tuple(column for column, _ in FIGURES.values())
+    return tuple(column for column, _ in ROW_FIGURES.values())
 
 
 _COUNTS = (Column("trials", "trials"), Column("seeds", "seeds"), Column("reached", "reached"), Column("tried", "of"))
@@ -161,7 +161,7 @@ _OF_TRIALS = (
     Column("steps", "mini-batches"),
     *(
         replace(column, spread=False, best=None, title="to the target" if name == "steps_to_target" else column.title)
-        for name, (column, _) in FIGURES.items()
+        for name, (column, _) in ROW_FIGURES.items()
     ),
     Column("reason", "reason"),
 )
@@ -172,14 +172,14 @@ def _setting_column(key: str) -> Column:
     return Column(key, in_words(key), _setting, "setting")
 
 
-def _numbers(columns: Iterable[Column], cells: Sequence[Mapping[str, Value]]) -> Numbers:
+def _numbers(columns: Iterable[Column], cells: Sequence[Mapping[str, CellValue]]) -> Numbers:
     """A row for each of the cells. Of columns with the same name the first counts."""
     by_name = {column.name: column for column in reversed(list(columns))}
     of = tuple(reversed(by_name.values()))
     return Numbers(of, tuple(tuple(row.get(column.name) for column in of) for row in cells))
 
 
-def _cells(row: Row) -> dict[str, Value]:
+def _cells(row: PointRow) -> dict[str, CellValue]:
     """The values of a row by the name of their column."""
     return {
         **{axis: _value(value) for axis, value in row.point.items()},
@@ -197,7 +197,7 @@ def _cells(row: Row) -> dict[str, Value]:
     }
 
 
-def _cells_of(record: TrialRecord) -> dict[str, Value]:
+def _cells_of(record: TrialRecord) -> dict[str, CellValue]:
     """The values of a trial by the name of their column."""
     return {
         **{axis: _value(value) for axis, value in record.point.items()},
@@ -208,23 +208,23 @@ def _cells_of(record: TrialRecord) -> dict[str, Value]:
         "seed": record.seed,
         "status": record.status,
         "steps": record.summary.steps if record.summary is not None else None,
-        **{name: figure(record) for name, (_, figure) in FIGURES.items()},
+        **{name: figure(record) for name, (_, figure) in ROW_FIGURES.items()},
         "reason": record.reason,
     }
 
 
-def _value(value: Any) -> Value:
+def _value(value: Any) -> CellValue:
     """A value of a spec as a number or as a text."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) else value_text(value)
 
 
-def _row(trials: Sequence[TrialRecord], target: bool) -> Row:
+def _row(trials: Sequence[TrialRecord], target: bool) -> PointRow:
     by_settings: dict[int, list[TrialRecord]] = {}
     for record in trials:
         by_settings.setdefault(record.index, []).append(record)
     tried = min(by_settings.values(), key=_to_target if target else _to_accuracy)
     best = tuple(record for record in tried if _came_to_an_end(record))
-    return Row(
+    return PointRow(
         point=trials[0].point,
         trials=len(trials),
         statuses=dict(Counter(record.status for record in trials)),
@@ -232,7 +232,7 @@ def _row(trials: Sequence[TrialRecord], target: bool) -> Row:
         best=best,
         tried=len(tried),
         steps=max((record.summary.steps for record in trials if record.summary is not None), default=None),
-        figures={name: _over_seeds(tried, name) for name in FIGURES},
+        figures={name: _over_seeds(tried, name) for name in ROW_FIGURES},
     )
 
 
@@ -242,7 +242,7 @@ def _came_to_an_end(record: TrialRecord) -> bool:
 
 def _over_seeds(records: Iterable[TrialRecord], name: str) -> Spread | None:
     """A figure over the seeds of settings; those that did not come to an end lack it."""
-    figure = FIGURES[name][1]
+    figure = ROW_FIGURES[name][1]
     return spread(figure(record) if _came_to_an_end(record) else None for record in records)
 
 

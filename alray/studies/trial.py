@@ -36,7 +36,7 @@ OF_THE_MACHINE = (SystemFault, StageError, ChannelError)
 
 
 @dataclass(frozen=True)
-class Order:
+class TrialOrder:
     """The instructions for a process that runs a trial.
 
     one_process: the trial has one stage, which runs in the trial's own process. keeps_checkpoints: they are not deleted
@@ -131,7 +131,7 @@ def settle_in() -> None:
 
 
 def run_trial(
-    order: Order,
+    order: TrialOrder,
     evaluated: Callable[[EvaluationRecord], None] = lambda record: None,
     continuation: Continuation | None = None,
 ) -> TrialRecord:
@@ -149,7 +149,9 @@ def run_trial(
     return record
 
 
-def _run(order: Order, evaluated: Callable[[EvaluationRecord], None], continuation: Continuation | None) -> TrialRecord:
+def _run(
+    order: TrialOrder, evaluated: Callable[[EvaluationRecord], None], continuation: Continuation | None
+) -> TrialRecord:
     run_dir = order.folder.trial_dir(order.trial.number)
     continues = continuation is not None and continuation.mark is not None
     if continuation is not None and continues:
@@ -219,7 +221,7 @@ def record_of(
     )
 
 
-def _ended(order: Order, finished: Finished, run_dir: Path) -> TrialRecord:
+def _ended(order: TrialOrder, finished: Finished, run_dir: Path) -> TrialRecord:
     """The record of a trial whose run has ended."""
     effective_records = effective(read(run_dir / "records.jsonl"))
     reached = first_reached(effective_records, order.target) if order.target is not None else None

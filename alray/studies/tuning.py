@@ -39,10 +39,10 @@ from alray.spec.models import Spec
 from alray.spec.study.section import Asha
 from alray.spec.study.trials import Trial, with_values
 from alray.studies.continuation import Continuation, Mark
-from alray.studies.own_classes import OwnClass
+from alray.studies.own_classes import StudyClass
 from alray.studies.records import Segment, TrialRecord, TrialStatus
 from alray.studies.schedulers import METRIC, NUMBER, RECORD, OwnPerGroup, PerGroup, asha_per_point, number_of
-from alray.studies.trial import OF_THE_MACHINE, Order, run_trial, settle_in
+from alray.studies.trial import OF_THE_MACHINE, TrialOrder, run_trial, settle_in
 from alray.system_errors import system_faults
 
 Propose = Callable[[int], Mapping[str, Any]]
@@ -52,7 +52,7 @@ End = TrialRecord | tuple[TrialStatus, str, list[Segment]]
 
 
 @dataclass(frozen=True)
-class Listener:
+class TrialListener:
     """Hears of the trials of a study.
 
     again: takes the number of a trial that runs again, and why. ended: takes the number of a trial that has ended, how
@@ -100,7 +100,7 @@ class _Watch(Callback, Stopper):
     fault: why it stopped the study; None if it did not.
     """
 
-    def __init__(self, max_failures: Mapping[int, int], listener: Listener) -> None:
+    def __init__(self, max_failures: Mapping[int, int], listener: TrialListener) -> None:
         """max_failures: how often each trial may run again, by its number."""
         self._at_once = 1
         self._max_failures = max_failures
@@ -260,7 +260,7 @@ def _report(evaluation: EvaluationRecord) -> None:
         tune.report(metrics)
 
 
-def _run_with_marks(order: Order, marks_folder: Path) -> dict[str, Any]:
+def _run_with_marks(order: TrialOrder, marks_folder: Path) -> dict[str, Any]:
     """Run a trial that its scheduler may pause and change. Tune keeps its last `Mark` as a checkpoint, and gives the
     trial that of another one to continue from there."""
     os.environ["TUNE_FUNCTION_THREAD_TIMEOUT_S"] = str(_PAUSING_S)
@@ -311,7 +311,7 @@ def _load_callbacks() -> None:
 def _scheduler(
     trials: Mapping[int, Trial],
     asha: Asha | None,
-    own: OwnClass[TrialScheduler] | None,
+    own: StudyClass[TrialScheduler] | None,
     keys_of: Callable[[int], Collection[str]],
     failed: Callable[[AlrayError], None],
 ) -> PerGroup | None:
@@ -331,15 +331,15 @@ def _scheduler(
 
 
 def run_trials(
-    orders: Sequence[tuple[Order, Spec]],
+    orders: Sequence[tuple[TrialOrder, Spec]],
     *,
     storage: Path,
     max_concurrent: int | None,
     asha: Asha | None,
-    own: OwnClass[TrialScheduler] | None,
+    own: StudyClass[TrialScheduler] | None,
     keys_of: Callable[[int], Collection[str]],
     propose: Propose | None,
-    listener: Listener,
+    listener: TrialListener,
 ) -> None:
     """Run the trials on the connected cluster. Returns when all have ended, or at the first Ctrl-C.
 

@@ -27,7 +27,7 @@ from alray.spec.section import Input
 from alray.spec.study.checks import classes_exist
 from alray.spec.study.loading import is_study, load_study
 
-LARGEST_BYTES = 100 * 1024**2
+LARGEST_PACKAGE_BYTES = 100 * 1024**2
 """Ray's dashboard refuses a larger upload."""
 _ENTRY_BYTES = 300
 """At most so much is written into the archive for a file besides its content and its name, twice."""
@@ -152,11 +152,12 @@ def _require_small(files: Iterable[Path]) -> None:
     """Raise RequestError that names the largest files if Ray would refuse the upload."""
     sizes = {file: file.stat().st_size for file in files}
     total = sum(sizes.values()) + sum(_ENTRY_BYTES + 2 * len(str(file)) for file in sizes)
-    if total <= LARGEST_BYTES:
+    if total <= LARGEST_PACKAGE_BYTES:
         return
     largest = sorted(sizes, key=lambda file: sizes[file], reverse=True)[:_SHOWN]
     named = ", ".join(f"{file} ({size(sizes[file])})" for file in largest)
     raise RequestError(
-        f"{len(sizes)} files of {size(total)} would be sent, and Ray takes at most {size(LARGEST_BYTES)}: {named}",
+        f"{len(sizes)} files of {size(total)} would be sent, and Ray takes at most "
+        f"{size(LARGEST_PACKAGE_BYTES)}: {named}",
         hint="put large data where all nodes of the cluster can read it, and give its absolute path there",
     )

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import alray
+from alray.cli import main
 
 STUB = Path(alray.__file__).with_suffix(".pyi")
 
@@ -41,3 +46,39 @@ def test_names_are_loaded_without_torch_ray_and_pandas() -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(alray, "rnu")
+
+
+_OF_A_TERMINAL = {"json", "events", "watch", "svg", "compare", "dry_run", "resume"}
+"""How a command shows what it did, and what is a function of its own in Python."""
+_OF_PYTHON = {"self", "progress"}
+
+
+@pytest.mark.parametrize(
+    ("command", "function"),
+    [
+        (main.run, alray.run),
+        (main.resume, alray.Run.resume),
+        (main.reproduce, alray.reproduce),
+        (main.plan, alray.plan),
+        (main.fit, alray.fit),
+        (main.study, alray.study),
+        (main.predict, alray.Run.predict),
+        (main.export, alray.Run.export),
+    ],
+)
+def test_a_function_takes_the_options_of_its_command(
+    command: Callable[..., None], function: Callable[..., object]
+) -> None:
+    """By the same names, and with the same defaults."""
+
+    def options(of: Callable[..., object], left_out: set[str]) -> dict[str, object]:
+        parameters = inspect.signature(of).parameters
+        return {
+            name: each.default
+            for name, each in parameters.items()
+            if each.kind is each.KEYWORD_ONLY and name not in left_out
+        }
+
+    of_command, of_function = options(command, _OF_A_TERMINAL), options(function, _OF_PYTHON)
+    positional = set(inspect.signature(function).parameters) - set(of_function)  # `format` and `output` of an export
+    assert {name: value for name, value in of_command.items() if name not in positional} == of_function

@@ -47,7 +47,7 @@ def test_a_run_draws_in_one_output(tiny: dict[str, Any], outputs: list[list[str]
     alray.run({**tiny, "name": "tiny"}, inline=True)
     (drawn,) = outputs
     assert len(drawn) > 3
-    assert "loading torch" in drawn[0]
+    assert "reading the spec" in drawn[0]
     assert "2 stages [1, 2], streamed: predicted" in drawn[-1]
     assert "mini-batch 18 of 18" in drawn[-1]
     assert "after mini-batch 18: train" in drawn[-1]

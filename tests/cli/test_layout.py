@@ -320,7 +320,7 @@ def study(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
         for n in (1, 2)
     ]
     monkeypatch.setattr(forecast, "forecasts", lambda loaded: points)
-    progress = studies.Progress(trials[3], "pipeline.stages=4, variant=variant_0, seed=0", 4, 12, 3000.0)
+    progress = studies.StudyProgress(trials[3], "pipeline.stages=4, variant=variant_0, seed=0", 4, 12, 3000.0)
     return lambda width: joined(
         said(width, "study", "study.yaml", "--dry-run"),
         "$ alray study study.yaml, while it goes on",

@@ -17,7 +17,7 @@ from alray.spec.loading import dump_spec
 from alray.spec.study.loading import load_study
 from alray.storage.lock import held
 from alray.studies.folder import StudyFolder
-from alray.studies.trial import Order, run_trial
+from alray.studies.trial import TrialOrder, run_trial
 
 STUDY = """\
 study: scaling
@@ -39,7 +39,7 @@ def in_this_process(folder: StudyFolder, study: Path, *numbers: int, target: flo
     """Run some trials of a study, each inline."""
     loaded = load_study(study)
     for number in numbers:
-        order = Order(loaded.trials[number], folder, loaded.study.base, True, False, target, None, False)
+        order = TrialOrder(loaded.trials[number], folder, loaded.study.base, True, False, target, None, False)
         run_trial(order)
 
 
@@ -95,7 +95,7 @@ def test_trials_are_results_whether_they_succeed_or_fail(
     in_this_process(folder, study, 0, 1, 2)
     text = Path("x.yaml").read_text()
     broken = loaded.trials[3]
-    run_trial(Order(broken, folder, Path("nothing.yaml"), True, False, None, None, False))
+    run_trial(TrialOrder(broken, folder, Path("nothing.yaml"), True, False, None, None, False))
     records = folder.records()
     assert [record.status for record in records] == ["finished", "finished", "finished", "failed"]
     assert records[0].summary is not None and records[1].summary is not None

@@ -10,7 +10,7 @@ import torch
 from alray.inference.early_exit import Answers
 from alray.spec.study.loading import load_study
 from alray.studies.folder import StudyFolder
-from alray.studies.trial import Order, run_trial
+from alray.studies.trial import TrialOrder, run_trial
 from tests.conftest import SMALL
 
 STUDY = """\
@@ -41,7 +41,9 @@ def test_a_trial_keeps_the_exits_of_its_network_and_no_weights(tmp_path: Path) -
     records = []
     for trial in loaded.trials:
         assert loaded.study.early_exit is not None
-        order = Order(trial, folder, loaded.study.base, True, False, None, loaded.study.early_exit.thresholds, False)
+        order = TrialOrder(
+            trial, folder, loaded.study.base, True, False, None, loaded.study.early_exit.thresholds, False
+        )
         records.append(run_trial(order))
         assert not (folder.trial_dir(trial.number) / "checkpoints").exists()
     al, bp = (folder.record(trial.number) for trial in loaded.trials)

@@ -19,7 +19,7 @@ from alray.spec.study.loading import load_study
 from alray.studies.folder import StudyFolder
 from alray.studies.records import TrialRecord
 from alray.studies.study import StudyOptions, Watcher, resume_study, run_study
-from alray.studies.trial import Order
+from alray.studies.trial import TrialOrder
 
 from .conftest import LONG, Workshop
 from .test_studies_on_ray import begin, left_behind, processes_of_trials, study
@@ -111,7 +111,7 @@ def three_nodes(cluster: Any) -> Iterator[None]:
 def test_every_stage_has_a_bundle_of_its_trials_own_group(
     workshop: Workshop, cluster: Any, three_nodes: None, local_ray: None, monkeypatch: Any
 ) -> None:
-    def look(order: Order, *evaluated: Any) -> TrialRecord:
+    def look(order: TrialOrder, *evaluated: Any) -> TrialRecord:
         """In place of a run: begin a process for each stage, and write down where Ray has put it."""
         import ray
 

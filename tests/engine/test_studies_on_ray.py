@@ -21,7 +21,7 @@ import alray
 from alray.errors import PlanError
 from alray.studies import tuning
 from alray.studies.folder import StudyFolder
-from alray.studies.study import Progress, StudyOptions, Watcher, resume_study, run_study
+from alray.studies.study import StudyOptions, StudyProgress, Watcher, resume_study, run_study
 
 from .conftest import LONG, Workshop
 
@@ -70,13 +70,13 @@ class Dying(nn.Module):
 
 
 @pytest.fixture
-def seen() -> list[Progress]:
+def seen() -> list[StudyProgress]:
     """What a watcher was told."""
     return []
 
 
 @pytest.fixture
-def watcher(seen: list[Progress]) -> Watcher:
+def watcher(seen: list[StudyProgress]) -> Watcher:
     return Watcher(sys.stderr.write, seen.append)
 
 
@@ -133,7 +133,7 @@ def left_behind() -> list[Any]:
 
 @pytest.mark.timeout(300)
 def test_a_trial_whose_process_or_stage_dies_is_no_result_and_runs_again_at_a_resume(
-    workshop: Workshop, local_ray: None, watcher: Watcher, seen: list[Progress]
+    workshop: Workshop, local_ray: None, watcher: Watcher, seen: list[StudyProgress]
 ) -> None:
     with (workshop.folder / "own_blocks.py").open("a") as code:
         code.write(DYING)
@@ -160,7 +160,7 @@ def test_a_trial_whose_process_or_stage_dies_is_no_result_and_runs_again_at_a_re
 
 @pytest.mark.timeout(300)
 def test_a_trial_runs_again_as_often_as_its_spec_allows(
-    workshop: Workshop, local_ray: None, seen: list[Progress]
+    workshop: Workshop, local_ray: None, seen: list[StudyProgress]
 ) -> None:
     with (workshop.folder / "own_blocks.py").open("a") as code:
         code.write(DYING)
@@ -181,7 +181,7 @@ def test_a_trial_runs_again_as_often_as_its_spec_allows(
 
 @pytest.mark.timeout(300)
 def test_a_trial_whose_node_dies_runs_again_on_another(
-    workshop: Workshop, cluster: Any, local_ray: None, seen: list[Progress]
+    workshop: Workshop, cluster: Any, local_ray: None, seen: list[StudyProgress]
 ) -> None:
     """Its two stages, and with them its own process, can only be on nodes that come and go."""
     (doomed,) = nodes = [cluster.add_node(num_cpus=2, resources={"far": 2})]
@@ -242,7 +242,7 @@ def test_a_full_disk_ends_a_study_in_one_error_and_it_goes_on_when_there_is_room
 
 @pytest.mark.timeout(120)
 def test_a_full_cluster_is_waited_for(
-    workshop: Workshop, local_ray: None, seen: list[Progress], monkeypatch: pytest.MonkeyPatch
+    workshop: Workshop, local_ray: None, seen: list[StudyProgress], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuning, "_UNTOLD_S", 3.0)
     others = ray.util.placement_group([{"CPU": ray.cluster_resources()["CPU"]}])
@@ -291,7 +291,7 @@ def test_stages_run_trial_after_trial_in_the_same_processes_until_one_dies(works
 
 @pytest.mark.timeout(300)
 def test_a_killed_study_goes_on_to_the_same_records(
-    workshop: Workshop, cluster: Any, local_ray: None, watcher: Watcher, seen: list[Progress]
+    workshop: Workshop, cluster: Any, local_ray: None, watcher: Watcher, seen: list[StudyProgress]
 ) -> None:
     search = "search: {kind: optuna, trials: 1, space: {optimizer.lr: {loguniform: [1.0e-3, 1.0e-2]}}}"
     path = study(workshop, f"axes: {{pipeline.stages: [1, 2]}}\n{search}\nmax_concurrent: 1\n")

@@ -18,7 +18,7 @@ from alray.prediction.memory import memory_matrix, memory_of, stage_ranges
 from alray.prediction.partition import partition_uniform
 from alray.prediction.predict import predict_step
 from alray.prediction.search import every_cut
-from alray.prediction.setting import IN_TURNS_ON_GPU, ON_CPU, ON_OWN_GPU, ON_SHARED_GPU, Setting, StageMemory
+from alray.prediction.setting import IN_TURNS_ON_GPU, ON_CPU, ON_OWN_GPU, ON_SHARED_GPU, StageMemory, StepSetting
 from alray.schedules.table import SCHEDULES
 
 Make = Callable[..., Costs]
@@ -48,7 +48,7 @@ def random_costs(costs: Costs, size: int, seed: int) -> Costs:
     return replace(costs, components=components)
 
 
-def shortest(setting: Setting) -> float:
+def shortest(setting: StepSetting) -> float:
     cuts = every_cut(len(setting.costs.components), setting.num_parts)
     return min(predict_step(setting, cut).step_time_s for cut in cuts)
 
@@ -83,7 +83,7 @@ def test_no_cut_has_a_shorter_step(
             data_s=numbers.choice((0.0, 0.02)),
         )
         in_flight, replicas = numbers.choice((1, 4)), numbers.choice((1, 2))
-        setting = Setting(schedule, costs, stages, in_flight, micro_batches, virtual_stages, replicas=replicas)
+        setting = StepSetting(schedule, costs, stages, in_flight, micro_batches, virtual_stages, replicas=replicas)
         best = best_cut(setting)
         assert predict_step(setting, best.cut).step_time_s == pytest.approx(shortest(setting), rel=1e-6)
         assert best.least_s == pytest.approx(shortest(setting), rel=1e-6)
@@ -95,14 +95,14 @@ def test_sequential_saves_a_dear_message(make_costs: Make) -> None:
     sizes = (9_000, 9_000, 1_000, 1_000, 1_000, 0)
     components = tuple(replace(first, output_bytes=size) for size in sizes)
     costs = replace(make_costs(edge_s_per_byte=2e-6), components=components)
-    assert best_cut(Setting("streamed", costs, 4, 4)).cut == (2, 1, 1, 2)
-    assert best_cut(Setting("sequential", costs, 4, 4)).cut == (3, 1, 1, 1)
+    assert best_cut(StepSetting("streamed", costs, 4, 4)).cut == (2, 1, 1, 2)
+    assert best_cut(StepSetting("sequential", costs, 4, 4)).cut == (3, 1, 1, 1)
 
 
 def test_many_components_on_many_stages_in_little_time(make_costs: Make) -> None:
     costs = replace(random_costs(make_costs(), 64, seed=2), edge_s_per_byte=2e-5)  # 553,270,671 cuts
     for schedule, micro_batches in (("overlapped", 1), ("1f1b", 16)):
-        setting = Setting(schedule, costs, 8, 4, micro_batches)
+        setting = StepSetting(schedule, costs, 8, 4, micro_batches)
         even = partition_uniform(64, 8)
         begun_s = time.process_time()
         best = best_cut(setting)
@@ -118,7 +118,7 @@ def test_many_components_on_many_stages_in_little_time(make_costs: Make) -> None
 def test_what_stages_that_share_processors_may_gain(make_costs: Make) -> None:
     """The even cut takes 10 % longer where both stages compute all the time; no cut can win more than that back."""
     costs = replace(make_costs(), components=make_costs().components[:1] * 4, contention=1.1)
-    setting = Setting("streamed", costs, 2, 4, cores=4)
+    setting = StepSetting("streamed", costs, 2, 4, cores=4)
     sentence = limited_by(setting, (2, 2), predict_step(setting, (2, 2)))
     assert sentence == "all stages take the same; no other cut is better by more than 10 %"
 
@@ -128,7 +128,7 @@ def test_devices_of_different_speed(make_costs: Make, schedule: str) -> None:
     micro_batches = 4 if schedule == "1f1b" else 1
     for seed in range(4):
         costs = random_costs(make_costs(), 7, seed)
-        setting = Setting(schedule, costs, 3, 4, micro_batches, stage_speed=(1.0, 0.5, 2.0))
+        setting = StepSetting(schedule, costs, 3, 4, micro_batches, stage_speed=(1.0, 0.5, 2.0))
         best = predict_step(setting, best_cut(setting).cut).step_time_s
         assert best == pytest.approx(shortest(setting), rel=1e-6)
 
@@ -136,8 +136,8 @@ def test_devices_of_different_speed(make_costs: Make, schedule: str) -> None:
 def test_a_device_twice_as_fast_takes_twice_as_much(make_costs: Make) -> None:
     costs = make_costs()
     even = replace(costs, components=costs.components[:1] * 6)
-    assert best_cut(Setting("streamed", even, 2, 4)).cut == (3, 3)
-    setting = Setting("streamed", even, 2, 4, stage_speed=(1.0, 2.0))
+    assert best_cut(StepSetting("streamed", even, 2, 4)).cut == (3, 3)
+    setting = StepSetting("streamed", even, 2, 4, stage_speed=(1.0, 2.0))
     assert best_cut(setting).cut == (2, 4)
     assert predict_step(setting, (2, 4)).step_time_s == pytest.approx(2 * 0.035)
     assert best_cut(replace(setting, schedule="gpipe", micro_batches=8)).cut == (2, 4)
@@ -147,7 +147,7 @@ def test_equal_cuts_are_told_apart_as_elsewhere(make_costs: Make) -> None:
     # Every cut of `naive` takes the same without updates: the most even one, and of those the earliest.
     costs = make_costs()
     even = replace(costs, components=(replace(costs.components[0], update_s=0.0),) * 7)
-    assert best_cut(Setting("naive", even, 3, 4)).cut == (2, 2, 3)
+    assert best_cut(StepSetting("naive", even, 3, 4)).cut == (2, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_the_matrix_of_memory_agrees_with_the_stages(
     make_costs: Make, schedule: str, micro_batches: int, memory: StageMemory
 ) -> None:
     costs = replace(random_costs(make_costs(), 6, 3), batch_bytes=700)
-    setting = Setting(schedule, costs, 3, 4, micro_batches, memories=(memory, ON_CPU, memory))
+    setting = StepSetting(schedule, costs, 3, 4, micro_batches, memories=(memory, ON_CPU, memory))
     matrices = [memory_matrix(setting, stage) for stage in range(3)]
     for cut in every_cut(6, 3):
         for stage, own in enumerate(stage_ranges(cut)):
@@ -173,7 +173,7 @@ def test_the_matrix_of_memory_agrees_with_the_stages(
 def test_what_lies_in_the_memory_of_a_gpu(make_costs: Make, memory: StageMemory, below: int, above: int) -> None:
     """Snapshots and messages that wait lie in host memory; the next mini-batch is on the GPU already."""
     costs = replace(make_costs(output_bytes=1000), batch_bytes=700)
-    setting = Setting("streamed", costs, 3, 4, memories=(memory,) * 3)
+    setting = StepSetting("streamed", costs, 3, 4, memories=(memory,) * 3)
     first, middle, last = (memory_of(setting, (1, 1, 2), stage) for stage in range(3))
     assert first.batch_bytes == (700 if memory is ON_CPU else 1400) and middle.batch_bytes == 0
     assert first.channel_bytes == above * 1000 and last.channel_bytes == below * 2000
@@ -187,7 +187,7 @@ def test_what_lies_in_the_memory_of_a_gpu(make_costs: Make, memory: StageMemory,
     [("streamed", 1, 1), ("overlapped", 1, 1), ("gpipe", 4, 1), ("interleaved_1f1b", 2, 2)],
 )
 def test_memory_limits_are_kept(make_costs: Make, schedule: str, micro_batches: int, virtual_stages: int) -> None:
-    free = Setting(schedule, random_costs(make_costs(), 6, 5), 2, 4, micro_batches, virtual_stages)
+    free = StepSetting(schedule, random_costs(make_costs(), 6, 5), 2, 4, micro_batches, virtual_stages)
     cuts = list(every_cut(6, free.num_parts))
     unlimited = best_cut(free).cut
     # Stage 0 may hold a little less than it would in the best cut; stage 1 as much as it likes.
@@ -205,7 +205,7 @@ def test_memory_limits_are_kept(make_costs: Make, schedule: str, micro_batches: 
 def test_where_nothing_fits_the_stage_and_its_need_are_told(
     make_costs: Make, schedule: str, micro_batches: int, virtual_stages: int
 ) -> None:
-    setting = Setting(schedule, make_costs(), 2, 4, micro_batches, virtual_stages, memory_limits=(100, 10**9))
+    setting = StepSetting(schedule, make_costs(), 2, 4, micro_batches, virtual_stages, memory_limits=(100, 10**9))
     with pytest.raises(PlanError) as caught:
         best_cut(setting)
     cut = (1, 3) if virtual_stages == 1 else (1, 1, 1, 1)
@@ -230,13 +230,13 @@ def test_where_nothing_fits_the_stage_and_its_need_are_told(
 )
 def test_one_value_a_stage(make_costs: Make, values: dict[str, tuple[Any, ...]], message: str) -> None:
     with pytest.raises(PlanError) as caught:
-        Setting("streamed", make_costs(), 2, 4, **values)
+        StepSetting("streamed", make_costs(), 2, 4, **values)
     assert str(caught.value) == message
 
 
 def test_micro_batches_divide_the_mini_batch(make_costs: Make) -> None:
     with pytest.raises(PlanError) as caught:
-        Setting("gpipe", make_costs(), 2, 4, micro_batches=6)
+        StepSetting("gpipe", make_costs(), 2, 4, micro_batches=6)
     assert str(caught.value) == (
         "pipeline.micro_batches: a mini-batch of 64 samples cannot be cut into 6 equal micro-batches; "
         "use a divisor of 64, or another data.batch_size"

@@ -10,7 +10,7 @@ import pytest
 from alray.prediction.costs import Costs
 from alray.prediction.predict import predict_step
 from alray.prediction.program import Program
-from alray.prediction.setting import Setting
+from alray.prediction.setting import StepSetting
 from alray.prediction.simulate import simulate
 from alray.schedules.durations import Durations
 
@@ -37,8 +37,8 @@ def test_crowding_by_hand() -> None:
     assert crowding("streamed", 1, 0) == [0]
 
 
-def setting(costs: Costs, schedule: str, cores: int | None = 2, stages: int = 2) -> Setting:
-    return Setting(schedule, costs, stages=stages, in_flight=4, cores=cores)
+def setting(costs: Costs, schedule: str, cores: int | None = 2, stages: int = 2) -> StepSetting:
+    return StepSetting(schedule, costs, stages=stages, in_flight=4, cores=cores)
 
 
 def test_what_computes_at_once_is_slower(make_costs: Make) -> None:

@@ -8,11 +8,11 @@ from alray.prediction.best import best_cut
 from alray.prediction.costs import Costs
 from alray.prediction.fit import fit_of
 from alray.prediction.memory import memory_of
-from alray.prediction.setting import Setting
+from alray.prediction.setting import StepSetting
 
 
-def setting(costs: Costs, stages: int, limit: int, schedule: str = "streamed") -> Setting:
-    return Setting(schedule=schedule, costs=costs, stages=stages, in_flight=4, memory_limits=(limit,) * stages)
+def setting(costs: Costs, stages: int, limit: int, schedule: str = "streamed") -> StepSetting:
+    return StepSetting(schedule=schedule, costs=costs, stages=stages, in_flight=4, memory_limits=(limit,) * stages)
 
 
 def test_the_fastest_cut_of_those_that_fit(make_costs: Callable[..., Costs]) -> None:

@@ -14,7 +14,7 @@ from alray.prediction.make import make_plan
 from alray.prediction.plan import Plan
 from alray.prediction.predict import predict_step
 from alray.prediction.search import step_of
-from alray.prediction.setting import Setting
+from alray.prediction.setting import StepSetting
 from alray.prediction.simulate import simulate
 from alray.schedules.actions import parse
 from alray.schedules.durations import Durations
@@ -72,7 +72,7 @@ def test_the_system_takes_some_bytes_from_the_sender_at_once() -> None:
 def test_a_step_takes_as_long_as_the_link(make_costs) -> None:
     costs = make_costs(output_bytes=1_000)
     link = Link(latency_s=1e-3, up_s_per_byte=1e-4, down_s_per_byte=1e-4)
-    near = Setting("streamed", costs, 2, in_flight=4)
+    near = StepSetting("streamed", costs, 2, in_flight=4)
     far = replace(near, links=(link, None))
     assert predict_step(near, (2, 2)).step_time_s == pytest.approx(0.075)
     assert predict_step(far, (2, 2)).step_time_s == pytest.approx(0.2)  # 2,000 bytes
@@ -86,7 +86,7 @@ def test_pipelines_go_over_links_both_ways(make_costs, schedule: str) -> None:
     costs = make_costs(output_bytes=1_000)
     virtual = 2 if schedule == "interleaved_1f1b" else 1
     cut = (1, 1, 1, 1) if virtual == 2 else (2, 2)
-    near = Setting(schedule, costs, 2, in_flight=4, micro_batches=4, virtual_stages=virtual)
+    near = StepSetting(schedule, costs, 2, in_flight=4, micro_batches=4, virtual_stages=virtual)
     link = Link(latency_s=0.0, up_s_per_byte=1e-4, down_s_per_byte=1e-4)
     far = replace(near, links=(link, link if virtual == 2 else None))
     durations = action_durations(far, cut)
@@ -125,4 +125,4 @@ def test_a_link_in_units_that_suit_it() -> None:
 
 def test_one_link_for_each_stage(make_costs) -> None:
     with pytest.raises(PlanError, match="1 links for 2 stages; give one per stage"):
-        Setting("streamed", make_costs(), 2, 4, links=(None,))
+        StepSetting("streamed", make_costs(), 2, 4, links=(None,))

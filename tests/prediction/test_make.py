@@ -16,7 +16,7 @@ from alray.prediction.durations import action_durations, evaluation_durations
 from alray.prediction.make import make_plan
 from alray.prediction.memory import memory_of, stage_ranges
 from alray.prediction.plan import Memory, Plan
-from alray.prediction.setting import Setting
+from alray.prediction.setting import StepSetting
 from alray.schedules.schedule import Schedule
 from alray.schedules.table import SCHEDULES
 
@@ -152,7 +152,7 @@ def test_deadline(make_costs: Make) -> None:
 def test_memory_of_a_stage(make_costs: Make) -> None:
     costs = make_costs(output_bytes=1000)
     assert stage_ranges([1, 2, 1]) == [range(0, 1), range(1, 3), range(3, 4)]
-    setting = Setting("streamed", costs, 3, in_flight=4)
+    setting = StepSetting("streamed", costs, 3, in_flight=4)
     assert memory_of(setting, [1, 2, 1], 1) == Memory(
         parameters_bytes=4 * 500,
         gradients_bytes=4 * 500,
@@ -161,7 +161,7 @@ def test_memory_of_a_stage(make_costs: Make) -> None:
         channel_bytes=5 * 1000 + 5 * 3000,  # five messages of component 0 coming, five of component 2 going
         snapshot_bytes=12 * 500,
     )
-    assert memory_of(Setting("streamed", costs, 1, in_flight=4), [4], 0).channel_bytes == 0
+    assert memory_of(StepSetting("streamed", costs, 1, in_flight=4), [4], 0).channel_bytes == 0
 
 
 def test_a_plan_comes_back_from_its_json(make_costs: Make) -> None:
@@ -220,7 +220,7 @@ def test_the_actions_of_a_plan(make_costs: Make) -> None:
 def test_label_costs_are_a_part_of_the_backward_and_of_the_message(make_costs: Make) -> None:
     whole = make_costs(output_bytes=1000, edge_s_per_byte=1e-5)
     costs = replace(whole, components=tuple(replace(own, label_s=8e-3, label_bytes=400) for own in whole.components))
-    durations = action_durations(Setting("streamed", costs, 2, 4), (2, 2))
+    durations = action_durations(StepSetting("streamed", costs, 2, 4), (2, 2))
     assert durations.label_s == pytest.approx([16e-3, 16e-3])
     assert durations.backward_s == pytest.approx([40e-3 - 16e-3, 30e-3 - 16e-3])
     assert [*durations.up_s, *durations.labels_up_s] == pytest.approx([16e-3, 4e-3])

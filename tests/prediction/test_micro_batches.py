@@ -12,13 +12,13 @@ from alray.prediction.costs import Costs
 from alray.prediction.memory import memory_of
 from alray.prediction.micro_batches import fewest_micro_batches
 from alray.prediction.search import every_cut
-from alray.prediction.setting import Setting
+from alray.prediction.setting import StepSetting
 from alray.schedules.table import SCHEDULES
 
 Make = Callable[..., Costs]
 
 
-def need(setting: Setting, cut: tuple[int, ...], micro_batches: int) -> int:
+def need(setting: StepSetting, cut: tuple[int, ...], micro_batches: int) -> int:
     tried = replace(setting, micro_batches=micro_batches, memory_limits=())
     return max(memory_of(tried, cut, stage).total_bytes for stage in range(setting.stages))
 
@@ -42,7 +42,7 @@ def test_the_numbers_auto_chooses_from(schedule: str, stages: int, batch_size: i
 @pytest.mark.parametrize("partition", ["auto", "uniform", [3, 1]])
 @pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble"])
 def test_the_largest_micro_batch_that_fits(make_costs: Make, schedule: str, partition: str | list[int]) -> None:
-    free = Setting(schedule, make_costs(), 2, 4, micro_batches=2)
+    free = StepSetting(schedule, make_costs(), 2, 4, micro_batches=2)
     candidates = SCHEDULES[schedule].possible_micro_batches(2, 64)
     cuts = {"auto": tuple(every_cut(4, 2)), "uniform": ((2, 2),)}.get(str(partition), ((3, 1),))
     found = set()
@@ -59,7 +59,7 @@ def test_the_largest_micro_batch_that_fits(make_costs: Make, schedule: str, part
 
 
 def test_where_nothing_fits(make_costs: Make) -> None:
-    setting = Setting("gpipe", make_costs(), 1, 4, micro_batches=1, memory_limits=(5_000,))
+    setting = StepSetting("gpipe", make_costs(), 1, 4, micro_batches=1, memory_limits=(5_000,))
     need_bytes = need(setting, (4,), 64)
     with pytest.raises(PlanError) as caught:
         fewest_micro_batches(setting, "auto", SCHEDULES["gpipe"].possible_micro_batches(1, 64))

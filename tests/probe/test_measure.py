@@ -19,7 +19,7 @@ from alray.nn.component import Exercise, LocalComponent
 from alray.planner.planning import Planner
 from alray.prediction.costs import ComponentCosts, Costs
 from alray.prediction.durations import action_durations
-from alray.prediction.setting import Setting
+from alray.prediction.setting import StepSetting
 from alray.probe.contention import Companions, companions, measure_contention
 from alray.probe.estimate import estimate_costs
 from alray.probe.measure import Surroundings, probe_costs
@@ -107,7 +107,7 @@ def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch)
         "alray.probe.measure.time_micro_batch", lambda *_, **named: MicroBatchTimes(0.5, 0.75, 0.25, 0.75)
     )
     costs = probe(make_workload(*BACKPROPAGATION), pipeline=True, micro_batches=4)
-    setting = Setting("gpipe", costs, stages=2, in_flight=4, micro_batches=4)
+    setting = StepSetting("gpipe", costs, stages=2, in_flight=4, micro_batches=4)
     durations = action_durations(setting, [1, 1])
     overhead = costs.action_overhead_s
     assert durations.forward_s == pytest.approx([0.5 + overhead] * 2)
@@ -210,7 +210,7 @@ def test_the_reduction_over_replicas_is_measured_and_comes_before_the_update(mak
     workload = make_workload(*BACKPROPAGATION, "replicas={count: 2, all_reduce: ring}")
     costs = probe(workload)
     assert all(component.reduce_s > 0 for component in costs.components)
-    both, one = (Setting("single", costs, stages=1, in_flight=1, replicas=count) for count in (2, 1))
+    both, one = (StepSetting("single", costs, stages=1, in_flight=1, replicas=count) for count in (2, 1))
     added = action_durations(both, [2]).update_s[0] - action_durations(one, [2]).update_s[0]
     assert added == pytest.approx(sum(component.reduce_s for component in costs.components))
     assert all(component.reduce_s == 0 for component in probe(make_workload(*BACKPROPAGATION)).components)

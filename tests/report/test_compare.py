@@ -17,9 +17,14 @@ from alray.report.compare_page import ComparisonReport, depth_rows, training_row
 from alray.report.compare_tables import accuracy_table, bag_table, cost_table, depth_table
 from alray.report.spread import Spread, spread
 from alray.report.summary import figures_of, summarise
-from alray.run_folder.records import DepthAccuracy, EvaluationRecord, Writer
+from alray.run_folder.records import DepthAccuracy, EvaluationRecord, Writer, effective, read, read_summary
 from alray.run_folder.store import write_manifest
+from alray.spec.study.section import Study
 from alray.spec.yaml_text import write_yaml
+from alray.studies.figures.training import race
+from alray.studies.outcome import first_reached
+from alray.studies.records import TrialRecord
+from alray.studies.results import Results
 
 IMAGES = {"source": "digits", "batch_size": 64}
 TEXT = {"source": "docstrings", "batch_size": 64, "text": {"max_tokens": 9}}
@@ -60,6 +65,7 @@ def add(given: ModuleType, tmp_path: Path) -> Add:
         records.append(given.step(1, start_s))
         for epoch, (validation, test) in enumerate(accuracies, start=1):
             step = epoch * given.PER_EPOCH
+            records.append(given.step(step, start_s + epoch * 2.0 + seed - 0.1))
             records += [given.staged(step, start_s + epoch * 2.0, stage, peak=1000 * (stage + 1)) for stage in range(2)]
             depths = [
                 DepthAccuracy(depth=1, validation=0.25 * epoch, test=0.2 * epoch),
@@ -168,9 +174,10 @@ def test_the_bag_of_embeddings_stands_beside_text(add: Add) -> None:
 
 def test_curves_are_means_where_every_run_was_evaluated(add: Add) -> None:
     comparison = compare_runs([add("a", (0.5, 0.1), (0.7, 0.2), seed=0), add("b", (0.7, 0.3), seed=1, start_s=70.0)])
-    for axis, at in (("steps", 10.0), ("samples", 640.0), ("seconds", 2.5)):
+    # Nine mini-batches in 1.9 s and in 2.9 s; the first one counts as their mean.
+    for axis, at in (("steps", 10.0), ("samples", 640.0), ("seconds", (1.9 + 2.9) / 2 * 10 / 9)):
         (row,) = training_rows(comparison, axis)
-        assert (row[axis], row["accuracy"]) == (at, pytest.approx(0.6))
+        assert (row[axis], row["accuracy"]) == (pytest.approx(at), pytest.approx(0.6))
         assert (row["low"], row["high"], row["runs"]) == (0.5, 0.7, 2)
     depths = depth_rows(comparison)
     assert [row["depth"] for row in depths] == [1, 2]
@@ -239,8 +246,10 @@ def test_the_last_evaluation_counts_where_the_best_weights_are_gone(add: Add) ->
     assert (run["chosen"]["step"], run["best"]["step"], run["best_kept"]) == (20, 10, False)
 
 
-def test_seconds_leave_every_start_out(given: ModuleType, add: Add) -> None:
-    """70 s until the first mini-batch, and later 30 s from the last one before a resume to the first after it."""
+@pytest.fixture
+def resumed(given: ModuleType, add: Add) -> Path:
+    """A run of 20 mini-batches with evaluations of 0.1 s after 10 and 20. 70 s pass until the first mini-batch, and
+    30 s from the last one before a resume to the first after it."""
     path = add("a", (0.5, 0.1), start_s=70.0)
     writer = Writer(path / "records.jsonl")
     plan = given.example_plan((1, 1))
@@ -253,8 +262,45 @@ def test_seconds_leave_every_start_out(given: ModuleType, add: Add) -> None:
     ):
         writer.write(record)
     writer.close()
-    rows = training_rows(compare_runs([path]), "seconds")
-    assert [row["seconds"] for row in rows] == [2.0, pytest.approx(2.0 + 2.5)]
+    return path
+
+
+def test_seconds_leave_every_start_and_evaluation_out(resumed: Path) -> None:
+    rows = training_rows(compare_runs([resumed]), "seconds")
+    assert [row["seconds"] for row in rows] == pytest.approx([1.9 * 10 / 9, (1.9 + 2.4) * 20 / 18])
+
+
+def test_an_evaluation_after_the_first_mini_batch_has_no_seconds(given: ModuleType, add: Add) -> None:
+    path = add("a")
+    writer = Writer(path / "records.jsonl")
+    writer.write(given.evaluated(1, 5.0, 0.5, 0.5))
+    writer.close()
+    comparison = compare_runs([path])
+    assert [len(training_rows(comparison, axis)) for axis in ("steps", "samples", "seconds")] == [1, 1, 0]
+
+
+def test_a_comparison_and_a_study_show_the_same_seconds(resumed: Path) -> None:
+    summary = read_summary(resumed)
+    facts = {"number": 0, "index": 0, "values": {}, "seed": 0, "overrides": [], "status": "finished"}
+    trial = TrialRecord(point={"variant": "al"}, summary=summary, **facts)
+    study = Study.model_validate({"study": "one", "base": "x.yaml", "axes": {"variant": {"al": {}}}})
+    of_study = race(Results(study, [trial], lambda number: resumed))
+    assert of_study is not None
+    (by_seconds,) = (figure for figure in of_study.figures if figure.name == "accuracy_by_seconds")
+    seconds = [row["seconds"] for row in training_rows(compare_runs([resumed]), "seconds")]
+    assert [row["seconds"] for row in by_seconds.rows] == seconds
+    target = first_reached(effective(read(resumed / "records.jsonl")), 0.6)
+    assert target is not None and target.training_s == seconds[-1]
+
+
+def test_a_second_evaluation_of_the_same_weights_takes_no_training_time(given: ModuleType, resumed: Path) -> None:
+    """A run that stops at its target evaluates once more, with the training set."""
+    writer = Writer(resumed / "records.jsonl")
+    writer.write(given.evaluated(20, 104.6, 0.7, 0.7))
+    writer.close()
+    (run,) = compare_runs([resumed]).groups[0].runs
+    *_, first, again = run.evaluations
+    assert run.training_s(first) == pytest.approx(run.training_s(again))
 
 
 def test_the_page_is_whole_without_a_network(add: Add) -> None:

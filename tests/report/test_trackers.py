@@ -16,7 +16,7 @@ from alray.cli.main import execute
 from alray.errors import SpecError
 from alray.report.trackers import follow, make
 from alray.report.trackers.follow import watched
-from alray.report.trackers.tracker import Point, TrackedRun, Tracker
+from alray.report.trackers.tracker import TrackedPoint, TrackedRun, Tracker
 from alray.run_folder.records import Record, StepRecord, effective, read
 from alray.user_code import UserCode
 
@@ -168,7 +168,7 @@ class Mine(Tracker):
     def __init__(self, before: Callable[[str], None] = lambda what: None) -> None:
         self.before = before
         self.run: TrackedRun | None = None
-        self.points: list[Point] = []
+        self.points: list[TrackedPoint] = []
         self.ended: str | None = None
 
     def start(self, run: TrackedRun) -> str:
@@ -176,7 +176,7 @@ class Mine(Tracker):
         self.run = run
         return "7"
 
-    def write(self, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[TrackedPoint]) -> None:
         self.before("write")
         self.points += points
 

@@ -13,7 +13,7 @@ from alray.errors import RunError, UserCodeError
 from alray.spec.study.loading import LoadedStudy, load_study
 from alray.spec.study.section import OwnSearch
 from alray.studies.folder import StudyFolder
-from alray.studies.own_classes import OwnClass
+from alray.studies.own_classes import StudyClass
 from alray.studies.own_searcher import OwnProposals
 
 from .conftest import trial as made
@@ -91,7 +91,7 @@ def proposals(
             folders[folder] = StudyFolder.make(loaded, tmp_path / folder)
         section = loaded.study.search
         assert isinstance(section, OwnSearch)
-        own = OwnClass.load(section, Searcher, what="the searcher", key="search.kind", root=tmp_path, allow=False)
+        own = StudyClass.load(section, Searcher, what="the searcher", key="search.kind", root=tmp_path, allow=False)
         told: list[Any] = vars(__import__("my_search"))["TOLD"]
         told.clear()
         return loaded, folders[folder], OwnProposals(loaded, folders[folder], own), told

@@ -9,12 +9,12 @@ import pytest
 
 from alray.studies.records import TrialRecord
 from alray.studies.scaling import scaling_of, with_gains
-from alray.studies.table import Row, rows_of, table_of
+from alray.studies.table import PointRow, rows_of, table_of
 
 from .conftest import trial
 
 
-def rows(trials: Sequence[TrialRecord]) -> list[Row]:
+def rows(trials: Sequence[TrialRecord]) -> list[PointRow]:
     found = rows_of(trials, target=False)
     return with_gains(found, scaling_of(found))
 

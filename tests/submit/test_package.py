@@ -11,7 +11,7 @@ import pytest
 from alray.errors import RequestError, SpecError
 from alray.spec.loading import load_spec
 from alray.spec.study.loading import load_study
-from alray.submit.package import LARGEST_BYTES, Package, package
+from alray.submit.package import LARGEST_PACKAGE_BYTES, Package, package
 
 SPEC = """\
 name: mine
@@ -132,7 +132,7 @@ def test_what_is_missing_here_is_told_before_anything_is_sent() -> None:
 
 def test_too_large_a_package_is_refused_and_the_large_files_are_named(project: Path) -> None:
     with (project / "photos/cat/large.png").open("wb") as large:
-        large.truncate(LARGEST_BYTES)  # takes no room on the disk
+        large.truncate(LARGEST_PACKAGE_BYTES)  # takes no room on the disk
     with pytest.raises(RequestError) as caught:
         package(Path("specs/mine.yaml"), [], [], allow_code=False)
     assert str(caught.value).startswith(

@@ -11,7 +11,7 @@ import torch
 from alray.channel.all_reduce.algorithm import AllReduce
 from alray.errors import CheckpointError
 
-State = dict[str, torch.Tensor]
+CompressionState = dict[str, torch.Tensor]
 """Tensors on the CPU that nothing else changes. They can be written in the background and load with `weights_only`."""
 
 
@@ -28,7 +28,7 @@ class Compression(ABC):
         mini-batch; the weights of all ranks sum to one.
         """
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> CompressionState:
         """Return the state that the next step needs in addition to its gradients. It differs between ranks."""
         return {}
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from alray.channel.all_reduce.algorithm import AllReduce
-from alray.channel.compression.compression import Compression, State, snapshot
+from alray.channel.compression.compression import Compression, CompressionState, snapshot
 from alray.channel.compression.layout import Layout
 from alray.randomness.seeds import derive_seed
 
@@ -124,7 +124,7 @@ class PowerSGD(Compression):
         for index in self._uncompressed:
             errors[index].zero_()
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> CompressionState:
         state = {"iteration": torch.tensor(self._iteration), "q": snapshot(self._q_message)}
         if self._error is not None:
             state["error"] = snapshot(self._error)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 
 from alray.channel.all_reduce.algorithm import AllReduce
-from alray.channel.compression.compression import Compression, State, snapshot
+from alray.channel.compression.compression import Compression, CompressionState, snapshot
 from alray.channel.compression.layout import Layout
 
 _ALIGNMENT = 8  # bytes; values of any dtype may start at a multiple of it
@@ -61,7 +61,7 @@ class TopK(Compression):
         indices = packed[: self._num_sent * self._index_dtype.itemsize].view(self._index_dtype)
         return indices, packed[self._index_bytes :].view(self._error.dtype)
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> CompressionState:
         return {"error": snapshot(self._error)}
 
     def _load(self, state: Mapping[str, torch.Tensor]) -> None:

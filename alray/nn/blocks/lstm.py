@@ -12,7 +12,7 @@ from alray.nn.blocks.registry import register
 from alray.nn.blocks.unpacked_lstm import run_unpacked
 from alray.nn.shape import Shape
 
-State = tuple[torch.Tensor, torch.Tensor]
+LstmState = tuple[torch.Tensor, torch.Tensor]
 """Hidden and cell state h and c, each [N, directions * layers, hidden]."""
 
 
@@ -35,7 +35,9 @@ class _Recurrence(nn.Module):
         # Thesis: the readout of a bidirectional LSTM is the sum of its final states.
         self.pooling = "final_states" if bidirectional else "last_state"
 
-    def run(self, s: torch.Tensor, mask: torch.Tensor | None, state: State | None) -> tuple[torch.Tensor, State]:
+    def run(
+        self, s: torch.Tensor, mask: torch.Tensor | None, state: LstmState | None
+    ) -> tuple[torch.Tensor, LstmState]:
         """Outputs, 0 at padded positions, and the final state of each direction and layer.
 
         Each row runs over its own words only: the forward direction ends at its last word, and the backward direction
@@ -72,8 +74,8 @@ class LstmWithState(_Recurrence):
     hands_on_state = True
 
     def forward(
-        self, s: torch.Tensor, mask: torch.Tensor | None = None, state: State | None = None
-    ) -> tuple[torch.Tensor, State]:
+        self, s: torch.Tensor, mask: torch.Tensor | None = None, state: LstmState | None = None
+    ) -> tuple[torch.Tensor, LstmState]:
         """s: [N, T, D]; mask: [N, T]; state: of the component before, with the same layers, directions and width."""
         if state is not None:
             layers, hidden = self.recurrence.num_layers, self.recurrence.hidden_size

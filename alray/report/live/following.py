@@ -26,7 +26,7 @@ from alray.run_folder.records import (
 from alray.run_folder.store import require_run_dir
 from alray.storage.location import Location
 
-State: TypeAlias = Literal["starting", "running", "killed"] | Status
+RunState: TypeAlias = Literal["starting", "running", "killed"] | Status
 """`starting`: it has no records yet. `killed`: it wrote nothing for longer than a run in progress is silent."""
 
 _STARTING_S = 900.0
@@ -70,7 +70,7 @@ class Following:
         return self.state not in ("starting", "running") if self.is_gone is None else self.is_gone
 
     @property
-    def state(self) -> State:
+    def state(self) -> RunState:
         """A run ends in the state of its summary, which it writes after its last record."""
         if self.run is not None and self.run.summary is not None:
             return self.run.summary.status

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from alray import __version__
 from alray.report.figure import Exhibit
 from alray.report.html import render_live, render_part
-from alray.report.live.following import Following, State
+from alray.report.live.following import Following, RunState
 from alray.report.progress import progress_text
 from alray.report.run_page import RunReport
 from alray.report.text import seconds
@@ -25,7 +25,7 @@ ROWS = "rows "
 class Live(NamedTuple):
     """How a run stands that is watched. total: its mini-batches, if that is known."""
 
-    state: State
+    state: RunState
     step: int
     total: int | None
     line: str

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from alray.report.live.board import Board
-from alray.report.live.following import Following, State
+from alray.report.live.following import Following, RunState
 from alray.report.live.page import frame, pieces_of
 from alray.report.live.server import Door, serving
 from alray.report.make import PAGE
@@ -22,7 +22,7 @@ _SHARE = 0.05
 _LAST_S = 5.0
 """How long the end waits for the report of the run, and then for the pages."""
 
-_ENDINGS: dict[State, str] = {
+_ENDINGS: dict[RunState, str] = {
     "finished": "The run has finished.",
     "interrupted": "The run was interrupted. `alray resume` continues from its last checkpoint.",
 }

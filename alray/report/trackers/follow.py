@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
 
 from alray.errors import UserCodeError
+from alray.report.flat import flat, sections_and_lists
 from alray.report.trackers.points import Points
 from alray.report.trackers.tensorboard import TensorBoard
-from alray.report.trackers.tracker import Point, TrackedRun, Tracker
+from alray.report.trackers.tracker import TrackedPoint, TrackedRun, Tracker
 from alray.run_folder.records import EventRecord, Record, Status, write_json
 from alray.run_folder.store import run_name
 from alray.spec.models import Spec
@@ -53,7 +53,7 @@ def watched(
     file = run_dir / _IDS
     ids = read_json(file, dict[str, str], _WITHOUT_IDS) if file.is_file() else {}
     name, of = run_name(run_dir, study), study.name if study is not None else None
-    parameters = dict(_flat(spec.model_dump(mode="json")))
+    parameters = dict(flat(spec.model_dump(mode="json"), sections_and_lists))
     following = [
         _Following(kind, tracker, TrackedRun(name, str(run_dir), parameters, of, ids.get(kind)))
         for kind, tracker in trackers.items()
@@ -68,16 +68,6 @@ def watched(
         raise
     finally:
         watch.close()
-
-
-def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """The values in a document, each with its key as in an override."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
-    if items is None:
-        yield key, value
-        return
-    for part, inner in items:
-        yield from _flat(inner, f"{key}.{part}" if key else str(part))
 
 
 class _Watch:
@@ -117,7 +107,7 @@ class _Watch:
                 self._note(f"tracker `{each.kind}` did not take everything within {_ENDING_S:.0f} s: {_COMPLETE}")
         self._hear()
 
-    def _give(self, points: Sequence[Point]) -> None:
+    def _give(self, points: Sequence[TrackedPoint]) -> None:
         if points and self._board is not None:
             self._board.write(points)
         for each in self._following if points else ():
@@ -155,11 +145,11 @@ class _Following:
         self.fault: UserCodeError | None = None
         self._tracker = tracker
         self._run = run
-        self._given: SimpleQueue[Sequence[Point] | Status] = SimpleQueue()
+        self._given: SimpleQueue[Sequence[TrackedPoint] | Status] = SimpleQueue()
         # A thread that waits for a server must not keep the command from ending.
         self._thread = Thread(target=self._work, name=f"alray-{kind}", daemon=True)
 
-    def give(self, points: Sequence[Point]) -> None:
+    def give(self, points: Sequence[TrackedPoint]) -> None:
         if self._thread.ident is None:
             self._thread.start()
         if self.fault is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from alray.report.trackers.tracker import Point, TrackedRun, Tracker
+from alray.report.trackers.tracker import TrackedPoint, TrackedRun, Tracker
 from alray.run_folder.records import Status
 
 _STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
@@ -37,7 +37,7 @@ class Mlflow(Tracker):
             self._client.log_batch(self._id, params=parameters, synchronous=True)
         return self._id
 
-    def write(self, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[TrackedPoint]) -> None:
         from mlflow.entities import Metric
 
         metrics = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from alray.report.trackers.tracker import Point
+from alray.report.trackers.tracker import TrackedPoint
 from alray.run_folder.records import (
     EvaluationRecord,
     EventRecord,
@@ -21,13 +21,13 @@ class Points:
     """Collects points from records. Losses are thinned out as in `records.jsonl`."""
 
     def __init__(self) -> None:
-        self._points: list[Point] = []  # not given yet
+        self._points: list[TrackedPoint] = []  # not given yet
         self._thinning = Thinning()
         self._started_s = 0.0  # wall time at which the clock of the records was 0
         self._planned = False
         self._in_turns = False
 
-    def take(self, record: Record) -> Sequence[Point]:
+    def take(self, record: Record) -> Sequence[TrackedPoint]:
         """Take over a record; with one of a stage, return all points since the last such record."""
         if isinstance(record, EventRecord) and record.date is not None:
             self._started_s = datetime.fromisoformat(record.date).timestamp() - record.time_s
@@ -35,18 +35,18 @@ class Points:
         self._points += [point for point in self._points_of(record) if point.scalars or isinstance(record, EventRecord)]
         return self._given() if isinstance(record, StageRecord) else ()
 
-    def rest(self) -> Sequence[Point]:
+    def rest(self) -> Sequence[TrackedPoint]:
         """The points since the last record of a stage. Without a plan there are none."""
         rest = self._thinning.rest()
         if rest is not None:
             self._points.append(self._point(rest, _of_step(rest)))
         return self._given() if self._planned else ()
 
-    def _given(self) -> Sequence[Point]:
+    def _given(self) -> Sequence[TrackedPoint]:
         given, self._points = self._points, []
         return given
 
-    def _points_of(self, record: Record) -> Iterator[Point]:
+    def _points_of(self, record: Record) -> Iterator[TrackedPoint]:
         if isinstance(record, PlanRecord):
             self._planned = True
             self._in_turns = record.plan.get("in_turns", False)
@@ -62,8 +62,8 @@ class Points:
         elif isinstance(record, StageRecord):
             yield self._point(record, _of_stage(record, in_turns=self._in_turns))
 
-    def _point(self, record: Record, scalars: Sequence[_Scalar] | Iterator[_Scalar]) -> Point:
-        return Point(record.step, self._started_s + record.time_s, dict(scalars))
+    def _point(self, record: Record, scalars: Sequence[_Scalar] | Iterator[_Scalar]) -> TrackedPoint:
+        return TrackedPoint(record.step, self._started_s + record.time_s, dict(scalars))
 
 
 _Scalar = tuple[str, float]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alray.report.trackers.points import Points
-from alray.report.trackers.tracker import Point, Tracker
+from alray.report.trackers.tracker import TrackedPoint, Tracker
 from alray.run_folder.records import Record, Status
 from alray.storage.location import Location, local_folder_for
 from alray.storage.objects import ObjectPath
@@ -32,7 +32,7 @@ class TensorBoard(Tracker):
         self._directory = directory
         self._writer: EventsWriter | None = None
 
-    def write(self, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[TrackedPoint]) -> None:
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event, SessionLog
         from tensorboardX.proto.summary_pb2 import Summary

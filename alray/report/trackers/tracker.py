@@ -12,7 +12,7 @@ from alray.user_code import FAULTS_OF_USER_CODE
 
 
 @dataclass(frozen=True)
-class Point:
+class TrackedPoint:
     """Scalars of one moment. Without scalars: the run went back to `step`, and what came after it is done again."""
 
     step: int
@@ -58,7 +58,7 @@ class Tracker(ABC):
         return None
 
     @abstractmethod
-    def write(self, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[TrackedPoint]) -> None:
         """Show these points. It is called about once a second."""
 
     def end(self, status: Status) -> None:

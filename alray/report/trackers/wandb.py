@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alray.report.trackers.tracker import Point, TrackedRun, Tracker
+from alray.report.trackers.tracker import TrackedPoint, TrackedRun, Tracker
 from alray.run_folder.records import Status
 
 _EXIT_CODES = {"finished": 0, "failed": 1, "interrupted": 255}
@@ -37,7 +37,7 @@ class Wandb(Tracker):
         self._run.define_metric("*", step_metric=_STEP)
         return str(self._run.id)
 
-    def write(self, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[TrackedPoint]) -> None:
         for point in points:
             if point.scalars:
                 self._run.log({_STEP: point.step, **point.scalars})

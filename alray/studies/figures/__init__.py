@@ -11,7 +11,7 @@ from alray.studies.figures.to_target import best_settings, steps_to_target, tria
 from alray.studies.figures.training import depths, early_exits, losses, race, utilisation
 from alray.studies.results import Results
 
-FIGURES: tuple[Show[Results], ...] = (
+EXHIBITS: tuple[Show[Results], ...] = (
     steps_to_target,
     best_settings,
     trials,
@@ -29,7 +29,7 @@ FIGURES: tuple[Show[Results], ...] = (
 
 def exhibits_of(results: Results) -> list[Exhibit]:
     """The figures that suit a study."""
-    return figure.exhibits_of(results, FIGURES)
+    return figure.exhibits_of(results, EXHIBITS)
 
 
 def warnings_of(results: Results) -> list[str]:

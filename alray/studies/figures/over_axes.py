@@ -12,7 +12,7 @@ from alray.report.text import accuracy, number, seconds, share
 from alray.spec.study.points import in_words, value_text
 from alray.studies.results import BATCH_SIZE, Results
 from alray.studies.scaling import DEVICE_AXES
-from alray.studies.table import Row
+from alray.studies.table import PointRow
 
 _NOT_REACHED = "not reached"
 
@@ -104,7 +104,7 @@ def _maps(results: Results, across: str, up: str) -> Iterator[Figure]:
             yield Figure(file, f"{title}: {label}", what, cells, drawing)
 
 
-def _cell(row: Row, across: str, up: str, name: str) -> dict[str, Any]:
+def _cell(row: PointRow, across: str, up: str, name: str) -> dict[str, Any]:
     spread = row.efficiency if name == "efficiency" else row.figures[name]
     common = {"across": value_text(row.point[across]), "up": value_text(row.point[up])}
     return {**common, "value": spread.mean if spread is not None else None, "seeds": row.seeds}

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from alray.report.drawing import BEYOND, IDEAL, MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure, Series, file_name
-from alray.report.table import Column, Numbers, Table, Value
+from alray.report.table import CellValue, Column, Numbers, Table
 from alray.spec.study.points import in_words, label_of, value_text
 from alray.studies.batch_size import Regimes, at_the_edge, perfect_steps, regimes
 from alray.studies.records import TrialRecord
 from alray.studies.results import BATCH_SIZE, Results
-from alray.studies.table import Row, settings_text
+from alray.studies.table import PointRow, settings_text
 
 _REGIMES = ("perfect scaling", "diminishing returns", "maximal data parallelism")
 _SOME = "not reached by every seed"
@@ -157,7 +157,7 @@ def _trial(record: TrialRecord, quantity: _Quantity, best: set[int]) -> dict[str
     }
 
 
-def _way(label: str, rows: Sequence[Row], found: Regimes | None) -> Iterator[dict[str, Any]]:
+def _way(label: str, rows: Sequence[PointRow], found: Regimes | None) -> Iterator[dict[str, Any]]:
     """The way to the target at each batch size of a series, and the line of perfect scaling."""
     steps = _reached_steps(rows)
     for row in rows:
@@ -182,7 +182,7 @@ def _way(label: str, rows: Sequence[Row], found: Regimes | None) -> Iterator[dic
                 yield {"series": label, "kind": IDEAL, "batch_size": size, "steps": ideal}
 
 
-def _times(label: str, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+def _times(label: str, rows: Sequence[PointRow]) -> Iterator[dict[str, Any]]:
     """The seconds of training to the target at each batch size of a series."""
     for row in rows:
         seconds, steps = row.figures["seconds_to_target"], row.figures["steps_to_target"]
@@ -199,7 +199,7 @@ def _times(label: str, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
             }
 
 
-def _of(row: Row) -> dict[str, Any]:
+def _of(row: PointRow) -> dict[str, Any]:
     """Return the values of a point that describe its trials."""
     return {
         "reached": f"{row.reached} of {row.tried}",
@@ -212,18 +212,18 @@ def _marks(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     return tuple(mark for mark in (*_REGIMES, "reached", _SOME, BEYOND) if any(row.get("mark") == mark for row in rows))
 
 
-def _reached_steps(rows: Sequence[Row]) -> dict[int, float]:
+def _reached_steps(rows: Sequence[PointRow]) -> dict[int, float]:
     """Batch size -> mini-batches to the target, of the batch sizes that reached it."""
     found = {row.point[BATCH_SIZE]: row.figures["steps_to_target"] for row in rows}
     return {size: spread.mean for size, spread in found.items() if spread is not None}
 
 
-def _missed(rows: Sequence[Row]) -> dict[int, int]:
+def _missed(rows: Sequence[PointRow]) -> dict[int, int]:
     """Batch size -> the most mini-batches that a trial ran, of the batch sizes that never reached the target."""
     return {row.point[BATCH_SIZE]: row.steps or 0 for row in rows if row.figures["steps_to_target"] is None}
 
 
-def _conclusion(label: str, found: Regimes | None, rows: Sequence[Row]) -> str:
+def _conclusion(label: str, found: Regimes | None, rows: Sequence[PointRow]) -> str:
     missed = _missed(rows)
     never = [f"{_listed(missed)} never reached the target"] if missed else []
     some = [
@@ -249,10 +249,10 @@ def _listed(sizes: Iterable[int]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _table(along: dict[str, list[Row]], found: dict[str, Regimes | None]) -> Table:
+def _table(along: dict[str, list[PointRow]], found: dict[str, Regimes | None]) -> Table:
     axes = [axis for axis in next(iter(along.values()))[0].point if axis != BATCH_SIZE]
     columns = [Column(axis, in_words(axis), kind="setting") for axis in axes] or [Column("series", "series")]
-    rows: list[tuple[Value, ...]] = []
+    rows: list[tuple[CellValue, ...]] = []
     for label, each in along.items():
         one, steps = found[label], _reached_steps(each)
         sizes = (one.smallest, one.perfect, one.plateau, one.useful) if one is not None else (None,) * 4
@@ -317,7 +317,7 @@ def _effective_rate(results: Results, record: TrialRecord) -> float | None:
 
 
 def _best(
-    label: str, rows: Sequence[Row], quantity: _Quantity, on_edge: set[tuple[str, str]]
+    label: str, rows: Sequence[PointRow], quantity: _Quantity, on_edge: set[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
     """The best value at each batch size of a series, and what the rules make of the first one.
 

@@ -10,12 +10,14 @@ from typing import Any
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit
 from alray.report.spread import spread
+from alray.report.thinning import groups, spaced
+from alray.report.training_time import TRAINING_S, training_s
 from alray.run_folder.records import EvaluationRecord, Exit, StageRecord, StepRecord
 from alray.spec.study.points import series_label
-from alray.studies.outcome import total_loss, training_s
+from alray.studies.outcome import total_loss
 from alray.studies.records import TrialRecord
 from alray.studies.results import Results
-from alray.studies.table import Row
+from alray.studies.table import PointRow
 
 MOST_POINTS = 24
 """Studies with more points have no such figures: one could not tell their curves apart."""
@@ -40,7 +42,7 @@ def race(results: Results) -> Exhibit | None:
     series = colours_of(labels)
     figures = []
     for name, title, x in (
-        ("seconds", "seconds of training", Scale("seconds", "seconds of training", from_zero=True)),
+        ("seconds", "seconds of training", Scale("seconds", TRAINING_S, from_zero=True)),
         ("samples", "samples", Scale("samples", "samples seen", form="~s", from_zero=True)),
     ):
         tells = {
@@ -127,22 +129,20 @@ def utilisation(results: Results) -> Exhibit | None:
     return Exhibit("Utilisation", (figure,))
 
 
-def _evaluations(results: Results, row: Row, most: int) -> Iterator[dict[str, Any]]:
+def _evaluations(results: Results, row: PointRow, most: int) -> Iterator[dict[str, Any]]:
     """The evaluations that all seeds of a point made, at most so many of them, evenly spaced; the last one is among
     them."""
     of_seeds = [_accuracies(results, record) for record in row.best]
     shared = _shared(of_seeds)
-    every = -(-len(shared) // most) or 1
-    for index, step in enumerate(shared):
-        if (len(shared) - 1 - index) % every == 0:
-            each = [of_seed[step] for of_seed in of_seeds]
-            seconds = [each_s for *_, each_s in each if each_s is not None]
-            yield {
-                **_mean_position(row, step, each[0][0]),
-                "evaluation": index + 1,
-                "seconds": fmean(seconds) if len(seconds) == len(each) else None,
-                **_mean("accuracy", [accuracy for _, accuracy, _ in each]),
-            }
+    for number, step in spaced(list(enumerate(shared, start=1)), most):
+        each = [of_seed[step] for of_seed in of_seeds]
+        seconds = [each_s for *_, each_s in each if each_s is not None]
+        yield {
+            **_mean_position(row, step, each[0][0]),
+            "evaluation": number,
+            "seconds": fmean(seconds) if len(seconds) == len(each) else None,
+            **_mean("accuracy", [accuracy for _, accuracy, _ in each]),
+        }
 
 
 def _accuracies(results: Results, record: TrialRecord) -> dict[int, tuple[int, float, float | None]]:
@@ -157,16 +157,13 @@ def _accuracies(results: Results, record: TrialRecord) -> dict[int, tuple[int, f
     return found
 
 
-def _losses(results: Results, row: Row, most: int) -> Iterator[dict[str, Any]]:
+def _losses(results: Results, row: PointRow, most: int) -> Iterator[dict[str, Any]]:
     """The losses of a point as at most so many means over neighbouring mini-batches and over its seeds."""
     of_seeds = []
     for record in row.best:
         step_records = (one for one in results.records_of(record) if isinstance(one, StepRecord))
         of_seeds.append({one.step: one for one in sorted(step_records, key=lambda one: one.step)})
-    shared = _shared(of_seeds)
-    every = -(-len(shared) // most) or 1
-    for start in range(0, len(shared), every):
-        steps = shared[start : start + every]
+    for steps in groups(_shared(of_seeds), most):
         losses = []
         for of_seed in of_seeds:
             group = [of_seed[step] for step in steps]
@@ -181,7 +178,7 @@ def _shared(of_seeds: Sequence[Mapping[int, Any]]) -> list[int]:
     return sorted(set(of_seeds[0]).intersection(*of_seeds[1:])) if of_seeds else []
 
 
-def _mean_position(row: Row, step: int, samples: int) -> dict[str, Any]:
+def _mean_position(row: PointRow, step: int, samples: int) -> dict[str, Any]:
     return {"series": series_label(row.point), "kind": MEASURED, "step": step, "samples": samples}
 
 
@@ -192,7 +189,7 @@ def _mean(name: str, values: Sequence[float]) -> dict[str, Any]:
     return {name: found.mean, "seeds": found.runs, **error_bar(found)}
 
 
-def _exits(row: Row) -> Iterator[dict[str, Any]]:
+def _exits(row: PointRow) -> Iterator[dict[str, Any]]:
     by_exit: dict[tuple[float | None, float], list[Exit]] = {}
     for record in row.best:
         for one in record.exits:
@@ -214,7 +211,7 @@ def _exits(row: Row) -> Iterator[dict[str, Any]]:
             }
 
 
-def _depths(row: Row) -> Iterator[dict[str, Any]]:
+def _depths(row: PointRow) -> Iterator[dict[str, Any]]:
     measured: dict[int, list[float]] = {}
     for record in row.best:
         for each in record.summary.accuracy_per_depth if record.summary is not None else ():
@@ -228,7 +225,7 @@ def _depths(row: Row) -> Iterator[dict[str, Any]]:
         yield {**group, "accuracy": found.mean, "seeds": found.runs, **error_bar(found)}
 
 
-def _utilisation(results: Results, row: Row) -> Iterator[dict[str, Any]]:
+def _utilisation(results: Results, row: PointRow) -> Iterator[dict[str, Any]]:
     shares: dict[int, list[tuple[float, float]]] = {}
     for record in row.best:
         if record.summary is None or record.summary.bubble is None:

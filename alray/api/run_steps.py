@@ -1,0 +1,60 @@
+"""The steps of `run`, `resume` and `reproduce`, which a terminal and Python share. Each brings its display, and shows
+the end in its own way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, TypeAlias, Unpack
+
+from alray.options import Asked, Finished, Options
+from alray.spec.loading import Source
+from alray.spec.section import Section
+from alray.storage.location import Location
+
+if TYPE_CHECKING:
+    from alray.reproduction import Reproduction
+    from alray.runner.driver import Interrupts, Observer
+
+Watched: TypeAlias = "AbstractContextManager[tuple[Observer, Interrupts]]"
+"""The display of a run, and the counter of the requests to stop it, as long as the run runs."""
+
+
+def run(watched: Watched, spec: Source, overrides: list[str], **asked: Unpack[Asked]) -> Finished:
+    """Run a spec from its beginning."""
+    options = Options.asked(**asked)
+    with _reading(watched, spec) as (observer, interrupts):
+        from alray.orchestrate import run_spec
+
+        return run_spec(spec, overrides, options, observer, interrupts)
+
+
+def resume(
+    watched: Watched, run_dir: Location, overrides: list[str], *, allow_change: bool, **asked: Unpack[Asked]
+) -> Finished:
+    """Go on with a run from its last checkpoint."""
+    options = Options.asked(**asked)
+    with _reading(watched, run_dir) as (observer, interrupts):
+        from alray.orchestrate import resume_run
+
+        return resume_run(run_dir, overrides, options, observer, interrupts, allow_change=allow_change)
+
+
+def reproduce(
+    watched: Watched, run_dir: Location, overrides: list[str], *, in_process: bool | None, **asked: Unpack[Asked]
+) -> tuple[Finished, Reproduction | None]:
+    """Do a run again as it was recorded. in_process: without Ray; None: as recorded. The second value is None if the
+    run did not come to its end."""
+    options = Options.asked(**asked)
+    with _reading(watched, run_dir) as (observer, interrupts):
+        from alray.reproduction import reproduce_run
+
+        return reproduce_run(run_dir, overrides, options, observer, interrupts, inline=in_process)
+
+
+@contextmanager
+def _reading(watched: Watched, source: Source) -> Iterator[tuple[Observer, Interrupts]]:
+    """Say at once what is read. The imports inside, of torch and others, take longer than that."""
+    with watched as (observer, interrupts):
+        observer.doing(f"reading {'the spec' if isinstance(source, Mapping | Section) else source}")
+        yield observer, interrupts

@@ -1,0 +1,123 @@
+"""The arguments and options that several commands have: each is declared here once, with its help.
+
+Those that Python's `alray.run` has too are in `alray.options.Asked`, under the same names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec file.", show_default=False)]
+
+
+def _keys(context: typer.Context, incomplete: str) -> list[str]:
+    """For the shell: the overrides that begin like this."""
+    from alray.spec.completion import keys_like
+    from alray.spec.models import Spec
+    from alray.spec.study.section import Study
+
+    return keys_like(incomplete, Study if context.info_name == "study" else Spec)
+
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="key=value",
+        help="Values that replace those of the spec, such as optimizer.lr=3e-4.",
+        autocompletion=_keys,
+        show_default=False,
+    ),
+]
+
+RunDir = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run folder, or its URL on object storage.", show_default=False)
+]
+"""Typer cannot read a `Location`: each command makes one of this text."""
+
+Inline = Annotated[
+    bool, typer.Option("--inline", help="Run in this process, without Ray: the same plan, the same bits.")
+]
+
+Output = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR", help="The folder of the new run, new or empty, or a URL: s3://...  [default: runs/<name>-<time>]"
+    ),
+]
+
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="A", help="The address of a Ray cluster to connect to.  [default: start Ray on this machine]"),
+]
+
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="STEPS",
+        help="Mini-batches to trace with torch.profiler, such as 20-24,40, into profile/ in the run folder.",
+        show_default=False,
+    ),
+]
+
+Watch = Annotated[
+    bool, typer.Option("--watch", help="Show the run on a live page of this machine, as `alray watch` does.")
+]
+
+AllowCode = Annotated[
+    bool,
+    typer.Option(
+        "--allow-code", help="Also load `python:` code from outside the folder of the spec, and of others' run folders."
+    ),
+]
+
+Probe = Annotated[
+    bool, typer.Option("--probe", help="Measure the components on this machine instead of estimating their costs.")
+]
+
+Depth = Annotated[
+    int | None,
+    typer.Option(metavar="L", help="The depth of the route to use.  [default: the deepest]", show_default=False),
+]
+
+BestWeights = Annotated[bool, typer.Option("--best", help="Use the weights with the best validation accuracy.")]
+
+Step = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Use the checkpoint after N mini-batches.  [default: the last checkpoint]",
+        show_default=False,
+    ),
+]
+
+DataLocations = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data",
+        metavar="KEY=PATH",
+        help="Where files of the data lie on this machine, such as train=photos. May be given again.",
+        show_default=False,
+    ),
+]
+
+DashboardAddress = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        envvar="RAY_API_SERVER_ADDRESS",
+        help="The dashboard of the cluster, such as http://head:8265.",
+        show_default=False,
+    ),
+]
+
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON object on standard output and everything else on standard error."),
+]
+
+Events = Annotated[
+    bool, typer.Option("--events", help="Print progress and results as lines of JSON, for another program to show.")
+]
