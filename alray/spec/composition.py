@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from alray.errors import Problem, SpecError
+from alray.errors import SpecError
 from alray.spec.choice import Choice
 from alray.spec.grammar import bare, choice_of, inside, key_types, section_of, selected, spelled_out
 from alray.spec.messages import problem
@@ -27,13 +27,10 @@ BASE = "base"
 
 
 @dataclass(frozen=True)
-class Composed:
+class Composed(Parsed):
     """The keys of a spec and of its bases together. bases: the files below, the nearest first. notes: what of them was
     set aside."""
 
-    value: dict[str, Any]
-    locations: SourceLocations
-    problems: dict[Path, Problem]
     notes: tuple[str, ...] = ()
     bases: tuple[FilePath, ...] = ()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from alray.spec.checks import Check, Finding
 from alray.spec.find_class import ClassFinder
-from alray.spec.finding import Check, Finding
 from alray.spec.grammar import marked
 from alray.spec.loading import LoadedSpec, Source, directory_of, file_of, load_spec
 from alray.spec.models import Spec, Torchvision

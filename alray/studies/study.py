@@ -20,7 +20,7 @@ from alray.known_code import CodeRecord, refused, sha256
 from alray.report.text import accuracy, seconds
 from alray.run_folder.store import is_marked, mark, new_token
 from alray.runner.engines import stage_bundles
-from alray.spec.finding import Finding
+from alray.spec.checks import Finding
 from alray.spec.grammar import marked
 from alray.spec.loading import Source
 from alray.spec.models import Spec

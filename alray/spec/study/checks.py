@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Iterator
 from math import prod
 
+from alray.spec.checks import Finding
 from alray.spec.find_class import ClassFinder
-from alray.spec.finding import Finding
 from alray.spec.grammar import marked
 from alray.spec.models import Spec
 from alray.spec.own_code import OwnClass, parse_python_reference
@@ -15,6 +15,8 @@ from alray.spec.section import describe, listed
 from alray.spec.source_locations import Path
 from alray.spec.study.points import value_text
 from alray.spec.study.section import VARIANT, OwnScheduler, OwnSearch, Search, Space, Study
+
+StudyCheck = Callable[[Study], Iterator[Finding]]
 
 _MOST_POINTS = 10_000
 MOST_VALUES = 1_000_000
@@ -195,7 +197,7 @@ def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
         yield "run.checkpoint.every", message, "give it the value of run.evaluate_every, or leave out run.checkpoint"
 
 
-CHECKS: tuple[Callable[[Study], Iterator[Finding]], ...] = (
+CHECKS: tuple[StudyCheck, ...] = (
     base_is_a_file,
     axes_are_lists,
     it_has_an_end,
