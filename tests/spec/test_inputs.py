@@ -75,14 +75,14 @@ def test_every_place_for_a_class(said: Callable[[str], list[str]], tmp_path: Pat
     text = with_data("source: 'python:ran.Data'").replace("{block: vgg, channels: [4]}", "{block: 'python:ran.Gate'}")
     text = text.replace("{kind: associated_learning}", "{kind: 'python:away.Method'}")
     text = text.replace("run: {epochs: 1}", "run: {epochs: 1, trackers: [mlflow, 'python:ran.Tracker']}")
-    assert said(text) == [
-        "x.yaml:2: data.source: `python:ran.Data`: module `ran` has no `Data`; name a class or function of that module",
-        "x.yaml:5: model.components[0].block: `python:ran.Gate`: module `ran` has no `Gate`; did you mean `Gated`?",
-        f"x.yaml:7: method.kind: `python:away.Method`: there is no module `away` in {tmp_path}; "
-        "put it next to the spec, or allow code from other places with --allow-code",
-        "x.yaml:10: run.trackers[1].kind: `python:ran.Tracker`: module `ran` has no `Tracker`; "
-        "name a class or function of that module",
+    found = said(text)
+    assert [" ".join(line.split(": ")[:2]) for line in found] == [
+        "x.yaml:2 data.source",
+        "x.yaml:5 model.components[0].block",
+        "x.yaml:7 method.kind",
+        "x.yaml:10 run.trackers[1].kind",
     ]
+    assert found[1].endswith("did you mean `Gated`?") and "--allow-code" in found[2]
     assert "ran" not in sys.modules
 
 

@@ -1,4 +1,4 @@
-"""No wrong value is refused in the words of pydantic or Python. For the wording see `tests/test_messages.py`."""
+"""No wrong value is refused in the words of pydantic or Python."""
 
 from __future__ import annotations
 
