@@ -70,7 +70,7 @@ def run(
         options = Options(inline=inline, address=address, run_dir=folder, allow_code=allow_code, profile=steps)
         return run_spec(spec, given, options, display, interrupts)
 
-    with api_errors(spec, given):
+    with api_errors():
         return _ended(go, progress)
 
 
@@ -98,7 +98,7 @@ def reproduce(
     in this process, without Ray; None: as recorded. The others, and what is raised, as for `alray.run`.
     """
     folder, given = run.folder if isinstance(run, Run) else location_of(run), override_texts(overrides)
-    with api_errors(folder / "spec.yaml", given):
+    with api_errors():
         from alray.reproduction import reproduce_run
 
         options = Options(
@@ -172,7 +172,7 @@ class Run:
         from alray.inference.requests import evaluate_run
         from alray.inference.weights import RequestedWeights
 
-        with api_errors(self.folder / "spec.yaml"):
+        with api_errors():
             return evaluate_run(
                 self.folder,
                 depth=depth,
@@ -197,7 +197,7 @@ class Run:
         from alray.inference.weights import RequestedWeights
 
         texts = [str(each) for each in ([inputs] if isinstance(inputs, str | Path) else inputs)]
-        with api_errors(self.folder / "spec.yaml"):
+        with api_errors():
             return predict_run(
                 self.folder,
                 texts,
@@ -228,7 +228,7 @@ class Run:
         from alray.inference.weights import RequestedWeights
 
         require_one_of(format, FORMATS, key="format")
-        with api_errors(self.folder / "spec.yaml"):
+        with api_errors():
             file = location_of(output) if output is not None else None
             return export_run(
                 self.folder,
@@ -264,7 +264,7 @@ class Run:
             options = Options(inline=inline, address=address, allow_code=allow_code, profile=steps)
             return resume_run(self.folder, given, options, display, interrupts, allow_change=allow_change)
 
-        with api_errors(self.folder / "spec.yaml", given):
+        with api_errors():
             return _ended(go, progress)
 
     def __repr__(self) -> str:

@@ -50,7 +50,7 @@ def reproduce(
     schedule may be others where the weights stay the same. Exits with 0 if they are the same, with 1 if they are not.
     """
     given, folder = overrides or [], location_of(run)
-    with terminal(as_json=json, spec=folder / "spec.yaml", overrides=given) as streams:
+    with terminal(as_json=json) as streams:
         from alray.cli.event_lines import display_on
         from alray.console.interrupts import Interrupts
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,9 @@ from alray.cli.terminal import AllowCode, Json, Terminal, shown, terminal, writi
 from alray.console.layout import unbroken
 from alray.counting import counted
 from alray.errors import AlrayError, Problem, RequestError
-from alray.spec.placed_errors import placed
+
+if TYPE_CHECKING:
+    from alray.spec.loading import LoadedSpec
 
 
 def validate(
@@ -58,7 +60,7 @@ def validate(
             try:
                 said = _checked(path, overrides, streams, deep=deep, allow_code=allow_code, show=show)
             except AlrayError as error:
-                problems += [placed(problem, path, overrides) for problem in error.problems]
+                problems += error.problems
                 continue
             good.append(said)
             if not json:
@@ -177,7 +179,8 @@ def _checked(
             read: set[str] = set()
             for point in study.points:
                 trial = next(trial for trial in study.trials if trial.point is point)
-                _plan(study.study.base, list(trial.overrides), streams, allow_code, read)
+                loaded = load_with_inputs(study.study.base, trial.overrides, allow_elsewhere=allow_code)
+                _plan(loaded, streams, allow_code, read)
         points, trials = len(study.points), len(study.trials)
         said = {"file": str(path), "study": study.study.study, "points": points, "trials": trials}
         return {**said, **({"text": _commented(path, (), dump_study(study.study))} if show else {})}
@@ -191,7 +194,7 @@ def _checked(
         "stages": spec.pipeline.stages,
     }
     if deep:
-        said["samples"] = _plan(path, overrides, streams, allow_code, set())
+        said["samples"] = _plan(loaded, streams, allow_code, set())
     if show:
         for note in loaded.notes:
             streams.tell(note)
@@ -204,7 +207,7 @@ def _commented(path: Path, bases: Sequence[Path], text: str) -> str:
     return f"# {', on top of '.join(shown(file) for file in (path, *bases))}\n{text}"
 
 
-def _plan(path: Path, overrides: list[str], streams: Terminal, allow_code: bool, read: set[str]) -> int:
+def _plan(loaded: LoadedSpec, streams: Terminal, allow_code: bool, read: set[str]) -> int:
     """Open the data of a spec, build its network, plan it and read samples; return the number of training samples.
 
     read: the data whose samples were read before, by their section of a spec. Those of this spec are added.
@@ -214,22 +217,23 @@ def _plan(path: Path, overrides: list[str], streams: Terminal, allow_code: bool,
     from alray.data.batches import check_samples
     from alray.nn.compiled import require_compiler
     from alray.options import Options
-    from alray.orchestrate import plan_spec
+    from alray.planner.opening import open_planner
     from alray.report.trackers.make import make_trackers
 
     observer = PlainLines(streams.err, Interrupts())
-    options = Options(allow_code=allow_code, deep=True)
-    workload, _ = plan_spec(path, overrides, probe=False, options=options, observer=observer)
-    spec = workload.spec
-    make_trackers(spec, workload.code)
-    section = spec.data.model_dump_json()
-    if section not in read:
-        observer.doing("reading samples")
-        check_samples(workload.data, seed=spec.seed, workers=spec.data.workers)
-        read.add(section)
-    if spec.run.compile:
-        require_compiler()
-    return workload.data.num_train
+    with loaded.locations.locating():
+        planner = open_planner(loaded, Options(allow_code=allow_code, deep=True), observer)
+        planner.plan(planner.costs(probe=False), note=observer.note)
+        workload, spec = planner.workload, planner.workload.spec
+        make_trackers(spec, workload.code)
+        section = spec.data.model_dump_json()
+        if section not in read:
+            observer.doing("reading samples")
+            check_samples(workload.data, seed=spec.seed, workers=spec.data.workers)
+            read.add(section)
+        if spec.run.compile:
+            require_compiler()
+        return workload.data.num_train
 
 
 def _described(said: dict[str, Any]) -> str:

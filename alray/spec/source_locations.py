@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from alray.errors import Problem
+from alray.errors import AlrayError, Problem
 
 Path = tuple[str | int, ...]
 """Keys and list indices from the root of the spec to a value."""
@@ -22,6 +24,11 @@ def key_text(path: Path) -> str:
         else:
             text += f".{part}" if text else part
     return text
+
+
+def path_of(key: str) -> Path:
+    """The path of a key, as `key_text` prints it."""
+    return tuple(int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", key))
 
 
 Span = tuple[int, int]
@@ -87,7 +94,22 @@ class SourceLocations:
                 return location if around == path else replace(location, value=location.key or location.value)
         return SourceLocation(self.file, None)
 
-    def of_entry(self, path: Path) -> SourceLocation:
+    @contextmanager
+    def locating(self) -> Iterator[None]:
+        """Inside, a problem that names a key of the spec, but no location, gets the one where the key was written."""
+        try:
+            yield
+        except AlrayError as error:
+            error.restate(map(self._located, error.problems))
+            raise
+
+    def _located(self, problem: Problem) -> Problem:
+        if problem.file is not None or problem.key is None or problem.key.startswith("-"):
+            return problem
+        location = self._of_entry(path_of(problem.key))
+        return replace(location.problem(problem.message, problem.hint, problem.key), traceback=problem.traceback)
+
+    def _of_entry(self, path: Path) -> SourceLocation:
         """Return the location to show for a problem with the whole of `path`.
 
         Of an entry of a list of which the command line sets keys, the file has an older value: the overrides are shown.
