@@ -15,7 +15,7 @@ from typing import Any
 
 from alray.errors import RequestError, SpecError
 from alray.report.text import size
-from alray.spec.find_class import ClassFinder
+from alray.spec.find_class import class_fault
 from alray.spec.grammar import marked
 from alray.spec.inputs import inputs_exist
 from alray.spec.loading import LoadedSpec, load_spec
@@ -100,12 +100,13 @@ def _named(loaded: LoadedSpec, folder: Path, *, allow_code: bool) -> Iterator[Pa
     inputs = [(path, value) for path, value, wanted in marked(spec, Input) if str(value).endswith(wanted.ending)]
     here = {path: value for path, value in inputs if _is_relative(loaded.given, path)}
     faults = [finding for finding in inputs_exist(spec) if finding[0] in here]
-    references = [reference for _, reference, _ in marked(spec, OwnClass)]
-    find = ClassFinder(folder, allow_elsewhere=allow_code)
-    faults += [(path, *fault) for path, reference, _ in marked(spec, OwnClass) if (fault := find(reference))]
+    references = {path: reference for path, reference, _ in marked(spec, OwnClass)}
+    for path, reference in references.items():
+        if fault := class_fault(reference, folder, allow_elsewhere=allow_code):
+            faults.append((path, *fault))
     if faults:
         raise SpecError.of(tuple(problem(loaded.locations, *fault) for fault in faults))
-    yield from own_files(references, folder)
+    yield from own_files(references.values(), folder)
     for value in here.values():
         yield from _all_files(Path(os.path.normpath(value)))
     data = spec.data

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from math import prod
 
 from alray.spec.checks import Finding
-from alray.spec.find_class import ClassFinder
+from alray.spec.find_class import class_fault
 from alray.spec.grammar import marked
 from alray.spec.models import Spec
 from alray.spec.own_code import OwnClass, parse_python_reference
@@ -172,8 +172,8 @@ def of_tune(reference: str) -> bool:
 def classes_exist(study: Study, *, allow_elsewhere: bool) -> Iterator[Finding]:
     """The user's searcher and trial scheduler are defined in modules next to the base."""
     for path, reference, _ in marked(study, OwnClass):
-        find = ClassFinder(study.base.parent, allow_elsewhere=allow_elsewhere or of_tune(reference))
-        fault = find(reference)
+        elsewhere = allow_elsewhere or of_tune(reference)
+        fault = class_fault(reference, study.base.parent, allow_elsewhere=elsewhere)
         if fault is not None:
             yield path, *fault
 
